@@ -6,15 +6,27 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from scripts.dashboards import energy, fleet, health, host, model_cost, prices, production
+from scripts.dashboards import (
+    energy,
+    fleet,
+    health,
+    home,
+    host,
+    model_cost,
+    prices,
+    production,
+)
 from scripts.dashboards.prometheus import prometheus_edition
+from scripts.dashboards.queries import PROMETHEUS
 
 FOLDER = Path(__file__).parents[2] / "agent/costprobe/ui/grafana/dashboards"
 PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
+    "home": home.build,
     "fleet": fleet.build,
     "host": host.build,
     "model": model_cost.build,
@@ -25,25 +37,42 @@ PAGES: Mapping[str, Callable[[], builders.Dashboard]] = {
 }
 
 
-def rendered(build: Callable[[], builders.Dashboard]) -> str:
-    """Return a dashboard's JSON text; panels are numbered in page order."""
+def described(build: Callable[[], builders.Dashboard]) -> dict[str, Any]:
+    """Return a dashboard in Grafana's format, with what both editions are written from."""
     board = build().build()
     for number, panel in enumerate(board.panels or [], start=1):
         panel.id_val = number
-    return written(board)
+    found: dict[str, Any] = json.loads(json.dumps(board, cls=JSONEncoder))
+    return found
+
+
+def influxdb_edition(board: dict[str, Any]) -> dict[str, Any]:
+    """Return the edition for an InfluxDB data source."""
+    panels = [
+        {**panel, "targets": [_without_promql(target) for target in panel["targets"]]}
+        if "targets" in panel
+        else panel
+        for panel in board["panels"]
+    ]
+    return {**board, "panels": panels}
+
+
+def _without_promql(target: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in target.items() if key != PROMETHEUS}
 
 
 def written(board: object) -> str:
     """Return the text of a file."""
-    return json.dumps(board, cls=JSONEncoder, indent=1, sort_keys=True) + "\n"
+    return json.dumps(board, indent=1, sort_keys=True) + "\n"
 
 
 def main(folder: Path, *, check: bool) -> int:
     """Write the files, or compare them; return the exit code: 1 if a file differs."""
-    files = {folder / f"{name}.json": rendered(build) for name, build in PAGES.items()}
+    boards = {f"{name}.json": described(build) for name, build in PAGES.items()}
+    files = {folder / name: written(influxdb_edition(board)) for name, board in boards.items()}
     files |= {
-        folder / "prometheus" / path.name: written(prometheus_edition(json.loads(text)))
-        for path, text in files.items()
+        folder / "prometheus" / name: written(prometheus_edition(board))
+        for name, board in boards.items()
     }
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     stale += [path for path in folder.rglob("*.json") if path not in files]

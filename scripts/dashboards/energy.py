@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.parts import bounds, choice, figure, graph, page
 from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.tables import listing
 
 ABOUT = "Power of devices, energy per inference, and emissions."
 HERE = ("host", "device")
@@ -72,13 +73,13 @@ def _figures(board: dashboard.Dashboard) -> None:
         figure(
             "Uncertainty of the energy",
             "percent",
-            error.text,
+            error,
             steps=bounds(15, 40),
             about="Relative, about 95 % confidence; 50 % for modelled energy.",
         )
     )
     boards = Query('max("power_max_w")', "device", over=HERE, every=None)
-    board.with_panel(figure("Maximum device power", "watt", boards.text))
+    board.with_panel(figure("Maximum device power", "watt", boards))
 
 
 def _devices(board: dashboard.Dashboard) -> None:
@@ -144,7 +145,7 @@ def _inferences(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Energy method",
-            methods.text,
+            methods,
             units={"energy": "joule", "above idle": "joule", "uncertainty": "percentunit"},
             steps={"uncertainty": bounds(0.15, 0.4)},
             hide=("Time",),

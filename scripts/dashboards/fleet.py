@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
-from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.parts import bounds, choice, figure, graph, page
+from scripts.dashboards.queries import BOARDS, PER_PANEL, Query, newest
+from scripts.dashboards.tables import listing
 
 ABOUT = "Cost and load of all hosts, with their alerts and events."
 PRICED = ("host", "currency")
@@ -22,9 +23,9 @@ def build() -> dashboard.Dashboard:
 
 def _figures(board: dashboard.Dashboard) -> None:
     each = ("host", "device")
-    rate = Query('last("price_rate_per_h") AS "rate"', "device", over=PRICED, by=each, every=None)
-    seen = Query('last("util_pct") AS "util"', "device", by=each, every=None)
-    power = Query('last("power_w") AS "power"', "device", by=each, every=None)
+    rate = newest("price_rate_per_h", "device", PRICED, each)
+    seen = newest("util_pct", "device", ("host",), each)
+    power = newest("power_w", "device", ("host",), each, where=BOARDS)
     spent = Query('sum("cost")', "device", over=PRICED, every=None)
     used = Query('mean("util_pct")', "device", every=None)
     idle = Query(
@@ -34,23 +35,25 @@ def _figures(board: dashboard.Dashboard) -> None:
         where=("\"part\" = 'idle'",),
         every=None,
     )
-    board.with_panel(figure("Spend in this range ($currency)", "short", spent.text))
-    board.with_panel(figure("Current price per hour ($currency)", "short", rate.of('sum("rate")')))
+    board.with_panel(figure("Spend in this range ($currency)", "short", spent))
+    board.with_panel(
+        figure("Current price per hour ($currency)", "short", rate.of('sum("newest")'))
+    )
     board.with_panel(
         figure(
             "Idle cost of services ($currency)",
             "short",
-            idle.text,
+            idle,
             about="Cost of the services' devices during time without requests.",
         )
     )
-    board.with_panel(figure("Devices", "none", seen.of('count("util")')))
-    board.with_panel(figure("Current power", "watt", power.of('sum("power")')))
+    board.with_panel(figure("Devices reporting", "none", seen.of('count("newest")')))
+    board.with_panel(figure("Current power", "watt", power.of('sum("newest")')))
     board.with_panel(
         figure(
             "Mean utilization",
             "percent",
-            used.text,
+            used,
             about="Below 20 %, run `costprobe savings` for cheaper supplies.",
         )
     )
@@ -111,7 +114,7 @@ def _lists(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Probes: cost per 1,000 inferences ($currency)",
-            probes.text,
+            probes,
             units={"now": "short", "24 h": "short", "7 d": "short", "coverage": "percentunit"},
             hide=("Time",),
             span=12,
@@ -120,7 +123,7 @@ def _lists(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Devices, current state",
-            hosts.text,
+            hosts,
             units={"power": "watt", "utilization": "percent", "temperature": "celsius"},
             steps={"temperature": bounds(80, 88)},
             hide=("Time",),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import Steps, bounds, choice, figure, graph, listing, page
+from scripts.dashboards import agents
+from scripts.dashboards.parts import Steps, bounds, choice, figure, graph, page
 from scripts.dashboards.queries import Query
+from scripts.dashboards.tables import joined, listing
 
 ABOUT = "Health of the agents: liveness, delivery and resource use."
 MIB = 1 << 20
 
 
 def build() -> dashboard.Dashboard:
-    """Worst values of the fleet, then each host over time, then faults."""
+    """Worst values of the fleet, each agent's state, then each host over time, then faults."""
     board = page("health", "agent health", ABOUT, [choice("host")])
     _figures(board)
     _graphs(board)
@@ -21,42 +23,87 @@ def build() -> dashboard.Dashboard:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def worst(field: str, outer: str = "max") -> str:
-        last = Query(f'last("{field}") AS "last"', "agent", by=("host",), every=None)
-        return last.of(f'{outer}("last")')
-
     late = Query('spread("late_jobs") AS "grown"', "agent", by=("host",), every=None)
-    board.with_panel(figure("Agents reporting", "none", worst("rss_bytes", "count")))
-    board.with_panel(
-        figure("Largest delivery lag", "s", worst("outbox_lag_s"), steps=bounds(60, 900))
-    )
-    board.with_panel(
+    for panel in (
+        figure(
+            "Agents reporting",
+            "none",
+            agents.reporting(),
+            about="With a row in the last two minutes, whatever the time range.",
+            span=3,
+        ),
+        figure(
+            "Agents silent",
+            "none",
+            agents.silent_agents(),
+            steps=((1, "red"),),
+            about="With a row in the last 7 days but none in the last two minutes, whatever the time range."
+            " Below, each is listed with its last row.",
+            span=3,
+        ),
+        figure(
+            "Oldest last row of an agent",
+            "dateTimeFromNow",
+            agents.longest_silence(),
+            shown="Time",
+            about="Of the agent that is silent the longest.",
+            span=3,
+        ),
+        figure(
+            "Largest delivery lag",
+            "s",
+            agents.worst("outbox_lag_s"),
+            steps=bounds(60, 900),
+            about="Of the agents reporting; the delay of a silent one is the age of its last row.",
+            span=3,
+        ),
         figure(
             "Queued points",
             "short",
-            worst("outbox_points", "sum"),
+            agents.worst("outbox_points", "sum"),
             steps=((1e6, "orange"),),
-        )
-    )
-    board.with_panel(
+            span=3,
+        ),
         figure(
             "Dropped points",
             "short",
-            worst("dropped_points", "sum"),
+            agents.worst("dropped_points", "sum"),
             steps=((1, "red"),),
             about="Since each agent's store was created.",
-        )
-    )
-    board.with_panel(
+            span=3,
+        ),
         figure(
-            "Sensor restarts, maximum of a host",
+            "Most sensor restarts",
             "none",
-            worst("child_restarts"),
+            agents.worst("child_restarts"),
             steps=bounds(1, 10),
-        )
-    )
+            span=3,
+        ),
+        figure(
+            "Most late jobs",
+            "none",
+            late.of('max("grown")'),
+            steps=bounds(1, 60),
+            span=3,
+        ),
+    ):
+        board.with_panel(panel)
     board.with_panel(
-        figure("Late jobs, maximum of a host", "none", late.of('max("grown")'), steps=bounds(1, 60))
+        joined(
+            listing(
+                "Agents",
+                *agents.states(),
+                units={"memory": "bytes", "last seen": "dateTimeFromNow", "delivery lag": "s"},
+                steps={"dropped": ((1, "red"),), "delivery lag": bounds(60, 900)},
+                words={"state": {"0": ("reporting", "green"), "1": ("silent", "red")}},
+                about="Every agent of the last 7 days, whatever the time range, with its last row;"
+                " silent: without a row for two minutes.",
+            ),
+            "host",
+            {"host": "host", "silent": "state", "Time 1": "last seen", "version": "version"},
+            drop=("Time 2",),
+            worst="state",
+        )
     )
 
 
@@ -79,26 +126,9 @@ def _graphs(board: dashboard.Dashboard) -> None:
 
 
 def _lists(board: dashboard.Dashboard) -> None:
-    agents = Query(
-        'last("rss_bytes") AS "memory", last("outbox_points") AS "queued",'
-        ' last("dropped_points") AS "dropped", last("child_restarts") AS "restarts"',
-        "agent",
-        by=("host", "version"),
-        every=None,
-    )
     faults = Query(
         '"host", "severity", "device", "title", "detail"',
         "event",
         where=("\"kind\" = 'fault'",),
     )
-    board.with_panel(
-        listing(
-            "Agents and their versions",
-            agents.text,
-            units={"memory": "bytes"},
-            steps={"dropped": ((1, "red"),)},
-            hide=("Time",),
-            span=10,
-        )
-    )
-    board.with_panel(listing("Faults", faults.rows, span=14))
+    board.with_panel(listing("Faults", faults.rows))

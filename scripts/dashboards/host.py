@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.parts import bounds, choice, figure, graph, page
 from scripts.dashboards.queries import Query
+from scripts.dashboards.tables import listing
 
 ABOUT = "One host: its devices, their limits, and probe results."
 HERE = ("host", "device")

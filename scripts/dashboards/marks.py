@@ -71,7 +71,7 @@ def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQue
         ("Faults", "red", "\"kind\" = 'fault'", "cause"),
         ("Annotations", "green", "\"kind\" = 'annotation'", "detail"),
     )
-    tags = '"kind", "device", "probe", "service"'
+    tags = '"kind", "host", "device", "probe", "service"'
     found = [
         marks(
             name,
@@ -79,17 +79,17 @@ def all_marks(over: tuple[str, ...] = ("host",)) -> list[dashboard.AnnotationQue
             Query(f'"title", "{words}", {tags}', "event", over=over, where=(condition,)).rows,
             title="title",
             words=words,
-            tags="kind,device,probe,service",
+            tags="kind,host,device,probe,service",
         )
         for name, color, condition, words in kinds
     ]
     fires = Query(
-        '"summary", "cause", "severity", "rule"',
+        '"summary", "cause", "severity", "rule", "host"',
         "alert",
         over=over,
         where=('"state" =~ /^(firing|resolved)$/',),
     )
     alerts = marks(
-        "Alerts", "dark-red", fires.rows, title="rule", words="summary", tags="severity,rule"
+        "Alerts", "dark-red", fires.rows, title="rule", words="summary", tags="severity,rule,host"
     )
     return [*found, alerts]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.parts import bounds, choice, figure, graph, page
 from scripts.dashboards.queries import Query
+from scripts.dashboards.tables import listing
 
 ABOUT = "One model: cost per inference, its drifts, and their causes."
 CHOSEN = ("host", "device", "probe")
 PRICED = (*CHOSEN, "currency")
 EACH = ("host", "device")
 NAME = "$tag_host $tag_device"
+
+_DRIFTS = '{host=~"$host",device=~"$device",probe=~"$probe"}[$__range]'
+_PCT = f"last_over_time(costprobe_event_change_pct{_DRIFTS})"
+_LATEST_DRIFT = f"{_PCT} and topk(1, last_over_time(costprobe_event_time_s{_DRIFTS}) and {_PCT})"
 
 
 def build() -> dashboard.Dashboard:
@@ -39,35 +44,38 @@ def _probe_of(field: str, alias: str = NAME, share: str = "median") -> Query:
 
 
 def _figures(board: dashboard.Dashboard) -> None:
-    def newest(field: str, scale: str = "") -> str:
-        return Query(f'last("{field}"){scale}', "cost", over=PRICED, every=None).text
+    def median_of(field: str, source: str, over: tuple[str, ...], scale: str = "") -> str:
+        newest = Query(f'last("{field}") AS "newest"', source, over=over, by=EACH, every=None)
+        return newest.of(f'median("newest"){scale}')
 
     board.with_panel(
         figure(
             "Current cost per 1,000 inferences ($currency)",
             "short",
-            newest("cost_per_inference", " * 1000"),
+            median_of("cost_per_inference", "cost", PRICED, " * 1000"),
+            about="The median of the selected devices, as the next three.",
         )
     )
-    board.with_panel(
-        figure("Median of 24 h ($currency)", "short", newest("rolling_24h", " * 1000"))
-    )
-    board.with_panel(figure("Median of 7 d ($currency)", "short", newest("rolling_7d", " * 1000")))
+    for title, field in (("24 h", "rolling_24h"), ("7 d", "rolling_7d")):
+        text = median_of(field, "cost", PRICED, " * 1000")
+        board.with_panel(figure(f"Median of {title} ($currency)", "short", text))
     board.with_panel(
         figure(
             "Coverage of 24 h",
             "percentunit",
-            newest("rolling_24h_coverage"),
+            median_of("rolling_24h_coverage", "cost", PRICED),
             about="Below 0.5 the rolling cost is not representative.",
         )
     )
-    change = Query('last("change_pct")', "event", over=CHOSEN, every=None)
-    board.with_panel(
-        figure("Latest drift", "percent", change.text, about="Relative to the level before it.")
+    drift = Query(
+        'last("change_pct")', "event", over=CHOSEN, every=None, prometheus={"": _LATEST_DRIFT}
     )
-    noise = Query('last("latency_rel_err") * 100', "probe", over=CHOSEN, every=None)
     board.with_panel(
-        figure("Standard error of the median latency", "percent", noise.text, steps=bounds(2, 5))
+        figure("Latest drift", "percent", drift, about="Relative to the level before it.")
+    )
+    noise = median_of("latency_rel_err", "probe", CHOSEN, " * 100")
+    board.with_panel(
+        figure("Standard error of the median latency", "percent", noise, steps=bounds(2, 5))
     )
 
 
@@ -173,7 +181,7 @@ def _batches(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Batch sweep (costprobe probe --sweep)",
-            sweep.text,
+            sweep,
             units={"latency": "ms", "throughput": "reqps", "energy": "joule"},
             hide=("Time",),
             span=10,

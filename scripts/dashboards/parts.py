@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from grafana_foundation_sdk.builders import common as common_builders
-from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
+from grafana_foundation_sdk.builders import dashboard, stat, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as model
@@ -36,7 +36,7 @@ def bounds(orange: float, red: float) -> Steps:
 def graph(
     title: str,
     unit: str,
-    *queries: Query | tuple[str, str],
+    *queries: Query | tuple[str, ...],
     about: str = "",
     steps: Steps = (),
     style: Literal["lines", "areas", "bars"] = "lines",
@@ -47,7 +47,7 @@ def graph(
     Args:
         title: Title of the panel.
         unit: Grafana's name of the unit.
-        queries: Queries, or pairs of InfluxQL text and series alias.
+        queries: Queries, or InfluxQL, series alias and, if it cannot be translated, PromQL.
         about: Description shown with the panel.
         steps: Bounds, drawn as lines.
         style: Areas, stacked, for parts of a sum; bars, stacked, for amounts in a bucket.
@@ -90,15 +90,43 @@ def graph(
             common_builders.GraphThresholdsStyleConfig().mode(common.GraphTresholdsStyleMode.DASHED)
         )
     for number, query in enumerate(queries):
-        text, alias = (query.text, query.alias) if isinstance(query, Query) else query
-        panel.with_target(Target(text, chr(ord("A") + number), "time_series", alias))
+        panel.with_target(target(query, number, "time_series"))
     return panel
 
 
-def figure(
-    title: str, unit: str, text: str, *, about: str = "", steps: Steps = (), span: int = 4
+def target(query: Query | tuple[str, ...] | str, number: int, result: str) -> Target:
+    """Return a query as a panel's target; `number` counts the panel's targets."""
+    ref_id = chr(ord("A") + number)
+    if isinstance(query, Query):
+        return Target(query.text, ref_id, result, query.alias, query.prometheus)
+    text, alias, *promql = (query, "") if isinstance(query, str) else query
+    return Target(text, ref_id, result, alias, {"": promql[0]} if promql else None)
+
+
+def figure(  # noqa: PLR0913 - each is a property of the panel
+    title: str,
+    unit: str,
+    query: Query | tuple[str, ...] | str,
+    *,
+    about: str = "",
+    steps: Steps = (),
+    base: str = "green",
+    shown: str = "",
+    span: int = 4,
 ) -> stat.Panel:
-    """Return a panel with one number; `text` is its query in InfluxQL."""
+    """Return a panel with one number.
+
+    Args:
+        title: Title of the panel.
+        unit: Grafana's name of the unit.
+        query: The query, or its InfluxQL.
+        about: Description shown with the panel.
+        steps: Thresholds, which color the number.
+        base: Color below the first.
+        shown: Field of the result; empty for its numbers.
+        span: Width in 24ths of the page.
+    """
+    reduced = common_builders.ReduceDataOptions().calcs(["lastNotNull"])
     panel = (
         stat.Panel()
         .title(title)
@@ -108,55 +136,31 @@ def figure(
         .height(4)
         .color_mode(common.BigValueColorMode.VALUE if steps else common.BigValueColorMode.NONE)
         .graph_mode(common.BigValueGraphMode.NONE)
-        .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
-        .thresholds(thresholds(steps))
+        .reduce_options(reduced.fields(f"/^{shown}$/") if shown else reduced)
+        .thresholds(thresholds(steps, base))
         .no_value("none")
-        .with_target(Target(text, "A", "time_series"))
+        .with_target(target(query, 0, "time_series"))
     )
     return panel.description(about) if about else panel
 
 
-def listing(
-    title: str,
-    text: str,
-    *,
-    about: str = "",
-    units: dict[str, str] | None = None,
-    steps: dict[str, Steps] | None = None,
-    hide: tuple[str, ...] = (),
-    span: int = 24,
-) -> table.Panel:
-    """Return a table of a query's result.
-
-    Args:
-        title: Title of the panel.
-        text: Query in InfluxQL.
-        about: Description shown with the panel.
-        units: Units of columns.
-        steps: Thresholds by column, which color its text.
-        hide: Columns without information, such as the time of a summary.
-        span: Width in 24ths of the page.
-    """
-    panel = table.Panel().title(title).datasource(SOURCE).span(span).height(8).show_header(True)
-    panel.with_target(Target(text, "A", "table")).thresholds(thresholds(()))
-    if about:
-        panel.description(about)
-    overrides: dict[str, list[model.DynamicConfigValue]] = {}
-    for name, unit in (units or {}).items():
-        overrides.setdefault(name, []).append(model.DynamicConfigValue("unit", unit))
-    for name, colored in (steps or {}).items():
-        cell = {"type": "color-text"}
-        overrides.setdefault(name, []).extend(
-            [
-                model.DynamicConfigValue("thresholds", thresholds(colored).build()),
-                model.DynamicConfigValue("custom.cellOptions", cell),
-            ]
-        )
-    for name in hide:
-        overrides.setdefault(name, []).append(model.DynamicConfigValue("custom.hidden", True))
-    for name, properties in overrides.items():
-        panel.override_by_name(name, properties)
-    return panel
+def sparklines(title: str, query: Query, *, span: int) -> stat.Panel:
+    """Return the newest value of each series above its curve."""
+    return (
+        stat.Panel()
+        .title(title)
+        .unit("short")
+        .datasource(SOURCE)
+        .span(span)
+        .height(8)
+        .color_mode(common.BigValueColorMode.NONE)
+        .graph_mode(common.BigValueGraphMode.AREA)
+        .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
+        .thresholds(thresholds(()))
+        .no_value("none")
+        .with_target(target(query, 0, "time_series"))
+    )
 
 
 def source_variable() -> dashboard.DatasourceVariable:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import amount, choice, figure, graph, listing, page
+from scripts.dashboards.budgets import budget_over_time, budget_table
+from scripts.dashboards.parts import amount, bounds, choice, figure, graph, page
 from scripts.dashboards.queries import Query
+from scripts.dashboards.tables import listing
 
 ABOUT = "Price of a device-hour, and the cost per inference at other prices."
 HERE = ("host", "device")
@@ -16,7 +18,7 @@ JOULE_PER_KWH = "3600000"
 
 
 def build() -> dashboard.Dashboard:
-    """Current and past prices, then what-if."""
+    """Current and past prices, budgets, then what-if."""
     variables = [
         choice("host"),
         choice("device"),
@@ -28,6 +30,7 @@ def build() -> dashboard.Dashboard:
     ]
     board = page("prices", "prices and what-if", ABOUT, variables)
     _prices(board)
+    _budgets(board)
     _what_if(board)
     return board
 
@@ -52,7 +55,7 @@ def _prices(board: dashboard.Dashboard) -> None:
         ' last("cost_hardware") * 1000 AS "hardware", last("cost_energy") * 1000 AS "electricity"',
         "cost",
         over=PRICED,
-        by=("host", "device", "probe", "service", "basis", "plan"),
+        by=("host", "device", "probe", "service", "served_model", "basis", "plan"),
         every=None,
     )
     about = "Without electricity that is billed separately."
@@ -66,26 +69,29 @@ def _prices(board: dashboard.Dashboard) -> None:
             style="bars",
         )
     )
-    budgets = Query(
-        'last("amount") AS "planned", last("spent") AS "spent", last("forecast") AS "forecast",'
-        ' last("coverage") AS "coverage"',
-        "budget",
-        over=("host",),
-        by=("host", "budget", "period", "currency"),
-        every=None,
-    )
+    board.with_panel(listing("Price changes", changes.rows, span=12))
+    board.with_panel(listing("Cost by plan ($currency)", plans, hide=("Time",), span=12))
+
+
+def _budgets(board: dashboard.Dashboard) -> None:
+    board.with_row(dashboard.Row("Budgets"))
+    board.with_panel(budget_table())
     board.with_panel(
-        listing(
-            "Budgets",
-            budgets.text,
-            units={"coverage": "percentunit"},
-            hide=("Time",),
-            span=12,
-            about="As `costprobe budget`: coverage is the share of the period so far that rows cover.",
+        graph(
+            "Spent and forecast of each budget ($currency)",
+            "short",
+            *(budget_over_time(field) for field in ("spent", "forecast", "amount")),
+            about="The forecast is of the whole period; `amount` is the plan.",
         )
     )
-    board.with_panel(listing("Price changes", changes.rows, span=12))
-    board.with_panel(listing("Cost by plan ($currency)", plans.text, hide=("Time",), span=12))
+    board.with_panel(
+        graph(
+            "Spent share of each budget",
+            "percentunit",
+            budget_over_time("spent", per="amount"),
+            steps=bounds(0.8, 1),
+        )
+    )
 
 
 def _what_if(board: dashboard.Dashboard) -> None:
@@ -103,7 +109,7 @@ def _what_if(board: dashboard.Dashboard) -> None:
             figure(
                 f"Break-even utilization at price {name}",
                 "percent",
-                break_even.text,
+                break_even,
                 span=8,
                 steps=((100, "red"),),
                 about="Share of hours in use from which an hourly price paid around the clock costs "
@@ -111,7 +117,7 @@ def _what_if(board: dashboard.Dashboard) -> None:
             )
         )
     utilization = Query('mean("util_pct")', "device", over=HERE, every=None)
-    board.with_panel(figure("Mean utilization", "percent", utilization.text, span=8))
+    board.with_panel(figure("Mean utilization", "percent", utilization, span=8))
     actual = Query(
         'median("cost_per_inference") * 1000',
         "cost",

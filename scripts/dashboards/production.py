@@ -5,8 +5,9 @@ from __future__ import annotations
 from costprobe.core.serving_ratios import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
-from scripts.dashboards.parts import bounds, choice, figure, graph, listing, page
+from scripts.dashboards.parts import bounds, choice, figure, graph, page
 from scripts.dashboards.queries import PER_PANEL, Query
+from scripts.dashboards.tables import listing
 
 ABOUT = "Cost of services in production including idle time, and its allocation."
 HERE = ("host", "service")
@@ -18,6 +19,13 @@ SERVING = ("\"basis\" = 'serving'",)
 # A service's own row: the rows of its models repeat what it contains.
 ALONE = ("\"served_model\" = ''",)
 WHOLE = (*SERVING, *ALONE)
+
+_BUSY, _IDLE = (
+    f'sum by (host, service) (increase(costprobe_service_{state}_seconds_total{{host=~"$host",'
+    'service=~"$service"}[$__rate_interval]))'
+    for state in ("busy", "idle")
+)
+_BUSY_SHARE = f"{_BUSY} / ({_BUSY} + {_IDLE})"
 
 
 def build() -> dashboard.Dashboard:
@@ -88,9 +96,7 @@ def _figures(board: dashboard.Dashboard) -> None:
         every=None,
     )
     board.with_panel(
-        figure(
-            "Idle share", "percent", idle.text, about="Cost of idle time as a share of the cost."
-        )
+        figure("Idle share", "percent", idle, about="Cost of idle time as a share of the cost.")
     )
     board.with_panel(figure("Output tokens", "short", served('sum("tokens_out")')))
 
@@ -155,7 +161,7 @@ def _cost(board: dashboard.Dashboard) -> None:
         every=None,
     )
     board.with_panel(
-        listing("Cost allocation in this range ($currency)", parts.text, hide=("Time",), span=12)
+        listing("Cost allocation in this range ($currency)", parts, hide=("Time",), span=12)
     )
 
 
@@ -215,7 +221,11 @@ def _load(board: dashboard.Dashboard) -> None:
     )
     busy = windows.of('sum("busy_s") / sum("window_s")', *HERE, every=PER_PANEL)
     board.with_panel(
-        graph("Busy share of its devices", "percentunit", (busy, "$tag_host $tag_service"))
+        graph(
+            "Busy share of its devices",
+            "percentunit",
+            (busy, "$tag_host $tag_service", _BUSY_SHARE),
+        )
     )
     windows = Query(
         '"host", "service", "complete", "problem", "missing", "restarts", "readings"',

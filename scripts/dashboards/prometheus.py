@@ -1,7 +1,7 @@
 """The Prometheus edition of a dashboard: the same panels, with the queries in PromQL.
 
-Panels of texts and single rows, which `/metrics` does not have, are left out: tables, annotations, and
-the graphs that `promql` cannot translate.
+A table shows the newest row of each set of tags. Columns and panels of texts that are no labels at
+`/metrics` are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scripts.dashboards.promql import Promql, UntranslatableError, promql
+from scripts.dashboards.promql import TIME, Promql, UntranslatableError, promql
+from scripts.dashboards.queries import PROMETHEUS
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "costprobe-prometheus"
@@ -33,7 +34,8 @@ def prometheus_edition(board: Mapping[str, Any]) -> dict[str, Any]:
     """
     name = str(board["uid"]).removeprefix("costprobe-")
     panels = _placed([panel for panel in map(_panel, board["panels"]) if panel is not None])
-    used = " ".join(str(panel) for panel in panels)
+    marks = [_marks(annotation) for annotation in board["annotations"]["list"]]
+    used = " ".join(str(part) for part in [*panels, *marks])
     variables = [_variable(variable) for variable in board["templating"]["list"]]
     return {
         **board,
@@ -41,7 +43,7 @@ def prometheus_edition(board: Mapping[str, Any]) -> dict[str, Any]:
         "title": f"{board['title']} (Prometheus)",
         "tags": [TAG],
         "links": [{**link, "tags": [TAG]} for link in board["links"]],
-        "annotations": {"list": []},
+        "annotations": {"list": marks},
         "panels": panels,
         "templating": {
             "list": [v for v in variables if re.search(rf"\$\{{?{v['name']}\b", used)],
@@ -53,35 +55,83 @@ def _panel(panel: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a panel; None if its queries cannot be translated."""
     if panel["type"] == "row":
         return dict(panel)
-    if panel["type"] == "table":
-        return None
     try:
-        queries = [
-            (query, target) for target in panel["targets"] for query in promql(target["query"])
-        ]
+        queries = [(query, target) for target in panel["targets"] for query in _queries(target)]
     except UntranslatableError:
         return None
-    is_figure = panel["type"] == "stat"
     targets = [
-        _target(query, target, number, is_figure=is_figure)
-        for number, (query, target) in enumerate(queries)
+        _target(query, target, number, panel) for number, (query, target) in enumerate(queries)
     ]
-    return {**panel, "datasource": SOURCE, "targets": targets}
+    edition = {**panel, "datasource": SOURCE, "targets": targets}
+    # What InfluxDB has as the time of a row is a value.
+    edition.get("options", {}).get("reduceOptions", {}).pop("fields", None)
+    return (
+        _table(edition, [query.name for query, _ in queries])
+        if panel["type"] == "table"
+        else edition
+    )
+
+
+def _queries(target: Mapping[str, Any]) -> list[Promql]:
+    given = target.get(PROMETHEUS)
+    if given is None:
+        return promql(target["query"])
+    return [Promql(name, text) for name, text in given.items()]
 
 
 def _target(
-    query: Promql, target: Mapping[str, Any], number: int, *, is_figure: bool
+    query: Promql, target: Mapping[str, Any], number: int, panel: Mapping[str, Any]
 ) -> dict[str, Any]:
     legend = re.sub(r"\$tag_(\w+)", r"{{\1}}", target.get("alias", "")).replace("$col", query.name)
-    if "served_model" not in query.text:
-        legend = legend.replace(" {{served_model}}", "")
-    return {
+    kind = panel["type"]
+    is_graph = kind == "timeseries" or panel["options"].get("graphMode") == "area"
+    content = {
         "refId": chr(ord("A") + number),
         "datasource": SOURCE,
         "expr": query.text,
         "legendFormat": legend or "__auto",
-        "instant": is_figure,
-        "range": not is_figure,
+        "instant": not is_graph,
+        "range": is_graph,
+    }
+    return content | ({"format": "table"} if kind == "table" else {})
+
+
+def _table(panel: dict[str, Any], columns: list[str]) -> dict[str, Any]:
+    """Return a table whose queries become columns: Grafana names these after their queries."""
+    values = [f"Value #{chr(ord('A') + number)}" for number in range(len(columns))]
+    renamed = dict(zip(values if len(values) > 1 else ["Value"], columns, strict=True))
+    options = {"excludeByName": {"Time": True}, "renameByName": renamed, "indexByName": {}}
+    overrides = list(panel["fieldConfig"]["overrides"])
+    if TIME in columns:
+        overrides.append(
+            {
+                "matcher": {"id": "byName", "options": TIME},
+                "properties": [{"id": "unit", "value": "dateTimeAsIso"}],
+            }
+        )
+    return {
+        **panel,
+        "fieldConfig": {**panel["fieldConfig"], "overrides": overrides},
+        "transformations": [
+            {"id": "merge", "options": {}},
+            {"id": "organize", "options": options},
+        ],
+    }
+
+
+def _marks(annotation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return annotations from the time of each row, which is a value."""
+    target = annotation["target"]
+    (time,) = [query for query in promql(target["query"]) if query.name == TIME]
+    return {
+        **{key: value for key, value in annotation.items() if key != "target"},
+        "datasource": SOURCE,
+        "expr": time.text.replace("$__range", "$__rate_interval"),
+        "target": {"refId": "Anno", "expr": time.text.replace("$__range", "$__rate_interval")},
+        "titleFormat": f"{{{{{target['titleColumn']}}}}}",
+        "textFormat": "{{cause}}" if "cause" in target["query"] else "",
+        "tagKeys": target["tagsColumn"],
+        "useValueForTime": True,
     }
 
 

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from costprobe.core.counters import COUNTERS, PREFIX
+from costprobe.core.counters import COUNTERS, METERED, PREFIX
+from costprobe.core.schema import SCHEMA
 
+# Texts of rows that are labels of their metrics, beside a metric of the rows' time.
+_TEXT_LABELS = {"event": ("severity", "title", "cause"), "alert": ("severity", "cause")}
+TIME = "time"
 # Counters of the daemon itself, which are fields of `agent`.
 _AGENT_COUNTERS = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
+_MODEL_TAG = "served_model"
 _QUERY = re.compile(
     r'SELECT (?P<select>.+?) FROM (?:"(?P<measurement>\w+)"|\((?P<inner>.+)\))'
-    r" WHERE (?P<where>.+?)(?: GROUP BY (?P<by>.+?))?(?: fill\(none\))?"
+    r" WHERE (?P<where>.+?)(?: GROUP BY (?P<by>.+?))?(?: fill\(none\))?(?P<newest> ORDER BY .+)?"
 )
 _COLUMN = re.compile(r'(?P<expression>.+?)(?: AS "(?P<name>[^"]+)")?')
 _CALL = re.compile(r'(?P<function>\w+)\("(?P<field>\w+)"\)')
 _RATE = re.compile(r'non_negative_derivative\(max\("(?P<field>\w+)"\), 1s\)')
 _TAG = re.compile(
-    r"\"(?P<tag>\w+)\" =(?P<like>~?) (?:'(?P<text>\w*)'|/\^\(?(?P<regex>[^)]+?)\)?\$/)"
+    r"\"(?P<tag>\w+)\" (?P<not>!?)=(?P<like>~?) (?:'(?P<text>\w*)'|/\^\(?(?P<regex>[^)]+?)\)?\$/)"
 )
+_SINCE = re.compile(r"time > now\(\) - (\w+)")
+_RANGE = "$__range"
+# Windows whose energy is known.
+_IS_METERED = '"energy_j" >= 0'
 _READINGS = {
     "mean": "avg{by} (avg_over_time({series}[{window}]))",
     "max": "max{by} (max_over_time({series}[{window}]))",
     "last": "max{by} (last_over_time({series}[{window}]))",
     "median": "quantile{by} (0.5, quantile_over_time(0.5, {series}[{window}]))",
+}
+
+_OUTER = {
+    **{name: f"{name}{{by}} ({{text}})" for name in ("count", "max", "min", "sum")},
+    "median": "quantile{by} (0.5, {text})",
 }
 
 
@@ -46,24 +60,42 @@ class Promql:
 
 
 def promql(influxql: str) -> list[Promql]:
-    """Return the queries of the columns.
+    """Return the queries of the columns; a column that cannot be translated is left out.
 
     Raises:
         UntranslatableError: There are none.
     """
+    services = _translated(influxql, "service")
+    if not any(f"{PREFIX}service_" in column.text for column in services):
+        return services
+    if not re.search(rf'GROUP BY .*"{_MODEL_TAG}"', influxql):
+        return services
+    # Rows of whole services and of their models.
+    models = _translated(influxql, "model")
+    return [
+        replace(whole, text=f"{whole.text} or {part.text}")
+        for whole, part in zip(services, models, strict=True)
+    ]
+
+
+def _translated(influxql: str, counted: str) -> list[Promql]:
     match = _QUERY.fullmatch(influxql)
     if match is None:
         raise UntranslatableError(influxql)
     window, tags = _grouped(match["by"] or "")
     if match["inner"]:
-        return [_outer(match["select"], match["where"], promql(match["inner"]), tags)]
-    fields = [part for part in match["where"].split(" AND ") if not _TAG.fullmatch(part)]
-    if fields != ["$timeFilter"]:
-        raise UntranslatableError(f"chooses rows by a field: {fields}")
-    return [
-        Promql(name, _Fields(match["measurement"], match["where"], tags, window).read(expression))
-        for name, expression in _columns(match["select"])
-    ]
+        return [_outer(match["select"], match["where"], _translated(match["inner"], counted), tags)]
+    source, where = match["measurement"], match["where"]
+    since = _SINCE.search(where)
+    fields = _Fields(source, where, tags, since[1] if since else window, counted)
+    columns = fields.newest if match["newest"] else fields.columns
+    found = [column for part in _columns(match["select"]) for column in columns(*part)]
+    if match["newest"] and source in _TEXT_LABELS:
+        found.append(fields.time())
+    if not found:
+        raise UntranslatableError(match["select"])
+    # `newest` groups by the tags and texts among the columns, which it collects first.
+    return [replace(column, text=fields.grouped(column.text)) for column in found]
 
 
 def _columns(select: str) -> Iterator[tuple[str, str]]:
@@ -77,14 +109,14 @@ def _columns(select: str) -> Iterator[tuple[str, str]]:
 def _grouped(by: str) -> tuple[str, list[str]]:
     """Return the window and the tags of a GROUP BY clause."""
     every = re.search(r"time\(([^)]+)\)", by)
-    window = "$__range" if every is None else every[1].replace("$__interval", "$__rate_interval")
+    window = _RANGE if every is None else every[1].replace("$__interval", "$__rate_interval")
     return window, re.findall(r'"(\w+)"', by)
 
 
 def _outer(select: str, where: str, inner: list[Promql], tags: list[str]) -> Promql:
     found = {column.name: column.text for column in inner}
     bare = re.fullmatch(r'"(\w+)"', select)
-    call = _CALL.fullmatch(select)
+    call = _CALL.match(select)
     if bare is not None and bare[1] in found:
         positive = re.match(r'"(\w+)" > 0 AND', where)
         # Without it, an amount divided by nothing would be infinite.
@@ -92,7 +124,8 @@ def _outer(select: str, where: str, inner: list[Promql], tags: list[str]) -> Pro
         return Promql("", f"({found[bare[1]]}){condition}" if condition else found[bare[1]])
     if call is None or call["field"] not in found:
         raise UntranslatableError(select)
-    return Promql("", f"{call['function']}{_by(tags)} ({found[call['field']]})")
+    text = _OUTER[call["function"]].format(by=_by(tags), text=found[call["field"]])
+    return Promql("", text + select.removeprefix(call[0]))
 
 
 def _by(tags: list[str]) -> str:
@@ -100,21 +133,56 @@ def _by(tags: list[str]) -> str:
 
 
 class _Fields:
-    """The fields of one measurement, as PromQL."""
+    """The fields of one measurement, as PromQL.
 
-    def __init__(self, measurement: str, where: str, tags: list[str], window: str) -> None:
+    Args:
+        counted: "service" for counters of whole services, "model" for those of their models.
+    """
+
+    def __init__(
+        self, measurement: str, where: str, tags: list[str], window: str, counted: str
+    ) -> None:
+        conditions = {part for part in where.split(" AND ") if not _TAG.fullmatch(part)}
+        others = {part for part in conditions if not _SINCE.fullmatch(part)}
+        if others - {"$timeFilter", _IS_METERED}:
+            raise UntranslatableError(f"chooses rows by a field: {where}")
+        self._is_metered = _IS_METERED in others
         self._measurement = measurement
         self._where = where
         self._tags = tags
         self._window = window
+        self._counted_as = counted
 
-    def read(self, expression: str) -> str:
-        text = _RATE.sub(lambda call: self._counted(call["field"], "rate"), expression)
-        text = _CALL.sub(self._call, text)
+    def columns(self, name: str, expression: str) -> Iterator[Promql]:
+        """Return the query of a column of aggregates; none if it cannot be translated."""
+        try:
+            text = _RATE.sub(lambda call: self._counted(call["field"], "rate"), expression)
+            text = _CALL.sub(self._call, text)
+        except UntranslatableError:
+            return
         # A bare field is that of single rows.
-        if re.search(r'(?<![=~{,])"\w+"(?![,}])', text):
-            raise UntranslatableError(expression)
-        return text
+        if not re.search(r'(?<![=~{,])"\w+"(?![,}])', text):
+            yield Promql(name, text)
+
+    def newest(self, name: str, expression: str) -> Iterator[Promql]:
+        """Return the query of a column of the newest rows; none of a tag, by which they are grouped."""
+        field = expression.strip('"')
+        kind = SCHEMA[self._measurement].fields.get(field)
+        is_label = field in _TEXT_LABELS.get(self._measurement, ())
+        if kind is None or is_label:
+            self._tags.append(field)
+        elif kind is not str:
+            series = f"{PREFIX}{self._measurement}_{field}{self._matchers()}"
+            yield Promql(name or field, f"max<by> (last_over_time({series}[{self._window}]))")
+
+    def time(self) -> Promql:
+        """Return the query of the time of the newest rows, in ms."""
+        series = f"{PREFIX}{self._measurement}_time_s{self._matchers()}"
+        return Promql(TIME, f"1000 * max<by> (last_over_time({series}[{self._window}]))")
+
+    def grouped(self, text: str) -> str:
+        """Return a query of newest rows, grouped by all of their tags."""
+        return text.replace("<by>", _by(self._tags))
 
     def _call(self, call: re.Match[str]) -> str:
         function, field = call["function"], call["field"]
@@ -122,7 +190,8 @@ class _Fields:
             return self._counted(field, "increase")
         if self._measurement == "agent" and field in _AGENT_COUNTERS:
             field = f"{field}_total"
-        if function not in _READINGS or self._measurement in {"event", "sweep"}:
+        kind = SCHEMA[self._measurement].fields.get(field)
+        if function not in _READINGS or kind is str:
             raise UntranslatableError(call[0])
         series = f"{PREFIX}{self._measurement}_{field}{self._matchers()}"
         return _READINGS[function].format(by=_by(self._tags), series=series, window=self._window)
@@ -131,15 +200,17 @@ class _Fields:
         if self._measurement == "agent" and field in _AGENT_COUNTERS:
             name, unmatched = f"agent_{field}", frozenset[str]()
         else:
-            counters = COUNTERS.get(self._measurement, ())
-            counter = next((each for each in counters if each.field == field), None)
+            counters = {one.field: one for one in COUNTERS.get(self._measurement, ())}
+            counter = counters.get(f"{METERED}{field}" if self._is_metered else field)
+            counter = counter or counters.get(field)
             if counter is None:
                 raise UntranslatableError(field)
-            name = counter.name
-            # Counters have no labels that describe; services' have none of models.
-            own = ["basis", "served_model", *([] if counter.is_money else ["currency"])]
+            name = counter.name.replace("service_", f"{self._counted_as}_", 1)
+            # Counters have no labels that describe; those of whole services have no model.
+            own = ["basis", _MODEL_TAG, *([] if counter.is_money else ["currency"])]
             unmatched = frozenset(own)
-        tags = [tag for tag in self._tags if tag != "served_model"]
+        is_whole = self._counted_as == "service"
+        tags = [tag for tag in self._tags if not (is_whole and tag == _MODEL_TAG)]
         series = f"{PREFIX}{name}_total{self._matchers(unmatched)}"
         return f"sum{_by(tags)} ({function}({series}[{self._window}]))"
 
@@ -147,7 +218,7 @@ class _Fields:
         matchers = [
             f'{match["tag"]}=~"{match["regex"]}"'
             if match["like"]
-            else f'{match["tag"]}="{match["text"]}"'
+            else f'{match["tag"]}{match["not"]}="{match["text"]}"'
             for match in _TAG.finditer(self._where)
             if match["tag"] not in unmatched
         ]

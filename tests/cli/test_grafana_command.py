@@ -7,6 +7,7 @@ import sys
 import pytest
 import yaml
 from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.silent_agents import alert_rules
 from fakes.command import called
 
 V1 = ['api = "v1"', 'url = "https://influx.example.com:8086"', 'database = "costs"']
@@ -59,8 +60,41 @@ def test_provision_for_1x_with_a_user_whose_password_stays_in_its_file(costprobe
     (provider,) = read(folder, "dashboards")["providers"]
     assert provider["options"] == {"path": "/var/lib/grafana/dashboards/costprobe"}
     assert (provider["type"], provider["allowUiUpdates"]) == ("file", False)
-    assert {p.name: p.read_text() for p in (folder / "boards").iterdir()} == boards()
     assert "restart Grafana" in printed
+
+
+def test_provisioned_dashboards_select_the_provisioned_data_source(costprobe, tmp_path):
+    folder = tmp_path / "provisioning"
+    costprobe(V1, "provision", str(folder))
+    written = {p.name: json.loads(p.read_text()) for p in (folder / "boards").iterdir()}
+    for board in written.values():
+        source = board["templating"]["list"][0]
+        assert (source["name"], source["type"]) == ("datasource", "datasource")
+        uid = source_of(folder)["uid"]
+        assert source.pop("current") == {"selected": True, "text": uid, "value": uid}
+    assert written == {name: json.loads(text) for name, text in boards().items()}
+
+
+def test_provisioned_alert_rule_queries_the_provisioned_data_source(costprobe, tmp_path):
+    folder = tmp_path / "provisioning"
+    costprobe(V1, "provision", str(folder))
+    document = read(folder, "alerting")
+    assert document == alert_rules("costprobe")
+    (rule,) = document["groups"][0]["rules"]
+    query, last, threshold = rule["data"]
+    assert query["datasourceUid"] == source_of(folder)["uid"]
+    # The query's newest value, and whether it is above 0.
+    assert [one["datasourceUid"] for one in (last, threshold)] == ["__expr__"] * 2
+    chain = [(one["refId"], one["model"].get("expression")) for one in rule["data"]]
+    assert chain == [("A", None), ("B", "A"), ("C", "B")]
+    assert rule["condition"] == "C"
+    # The panel that shows it.
+    board = json.loads(boards()["health.json"])
+    assert rule["dashboardUid"] == board["uid"]
+    (panel,) = [panel for panel in board["panels"] if panel["id"] == rule["panelId"]]
+    assert panel["title"] == "Agents silent"
+    # Grafana expands what follows a dollar sign.
+    assert "$" not in json.dumps(rule["annotations"])
 
 
 def test_provision_for_2x_queries_influxql_with_a_token(costprobe, tmp_path):

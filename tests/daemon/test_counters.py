@@ -6,7 +6,7 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.writer import Store
-from costprobe.core.counters import COUNTERS
+from costprobe.core.counters import COUNTERS, increments
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA, make_point
 from fakes.clock import FakeClock
@@ -57,6 +57,7 @@ SHOWN = {
     "costprobe_service_errors_total": 0,
     "costprobe_service_window_seconds_total": 60,
     "costprobe_service_idle_seconds_total": 15,
+    "costprobe_service_busy_seconds_total": 45,
     "costprobe_model_requests_total": 5,
     "costprobe_service_cost_total": 0.3,
     "costprobe_service_idle_cost_total": 0.1,
@@ -146,8 +147,24 @@ def test_counter_with_the_most_series_is_cut_first_and_counted(tmp_path, clock):
     store.close()
 
 
+def test_metered_counters_have_only_windows_with_known_energy():
+    tags = {**SERVED, **PRICED, "basis": "serving"}
+    counts = {"requests": 2.0, "tokens_in": 3.0, "tokens_out": 4.0}
+    found = [
+        {one.name: float(one.value) for one in increments("cost", tags, {**counts, **energy})}
+        for energy in ({}, {"energy_j": 9.0, "energy_tokens_in_j": 1.0})
+    ]
+    priced = {f"service_priced_{name}_total": value for name, value in counts.items()}
+    metered = {f"service_metered_{name}_total": value for name, value in counts.items()}
+    joules = {
+        "service_energy_joules_total": 9.0,
+        "service_tokens_in_energy_joules_total": 1.0,
+    }
+    assert found == [priced, priced | metered | joules]
+
+
 def test_counted_fields_are_in_the_schema_and_names_follow_the_conventions():
-    derived = {"idle_s"}
+    derived = {"idle_s", "busy_s", "metered_requests", "metered_tokens_in", "metered_tokens_out"}
     for measurement, counters in COUNTERS.items():
         for counter in counters:
             assert counter.field in {*SCHEMA[measurement].fields, *derived}

@@ -15,7 +15,7 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.daemon.http.http_pages import HttpPages, Sources
 from costprobe.daemon.http.labels import labels_of
-from costprobe.daemon.http.metrics import Newest
+from costprobe.daemon.http.newest import Newest
 from fakes.clock import FakeClock
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -248,14 +248,35 @@ def test_series_above_the_limit_are_counted(pages, store, clock):
     assert (len(shown), samples[("costprobe_metrics_dropped_series",)]) == (100, 60)
 
 
+def test_events_and_firing_incidents_have_their_texts_as_labels(pages, store, clock):
+    fields = {"severity": "warning", "title": "price rose", "cause": "list", "detail": "long"}
+    place = {"host": "h", "device": "gpu0"}
+    store.append([make_point("event", place | {"kind": "price"}, fields, clock.time_ns())])
+    alert = {"state": "firing", "name": "drift", "severity": "info", "cause": "", "labels": place}
+    alerts = [
+        {**alert, "id": "1"},
+        {**alert, "id": "2", "name": "silenced"},
+        {**alert, "id": "3", "state": "pending"},
+    ]
+    store.put_state("alerts", {"alerts": alerts, "silenced": ["2"]})
+    pages.serve(HttpConfig(listen=LOOPBACK))
+    found = {key: value for key, value in metrics(pages)[1].items() if "_event_" in key[0]}
+    labels = {**place, "kind": "price", "severity": "warning", "title": "price rose"}
+    event = ("costprobe_event_time_s", *sorted({**labels, "cause": "list"}.items()))
+    assert found == {event: pytest.approx(clock.time_ns() / NS_PER_S)}
+    found = [key for key in metrics(pages)[1] if key[0] == "costprobe_alert_firing"]
+    labels = {**place, "rule": "drift", "severity": "info"}
+    assert found == [("costprobe_alert_firing", *sorted(labels.items()))]
+
+
 def test_alert_is_exported_in_its_last_state_only():
     newest = Newest(100)
     for time_ns, state in enumerate(["pending", "firing", "resolved"]):
         newest.take(Point("alert", {"rule": "r", "state": state}, {"value": time_ns}, time_ns))
     newest.take(Point("alert", {"rule": "other", "state": "firing"}, {"value": 5}, 9))
-    ((field, found),) = newest.by_field("alert")
-    assert field == "value"
-    assert sorted((tags["rule"], tags["state"], value) for tags, value in found) == [
+    fields = dict(newest.by_field("alert"))
+    assert fields.keys() == {"value", "time_s"}
+    assert sorted((tags["rule"], tags["state"], value) for tags, value in fields["value"]) == [
         ("other", "firing", 5),
         ("r", "resolved", 2),
     ]

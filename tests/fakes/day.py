@@ -203,9 +203,9 @@ def _agent(rng, tags, step, time_ns):
 
 def _once(tags, end_ns):
     at_ns = end_ns - 7200 * NS_PER_S
-    budget = {**tags, "budget": "gpus", "period": "day", "currency": "USD"}
+    budget = {**tags, "budget": "gpus", "period": "month", "currency": "USD"}
     status = {"amount": 100.0, "spent": 40.0, "forecast": 90.0, "coverage": 0.95}
-    yield make_point("budget", budget, status, at_ns)
+    yield make_point("budget", budget, status, end_ns)
     texts = {"detail": "what to know", "before": "1", "after": "2"}
     for offset, kind in enumerate(("drift", "anomaly", "price", "software", "fault", "annotation")):
         found = kind in {"drift", "anomaly"}
@@ -222,12 +222,14 @@ def _once(tags, end_ns):
                 change_pct=8.5 if found else None,
                 level_pct=8.5 if found else None,
                 since_ns=at_ns if found else None,
+                cost_per_month=42.0 if found else None,
                 **texts,
             ),
             tags,
         )
-    for offset, state in enumerate(("pending", "firing", "resolved")):
-        place = {"rule": "drift", "state": state, "device": "gpu0", "probe": PROBES[0]}
+    states = (("drift", "pending"), ("drift", "firing"), ("drift", "resolved"), ("hot", "firing"))
+    for offset, (rule, state) in enumerate(states):
+        place = {"rule": rule, "state": state, "device": "gpu0", "probe": PROBES[0]}
         fields = {
             "id": "a1",
             "severity": "warning",

@@ -25,6 +25,8 @@ def range_of(start_ns, end_ns):
 def filled(text, chosen, when, interval="5m"):
     """Return a query with its variables replaced as Grafana's InfluxDB source does."""
     text = text.replace("$timeFilter", when).replace("$__interval", interval)
+    # The newest rows are at the end of the range.
+    text = text.replace("now()", when.rpartition(" ")[2])
     for name, value in chosen.items():
         text = text.replace(f"${{{name}:raw}}", value)
         text = re.sub(rf"\${name}\b", lambda _, value=value: value, text)

@@ -17,6 +17,7 @@ TITLES = {
     "energy.json": "costprobe: energy and carbon",
     "fleet.json": "costprobe: fleet",
     "health.json": "costprobe: agent health",
+    "home.json": "costprobe: home",
     "host.json": "costprobe: one host",
     "model.json": "costprobe: one model's cost",
     "prices.json": "costprobe: prices and what-if",

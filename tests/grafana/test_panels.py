@@ -14,7 +14,6 @@ from costprobe.ui.influx_setup.influxql import create_query
 from costprobe.ui.influx_setup.rollup import ROLLED
 from fakes import day
 from fakes.sending import send, sink_of
-from fakes.servers import InfluxDB, running
 from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of
 
 END_NS = 1_780_012_800 * NS_PER_S
@@ -22,8 +21,8 @@ DATABASE = "costprobe"
 RANGE = range_of(END_NS - day.DAY_S * NS_PER_S, END_NS)
 # InfluxQL functions that InfluxDB 2.x and 3.x have as well as 1.x.
 FUNCTIONS = {
-    *("count", "max", "mean", "median", "spread", "sum"),
-    *("fill", "last", "non_negative_derivative", "time"),
+    *("abs", "count", "first", "last", "max", "mean", "median", "min", "spread", "sum"),
+    *("fill", "non_negative_derivative", "now", "time"),
 }
 
 
@@ -34,16 +33,15 @@ def points_of_the_day():
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory):
+def database(influxdb):
     """An InfluxDB with the day's rows, written by the daemon's sink."""
-    with running(InfluxDB, tmp_path_factory.mktemp("influxdb"), "influxd") as server:
-        server.query(f'CREATE DATABASE "{DATABASE}"')
-        sink = sink_of("v1", server.url, database=DATABASE, timeout_s=60)
-        lines = [render(point) for point in points_of_the_day()]
-        for first in range(0, len(lines), 5000):
-            send(sink, "\n".join(lines[first : first + 5000]).encode())
-        sink.close()
-        yield server
+    influxdb.query(f'CREATE DATABASE "{DATABASE}"')
+    sink = sink_of("v1", influxdb.url, database=DATABASE, timeout_s=60)
+    lines = [render(point) for point in points_of_the_day()]
+    for first in range(0, len(lines), 5000):
+        send(sink, "\n".join(lines[first : first + 5000]).encode())
+    sink.close()
+    return influxdb
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +101,20 @@ def test_panel_query_returns_no_empty_column(database, choices, everything):
         found = database.query(filled(target["query"], chosen, RANGE), db=DATABASE)
         columns = filled_columns(found) if found else {"every column": 0}
         # A column that is absent in all rows would be a panel that is always empty.
-        offenders += [f"{name}: {column}" for column, count in columns.items() if not count]
+        offenders += [
+            f"{name}: {column}"
+            for column, count in columns.items()
+            # The day before has no rows; test_answers.py has them.
+            if not count and not (name.startswith("home:") and column.endswith(("24 h", "7 d")))
+        ]
     assert not offenders
 
 
 def test_graph_query_works_on_hourly_rows(database, choices, hourly):
     offenders = []
     for name, panel, target in PANELS:
-        if panel["type"] == "timeseries":
+        # Budgets change rarely and are not rolled up.
+        if panel["type"] == "timeseries" and 'FROM "budget"' not in target["query"]:
             chosen = choices[name.partition(":")[0], True]
             text = filled(target["query"], chosen, RANGE, "1h")
             found = [row for series in database.query(text, db=hourly) for row in series["values"]]
@@ -225,7 +229,7 @@ def test_panel_value_equals_the_aggregate_of_the_rows(
 
 def test_current_values_sum_the_newest_row_of_each_device(database, choices):
     newest = [p for p in points_of_the_day() if p.measurement == "device" and p.time_ns == END_NS]
-    assert answer_of(database, choices, "fleet: Devices") == len(newest) == 4
+    assert answer_of(database, choices, "fleet: Devices reporting") == len(newest) == 4
     assert answer_of(
         database, choices, "fleet: Current price per hour ($currency)"
     ) == pytest.approx(4 * 2.176)

@@ -1,22 +1,16 @@
 """The history that the tests' Prometheus has, and the shipped rules."""
 
-from functools import cache
 from pathlib import Path
 
 from costprobe.core.records import NS_PER_S
-from fakes import day
+from fakes import known
+from fakes.known import points
 
-END_NS = 1_780_012_800 * NS_PER_S
+END_NS = known.NEWEST_NS
 END_S = END_NS // NS_PER_S
-SCRAPE_S = day.STEP_S
-HISTORY_S = 3 * 3600
+SCRAPE_S = known.STEP_S
+HISTORY_S = 2 * 3600
 RULES = Path(__file__).parents[2] / "agent/costprobe/ui/prometheus/costprobe.rules.yml"
-
-
-@cache
-def points():
-    """The rows of the history."""
-    return day.points(END_NS, span_s=HISTORY_S)
 
 
 def rows(measurement, since_s):

@@ -18,6 +18,8 @@ PREFIX: Final = "costprobe_"
 _MONEY_TAG: Final = "currency"
 _DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
 _MODEL_TAG: Final = "served_model"
+# Prefix of quantities that count only in windows whose energy is known.
+METERED: Final = "metered_"
 
 
 class StoredCounter(NamedTuple):
@@ -72,6 +74,7 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
         StoredCounter(
             "service_idle_seconds", "idle_s", "Time in which the service's devices were idle"
         ),
+        StoredCounter("service_busy_seconds", "busy_s", "Time in which they were busy"),
     ),
     # Numerators and denominators of the ratios of production, of the same windows.
     "cost": (
@@ -93,6 +96,25 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
         ),
         StoredCounter(
             "service_priced_tokens_out", "tokens_out", "Output tokens in windows with a cost"
+        ),
+        StoredCounter(
+            "service_tokens_in_energy_joules", "energy_tokens_in_j", "Energy of input tokens"
+        ),
+        StoredCounter(
+            "service_tokens_out_energy_joules", "energy_tokens_out_j", "Energy of output tokens"
+        ),
+        StoredCounter(
+            "service_metered_requests", "metered_requests", "Requests in windows with known energy"
+        ),
+        StoredCounter(
+            "service_metered_tokens_in",
+            "metered_tokens_in",
+            "Input tokens in windows with known energy",
+        ),
+        StoredCounter(
+            "service_metered_tokens_out",
+            "metered_tokens_out",
+            "Output tokens in windows with known energy",
         ),
     ),
 }
@@ -137,7 +159,7 @@ def increments(
         return
     if measurement == "cost" and tags.get("basis") != "serving":
         return
-    values = {**fields, **_idle(fields)} if measurement == "serving" else fields
+    values = {**fields, **_derived(measurement, fields)}
     labels = {name: value for name, value in tags.items() if name not in _DESCRIPTIVE}
     unpriced = {name: value for name, value in labels.items() if name != _MONEY_TAG}
     is_model = _MODEL_TAG in tags
@@ -154,11 +176,13 @@ def increments(
         )
 
 
-def _idle(fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
+def _derived(measurement: str, fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
+    if measurement == "cost" and "energy_j" in fields:
+        return {f"{METERED}{name}": value for name, value in fields.items()}
     busy_share, window_s = fields.get("busy_share"), fields.get("window_s")
     if not (isinstance(busy_share, float) and isinstance(window_s, float)):
         return {}
-    return {"idle_s": max(0.0, 1 - busy_share) * window_s}
+    return {"idle_s": max(0.0, 1 - busy_share) * window_s, "busy_s": busy_share * window_s}
 
 
 def _latency(tags: Mapping[str, str], fields: Mapping[str, FieldValue]) -> Iterator[StoredSample]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,14 +30,14 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA
 from costprobe.daemon.http.counter_families import counter_families, kept
 from costprobe.daemon.http.labels import labels_of
+from costprobe.daemon.http.newest import Newest, Tags
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text"
 OPENMETRICS_CONTENT_TYPE: Final = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 # Cumulative fields; all others are gauges.
 _COUNTERS: Final = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
-# Series that differ only in this tag are states of one object, of which one is current.
-_STATE_TAG: Final = {"alert": "state"}
+_FIRING_MAX: Final = 200
 # Taken from the running daemon, not from the store.
 _OWN: Final = "agent"
 _UNITS: Final = {
@@ -59,8 +60,6 @@ _UNITS: Final = {
     "mhz": "megahertz",
     "ns": "nanoseconds since 1970, UTC",
 }
-Tags = Mapping[str, str]
-Key = tuple[tuple[str, str], ...]
 
 
 class AgentNow(NamedTuple):
@@ -115,56 +114,6 @@ class Metrics:
         return bytes(openmetrics.generate_latest(self._registry))  # type: ignore[no-untyped-call]
 
 
-class Newest:
-    """The newest value of each numeric field of each series.
-
-    Args:
-        max_series: Maximum number of values; others are only counted.
-    """
-
-    def __init__(self, max_series: int) -> None:
-        self._max_series = max_series
-        self._count = 0
-        self._series: dict[str, dict[Key, tuple[Tags, dict[str, float]]]] = {}
-        self._dropped: set[int] = set()
-
-    @property
-    def dropped(self) -> int:
-        """Number of values beyond `max_series`."""
-        return len(self._dropped)
-
-    def take(self, point: Point) -> None:
-        """Add a row; rows of one measurement must come in the order of their times."""
-        state = _STATE_TAG.get(point.measurement)
-        key = tuple((name, value) for name, value in point.tags.items() if name != state)
-        by_tags = self._series.setdefault(point.measurement, {})
-        tags, values = by_tags.get(key, (point.tags, {}))
-        if tags != point.tags:
-            self._count -= len(values)
-            values = {}
-        for field, value in point.fields.items():
-            if isinstance(value, str):
-                continue
-            if field not in values:
-                if self._count >= self._max_series:
-                    self._dropped.add(hash((point.measurement, key, field)))
-                    continue
-                self._count += 1
-            values[field] = float(value)
-        if values:
-            by_tags[key] = (point.tags, values)
-        else:
-            by_tags.pop(key, None)
-
-    def by_field(self, measurement: str) -> Iterator[tuple[str, list[tuple[Tags, float]]]]:
-        """Return each field of a measurement with tags and value of each series that has it."""
-        by_field: dict[str, list[tuple[Tags, float]]] = {}
-        for _, (tags, values) in sorted(self._series.get(measurement, {}).items()):
-            for field, value in values.items():
-                by_field.setdefault(field, []).append((tags, value))
-        yield from sorted(by_field.items())
-
-
 class _StoreCollector(Collector):
     def __init__(self, store: Path, clock: Clock, window_s: float, max_series: int) -> None:
         self._store = store
@@ -174,11 +123,13 @@ class _StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         newest, totals, is_readable = Newest(self._max_series), list[StoredSample](), True
+        alerts: Mapping[str, Any] = {}
         now_ns = self._clock.time_ns()
         since_ns = now_ns - int(self._window_s * NS_PER_S)
         try:
             with closing(StoreReader.open(self._store)) as reader:
                 totals = reader.totals()
+                alerts = reader.states().get("alerts", (alerts, 0))[0]
                 for measurement in (name for name in SCHEMA if name != _OWN):
                     for point in reader.points(measurement, since_ns, now_ns + 1):
                         newest.take(point)
@@ -188,6 +139,7 @@ class _StoreCollector(Collector):
         for measurement in SCHEMA:
             for field, series in newest.by_field(measurement):
                 yield _family(measurement, field, series)
+        yield _firing(alerts)
         yield GaugeMetricFamily(
             "costprobe_metrics_store_readable",
             "Whether the store could be read for this page, 1 or 0",
@@ -198,6 +150,21 @@ class _StoreCollector(Collector):
             "Series beyond http.max_series, which are not on this page",
             value=float(newest.dropped + max(0, len(totals) - self._max_series)),
         )
+
+
+def _firing(document: Mapping[str, Any]) -> Metric:
+    family = Metric("costprobe_alert_firing", "A firing incident that is not silenced", "gauge")
+    silenced = document.get("silenced", ())
+    firing = (
+        alert
+        for alert in document.get("alerts", ())
+        if alert.get("state") == "firing" and alert.get("id") not in silenced
+    )
+    for alert in islice(firing, _FIRING_MAX):
+        named = {"rule": alert["name"], "severity": alert["severity"], "cause": alert.get("cause")}
+        labels = {**alert.get("labels", {}), **{key: text for key, text in named.items() if text}}
+        family.add_sample(family.name, labels_of(labels), 1.0)
+    return family
 
 
 class _AgentCollector(Collector):

@@ -17,7 +17,14 @@ from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
 from costprobe.ui.grafana.boards import EDITIONS, INFLUXDB, boards
-from costprobe.ui.grafana.provisioning import SOURCE, Source, provider_file, sources_file
+from costprobe.ui.grafana.provisioning import (
+    SOURCE,
+    Source,
+    alerts_file,
+    provider_file,
+    provisioned,
+    sources_file,
+)
 from costprobe.ui.influx_setup.steps import HOURLY
 
 BOARDS_FOLDER = PurePosixPath("/var/lib/grafana/dashboards/costprobe")
@@ -44,7 +51,7 @@ def command() -> None:
     type=click.Choice(EDITIONS),
     default=INFLUXDB,
     show_default=True,
-    help="Data source that the dashboards query; with prometheus they have graphs and figures only.",
+    help="Data source that the dashboards query.",
 )
 @_json
 def export(folder: Path, *, edition: str, as_json: bool) -> None:
@@ -106,7 +113,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     hourly: bool,
     as_json: bool,
 ) -> None:
-    """Write data source, provider and dashboards to FOLDER, laid out as /etc/grafana/provisioning.
+    """Write data source, provider, dashboards and an alert rule to FOLDER, laid out as /etc/grafana/provisioning.
 
     The dashboards themselves go to FOLDER/boards; copy them to the folder given by --dashboards. The secret
     stays in its file: Grafana reads it when it starts.
@@ -128,8 +135,11 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     files = {
         folder / "datasources" / "costprobe.yaml": sources_file(sources),
         folder / "dashboards" / "costprobe.yaml": provider_file(boards_path),
+        folder / "alerting" / "costprobe.yaml": alerts_file(SOURCE),
     }
-    files |= {folder / "boards" / name: text for name, text in boards().items()}
+    files |= {
+        folder / "boards" / name: provisioned(text, SOURCE) for name, text in boards().items()
+    }
     _write(files, quiet=as_json)
     words = [f"copy {folder}/boards to {boards_path} on Grafana's host, and restart Grafana"]
     if sink.api == "v2" and secret_file is None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from costprobe.ui.grafana.silent_agents import alert_rules
+
 SOURCE = "costprobe"
 _HEAD = "# Written by `costprobe grafana provision`; the same command again replaces it.\n"
 # Grafana expands variables after a dollar sign; a double dollar sign is escaped.
@@ -96,6 +98,31 @@ def provider_file(folder: PurePosixPath) -> str:
     return _HEAD + _yaml({"apiVersion": 1, "providers": [provider]})
 
 
+def alerts_file(source: str) -> str:
+    """Return the text of `alerting/costprobe.yaml`.
+
+    Args:
+        source: Name of the data source.
+    """
+    return _HEAD + _yaml(alert_rules(source))
+
+
+def provisioned(board: str, source: str) -> str:
+    """Return a dashboard's JSON with its data source selected.
+
+    Grafana selects the first source of a type if a dashboard names none, which may be another database.
+
+    Args:
+        board: The dashboard.
+        source: Name of the data source.
+    """
+    document = json.loads(board)
+    for variable in document["templating"]["list"]:
+        if variable["type"] == "datasource":
+            variable["current"] = {"selected": True, "text": source, "value": source}
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
 def _plain(text: str) -> str:
     return text.replace("$", _LITERAL_DOLLAR)
 
@@ -105,9 +132,15 @@ def _yaml(value: object, indent: str = "") -> str:
     if isinstance(value, Mapping):
         return "".join(f"{indent}{name}:{_below(inner, indent)}" for name, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        items = (_yaml(item, f"{indent}  ") for item in value)
-        return "".join(f"{indent}- {item[len(indent) + 2 :]}" for item in items)
+        items = (_item(item, f"{indent}  ") for item in value)
+        return "".join(f"{indent}- {item}" for item in items)
     raise TypeError(f"no YAML for {type(value).__name__}")
+
+
+def _item(value: object, indent: str) -> str:
+    if isinstance(value, Mapping):
+        return _yaml(value, indent)[len(indent) :]
+    return f"{json.dumps(value, ensure_ascii=False)}\n"
 
 
 def _below(value: object, indent: str) -> str:

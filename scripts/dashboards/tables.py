@@ -1,0 +1,107 @@
+"""Tables of query results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grafana_foundation_sdk.builders import common, table
+from grafana_foundation_sdk.models import dashboard as model
+
+from scripts.dashboards.parts import Steps, target, thresholds
+from scripts.dashboards.queries import SOURCE, Query
+
+# Texts of a column's values, and their colors.
+Words = Mapping[str, tuple[str, str]]
+
+
+def listing(  # noqa: PLR0913 - each is a property of the panel
+    title: str,
+    query: Query | str,
+    *more: Query | str,
+    about: str = "",
+    units: Mapping[str, str] | None = None,
+    steps: Mapping[str, Steps] | None = None,
+    words: Mapping[str, Words] | None = None,
+    hide: tuple[str, ...] = (),
+    span: int = 24,
+    height: int = 8,
+) -> table.Panel:
+    """Return a table of the results of queries.
+
+    Args:
+        title: Title of the panel.
+        query: The query, or its InfluxQL.
+        more: Further queries; `joined` joins their results.
+        about: Description shown with the panel.
+        units: Units of columns.
+        steps: Thresholds by column, which color its text.
+        words: Texts by column, in place of its values.
+        hide: Columns without information, such as the time of a summary.
+        span: Width in 24ths of the page.
+        height: Height in rows of the page.
+    """
+    panel = (
+        table.Panel().title(title).datasource(SOURCE).span(span).height(height).show_header(True)
+    )
+    panel.thresholds(thresholds(()))
+    for number, one in enumerate((query, *more)):
+        panel.with_target(target(one, number, "table"))
+    if about:
+        panel.description(about)
+    properties: dict[str, list[tuple[str, object]]] = {}
+    for name, unit in (units or {}).items():
+        properties.setdefault(name, []).append(("unit", unit))
+    for name, colored in (steps or {}).items():
+        properties.setdefault(name, []).extend(
+            [("thresholds", thresholds(colored).build()), _COLORED]
+        )
+    for name, texts in (words or {}).items():
+        properties.setdefault(name, []).extend([("mappings", [_mapped(texts)]), _COLORED])
+    for name in hide:
+        properties.setdefault(name, []).append(("custom.hidden", True))
+    for name, found in properties.items():
+        panel.override_by_name(name, [model.DynamicConfigValue(*one) for one in found])
+    return panel
+
+
+_COLORED = ("custom.cellOptions", {"type": "color-text"})
+
+
+def _mapped(texts: Words) -> model.ValueMap:
+    return model.ValueMap(
+        options={
+            value: model.ValueMappingResult(text=text, color=color, index=index)
+            for index, (value, (text, color)) in enumerate(texts.items())
+        }
+    )
+
+
+def joined(
+    panel: table.Panel, by: str, rename: Mapping[str, str], *, drop: tuple[str, ...], worst: str
+) -> table.Panel:
+    """Return a table of several queries with one row for each value of a column.
+
+    Args:
+        panel: The table.
+        by: Column that all results have.
+        rename: New names of columns; these come first, in this order.
+        drop: Columns that are left out.
+        worst: Column whose highest values come first.
+    """
+    options: dict[str, Any] = {
+        "excludeByName": dict.fromkeys(drop, True),
+        "renameByName": dict(rename),
+        "indexByName": {name: place for place, name in enumerate(rename)},
+    }
+    return sorted_by(
+        panel.with_transformation(
+            model.DataTransformerConfig("joinByField", options={"byField": by, "mode": "outer"})
+        ).with_transformation(model.DataTransformerConfig("organize", options=options)),
+        worst,
+    )
+
+
+def sorted_by(panel: table.Panel, column: str) -> table.Panel:
+    """Return a table with the highest values of a column first."""
+    return panel.sort_by([common.TableSortByFieldState().display_name(column).desc(True)])

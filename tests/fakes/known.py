@@ -1,0 +1,283 @@
+"""Two hours of rows of three hosts whose sums and means are known by heart.
+
+Nearly all values are constant, so that an hour is twelve times a row. Host `a` is priced in USD, `b` in
+EUR; `dead` has only an agent, which stopped 15 minutes before the end.
+"""
+
+from functools import cache
+
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+
+END_NS = 1_780_012_800 * NS_PER_S
+STEP_S = 300
+HOUR_S = 3600
+# The newest rows are a minute old.
+NEWEST_NS = END_NS - STEP_S * NS_PER_S
+NOW_NS = NEWEST_NS + 60 * NS_PER_S
+START_NS = END_NS - HOUR_S * NS_PER_S
+EVENTS_NS = START_NS + 600 * NS_PER_S
+# Host, device, currency, price per hour, watts.
+DEVICES = (
+    ("a", "gpu0", "USD", 2.4, 300.0),
+    ("a", "gpu1", "USD", 3.6, 500.0),
+    ("b", "gpu0", "EUR", 1.2, 200.0),
+)
+# Service, model (empty for the whole service), host, currency; the models add up to the service.
+SERVED = (
+    ("chat", "", "a", "USD", 30.0),
+    ("chat", "base", "a", "USD", 10.0),
+    ("chat", "tuned", "a", "USD", 20.0),
+    ("embed", "", "b", "EUR", 60.0),
+)
+
+
+@cache
+def points():
+    """All rows, in the order of their times."""
+    found = []
+    for step in range(-12, 12):
+        time_ns = START_NS + step * STEP_S * NS_PER_S
+        # The last half hour differs from the first in utilization and latency.
+        is_late = step >= 6
+        found += [row(time_ns) for one in DEVICES for row in of_device(*one, is_late)]
+        found += [row(time_ns) for one in SERVED for row in of_service(*one)]
+        found += [row(time_ns) for row in of_host("a", "USD", step)]
+        found += [row(time_ns) for row in of_host("b", "EUR", step)]
+        if step < 9:
+            found.append(agent("dead", step)(time_ns))
+    # An hour a day ago cost 1/1.25 as much, a week ago half.
+    for days, factor in ((1, 0.8), (7, 0.5)):
+        for step in range(12):
+            time_ns = START_NS + (step * STEP_S - days * 86_400) * NS_PER_S
+            found += [cheaper(row(time_ns), factor) for row in costs()]
+    found += events(EVENTS_NS)
+    return sorted(found, key=lambda point: point.time_ns)
+
+
+def costs():
+    """The rows of `cost`."""
+    rows = [row for one in DEVICES for row in of_device(*one, is_late=True)]
+    rows += [row for one in SERVED for row in of_service(*one)]
+    return [row for row in rows if row(0).measurement == "cost"]
+
+
+def cheaper(point, factor):
+    """A row of `cost` at other costs."""
+    fields = {
+        name: v * factor if "cost" in name or "rolling" in name else v
+        for name, v in point.fields.items()
+    }
+    return make_point(point.measurement, point.tags, fields, point.time_ns)
+
+
+def later(measurement, tags, fields):
+    """A row whose time is given later."""
+    return lambda time_ns: make_point(measurement, tags, fields, time_ns)
+
+
+def of_device(host, device, currency, rate, watts, is_late):
+    index = int(device[-1])
+    tags = {"host": host, "device": device}
+    described = {"kind": "gpu", "model": "H100", "currency": currency}
+    # 20 % and 60 %, 90 %, 2 %: b is idle.
+    util_pct = {("a", 0): 60.0 if is_late else 20.0, ("a", 1): 90.0, ("b", 0): 2.0}[host, index]
+    carbon = {"carbon_g": watts / 1000 * 38, "carbon_energy_j": watts * STEP_S}
+    yield later(
+        "device",
+        tags | described,
+        {
+            "power_w": watts,
+            "power_max_w": watts + 10,
+            "energy_j": watts * STEP_S,
+            "util_pct": util_pct,
+            "mem_used_bytes": (index + 1) << 30,
+            "mem_total_bytes": 80 << 30,
+            "temp_c": 60.0 + 10 * index,
+            "sm_clock_mhz": 1500.0 + 100 * index,
+            "throttle_power_s": 3.0 * (1 - index),
+            "throttle_thermal_s": 1.0 * index,
+            "ecc_uncorrected": 2 * index,
+            "processes": 1 + index,
+            "price_rate_per_h": rate,
+            "cost": rate / 12,
+            # Of b the carbon intensity is not known.
+            **(carbon if host == "a" else {}),
+        },
+    )
+    probe = tags | {"probe": "ranker"}
+    yield later(
+        "probe",
+        probe | {"batch": "8"},
+        {
+            "latency_p50_ms": 8.0 if is_late else 4.0,
+            "latency_p90_ms": 9.0,
+            "latency_p99_ms": 10.0,
+            "throughput_per_s": 1000.0 * (1 + index),
+            "energy_per_inference_j": 0.5,
+            "energy_above_idle_j": 0.4,
+            "energy_rel_err": 0.06,
+            "energy_method": "counter",
+            "throttled_pct": 2.0,
+            "throttled_power_pct": 1.5,
+            "throttled_thermal_pct": 0.5,
+            "sm_clock_mhz": 1400.0,
+            "temp_max_c": 66.0,
+            "latency_rel_err": 0.01,
+            "samples": 700,
+            "stop_reason": "noise",
+            "contended": False,
+            "fingerprint": "f00d",
+        },
+    )
+    cost = 1e-6 * rate / 2.4
+    yield later(
+        "cost",
+        probe | {"basis": "probe", "plan": "owned", "currency": currency},
+        {
+            "cost_per_inference": cost,
+            "cost_hardware": cost * 0.75,
+            "cost_energy": cost * 0.25,
+            "cost_reference": cost * 0.9,
+            "rolling_1h": cost,
+            # 25 % more than yesterday, twice last week's.
+            "rolling_24h": cost / 1.25,
+            "rolling_24h_coverage": 0.9,
+            "rolling_7d": cost / 2,
+            "carbon_per_inference_g": 4e-5,
+            "energy_per_inference_j": 0.5,
+        },
+    )
+
+
+def of_service(service, model, host, currency, requests):
+    tags = {"host": host, "service": service, **({"served_model": model} if model else {})}
+    busy = {} if model else {"busy_share": 0.4, "restarts": 0, "readings": 20}
+    yield later(
+        "serving",
+        tags | {"engine": "vllm"},
+        {
+            "requests": requests,
+            "errors": requests / 3,
+            "inferences": 2 * requests,
+            "tokens_in": 2000 * requests,
+            "tokens_out": 1000 * requests,
+            "window_s": 300.0,
+            "complete": True,
+            **busy,
+        },
+    )
+    cost = requests / 100
+    yield later(
+        "cost",
+        tags | {"basis": "serving", "plan": "owned", "currency": currency},
+        {
+            "cost_total": cost,
+            "cost_idle": cost * 0.4,
+            "idle_share": 0.4,
+            "requests": requests,
+            "inferences": 2 * requests,
+            "tokens_in": 2000 * requests,
+            "tokens_out": 1000 * requests,
+            "cost_tokens_in": cost * 0.2,
+            "cost_tokens_out": cost * 0.6,
+            "energy_j": 900 * requests,
+            "energy_tokens_in_j": 300 * requests,
+            "energy_tokens_out_j": 600 * requests,
+            "cost_per_inference": 5e-3,
+            "cost_hardware": 4e-3,
+            "cost_energy": 1e-3,
+            "cost_per_request": 1e-2,
+            "cost_per_million_tokens_in": 1.25,
+            "cost_per_million_tokens_out": 7.5,
+            "rolling_1h": 5e-3,
+            "rolling_24h": 4e-3,
+            "rolling_7d": 1e-2,
+            "window_s": 300.0,
+        },
+    )
+
+
+def of_host(host, currency, step):
+    yield agent(host, step)
+    place = {"host": host, "device": "gpu0", "currency": currency}
+    for part, service, cost in (
+        ("busy", "chat", 0.12),
+        ("idle", "chat", 0.04),
+        ("unallocated", "", 0.04),
+    ):
+        owner = {"service": service} if service else {}
+        parts = {"cost": cost, "cost_hardware": cost * 0.75, "cost_energy": cost * 0.25}
+        yield later("allocation", place | owner | {"part": part}, parts)
+    budget = {"host": host, "budget": "gpus", "period": "month", "currency": currency}
+    amount = 1000.0 if host == "a" else 500.0
+    status = {"amount": amount, "spent": 400.0, "forecast": 1200.0, "coverage": 0.95}
+    status |= {"exceeded": False, "forecast_exceeded": True}
+    yield later("budget", budget, status)
+
+
+def agent(host, step):
+    """The row of an agent: in 300 s it takes 0.6 s of CPU time and sends 600 points."""
+    fields = {
+        "rss_bytes": 50 << 20,
+        "cpu_s": 0.6 * (step + 12),
+        "outbox_points": 100,
+        "outbox_lag_s": 30.0,
+        "sent_points": 600 * (step + 12),
+        "dropped_points": 0,
+        "late_jobs": step + 12,
+        "child_restarts": 1,
+    }
+    return later("agent", {"host": host, "version": "0.1.0"}, fields)
+
+
+def events(at_ns):
+    place = {"host": "a", "device": "gpu0", "probe": "ranker"}
+    for offset, (kind, change_pct) in enumerate(
+        (
+            ("anomaly", 4.5),
+            ("drift", -9.5),
+            ("price", None),
+            ("software", None),
+            ("fault", None),
+            ("annotation", None),
+        )
+    ):
+        fields = {
+            "severity": "warning",
+            "title": f"{kind} of ranker",
+            "cause": f"{kind} cause",
+            "detail": f"{kind} detail",
+            "before": "1",
+            "after": "2",
+            "change_pct": change_pct,
+            "level_pct": change_pct,
+            "cost_per_month": change_pct and change_pct * 10,
+        }
+        tags = place | {"kind": kind} | ({"metric": "cost"} if change_pct else {})
+        yield make_point("event", tags, fields, at_ns + offset * NS_PER_S)
+    for offset, (rule, state) in enumerate(
+        (("drift", "pending"), ("drift", "firing"), ("hot", "firing"), ("hot", "resolved"))
+    ):
+        fields = {
+            "id": f"{rule}-1",
+            "severity": "warning",
+            "summary": f"{rule} on gpu0",
+            "cause": f"{rule} cause",
+            "value": 8.5,
+            "threshold": 5.0,
+            "since": at_ns / NS_PER_S,
+            "symptoms": 1,
+        }
+        yield make_point(
+            "alert", place | {"rule": rule, "state": state}, fields, at_ns + offset * NS_PER_S
+        )
+    for batch in (4, 8):
+        fields = {
+            "latency_p50_ms": 2.0 + batch,
+            "throughput_per_s": 100.0 * batch,
+            "energy_per_inference_j": 4.0 / batch,
+            "cost_per_inference": 1e-6 / batch,
+            "cheapest": batch == 8,
+        }
+        yield make_point("sweep", place | {"batch": str(batch), "currency": "USD"}, fields, at_ns)
