@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import statistics
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,11 +13,12 @@ import click
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
-from costprobe.core.money_text import PER_THOUSAND, is_amount, is_each, money
-from costprobe.core.printable import csv_cell, one_line
+from costprobe.core.money_text import is_each
+from costprobe.core.printable import csv_cell
 from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
-from costprobe.domain.costing.budgets.periods import HOUR_NS
+from costprobe.core.units import counted
+from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
 from costprobe.domain.costing.serving.served import MEASURES
 from costprobe.domain.costing.serving.serving_change import change_of, compared_spans
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -36,28 +34,22 @@ from costprobe.ui.cli.support.name_completion import (
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.cli.views.plots import curves, legend
-from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
+from costprobe.ui.cli.views.series_names import series_names
+from costprobe.ui.cli.views.trend_plots import trend_plots
+from costprobe.ui.cli.views.trend_table import as_read, trend_table
+from costprobe.ui.continued_series import (
+    ContinuedSeries,
+    TagChange,
+    continued_series,
+    identity_of,
+)
 from costprobe.ui.text import iso, local
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000
-PLOT_ROWS = 12
-MAX_PLOT_COLUMNS = 120
-MAX_PLOTTED_SERIES = 8
-# Tags in the names of series; others are the same for all series of most hosts.
-_TELLING = (
-    "budget",
-    "device",
-    "probe",
-    "service",
-    "served_model",
-    "part",
-    "batch",
-    "basis",
-    "plan",
-    "currency",
-)
+# Changes of plan and labels that are printed, the newest.
+CHANGES_MAX = 5
+CHANGED_MAX = 3
 
 
 @click.command(
@@ -113,13 +105,20 @@ def command(  # noqa: PLR0913 - an option each
             tags or None,
             sample=None if exact or as_json or as_csv else SAMPLE_ROWS,
         )
-        all_series = [series for series in all_series if series.values]
+        found = continued_series(all_series)
+        shown = [one.series for one in found]
         # The newest windows are stored some minutes later: spans end with the last one.
         until_ns = max((series.ends[-1].end_ns for series in all_series), default=now_ns)
+        spans = compared_spans(since_ns, until_ns)
         changes = [
-            _change(reader, measurement, field, series, since_ns, until_ns) for series in all_series
+            _served_change(
+                reader, measurement, field, {**dict(identity_of(series.tags)), **tags}, spans
+            )
+            if _is_served(measurement, field, series)
+            else _change_pct(series)
+            for series in shown
         ]
-        reasons = production_reasons(reader, field, all_series, compared_spans(since_ns, until_ns))
+        reasons = production_reasons(reader, field, shown, spans)
     if as_json:
         echo_json(_document(measurement, field, all_series))
     elif as_csv:
@@ -127,15 +126,15 @@ def command(  # noqa: PLR0913 - an option each
     elif not all_series:
         echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
-        echo_lines(_table(measurement, field, all_series, changes))
-        if any(_is_served(measurement, field, series) for series in all_series):
-            echo_lines([_compared(since_ns, until_ns), *reasons])
-        if any(series.is_sampled for series in all_series):
-            echo(_sampling(all_series))
-        for words, group in _comparable(all_series).items() if plot else ():
-            unit = ", per 1,000" if is_each(measurement, field) else ""
-            scaled = _scaled(measurement, field, group)
-            echo_coloured(_plot(f"{field} {words}".rstrip() + unit, scaled).split("\n"))
+        echo_lines([*trend_table(measurement, field, shown, changes), *_continued(found)])
+        if any(_is_served(measurement, field, series) for series in shown):
+            echo_lines([_compared(spans), *reasons])
+        if any(series.is_sampled for series in shown):
+            echo(_sampling(shown))
+        unit = ", per 1,000" if is_each(measurement, field) else ""
+        for words, group in _comparable(shown).items() if plot else ():
+            scaled = as_read(measurement, field, group)
+            echo_coloured(trend_plots(f"{field} {words}".rstrip() + unit, scaled))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:
@@ -159,41 +158,59 @@ def _is_served(measurement: str, field: str, series: SeriesValues) -> bool:
     return measurement == "serving" and field in MEASURES
 
 
-def _change(
+def _change_pct(series: SeriesValues) -> float | None:
+    """Return the change from the first to the last value in percent; None from zero."""
+    first, last = series.values[0], series.values[-1]
+    return (last / first - 1) * 100 if first else None
+
+
+def _served_change(
     reader: StoreReader,
     measurement: str,
     field: str,
-    series: SeriesValues,
-    since_ns: int,
-    until_ns: int,
+    tags: Mapping[str, str],
+    spans: tuple[TimeSpan, TimeSpan],
 ) -> float | None:
-    """Return the change of a series in percent; None where it is unknown."""
-    if not _is_served(measurement, field, series):
-        first, last = series.values[0], series.values[-1]
-        return (last / first - 1) * 100 if first else None
-    spans = compared_spans(since_ns, until_ns)
-    model = series.tags.get("served_model")
+    """Return the change of production between two spans in percent; None where it is unknown."""
+    before, after = spans
     # The row of an hour is stamped at its start.
-    first_ns = spans[0].start_ns - HOUR_NS
     rows = [
         row
-        for row in reader.points(measurement, first_ns, until_ns + 1, series.tags)
-        if row.tags.get("served_model") == model
+        for row in reader.points(measurement, before.start_ns - HOUR_NS, after.end_ns + 1, tags)
+        if row.tags.get("served_model") == tags.get("served_model")
     ]
     change = change_of(rows, field, spans)
     return None if change is None else change.pct
 
 
-def _compared(since_ns: int, until_ns: int) -> str:
-    before, after = compared_spans(since_ns, until_ns)
+def _compared(spans: tuple[TimeSpan, TimeSpan]) -> str:
+    before, after = spans
     return (
         f"change of services: {local(after.start_ns)} to {local(after.end_ns)} against"
         f" {local(before.start_ns)} to {local(before.end_ns)}, sums over each"
     )
 
 
-def _name(series: SeriesValues) -> str:
-    return " ".join(series.tags[tag] for tag in _TELLING if tag in series.tags)
+def _continued(all_series: Sequence[ContinuedSeries]) -> list[str]:
+    """Return a line for each of the newest changes of plan or label within series."""
+    names = series_names([one.series.tags for one in all_series])
+    changes: dict[TagChange, list[str]] = {}
+    for name, one in zip(names, all_series, strict=True):
+        for change in one.changes:
+            changes.setdefault(change, []).append(name)
+    newest = sorted(changes.items(), reverse=True)
+    lines = [
+        f"{change.tag} {change.before or 'none'} to {change.after or 'none'} since"
+        f" {local(change.time_ns)} within {_listed(changed)}"
+        for change, changed in newest[:CHANGES_MAX]
+    ]
+    more = len(newest) - len(lines)
+    return [*lines, f"and {counted(more, 'earlier change')} of plan or label"] if more else lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - CHANGED_MAX
+    return ", ".join(names[:CHANGED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _document(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> dict[str, Any]:
@@ -221,52 +238,6 @@ def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
             writer.writerow([iso(time_ns), *tag_values, value])
 
 
-def _scaled(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> list[SeriesValues]:
-    """Return the series as people read them: a cost of one inference as that of 1,000."""
-    if not is_each(measurement, field):
-        return list(all_series)
-    return [
-        replace(series, values=[value * PER_THOUSAND for value in series.values])
-        for series in all_series
-    ]
-
-
-def _table(
-    measurement: str,
-    field: str,
-    all_series: Sequence[SeriesValues],
-    changes: Sequence[float | None],
-) -> list[str]:
-    title = "series, per 1,000" if is_each(measurement, field) else "series"
-    is_money = is_amount(measurement, field)
-    rows: list[tuple[str, ...]] = [
-        (title, "samples", "first", "last", "change", "median", "min", "max")
-    ]
-    for series, change_pct in zip(_scaled(measurement, field, all_series), changes, strict=True):
-        values = list(series.values)
-        change = "-" if change_pct is None else f"{change_pct:+.1f} %"
-        currency = series.tags.get("currency", "")
-        first, last, median, least, most = (
-            money(value, currency) if is_money else f"{value:,.4g}"
-            for value in (
-                values[0],
-                values[-1],
-                statistics.median(values),
-                min(values),
-                max(values),
-            )
-        )
-        rows.append((_name(series), str(len(values)), first, last, change, median, least, most))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-
-
 def _comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
     """Group the series by basis and currency, which cannot share an axis."""
     groups: dict[str, list[SeriesValues]] = {}
@@ -274,19 +245,6 @@ def _comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValu
         words = " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
         groups.setdefault(words, []).append(series)
     return groups
-
-
-def _plot(title: str, all_series: Sequence[SeriesValues]) -> str:
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    shown = all_series[:MAX_PLOTTED_SERIES]
-    drawn = [
-        PlotCurve(series.times_ns, series.values, marker, colour)
-        for series, (marker, colour) in zip(shown, curves(len(shown)), strict=True)
-    ]
-    picture = time_plot(
-        one_line(title), drawn, columns, PLOT_ROWS, lambda time_ns: local(time_ns)[5:16]
-    )
-    return f"{picture}\n{legend([_name(series) for series in shown])}"
 
 
 def _sampling(all_series: Sequence[SeriesValues]) -> str:

@@ -40,6 +40,18 @@ class PlotCurve(NamedTuple):
     colour: str | None = None
 
 
+class PlotSpan(NamedTuple):
+    """Time range of a plot.
+
+    Attributes:
+        since_ns: UTC ns at its left edge.
+        until_ns: UTC ns at its right edge.
+    """
+
+    since_ns: int
+    until_ns: int
+
+
 class _PlotArea(NamedTuple):
     """Time range and size in dots of the plot.
 
@@ -62,6 +74,7 @@ def time_plot(
     columns: int,
     rows: int,
     format_time: Callable[[int], str],
+    span: PlotSpan | None = None,
 ) -> str:
     """Return a framed plot of curves with scales; where curves meet, the last is on top.
 
@@ -71,9 +84,11 @@ def time_plot(
         columns: Characters of a line.
         rows: Lines inside the frame.
         format_time: Formats a UTC time in ns for the scale.
+        span: Time range with every time of the curves; by default theirs.
     """
-    since_ns = min(curve.times_ns[0] for curve in curves)
-    until_ns = max(curve.times_ns[-1] for curve in curves)
+    since_ns, until_ns = span or PlotSpan(
+        min(curve.times_ns[0] for curve in curves), max(curve.times_ns[-1] for curve in curves)
+    )
     inner = max(_COLUMNS_MIN, columns - _LABEL_CHARACTERS - 2)
     frame = _PlotArea(since_ns, until_ns, inner * _DOTS_ACROSS, rows * _DOTS_DOWN)
     lines = [_medians(curve, frame) for curve in curves]

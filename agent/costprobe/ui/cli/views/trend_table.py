@@ -1,0 +1,67 @@
+"""The table of `costprobe trend`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from costprobe.adapters.storage.history import SeriesValues
+from costprobe.core.money_text import PER_THOUSAND, is_amount, is_each, money
+from costprobe.ui.cli.views.series_names import series_names
+
+
+def as_read(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> list[SeriesValues]:
+    """Return the series as people read them: a cost of one inference as that of 1,000."""
+    if not is_each(measurement, field):
+        return list(all_series)
+    return [
+        replace(series, values=[value * PER_THOUSAND for value in series.values])
+        for series in all_series
+    ]
+
+
+def trend_table(
+    measurement: str,
+    field: str,
+    all_series: Sequence[SeriesValues],
+    changes: Sequence[float | None],
+) -> list[str]:
+    """Return the lines of a table: a row for each series.
+
+    Args:
+        measurement: Name of the series family.
+        field: Name of the field.
+        all_series: At least one; each has at least one value.
+        changes: Change of each series in percent; None where it is unknown.
+    """
+    title = "series, per 1,000" if is_each(measurement, field) else "series"
+    is_money = is_amount(measurement, field)
+    rows: list[tuple[str, ...]] = [
+        (title, "samples", "first", "last", "change", "median", "min", "max")
+    ]
+    names = series_names([series.tags for series in all_series])
+    shown = as_read(measurement, field, all_series)
+    for name, series, change_pct in zip(names, shown, changes, strict=True):
+        values = list(series.values)
+        change = "-" if change_pct is None else f"{change_pct:+.1f} %"
+        currency = series.tags.get("currency", "")
+        first, last, median, least, most = (
+            money(value, currency) if is_money else f"{value:,.4g}"
+            for value in (
+                values[0],
+                values[-1],
+                statistics.median(values),
+                min(values),
+                max(values),
+            )
+        )
+        rows.append((name, str(len(values)), first, last, change, median, least, most))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
