@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.core.money_text import PER_THOUSAND, is_amount, is_each, money
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.views.series_names import series_names
 
 
@@ -57,11 +58,4 @@ def trend_table(
             )
         )
         rows.append((name, str(len(values)), first, last, change, median, least, most))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    return table_lines(rows)
