@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from costprobe.adapters.catalogue.files import hosted_models
 from costprobe.adapters.net.http_settings import HttpConfig
 from costprobe.adapters.notifiers.registry import NOTIFIERS
 from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
@@ -31,6 +32,7 @@ from costprobe.core.config.kinds import union_of_kinds
 from costprobe.core.config.load import load_file, parse_text, validate_tables
 from costprobe.core.config.root import RootSection
 from costprobe.core.host import HostConfig
+from costprobe.domain.advice.api_settings import ApiConfig, api_problems
 from costprobe.domain.advice.settings import WorkloadConfig
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.registry import RULES
@@ -68,6 +70,7 @@ class Config(RootSection):
     electricity: ElectricityConfig | None = None
     carbon: CarbonConfig | None = None
     workload: tuple[WorkloadConfig, ...] = Field((), max_length=64)
+    api: tuple[ApiConfig, ...] = Field((), max_length=32)
     budget: tuple[BudgetConfig, ...] = Field((), max_length=64)
     store: StoreConfig = StoreConfig()
     sink: tuple[AnySinkConfig, ...] = ()
@@ -91,6 +94,9 @@ class Config(RootSection):
         yield from plan_problems(self.price)
         yield from budget_problems(self.budget, self.rule, self.price, self.service)
         yield from workload_problems(self.workload, self.probe, self.service)
+        if self.api:
+            names = [service.name for service in self.service]
+            yield from api_problems(self.api, names, hosted_models())
         yield from service_problems(self.service)
         yield from notifier_problems(self.rule, self.notifier)
         yield from maintenance_problems(self.maintenance)

@@ -14,6 +14,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.regular_file import read_regular
 from costprobe.domain.pricing.catalogue.catalogue import Catalogue
 from costprobe.domain.pricing.catalogue.gpu_names import GpuNames, parse_gpus
+from costprobe.domain.pricing.catalogue.hosted import HostedPrice, parse_hosted
 from costprobe.domain.pricing.catalogue.offer import (
     PackedOffers,
     parse_offers,
@@ -37,6 +38,11 @@ def packaged() -> Catalogue:
     purchases = parse_purchases(_read(_PACKAGED / "purchases.csv"))
     gpus = GpuNames(parse_gpus(_read(_PACKAGED / "gpus.csv")))
     return Catalogue(version_of(table), PackedOffers(table), purchases, gpus)
+
+
+def hosted_models() -> dict[str, HostedPrice]:
+    """Return the list prices of hosted models of this version of costprobe, by model."""
+    return parse_hosted(_read(_PACKAGED / "hosted.csv"))
 
 
 def parsed(text: str) -> Catalogue:

@@ -10,12 +10,15 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.catalogue.files import hosted_models
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.printable import one_line
+from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
+from costprobe.ui import hosted_apis
 from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
@@ -25,6 +28,7 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Moment, Timespan
+from costprobe.ui.cli.views.api_view import api_lines
 from costprobe.ui.cli.views.compare_plot import plotted
 from costprobe.ui.text import local, per_million_tokens
 
@@ -113,12 +117,13 @@ def command(  # noqa: PLR0913 - an option each
         check_names(reader, settings.config, {**tags, "currency": currency})
         for name in only:
             check_names(reader, settings.config, {"model": name})
-        candidates = _candidates(reader, settings.config, since_ns, tags, only)
+        candidates, choices = _measured(reader, settings.config, since_ns, tags, only)
+    choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
     groups, left_out = compared(candidates, currency=currency, p99_ms=p99_ms, quality=quality)
     if as_json:
-        echo_json(_document(groups, left_out))
+        echo_json(_document(groups, left_out, choices))
         return
     limits = _question(p99_ms, quality)
     draws = sys.stdout.isatty() if plot is None else plot
@@ -129,15 +134,17 @@ def command(  # noqa: PLR0913 - an option each
             f"{candidate_out.candidate.name}: {candidate_out.reason}" for candidate_out in left_out
         ]
         echo_lines(["", "excluded", *(f"  {line}" for line in lines)])
+    if choices:
+        echo_lines(["", *api_lines(choices)])
 
 
-def _candidates(
+def _measured(
     reader: StoreReader,
     config: Config,
     since_ns: int,
     tags: Mapping[str, str],
     only: Sequence[str],
-) -> list[Candidate]:
+) -> tuple[list[Candidate], list[HostingChoice]]:
     probe_qualities, service_qualities = _qualities(config)
     # Aggregated rows are excluded, because they are not samples.
     probes = reader.points("probe", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
@@ -147,10 +154,12 @@ def _candidates(
         for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags, coarsest_s=0)
         if not only or row.tags.get("service", row.tags.get("probe")) in only
     ]
-    return [
+    candidates = [
         *probe_candidates(rows, costs, probe_qualities),
         *service_candidates(costs, service_qualities),
     ]
+    apis = config.api
+    return candidates, hosting_choices(costs, apis, hosted_models() if apis else {})
 
 
 def _qualities(
@@ -162,7 +171,9 @@ def _qualities(
     )
 
 
-def _document(groups: Sequence[Group], left_out: Sequence[LeftOut]) -> dict[str, Any]:
+def _document(
+    groups: Sequence[Group], left_out: Sequence[LeftOut], choices: Sequence[HostingChoice]
+) -> dict[str, Any]:
     return {
         "groups": [
             {
@@ -183,6 +194,7 @@ def _document(groups: Sequence[Group], left_out: Sequence[LeftOut]) -> dict[str,
             for group in groups
         ],
         "left_out": _reasons(left_out),
+        "apis": [hosted_apis.document(choice) for choice in choices],
     }
 
 

@@ -12,20 +12,25 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from costprobe.adapters.catalogue.files import hosted_models
 from costprobe.adapters.feeds.source import SourceError, read_source
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.assumed_prices import catalogue_folder
 from costprobe.app.accounting.documents import optional_text
 from costprobe.core.units import counted
 from costprobe.domain.pricing.catalogue.catalogue import Catalogue
+from costprobe.domain.pricing.catalogue.hosted import HostedPrice
 from costprobe.domain.pricing.catalogue.offer import Offer, Purchase
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.hosted_apis import price_document
 
 _HEADER = ("cloud", "instance", "region", "GPUs", "on demand", "1 year", "3 years", "spot", "as of")
+_IN_DOUBT = "* in doubt; --json has the reason and the source of each row"
+_API_HEADER = ("model", "in", "cached", "out", "as of")
 _FIRST_NUMBER = _HEADER.index("on demand")
 
 
@@ -34,17 +39,20 @@ _FIRST_NUMBER = _HEADER.index("on demand")
     examples=(
         "costprobe price list --gpu H100  # what clouds ask for it",
         "costprobe price list --cloud aws --region us-east-1  # all instances of a region",
+        "costprobe price list --apis  # hosted models, per million tokens",
     ),
 )
 @click.option("--gpu", help="Only this GPU, as the driver or the vendor names it, such as H100.")
 @click.option("--cloud", help="Only this cloud: aws, azure, gcp, oci, lambda, ...")
 @click.option("--region", help="Only this region of a cloud.")
 @click.option("--instance", help="Only instance types that contain this text.")
+@click.option("--apis", is_flag=True, help="Hosted models and their prices of tokens instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the sources.")
 @click.pass_obj
 def listing(
     config: str | None,
     *,
+    apis: bool,
     gpu: str | None,
     cloud: str | None,
     region: str | None,
@@ -55,7 +63,16 @@ def listing(
 
     They come from public price lists; each row has its date and source. Nothing is fetched.
     """
+    if apis and any((gpu, cloud, region, instance)):
+        raise bad_input("--apis: lists hosted models; remove the other filters")
     catalogue = catalogue_folder(LoadedConfig(config).store_path).at(time.time_ns())
+    if apis:
+        hosted = list(hosted_models().values())
+        if as_json:
+            echo_json(_document(catalogue, (), (), hosted))
+        else:
+            echo_lines(_api_lines(hosted))
+        return
     offers = [
         offer
         for offer in catalogue.offers
@@ -137,6 +154,27 @@ def update(config: str | None, *, place: str, sha256: str | None, as_json: bool)
     echo("a running daemon uses it after a reload: systemctl reload costprobe")
 
 
+def _api_lines(prices: Sequence[HostedPrice]) -> Iterator[str]:
+    yield f"{counted(len(prices), 'hosted model')}, list prices per million tokens"
+    rows = [
+        (
+            price.model,
+            *(
+                "" if amount is None else f"{amount:f} {price.currency}"
+                for amount in (
+                    price.per_million_tokens_in,
+                    price.per_million_tokens_cached,
+                    price.per_million_tokens_out,
+                )
+            ),
+            price.as_of + ("*" if price.doubt else ""),
+        )
+        for price in prices
+    ]
+    yield from table_lines([_API_HEADER, *rows], 1)
+    yield _IN_DOUBT
+
+
 def _is_of(gpu: str | None, model: str) -> bool:
     """Return whether a model has all words of a name: "h100 pcie", "A100-SXM4-80GB"."""
     if gpu is None:
@@ -146,12 +184,16 @@ def _is_of(gpu: str | None, model: str) -> bool:
 
 
 def _document(
-    catalogue: Catalogue, offers: Sequence[Offer], purchases: Sequence[Purchase]
+    catalogue: Catalogue,
+    offers: Sequence[Offer],
+    purchases: Sequence[Purchase],
+    hosted: Sequence[HostedPrice] = (),
 ) -> dict[str, Any]:
     return {
         "version": catalogue.version.isoformat(),
         "offers": [_as_json(offer) for offer in offers],
         "purchases": [_as_json(purchase) for purchase in purchases],
+        "hosted_models": [price_document(price) for price in hosted],
     }
 
 
@@ -172,7 +214,7 @@ def _lines(
         yield from table_lines([_HEADER, *map(_cells, offers)], _FIRST_NUMBER)
     doubtful = {offer.doubt for offer in offers if offer.doubt}
     if doubtful:
-        yield "* in doubt; --json has the reason and the source of each row"
+        yield _IN_DOUBT
     if purchases:
         yield "to buy:"
     for purchase in purchases:

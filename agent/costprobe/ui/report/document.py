@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from costprobe.ui import hosted_apis
 from costprobe.ui.report.model import Bucket, Outlook, Price, Report, ReportedChange, Spend, Trend
 from costprobe.ui.savings import document as savings_document
 from costprobe.ui.text import iso
@@ -45,6 +46,7 @@ def document(report: Report) -> dict[str, Any]:
         "savings": [savings_document(answer) for answer in report.savings],
         "budgets": [_outlook(outlook) for outlook in report.outlooks],
         "prices": [_price(price) for price in report.prices],
+        "apis": [hosted_apis.document(choice) for choice in report.hosting],
     }
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from costprobe.adapters.catalogue.files import hosted_models
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import is_slice_kind
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
+from costprobe.domain.advice.hosted_apis import hosting_choices
 from costprobe.domain.advice.savings import savings
 from costprobe.domain.costing.budgets.budget import BudgetStatus
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -106,6 +108,7 @@ def report_of(
         outlooks=[outlook_of(status, note) for status, note in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
+        hosting=hosting_choices(now, config.api, hosted_models() if config.api else {}),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
+from costprobe.ui import hosted_apis
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import (
     BASES,
@@ -51,6 +52,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _trends(report)
     yield from _changes(report)
     yield from _savings(report)
+    yield from _hosting(report)
     yield from _outlooks(report)
     yield from _prices(report)
 
@@ -197,6 +199,18 @@ def _savings(report: Report) -> Iterator[str]:
         if supply.held_out is not None:
             yield f"   - {escaped(held_out_words(supply.held_out))}"
         yield from (f"   - if {escaped(line)}" for line in supply.assumptions)
+
+
+def _hosting(report: Report) -> Iterator[str]:
+    if report.hosting:
+        yield from ("", "## Self-host or API")
+        for choice in report.hosting:
+            yield from ("", f"{escaped(hosted_apis.caption(choice))}:")
+            if rows := hosted_apis.table(choice):
+                yield from _table(hosted_apis.HEADS, rows)
+            yield ""
+            yield from (f"- {escaped(line)}" for line in hosted_apis.remarks(choice))
+        yield from ("", hosted_apis.NOTE)
 
 
 def _outlooks(report: Report) -> Iterator[str]:

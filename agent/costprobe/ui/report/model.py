@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from costprobe.domain.advice.hosted_apis import HostingChoice
 from costprobe.domain.advice.savings import Answer
 from costprobe.domain.costing.comparison.compare import Group, LeftOut
 
@@ -240,6 +241,7 @@ class Report:
         outlooks: Budget forecasts.
         prices: Prices in force.
         label: Label that spend is divided by; empty for none.
+        hosting: Services beside the configured hosted models.
     """
 
     host: str
@@ -257,3 +259,4 @@ class Report:
     outlooks: Sequence[Outlook]
     prices: Sequence[Price]
     label: str = ""
+    hosting: Sequence[HostingChoice] = ()

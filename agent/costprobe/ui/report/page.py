@@ -11,6 +11,7 @@ from markupsafe import Markup
 from costprobe import __version__
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
+from costprobe.ui import hosted_apis
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.model import Report, ReportedChange, Trend
@@ -50,6 +51,7 @@ def page(report: Report) -> str:
         ],
         load_words=load_words,
         held_out_words=held_out_words,
+        hosted_apis=hosted_apis,
     )
 
 

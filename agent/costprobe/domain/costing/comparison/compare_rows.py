@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
+from costprobe.domain.costing.serving.token_prices import service_groups
 
 # A sample is throttled if the device was throttled for more than this share of its window.
 THROTTLED_PCT = 1.0
@@ -156,18 +157,10 @@ def service_candidates(
         costs: Rows of `cost`; those of the probe basis are ignored.
         qualities: The configured quality of each service or model.
     """
-    groups: dict[tuple[str, str, str], list[Point]] = {}
-    for row in costs:
-        if row.tags.get("basis") == "serving":
-            tags = row.tags
-            key = (tags.get("service", ""), tags.get("served_model", ""), tags.get("currency", ""))
-            groups.setdefault(key, []).append(row)
-    several = {service for service, model, _ in groups if model}
+    served = [row for row in costs if row.tags.get("basis") == "serving"]
     return [
         _service_candidate(rows, service, model, currency, qualities.get(service))
-        for (service, model, currency), rows in sorted(groups.items())
-        # The row of the whole service is not that of a model.
-        if model or service not in several
+        for (service, model, currency), rows in service_groups(served).items()
     ]
 
 

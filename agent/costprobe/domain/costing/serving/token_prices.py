@@ -39,12 +39,6 @@ def token_prices(rows: Iterable[Point], span_s: float) -> list[TokenPrice]:
         rows: Rows of `cost` on the serving basis, of the span.
         span_s: Length of the span in seconds.
     """
-    groups: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
-    for row in rows:
-        tags = row.tags
-        key = (tags.get("service", ""), tags.get("served_model", ""), tags.get("currency", ""))
-        groups[key].append(row)
-    with_models = {service for service, model, _ in groups if model}
     return [
         TokenPrice(
             service,
@@ -54,9 +48,28 @@ def token_prices(rows: Iterable[Point], span_s: float) -> list[TokenPrice]:
             ratio_of_sums(group, "cost_per_million_tokens_out"),
             min(1.0, sum(_window_s(row) for row in group) / span_s),
         )
-        for (service, model, currency), group in sorted(groups.items())
-        if model or service not in with_models
+        for (service, model, currency), group in service_groups(rows).items()
     ]
+
+
+def service_groups(rows: Iterable[Point]) -> dict[tuple[str, str, str], list[Point]]:
+    """Return rows by service, model and currency; of a service with several models only theirs.
+
+    Args:
+        rows: Rows of `cost` on the serving basis.
+    """
+    groups: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
+    for row in rows:
+        tags = row.tags
+        key = (tags.get("service", ""), tags.get("served_model", ""), tags.get("currency", ""))
+        groups[key].append(row)
+    several = {service for service, model, _ in groups if model}
+    return {
+        key: group
+        for key, group in sorted(groups.items())
+        # The row of the whole service is not that of a model.
+        if key[1] or key[0] not in several
+    }
 
 
 def _window_s(row: Point) -> float:

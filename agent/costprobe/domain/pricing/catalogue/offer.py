@@ -210,7 +210,7 @@ def _offer(row: Row) -> Offer:
         gpu_count=row.number("gpu_count", Decimal("0.01"), Decimal(72)),
         vcpu=row.number("vcpu", Decimal(1), Decimal(2048)),
         memory_gb=row.number("memory_gb", Decimal("0.5"), Decimal(65536)),
-        currency=_currency(row),
+        currency=currency_of(row),
         as_of=row.month("as_of"),
         doubt=row.text("doubt"),
         source=row.text("source", required=True),
@@ -243,7 +243,7 @@ def _purchase(row: Row) -> Purchase:
         gpu_model=row.text("gpu_model", required=True),
         gpu_count=count,
         condition=condition,
-        currency=_currency(row),
+        currency=currency_of(row),
         purchase_price_low=low,
         purchase_price_high=high,
         as_of=row.month("as_of"),
@@ -251,7 +251,12 @@ def _purchase(row: Row) -> Purchase:
     )
 
 
-def _currency(row: Row) -> str:
+def currency_of(row: Row) -> str:
+    """Return the currency of a row.
+
+    Raises:
+        ValueError: It is no ISO 4217 code.
+    """
     currency = row.text("currency")
     if not _CURRENCY.fullmatch(currency):
         raise row.error("currency", 'is not an ISO 4217 code such as "USD"')
