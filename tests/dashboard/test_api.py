@@ -142,6 +142,9 @@ def test_marks_incidents_and_sweeps_are_returned(kept_page):
     (incident,) = kept_page.json("/api/incidents?since=24h")["incidents"]
     assert (incident["name"], incident["cause"]) == ("drift", "driver")
     assert incident["resolved_ms"] - incident["fired_ms"] == 3600 * 1000
+    # It fired five hours ago and was resolved an hour later.
+    for since, count in (("270m", 1), ("3h", 0)):
+        assert len(kept_page.json(f"/api/incidents?since={since}")["incidents"]) == count, since
     (curve,) = kept_page.json("/api/sweeps")["curves"]
     assert [point["batch"] for point in curve["points"]] == [1, 2, 4, 8, 16, 32, 64]
     assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]

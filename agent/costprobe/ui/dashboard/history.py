@@ -27,6 +27,8 @@ INCIDENTS_MAX = 200
 # Changes of plan and labels of each series, the newest.
 CHANGES_MAX = 20
 ALERT_ROWS_MAX = 20_000
+# How long before a time range an incident may have fired that is in it.
+FIRING_MAX_S = 30 * 86_400.0
 CURVES_MAX = 40
 SWEEP_ROWS_MAX = 20_000
 # Utilization above which a device counts as busy.
@@ -101,13 +103,18 @@ def _mark(row: Point) -> dict[str, Any]:
 
 
 def incidents_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
-    """Return the newest incidents that fired in a time range, newest first.
+    """Return the newest incidents that fired within a time range or up to it, newest first.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    rows = deque(reader.points("alert", time.since_ns, time.until_ns), maxlen=ALERT_ROWS_MAX)
-    incidents = incidents_of(rows)
+    first_ns = time.since_ns - int(FIRING_MAX_S * NS_PER_S)
+    rows = deque(reader.points("alert", first_ns, time.until_ns), maxlen=ALERT_ROWS_MAX)
+    incidents = [
+        incident
+        for incident in incidents_of(rows)
+        if incident["resolved_ns"] is None or incident["resolved_ns"] >= time.since_ns
+    ]
     incidents.sort(key=lambda incident: incident["fired_ns"], reverse=True)
     return {
         "left_out": max(0, len(incidents) - INCIDENTS_MAX),

@@ -49,8 +49,9 @@ export class MarkStrip {
   place(plot, marks) {
     const [from, to] = [plot.scales.x.min, plot.scales.x.max];
     const groups = [];
-    for (const mark of marks.filter(({ x }) => x >= from && x <= to)) {
-      const left = plot.valToPos(mark.x, "x");
+    // An incident that fired before is at the left edge.
+    for (const mark of marks.filter(({ x, end }) => (end ?? x) >= from && x <= to)) {
+      const left = plot.valToPos(Math.max(from, mark.x), "x");
       const last = groups.at(-1);
       if (last && left - last.left < BUTTON_PX) last.marks.push(mark);
       else groups.push({ left, marks: [mark] });
