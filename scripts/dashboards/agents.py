@@ -52,18 +52,21 @@ def worst(field: str, outer: str = "max") -> Query:
     return Query.written(text, {"": f"{outer}({metric})"})
 
 
-def states() -> tuple[Query, Query]:
-    """Return the queries of the table of agents: their last rows, and which of them are silent."""
+def states() -> Query:
+    """Return the query of the last row of each agent."""
     rows = ", ".join(f'"{field}" AS "{name}"' for name, field in _FIELDS.items())
-    last = seen("memory", KNOWN, _HERE).replace(
-        " FROM", f', {rows.partition(", ")[2]}, "version" FROM'
-    )
-    columns = {
-        "last seen": f"1000 * {_NEWEST}",
-        "state": f"time() - {_NEWEST} > bool {SILENT_S}",
-    }
+    others = rows.partition(", ")[2]
+    last = seen("memory", KNOWN, _HERE).replace(" FROM", f', {others}, "version" FROM')
+    columns = {"last seen": f"1000 * {_NEWEST}"}
     for name, field in _FIELDS.items():
         counter = "_total" if field in {"dropped_points", "child_restarts"} else ""
         metric = _METRIC.replace("rss_bytes", f"{field}{counter}")
         columns[name] = f"max by (host, version) ({metric})"
-    return Query.written(last, columns), Query.written(silent(_HERE, by="host"), {})
+    return Query.written(last, columns)
+
+
+def silent_hosts() -> Query:
+    """Return the query of the hosts of silent agents."""
+    text = f'SELECT "silent" FROM ({silent(_HERE, by="host")}) WHERE "silent" = 1 GROUP BY "host"'  # noqa: S608 - as above
+    is_silent = f"(time() - max by (host) {_SEEN} > {SILENT_S})"
+    return Query.written(text, {"silent": f"{is_silent} ^ 0"})

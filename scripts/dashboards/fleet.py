@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page
 from scripts.dashboards.queries import BOARDS, PER_PANEL, Query, newest
-from scripts.dashboards.tables import listing
+from scripts.dashboards.tables import listing, sorted_by
 
 ABOUT = "Cost and load of all hosts, with their alerts and events."
 PRICED = ("host", "currency")
@@ -65,18 +65,18 @@ def _graphs(board: dashboard.Dashboard) -> None:
         "cost",
         over=PRICED,
         where=("\"basis\" = 'probe'",),
-        by=("host", "device", "probe"),
-        alias="$tag_host $tag_device $tag_probe",
+        by=("probe",),
+        alias="$tag_probe",
     )
     power = Query('mean("power_w") AS "power"', "device", by=("host", "device"))
     used = Query('mean("util_pct")', "device", by=("host",), alias="$tag_host")
     spent = Query('sum("cost")', "device", over=PRICED, by=("host",), every="1h", alias="$tag_host")
     board.with_panel(
         graph(
-            "Cost per 1,000 inferences ($currency)",
+            "Cost per 1,000 inferences of each model ($currency)",
             "short",
             cost,
-            about="Probe basis: cost while the device does no other work.",
+            about="The median of its devices; probe basis: cost while the device does no other work.",
         )
     )
     board.with_panel(graph("Spend per hour ($currency)", "short", spent, style="bars"))
@@ -112,22 +112,28 @@ def _lists(board: dashboard.Dashboard) -> None:
     alerts = Query('"host", "rule", "state", "severity", "summary", "cause"', "alert")
     events = Query('"host", "kind", "severity", "device", "title", "cause"', "event")
     board.with_panel(
-        listing(
-            "Probes: cost per 1,000 inferences ($currency)",
-            probes,
-            units={"now": "short", "24 h": "short", "7 d": "short", "coverage": "percentunit"},
-            hide=("Time",),
-            span=12,
+        sorted_by(
+            listing(
+                "Probes: cost per 1,000 inferences ($currency)",
+                probes,
+                units={"now": "short", "24 h": "short", "7 d": "short", "coverage": "percentunit"},
+                hide=("Time",),
+                span=12,
+            ),
+            "now",
         )
     )
     board.with_panel(
-        listing(
-            "Devices, current state",
-            hosts,
-            units={"power": "watt", "utilization": "percent", "temperature": "celsius"},
-            steps={"temperature": bounds(80, 88)},
-            hide=("Time",),
-            span=12,
+        sorted_by(
+            listing(
+                "Devices: newest state, and spend in this range",
+                hosts,
+                units={"power": "watt", "utilization": "percent", "temperature": "celsius"},
+                steps={"temperature": bounds(80, 88)},
+                hide=("Time",),
+                span=12,
+            ),
+            "spend",
         )
     )
     board.with_panel(listing("Alerts", alerts.rows, span=12))

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import dashboard
 from scripts.dashboards import agents
 from scripts.dashboards.parts import Steps, bounds, choice, figure, graph, page
 from scripts.dashboards.queries import Query
-from scripts.dashboards.tables import joined, listing
+from scripts.dashboards.tables import listing, sorted_by, with_time
 
 ABOUT = "Health of the agents: liveness, delivery and resource use."
 MIB = 1 << 20
@@ -88,23 +88,23 @@ def _figures(board: dashboard.Dashboard) -> None:
         ),
     ):
         board.with_panel(panel)
-    board.with_panel(
-        joined(
-            listing(
-                "Agents",
-                *agents.states(),
-                units={"memory": "bytes", "last seen": "dateTimeFromNow", "delivery lag": "s"},
-                steps={"dropped": ((1, "red"),), "delivery lag": bounds(60, 900)},
-                words={"state": {"0": ("reporting", "green"), "1": ("silent", "red")}},
-                about="Every agent of the last 7 days, whatever the time range, with its last row;"
-                " silent: without a row for two minutes.",
-            ),
-            "host",
-            {"host": "host", "silent": "state", "Time 1": "last seen", "version": "version"},
-            drop=("Time 2",),
-            worst="state",
-        )
+    last_rows = listing(
+        "Agents",
+        agents.states(),
+        units={"memory": "bytes", "last seen": "dateTimeFromNow", "delivery lag": "s"},
+        steps={"dropped": ((1, "red"),), "delivery lag": bounds(60, 900)},
+        about="The last row of every agent of the last 7 days, the oldest first, whatever the time range.",
+        span=18,
     )
+    silent = listing(
+        "Silent now",
+        agents.silent_hosts(),
+        words={"silent": {"1": ("no row for two minutes", "red")}},
+        hide=("Time",),
+        span=6,
+    )
+    board.with_panel(silent)
+    board.with_panel(sorted_by(with_time(last_rows, "last seen"), "last seen", is_descending=False))
 
 
 def _graphs(board: dashboard.Dashboard) -> None:

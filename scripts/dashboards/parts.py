@@ -72,6 +72,9 @@ def graph(
             .placement(common.LegendPlacement.BOTTOM)
             .show_legend(True)
             .calcs(["lastNotNull", "mean", "max"])
+            # Of many hosts the highest are in view.
+            .sort_by("Max")
+            .sort_desc(True)
         )
         .tooltip(
             common_builders.VizTooltipOptions()

@@ -6,6 +6,7 @@ A table shows the newest row of each set of tags. Columns and panels of texts th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,7 +34,8 @@ def prometheus_edition(board: Mapping[str, Any]) -> dict[str, Any]:
         board: The dashboard in Grafana's format, for InfluxDB.
     """
     name = str(board["uid"]).removeprefix("costprobe-")
-    panels = _placed([panel for panel in map(_panel, board["panels"]) if panel is not None])
+    text = json.dumps(board["panels"]).replace("/d/costprobe-", f"/d/{TAG}-")
+    panels = _placed([panel for panel in map(_panel, json.loads(text)) if panel is not None])
     marks = [_marks(annotation) for annotation in board["annotations"]["list"]]
     used = " ".join(str(part) for part in [*panels, *marks])
     variables = [_variable(variable) for variable in board["templating"]["list"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grafana_foundation_sdk.builders import common, table
@@ -58,11 +58,22 @@ def listing(  # noqa: PLR0913 - each is a property of the panel
         )
     for name, texts in (words or {}).items():
         properties.setdefault(name, []).extend([("mappings", [_mapped(texts)]), _COLORED])
+    for name, board in _LINKED.items():
+        properties.setdefault(name, []).append(("links", [_link(name, board)]))
     for name in hide:
         properties.setdefault(name, []).append(("custom.hidden", True))
     for name, found in properties.items():
         panel.override_by_name(name, [model.DynamicConfigValue(*one) for one in found])
     return panel
+
+
+# Dashboards of what a column names.
+_LINKED = {"host": "host", "probe": "model", "service": "production"}
+
+
+def _link(name: str, board: str) -> dict[str, str]:
+    chosen = f"var-{name}=${{__value.raw}}&${{datasource:queryparam}}&${{__url_time_range}}"
+    return {"title": f"open {name}", "url": f"/d/costprobe-{board}?{chosen}"}
 
 
 _COLORED = ("custom.cellOptions", {"type": "color-text"})
@@ -77,31 +88,34 @@ def _mapped(texts: Words) -> model.ValueMap:
     )
 
 
-def joined(
-    panel: table.Panel, by: str, rename: Mapping[str, str], *, drop: tuple[str, ...], worst: str
-) -> table.Panel:
-    """Return a table of several queries with one row for each value of a column.
+def joined(panel: table.Panel, by: str, columns: Sequence[str]) -> table.Panel:
+    """Return a table of several queries with one row for each value of a column, without times.
 
     Args:
         panel: The table.
         by: Column that all results have.
-        rename: New names of columns; these come first, in this order.
-        drop: Columns that are left out.
-        worst: Column whose highest values come first.
+        columns: All columns, in their order.
     """
-    options: dict[str, Any] = {
-        "excludeByName": dict.fromkeys(drop, True),
-        "renameByName": dict(rename),
-        "indexByName": {name: place for place, name in enumerate(rename)},
+    # Grafana names the times of joined results after their measurements: without them no name is ambiguous.
+    times: dict[str, Any] = {"exclude": {"names": ["Time"]}}
+    join = {"byField": by, "mode": "outer"}
+    order = {
+        "excludeByName": {},
+        "renameByName": {},
+        "indexByName": {name: place for place, name in enumerate(columns)},
     }
-    return sorted_by(
-        panel.with_transformation(
-            model.DataTransformerConfig("joinByField", options={"byField": by, "mode": "outer"})
-        ).with_transformation(model.DataTransformerConfig("organize", options=options)),
-        worst,
-    )
+    steps = {"filterFieldsByName": times, "joinByField": join, "organize": order}
+    for name, options in steps.items():
+        panel.with_transformation(model.DataTransformerConfig(name, options=options))
+    return panel
 
 
-def sorted_by(panel: table.Panel, column: str) -> table.Panel:
-    """Return a table with the highest values of a column first."""
-    return panel.sort_by([common.TableSortByFieldState().display_name(column).desc(True)])
+def sorted_by(panel: table.Panel, column: str, *, is_descending: bool = True) -> table.Panel:
+    """Return a table with the highest values of a column first, or the lowest."""
+    return panel.sort_by([common.TableSortByFieldState().display_name(column).desc(is_descending)])
+
+
+def with_time(panel: table.Panel, name: str) -> table.Panel:
+    """Return a table whose rows' time has another name."""
+    options = {"excludeByName": {}, "renameByName": {"Time": name}, "indexByName": {}}
+    return panel.with_transformation(model.DataTransformerConfig("organize", options=options))

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import stat, table
 from scripts.dashboards.parts import sparklines
 from scripts.dashboards.promql import promql
 from scripts.dashboards.queries import PER_PANEL, Query
-from scripts.dashboards.tables import joined, listing
+from scripts.dashboards.tables import joined, listing, sorted_by
 
 PRICED = ("host", "currency")
 _FILTER = '"host" =~ /^$host$/ AND "currency" =~ /^$currency$/'
@@ -92,13 +92,7 @@ def models(span: int) -> table.Panel:
         " largest minus smallest, as a share of the median.",
         span=span,
     )
-    return joined(
-        panel,
-        "probe",
-        {name: name for name in ("probe", *columns, "latency", "energy")},
-        drop=("Time 1", "Time 2", "Time"),
-        worst="24 h",
-    )
+    return sorted_by(joined(panel, "probe", ("probe", *columns, "latency", "energy")), "24 h")
 
 
 def model_trends(span: int) -> stat.Panel:

@@ -143,19 +143,15 @@ def _organized(panel, tables):
     rows = tables[0]
     options = {one["id"]: one["options"] for one in panel.get("transformations", ())}
     if "joinByField" in options:
+        assert options["filterFieldsByName"] == {"exclude": {"names": ["Time"]}}
         by = options["joinByField"]["byField"]
-        keyed = [{row[by]: row for row in table} for table in tables]
-        rows = [
-            {
-                (f"Time {number}" if column == "Time" else column): value
-                for number, table in enumerate(keyed, start=1)
-                for column, value in table.get(key, {}).items()
-            }
-            for key in sorted({key for table in keyed for key in table})
-        ]
+        joined = {}
+        for row in (row for table in tables for row in table):
+            joined.setdefault(row[by], {}).update({k: v for k, v in row.items() if k != "Time"})
+        rows = list(joined.values())
     else:
         assert len(tables) == 1, panel["title"]
-    organize = options.get("organize", {"excludeByName": {}, "renameByName": {}})
+    renamed = options.get("organize", {}).get("renameByName", {})
     hidden = {
         one["matcher"]["options"]
         for one in panel["fieldConfig"]["overrides"]
@@ -163,9 +159,9 @@ def _organized(panel, tables):
     }
     return [
         {
-            organize["renameByName"].get(column, column): value
+            renamed.get(column, column): value
             for column, value in row.items()
-            if column not in hidden and not organize["excludeByName"].get(column)
+            if column not in hidden
         }
         for row in rows
     ]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.boards import EDITIONS, boards
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -61,6 +61,25 @@ def test_dashboard_round_trips_through_the_types_of_grafana(name):
 def test_panel_titles_are_unique(name):
     titles = [panel["title"] for panel in json.loads(boards()[name])["panels"]]
     assert len(set(titles)) == len(titles) >= 10
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_links_of_columns_open_dashboards_of_the_edition_that_have_the_variable(edition):
+    found = {board["uid"]: board for board in map(json.loads, boards(edition).values())}
+    properties = [
+        (override["matcher"]["options"], one["value"])
+        for board in found.values()
+        for panel in board["panels"]
+        if panel["type"] == "table"
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "links"
+    ]
+    for column, (link,) in properties:
+        uid, _, query = link["url"].removeprefix("/d/").partition("?")
+        assert query.startswith(f"var-{column}=${{__value.raw}}&${{datasource:queryparam}}&")
+        assert column in {one["name"] for one in found[uid]["templating"]["list"]}
+    assert {column for column, _ in properties} == {"host", "probe", "service"}
 
 
 def test_wheel_contains_the_dashboards():
