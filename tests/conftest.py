@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -149,3 +150,22 @@ def figures():
                 file.write(json.dumps({"case": case, **values}) + "\n")
 
     return keep
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium; without one the tests are skipped, and fail where CI=true."""
+    found = shutil.which("chromium")
+    if found is None:
+        reason = "these tests need Chromium: apt-get install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
+        )
+        yield launched
+        launched.close()

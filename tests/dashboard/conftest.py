@@ -1,8 +1,5 @@
 """A dashboard server with a store of one day."""
 
-import os
-import shutil
-
 import pytest
 from browser_tab import Tab
 from costprobe.core.clock import SystemClock
@@ -66,25 +63,6 @@ def today(tmp_path):
     store = filled(tmp_path / "today.db", SystemClock())
     yield store
     store.close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium; without one the tests are skipped, and fail where CI=true."""
-    found = shutil.which("chromium")
-    if found is None:
-        reason = "these tests need Chromium: apt-get install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
-        )
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

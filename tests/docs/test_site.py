@@ -1,11 +1,13 @@
 """The site builds without a warning, requests nothing from other hosts, and its links resolve."""
 
-import json
 import os
 import re
 import subprocess
 import sys
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 import yaml
@@ -13,6 +15,8 @@ from docs_pages import DOCS, ROOT, page_name, pages
 
 # A file of the documentation, as pages and programs name it.
 NAMED = re.compile(r"\b(?:docs/[\w./-]+\.(?:md|json|yaml)|tests/[\w/]+\.py)\b")
+AXE = ROOT / "tests" / "dashboard" / "vendor" / "axe.min.js"
+LINK_TEXT = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(?:#([^)\s]+))?\)")
 
 
@@ -72,10 +76,84 @@ def test_site_contains_no_unrendered_markdown(site):
     assert unrendered == []
 
 
-def test_search_finds_installation_troubleshooting_and_faq(site):
-    index = json.loads((site / "search" / "search_index.json").read_text())
-    locations = {entry["location"].partition("#")[0] for entry in index["docs"]}
-    assert {"installation.html", "troubleshooting.html", "faq.html", "glossary.html"} <= locations
+@pytest.fixture(scope="module")
+def addresses(site):
+    """The site as a file and from a server."""
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield site.as_uri(), f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A web server for files without a log."""
+
+    def log_message(self, *args):
+        """Discard it."""
+
+
+# Words typed into the search, and the first page that it must find.
+SEARCHES = {
+    "install": "installation.html",
+    "troubleshooting": "troubleshooting.html",
+    "glossary": "glossary.html",
+    "budget": "budgets.html",
+}
+FIRST_HIT = "(page) => document.querySelector('.md-search-result__item a')?.href.includes(page)"
+
+
+def test_search_in_a_browser_finds_the_pages(addresses, browser):
+    for address in addresses:
+        page = browser.new_page()
+        errors, requested = [], []
+        page.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
+        page.on("request", lambda request, requested=requested: requested.append(request.url))
+        page.goto(f"{address}/index.html")
+        field = page.locator("input[name=query]")
+        for word, found in SEARCHES.items():
+            field.fill("")
+            field.press_sequentially(word)
+            page.wait_for_function(FIRST_HIT, arg=found)
+        assert errors == []
+        own = (address, "about:", "data:", "blob:")
+        assert [url for url in requested if not url.startswith(own)] == []
+        page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(site, browser, scheme):
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    problems = []
+    for name in ("index.html", "howto/vllm.html"):
+        page.goto(f"{site.as_uri()}/{name}")
+        page.evaluate(AXE.read_text())
+        problems += [
+            (name, violation["id"], violation["nodes"][0]["html"])
+            for violation in page.evaluate("axe.run()")["violations"]
+        ]
+    context.close()
+    assert problems == []
+
+
+def test_home_page_leads_to_every_part():
+    home = (DOCS / "index.md").read_text()
+    table = dict(re.findall(r"\| \[([\w-]+)\]\(([^)]+)\) \|$", home, re.MULTILINE))
+    assert list(table) == [
+        "Install", "Tutorial", "How-to", "Concepts", "Reference", "Troubleshooting", "FAQ",
+        "Glossary", "Architecture",
+    ]  # fmt: skip
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    linked = {target.partition("#")[0] for _, target in LINK_TEXT.findall(home)}
+    parts = {name: entries for part in nav[1:] for name, entries in part.items()}
+    missing = {
+        page
+        for part in ("Start", "How-to", "Concepts", "Reference", "Help")
+        for page in nav_pages(parts[part])
+        if page not in linked
+    }
+    assert not missing
 
 
 def nav_pages(entries):

@@ -1,5 +1,6 @@
 """The tutorial from its first line to its last, with a real daemon, a real InfluxDB, real HTTP."""
 
+import re
 import time
 
 import pytest
@@ -59,9 +60,13 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     receiver = blocks(TUTORIAL, "python")["receiver.py"]
     (tmp_path / "receiver.py").write_text(replaced(receiver, {"9377": ports["9377"]}))
 
+    printed = []
+
     def type_all(step, first=0, last=None):
         lines = [line.replace(".venv/bin/", f"{BIN}/") for line in STEPS[step][first:last]]
-        return [terminal.type(line.replace(":8086", f":{ports['8086']}")) for line in lines]
+        outputs = [terminal.type(line.replace(":8086", f":{ports['8086']}")) for line in lines]
+        printed.extend(outputs)
+        return outputs
 
     checked, shown, made = type_all("A configuration")
     assert "costprobe.toml: good" in checked
@@ -96,8 +101,27 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     terminal.type("set +e")
     type_all("Clean up", 0, 2)
     terminal.type("wait")
+    (tmp_path / "state" / "costprobe").mkdir(parents=True)
     type_all("Clean up", 2)
     assert {path.name for path in tmp_path.iterdir()} <= {"influxdb", "state"}
+    assert not list((tmp_path / "state").iterdir())
+    query = f"curl -sG http://127.0.0.1:{ports['8086']}/query --data-urlencode 'q=SHOW DATABASES'"
+    assert "costprobe" not in terminal.type(query)
+    assert not missing_lines("".join(printed))
+
+
+def missing_lines(printed):
+    """The lines of the steps' examples that no command printed; figures, times and the host differ."""
+
+    def shape(line):
+        known = re.sub(r"host=\S+|\b(?:CET|UTC)\b", "", line)
+        return re.sub(r"\d[\d.,:TZe-]*|\b(?:s|min)\b", "0", known).split()
+
+    seen = [shape(line) for line in printed.splitlines()]
+    _, _, steps = TUTORIAL.partition("\n## 3. ")
+    expected = [line for text in blocks(steps, "text").values() for line in text.splitlines()]
+    assert len(expected) > 10
+    return [line for line in expected if shape(line) not in seen]
 
 
 def wait_for_socket(path):
