@@ -254,9 +254,21 @@ def test_invalid_parameters_are_rejected_with_an_error(kept_page, path, words):
     st.sampled_from(["now", "trend", "marks", "incidents", "sweeps", "spend", "budgets"]),
     st.lists(
         st.tuples(
-            st.sampled_from(["field", "since", "until", "points", "device", "x"]),
+            st.sampled_from(["field", "since", "until", "points", "device", "group", "scale", "x"]),
             st.one_of(
-                st.sampled_from(["device.power_w", "cost.plan", "24h", "1h", "100", "gpu0", "0s"]),
+                st.sampled_from(
+                    [
+                        "device.power_w",
+                        "cost.plan",
+                        "24h",
+                        "1h",
+                        "100",
+                        "gpu0",
+                        "0s",
+                        "model",
+                        "auto",
+                    ]
+                ),
                 st.text(max_size=20),
             ),
         ),
