@@ -160,6 +160,17 @@ def rows(recipe: DemandRecipe) -> Iterator[Point]:
         yield _row(service, served, time_s, per_token_s * math.exp(noise))
 
 
+def request_changes_s(recipe: DemandRecipe) -> list[float]:
+    """Return the seconds after the start at which other requests begin or cease to arrive."""
+    service = _Service(random.Random(recipe.seed), recipe)
+    return [
+        at_s
+        for start_s, lasts_s, _ in service.launches
+        for at_s in (start_s, start_s + lasts_s)
+        if at_s < recipe.days * DAY_S
+    ]
+
+
 def _served(service: _Service, requests: float, time_s: float) -> tuple[float, ...]:
     """Return requests, input tokens, output tokens and cached tokens of a window."""
     rng = service.rng

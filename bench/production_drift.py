@@ -3,7 +3,8 @@
     python bench/production_drift.py [--seeds 60] [--jobs 2]
 
 Goals: at most 0.1 false drifts of efficiency per series and month; a lasting change by 10 % found
-within 6 hours of windows.
+within 6 hours of windows. A change in the same hours as a launch that brings other requests is listed
+apart: nobody can tell them apart before their device time is known.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from costprobe.domain.alerting.drift_monitor import DriftMonitor  # noqa: E402 - the path first
 from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
-from demand import DAY_S, START_S, WINDOW_S, DemandRecipe, rows  # noqa: E402 - as above
+from demand import (  # noqa: E402 - as above
+    DAY_S,
+    START_S,
+    WINDOW_S,
+    DemandRecipe,
+    request_changes_s,
+    rows,
+)
 
 SERVERS = ("additive", "batching", "always busy")
 EFFICIENCY = ("serving_time", "serving_energy")
@@ -47,6 +55,17 @@ class ServiceResult(NamedTuple):
     found: list[Found]
     hours: float
     delay_h: float
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether no other requests began or ceased to arrive within the hours of the goal.
+
+        Their device time is unknown: what is due to them and to the server cannot be told apart so soon.
+        """
+        from_s = self.recipe.slower_from_s
+        return not any(
+            abs(at_s - from_s) < DELAY_GOAL_H * 3600 for at_s in request_changes_s(self.recipe)
+        )
 
 
 def run(recipe: DemandRecipe) -> ServiceResult:
@@ -117,9 +136,14 @@ def print_results(results: list[ServiceResult]) -> bool:
     print("| server | change | histories | median | within 6 h | not found |")
     print("| --- | --- | --- | --- | --- | --- |")
     late = total = 0
+    confounded = [r for r in results if r.recipe.slower != 1 and not r.is_separable]
     for server in SERVERS:
         for factor in SHIFTS:
-            own = [r for r in results if (r.recipe.server, r.recipe.slower) == (server, factor)]
+            own = [
+                r
+                for r in results
+                if (r.recipe.server, r.recipe.slower) == (server, factor) and r.is_separable
+            ]
             delays = [result.delay_h for result in own]
             if not delays:
                 continue
@@ -131,6 +155,12 @@ def print_results(results: list[ServiceResult]) -> bool:
             )
     print(f"\nfalse drifts of efficiency {rates[-1]:.3f} per series and month (goal {FALSE_GOAL}),")
     print(f"{total - late} of {total} changes found within {DELAY_GOAL_H:.0f} h")
+    in_time = sum(r.delay_h <= DELAY_GOAL_H for r in confounded)
+    at_all = sum(r.delay_h < math.inf for r in confounded)
+    print(
+        f"not counted: {len(confounded)} in the same hours as a launch with other requests,"
+        f" {in_time} of them found within {DELAY_GOAL_H:.0f} h, {at_all} at all"
+    )
     return rates[-1] <= FALSE_GOAL and late == 0
 
 

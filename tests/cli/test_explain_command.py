@@ -61,6 +61,21 @@ def service_row(hour):
     return make_point("cost", {**HOST, **own}, fields, time_ns)
 
 
+def slower_rows(hour):
+    """A window of a service whose tokens take 30 % longer from the second day on, and its device."""
+    row = service_row(0)
+    time_ns = NOON_NS + (hour + 1) * HOUR_S * S
+    busy_s = HOUR_S * (0.65 if hour >= 36 else 0.5) * (1 + 0.01 * math.sin(hour))
+    tags = {**row.tags, "service": "batch", "device": "gpu1"}
+    held_s = 1.5 * busy_s
+    busy = {"device_s": held_s, "device_busy_s": busy_s, "cost_idle": (held_s - busy_s) / 1000}
+    busy |= {"cost_total": held_s / 1000, "cost_total_hardware": held_s / 1000}
+    yield make_point("cost", tags, {**row.fields, **busy}, time_ns)
+    limit_w = 500.0 if hour >= 36 else 700.0
+    device = {"power_limit_w": limit_w, "sm_clock_mhz": 1980.0 * (limit_w / 700), "util_pct": 50.0}
+    yield make_point("device", {**HOST, "device": "gpu1", "kind": "gpu"}, device, time_ns - S)
+
+
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explain")
@@ -68,7 +83,7 @@ def config(tmp_path_factory):
     path.write_text(f'[host]\nname = "h"\n[store]\npath = "{folder}/costprobe.db"\n')
     store = Store.open(folder / "costprobe.db", FakeClock(NOON_NS + 96 * HOUR_S * S))
     for hour in range(72):
-        store.append([*probe_rows(hour), service_row(hour)])
+        store.append([*probe_rows(hour), service_row(hour), *slower_rows(hour)])
     for hour, text, subject in ((35.5, "deployed v42", {"service": "chat"}), (80, "later", {})):
         time_ns = NOON_NS + int(hour * HOUR_S) * S
         store.append(
@@ -127,6 +142,14 @@ def test_service_is_explained_beside_its_probe(explain):
     assert change["change_per_month"] == pytest.approx(3.6 * 0.5 * 730)
     assert change["cause"] == "demand"
     assert "traffic 50 % lower" in change["reason"]
+
+
+def test_slower_service_is_explained_by_its_devices(explain):
+    change = change_of(explain(*PERIODS, "--json"), service="batch")
+    shares = {cause["name"]: cause["share"] for cause in change["causes"]}
+    assert change["cause"] == "power limit"
+    assert shares["power limit"]["mean_share"] > 0.8
+    assert "power limit 700 → 500 W" in change["reason"]
 
 
 def test_events_between_are_listed_for_people(explain):

@@ -13,13 +13,23 @@ from costprobe.core.records import Point
 from costprobe.domain.alerting.period_change import PeriodChange, probe_change, service_change
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.comparison.production_sums import ProductionSums, production_sums
+from costprobe.domain.detection.run_causes import Events
 from costprobe.domain.detection.runs import DetectionRun, factors, joined_runs
+from costprobe.domain.detection.service_runs import (
+    DEVICE_ROWS,
+    block_efforts,
+    events_of_service,
+    service_runs,
+)
 
 # The newest runs of a probe, and the newest windows of a service, in each period.
 RUNS_MAX: Final = 5_000
 # A period with fewer runs has no level.
 RUNS_MIN: Final = 3
 EVENTS_MAX: Final = 2_000
+# Blocks of a service next to the boundary of the periods whose conditions are read.
+BLOCKS_MAX: Final = 48
+BLOCK_S: Final = 1800.0
 _SUBJECTS: Final = ("device", "probe", "service")
 
 
@@ -110,7 +120,8 @@ class Explaining:
             return ExplainedSeries(tags, None, "no windows of the whole service")
         times_ns = self._periods.after.start_ns, self._now_ns
         try:
-            change = service_change(service, before, after, self._control(after), times_ns)
+            runs = self._blocks(service, rows, (before, after))
+            change = service_change(service, before, after, self._control(after), times_ns, runs)
         except ValueError as error:
             return ExplainedSeries(tags, None, str(error))
         return ExplainedSeries(tags, change)
@@ -129,6 +140,36 @@ class Explaining:
         rows = self._reader.newest("cost", *times_ns, tags, limit=RUNS_MAX)
         currency = rows[-1].tags.get("currency") if rows else None
         return [row for row in rows if row.tags.get("currency") == currency]
+
+    def _blocks(
+        self,
+        service: str,
+        rows: Sequence[Sequence[Point]],
+        sums: tuple[ProductionSums, ProductionSums],
+    ) -> tuple[list[DetectionRun], list[DetectionRun], Events]:
+        """Return the blocks of both periods as runs, and what returns the events of a service."""
+        devices = sums[1].devices
+        events = events_of_service(self._events, service, devices)
+        efforts = [block_efforts(side, sums, BLOCK_S) for side in rows]
+
+        def rows_of(device: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+            tags = {"device": device}
+            return self._reader.newest("device", since_ns, until_ns, tags, limit=DEVICE_ROWS)
+
+        def between(since_ns: int, until_ns: int) -> Sequence[Point]:
+            return [row for row in events if since_ns <= row.time_ns < until_ns]
+
+        before, after = (
+            service_runs(
+                side[-BLOCKS_MAX:] if index == 0 else side[:BLOCKS_MAX],
+                BLOCK_S,
+                devices,
+                rows_of,
+                events,
+            )
+            for index, side in enumerate(efforts)
+        )
+        return before, after, between
 
     def _control(self, after: ProductionSums) -> float | None:
         """Return the time per inference of the probes on a service's devices, later over earlier."""

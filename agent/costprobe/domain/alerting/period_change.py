@@ -16,15 +16,17 @@ from costprobe.domain.alerting.drift_causes import (
     price_change_ns,
     with_amounts,
 )
+from costprobe.domain.alerting.production_causes import demand_causes
 from costprobe.domain.alerting.production_text import UNITS, explanation, money_of
 from costprobe.domain.costing.comparison.change import split_change
 from costprobe.domain.costing.comparison.production_change import (
     LEAST_PART,
     Driver,
+    ProductionChange,
     production_change,
 )
 from costprobe.domain.costing.comparison.production_sums import ProductionSums
-from costprobe.domain.detection.causes import Explanation
+from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation
 from costprobe.domain.detection.run_causes import Events, explain_change
 from costprobe.domain.detection.runs import DetectionRun, factors
 from costprobe.domain.detection.settings import Metric
@@ -128,6 +130,7 @@ def service_change(
     after: ProductionSums,
     control: float | None,
     times_ns: tuple[int, int],
+    runs: tuple[Sequence[DetectionRun], Sequence[DetectionRun], Events],
 ) -> PeriodChange:
     """Return the change of a service's cost per unit.
 
@@ -138,6 +141,8 @@ def service_change(
         control: Time per inference of the probes on the same devices, later over earlier; None
             without one.
         times_ns: Start of the later period and the present, UTC in ns.
+        runs: Blocks of both periods as runs, and what returns the rows of `event` of the service; for
+            the causes of another efficiency.
 
     Raises:
         ValueError: A cost is not positive, nothing was counted, or the currencies differ.
@@ -145,21 +150,42 @@ def service_change(
     change = production_change(before, after, control=control)
     unit, scale = UNITS[change.unit]
     driver = change.driver
+    explained = _service_explanation(change, *runs)
     facts = ChangeFacts(
         what=f"cost per {unit} of {service}",
         change_pct=change.change_pct,
         since_ns=times_ns[0],
         now_ns=times_ns[1],
         is_worse=change.log_ratio > 0,
-        explanation=Explanation(driver or "unknown"),
+        explanation=explained,
         money=money_of(change),
         split=explanation(change),
-        action=ACTIONS[driver] if driver else "",
+        action=ACTIONS[driver] if driver and driver == explained.name else "",
     )
     values = change.before * scale, change.after * scale
     return PeriodChange(
         facts, *values, unit, change.currency, _parts(change.parts.items(), *values)
     )
+
+
+def _service_explanation(
+    change: ProductionChange,
+    before: Sequence[DetectionRun],
+    after: Sequence[DetectionRun],
+    events: Events,
+) -> Explanation:
+    """Return what a change is due to, with the causes that can be named."""
+    driver = change.driver
+    if driver is None:
+        return Explanation(UNKNOWN)
+    found = Explanation(UNKNOWN)
+    if driver == "demand":
+        found = Explanation(UNKNOWN, tuple(demand_causes(change)))
+    elif driver == "efficiency" and before and after:
+        sign = 1 if change.drivers["efficiency"] > 0 else -1
+        found = explain_change(before, after, events, "throughput", sign, whole=True)
+    name = driver if found.name == UNKNOWN else found.name
+    return Explanation(name, (Cause(driver, ""), *found.causes), found.explained)
 
 
 def _is_priced(before: Sequence[DetectionRun], after: Sequence[DetectionRun]) -> bool:

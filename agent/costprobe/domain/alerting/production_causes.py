@@ -11,7 +11,12 @@ from costprobe.domain.costing.comparison.production_change import ProductionChan
 from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation, Share
 from costprobe.domain.detection.production_detector import ProductionDetector, ProductionFinding
 from costprobe.domain.detection.run_causes import AROUND_RUNS, explain_change
-from costprobe.domain.detection.service_runs import DEVICE_ROWS, events_of_service, service_runs
+from costprobe.domain.detection.service_runs import (
+    DEVICE_ROWS,
+    BlockEffort,
+    events_of_service,
+    service_runs,
+)
 from costprobe.domain.detection.settings import Metric
 
 # Blocks of a level that are enough for an explanation.
@@ -77,7 +82,8 @@ def efficiency_explanation(
     def events_between(from_ns: int, until_ns: int) -> Sequence[Point]:
         return [row for row in events if from_ns <= row.time_ns < until_ns]
 
-    runs = service_runs(times, energies, detector.block_s, devices, rows_of, events)
+    efforts = [BlockEffort(end_s, times[end_s], energies.get(end_s)) for end_s in sorted(times)]
+    runs = service_runs(efforts, detector.block_s, devices, rows_of, events)
     since_ns = finding.since_s * NS_PER_S
     before = [run for run in runs if run.time_ns <= since_ns]
     after = [run for run in runs if run.time_ns > since_ns]

@@ -142,7 +142,8 @@ class Detector:
         surprise = residual - phi * before
         scaled = surprise / sigma
         if not -OUTLYING < scaled < OUTLYING:
-            normal.state = phi * before
+            # Outliers on one side in succession are no outliers: the sums decide on those that follow.
+            normal.state = residual if abs(run) >= STEP_RUN else phi * before
             normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
             limit = OUTLYING * sigma
             profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))

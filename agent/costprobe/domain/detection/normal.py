@@ -24,6 +24,8 @@ CLIPPED_VARIANCE = 0.995
 # A larger share of clipped values indicates underestimated noise, not outliers.
 CLIPPED_SHARE = 0.07
 FLOOR_KEPT = 0.995
+# Largest AR(1) coefficient: with a larger one every change looks like noise.
+MAX_PHI = 0.9
 # Between these shares of repeated values a series is quantised, with heavier tails than normal.
 QUANTISED_SHARES = (0.15, 0.95)
 QUANTISED_WIDER = 1.5
@@ -150,10 +152,14 @@ class SeriesModel:
             self.floor = 1.15 * self.sigma
             self.clipped = CLIPPED_SHARE / 2
         phi = self.lag_product / self.lag_square if self.lag_square > 0 else 0.0
-        self.phi = phi = min(0.9, max(0.0, phi))
-        sigma = max(math.sqrt(self.scale / CLIPPED_VARIANCE), least / 4, self.floor)
-        self.sigma = sigma = QUANTISED_WIDER * sigma if self.is_quantised else sigma
-        self.sigma_all = sigma / math.sqrt(1 - phi * phi)
+        self.phi = phi = min(MAX_PHI, max(0.0, phi))
+        wider = QUANTISED_WIDER if self.is_quantised else 1.0
+        known = max(math.sqrt(self.scale / CLIPPED_VARIANCE), self.floor)
+        self.sigma = sigma = wider * max(known, least / 4)
+        # The least noise is that of the values: applied to what is new in each, AR(1) would multiply it.
+        # Beyond the largest coefficient the noise is as wide as it was.
+        widest = math.sqrt(self.lag_square) if phi == MAX_PHI else 0.0
+        self.sigma_all = wider * max(known / math.sqrt(1 - phi * phi), least / 4, widest)
         self.long_run = sigma / (1 - phi)
         self.scale_rate = 1 / min(max(self.count, 50), 500)
         self.lag_rate = 1 / min(max(self.count, 100), 1000)

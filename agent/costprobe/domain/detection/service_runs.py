@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 from costprobe.core.records import BOARD, NS_PER_S, FieldValue, Point
-from costprobe.domain.costing.comparison.production_sums import number
+from costprobe.domain.costing.comparison.production_sums import ProductionSums, number
+from costprobe.domain.costing.comparison.production_work import as_one, kind_weights, work_of
 from costprobe.domain.detection.event_causes import ANNOTATION
+from costprobe.domain.detection.production_block import BlockBuilder
 from costprobe.domain.detection.runs import DetectionRun, software_change_of
 
 # Rows of `device` of a block that its conditions are read from.
@@ -21,9 +24,49 @@ OF_THE_DEVICE = ("driver", "device_name", BOARD)
 DeviceRows = Callable[[str, int, int], Sequence[Point]]
 
 
+class BlockEffort(NamedTuple):
+    """What a unit of work took in a block.
+
+    Attributes:
+        end_s: UTC in s of its end.
+        log_time: Logarithm of the device time per unit of work.
+        log_energy: Likewise of the energy; None if unknown.
+    """
+
+    end_s: float
+    log_time: float
+    log_energy: float | None = None
+
+
+def block_efforts(
+    rows: Sequence[Point], periods: tuple[ProductionSums, ProductionSums], block_s: float
+) -> list[BlockEffort]:
+    """Return what a unit of work took in each block with enough traffic, oldest first.
+
+    Args:
+        rows: Rows of `cost` of a service and its models, oldest first.
+        periods: Sums of two periods, which weight the kinds of work.
+        block_s: Length of a block in s.
+    """
+    is_by_token = all(sums.total.tokens > 0 for sums in periods)
+    if len({"" in sums.models for sums in periods}) > 1:
+        periods = as_one(periods[0]), as_one(periods[1])
+    weights = kind_weights(*periods, is_by_token=is_by_token)
+    is_one = all(set(sums.models) == {""} for sums in periods)
+    builder, found = BlockBuilder(block_s), []
+    for _, window in groupby(rows, key=lambda row: row.time_ns):
+        together = sorted(window, key=lambda row: row.tags.get("served_model", ""))
+        for block in builder.add(together):
+            sums = as_one(block.sums) if is_one else block.sums
+            work = work_of(sums, weights)
+            if block.has_traffic and sums.busy_s and work > 0:
+                energy = math.log(sums.energy_j / work) if sums.energy_j else None
+                found.append(BlockEffort(block.end_s, math.log(sums.busy_s / work), energy))
+    return found
+
+
 def service_runs(
-    efforts: Mapping[float, float],
-    energies: Mapping[float, float],
+    efforts: Sequence[BlockEffort],
     block_s: float,
     devices: Sequence[str],
     rows_of: DeviceRows,
@@ -32,8 +75,7 @@ def service_runs(
     """Return each block of a service as a run, oldest first.
 
     Args:
-        efforts: Logarithm of the device time per unit of work, by the UTC in s of the block's end.
-        energies: Likewise the energy per unit of work, where it is known.
+        efforts: What a unit of work took in each block, oldest first.
         block_s: Length of a block in s.
         devices: Devices of the service.
         rows_of: Returns their rows.
@@ -41,16 +83,16 @@ def service_runs(
     """
     changes_ns = [row.time_ns for row in events if software_change_of(row) is not None]
     runs = []
-    for end_s in sorted(efforts):
-        end_ns = round(end_s * NS_PER_S)
-        start_ns = round((end_s - block_s) * NS_PER_S)
+    for effort in efforts:
+        end_ns = round(effort.end_s * NS_PER_S)
+        start_ns = end_ns - round(block_s * NS_PER_S)
         sides = [_conditions(rows_of(device, start_ns + 1, end_ns + 1)) for device in devices]
-        energy = energies.get(end_s)
+        energy = effort.log_energy
         runs.append(
             DetectionRun(
                 time_ns=end_ns,
                 batch=None,
-                time_s=math.exp(efforts[end_s]),
+                time_s=math.exp(effort.log_time),
                 energy_j=None if energy is None else math.exp(energy),
                 price_per_s=None,
                 electricity_per_j=0.0,
