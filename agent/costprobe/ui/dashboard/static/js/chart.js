@@ -1,9 +1,9 @@
 // An accessible chart: lines with a tooltip, a slider that steps through them, and a table of the values.
 
-import { el, show, table } from "./dom.js";
+import { colour, el, show, table } from "./dom.js";
 import { Legend } from "./legend.js";
 import { drawMarks, MarkStrip } from "./marks.js";
-import { chartOptions, colour } from "./plot_options.js";
+import { chartOptions } from "./plot_options.js";
 import { Tip } from "./tip.js";
 
 const TABLE_ROWS = 400;
@@ -54,7 +54,10 @@ export class Chart {
     place.replaceChildren(this.message, ...this.parts);
     this.say("Loading…", false);
     new ResizeObserver(() => this.resize()).observe(place);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.legend.refresh();
+      this.redraw();
+    });
   }
 
   /** A text instead of the chart; its controls are hidden with it. */

@@ -20,6 +20,9 @@ export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** The value of a colour of the page, such as "--s0". */
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
 export const byId = (id) => document.getElementById(id);
 
 /** Replace the content of an element unless it is unchanged, to keep focus and scroll position. */

@@ -1,6 +1,6 @@
 // The legend of a chart: a button for each line, which shows or hides it. Shown lines have distinct looks.
 
-import { el, svg } from "./dom.js";
+import { colour, el, svg } from "./dom.js";
 
 const COLOURS = 8;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
@@ -95,10 +95,13 @@ export class Legend {
     return DASHES[Math.floor((this.slots.get(name) ?? 0) / COLOURS) % DASHES.length];
   }
 
+  /** The look of a line, in the colour that the plot has also where the page is grey. */
   swatch(name) {
-    const [slot, dash] = [this.slots.get(name), this.dashOf(name)];
-    return svg("svg", { "aria-hidden": "true", viewBox: "0 0 26 8", class: "swatch" }, slot === undefined ? [] : svg("line", {
-      class: `c${slot % COLOURS}`, x1: 0, x2: 26, y1: 4, y2: 4, "stroke-width": 3, "stroke-dasharray": dash.join(" ") || null,
-    }));
+    const box = svg("svg", { "aria-hidden": "true", viewBox: "0 0 26 8", class: "swatch" });
+    if (!this.slots.has(name)) return box;
+    const line = svg("line", { x1: 0, x2: 26, y1: 4, y2: 4, "stroke-width": 3, "stroke-dasharray": this.dashOf(name).join(" ") || null });
+    line.style.stroke = colour(this.variableOf(name));
+    box.append(line);
+    return box;
   }
 }

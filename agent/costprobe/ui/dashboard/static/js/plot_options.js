@@ -1,5 +1,6 @@
 // Options of uPlot for a chart: axes, lines, and the bands of groups.
 
+import { colour } from "./dom.js";
 import { axisMoments } from "./format.js";
 
 const FONT = "12px system-ui, sans-serif";
@@ -7,8 +8,6 @@ const LABEL_PX = 30;
 const POINTS_MAX = 80;
 const DIMMED = 0.2;
 const BAND_ALPHA = "33";
-
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export function chartOptions(data, legend, { width, height, isZoomable }) {
   const { series, axes, time, logX } = data;
