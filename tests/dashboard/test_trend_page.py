@@ -180,10 +180,16 @@ def test_empty_loading_and_refused_charts_say_so_without_controls(open_page):
     assert tab.page.inner_text("#trend") == "Loading latency p50, ms…"
     assert shown_controls(tab) == []
     tab.page.unroute_all(behavior="ignoreErrors")
-    open_page("?field=cost.%3Cb%3E&since=24h")
-    tab.page.wait_for_selector("#trend .message.bad")
-    assert "'cost.<b>' is not a field of the series" in tab.page.inner_text("#trend")
-    assert shown_controls(tab) == []
+    for query, words in (
+        ("?field=cost.%3Cb%3E&since=24h", "'cost.<b>' is not a field of the series"),
+        ("?since=9999d", "since: at most 400d before until"),
+        ("?at=noon", "at: 'noon' is not a duration"),
+        ("?group=rack", "group: 'rack' is not one of series, model, device"),
+    ):
+        open_page(query)
+        tab.page.wait_for_selector("#trend .message.bad")
+        assert words in tab.page.inner_text("#trend")
+        assert shown_controls(tab) == []
     assert all("400" in text for _, text in tab.console)
     tab.console.clear()
 

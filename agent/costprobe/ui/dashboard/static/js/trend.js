@@ -117,7 +117,8 @@ export class Trend {
     } catch (error) {
       if (request !== this.request) return;
       this.answer = null;
-      this.chart.say(`The trend is not available: ${error.message}`, true);
+      const text = this.state.at ? error.message.replace(/^since:/, "at:") : error.message;
+      this.chart.say(`The trend is not available: ${text}`, true);
       this.showMarks([]);
       if (error.status !== 400) this.plan(RETRY_MS);
     }

@@ -33,9 +33,9 @@ const spaced = (duration) => (duration === "365d" ? "year" : duration.replace(/(
 
 /** The range in words, after "in" or "over". */
 export function rangeWords(state) {
-  if (state.at) return `${spaced(state.since)} around ${moment(Date.parse(state.at))}`;
-  if (!Number.isNaN(durationMs(state.since)) && !state.until) return `the last ${spaced(state.since)}`;
   const at = (text) => (Number.isNaN(Date.parse(text)) ? text : moment(Date.parse(text)).slice(0, 16));
+  if (state.at) return `${spaced(state.since)} around ${at(state.at)}`;
+  if (!Number.isNaN(durationMs(state.since)) && !state.until) return `the last ${spaced(state.since)}`;
   return `${at(state.since)} to ${state.until ? at(state.until) : "now"}`;
 }
 
