@@ -1,4 +1,4 @@
-"""Two months of a simulated host with two GPUs, for the pictures of the documentation.
+"""Seven weeks of a simulated host with eight GPUs, for the pictures of the documentation.
 
 All values are from seeded streams; none was measured.
 """
@@ -7,33 +7,39 @@ import math
 import os
 import random
 import statistics
-from bisect import bisect_left
+from bisect import bisect_right
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Event
 from costprobe.core.schema import make_point
+from costprobe.core.serving_ratios import SERVING_RATIOS
 from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
 
 S = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * S, 3600 * S, 86_400 * S
 NOW_NS = int(datetime(2026, 11, 18, 15, 40, tzinfo=UTC).timestamp()) * S
-DAYS, FINE_DAYS = 60, 8
-CHEAPER_NS = int(datetime(2026, 11, 18, tzinfo=UTC).timestamp()) * S
+DAYS, FINE_DAYS = 49, 8
+ZONE = "Europe/Berlin"
+CHEAPER_NS = int(datetime(2026, 11, 12, tzinfo=UTC).timestamp()) * S
 SOFTWARE_NS = NOW_NS - 19 * HOUR_NS
 DRIFT_NS = NOW_NS - 6 * HOUR_NS
 DRIFT_RAMP_NS = 40 * MINUTE_NS
 LATENCY_DRIFT = 0.085
-BEFORE, AFTER = 2.40, 2.10
+BEFORE, AFTER = 4.10, 3.98
 MONEY_PER_J = 0.14 * 1.3 / 3.6e6
 HOST = {"host": "gpu-01"}
-DEVICES = ("gpu0", "gpu1")
+DEVICES = tuple(f"gpu{number}" for number in range(8))
 MODEL = "NVIDIA H100 80GB HBM3"
-# Probe, device, batch, latency in ms, joules each.
-PROBES = (
-    ("encoder", "gpu0", 32, 11.62, 0.231),
-    ("ranker", "gpu0", 128, 18.4, 0.078),
+# Probe, batch, latency in ms, joules each; on the devices of DEVICES[:4].
+PROBES = (("encoder", 32, 11.62, 0.231), ("ranker", 128, 18.4, 0.078))
+PROBED = DEVICES[:4]
+# A service, its devices, its models with their share of requests, requests a second, tokens in and out of each.
+SERVICES = (
+    ("chat", DEVICES[4:7], (("llama-3.1-8b", 0.7), ("llama-3.1-70b", 0.3)), 9.0, 900, 260),
+    ("search", DEVICES[7:], (("", 1.0),), 60.0, 0, 0),
 )
 CONFIG = """
 [host]
@@ -41,14 +47,14 @@ name = "gpu-01"
 [[price]]
 plan = "on_demand"
 per = "device"
-per_hour = 2.40
+per_hour = 4.10
 electricity_included = false
 [[price]]
 plan = "on_demand"
 per = "device"
-per_hour = 2.10
+per_hour = 3.98
 electricity_included = false
-valid_from = 2026-11-18
+valid_from = 2026-11-12
 [electricity]
 tariff_per_kwh = 0.14
 pue = 1.3
@@ -60,26 +66,33 @@ latency_bound = "50ms"
 name = "ranker"
 kind = "cnn"
 batch = 128
-devices = ["gpu0"]
 [[service]]
 name = "chat"
 url = "http://127.0.0.1:8000"
 engine = "vllm"
-devices = ["gpu1"]
+devices = ["gpu4", "gpu5", "gpu6"]
+[[service]]
+name = "search"
+url = "http://127.0.0.1:8001"
+engine = "triton"
+devices = ["gpu7"]
 [[budget]]
 name = "gpus"
-amount = 3600
+amount = 23500
 period = "month"
+timezone = "Europe/Berlin"
 [[budget]]
 name = "chat"
-amount = 1650
+amount = 9000
 period = "month"
 service = "chat"
+timezone = "Europe/Berlin"
 [[budget]]
 name = "gpu0-day"
-amount = 60
+amount = 110
 period = "day"
 device = "gpu0"
+timezone = "Europe/Berlin"
 """
 
 
@@ -89,7 +102,7 @@ def made(folder):
     file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
     rng = random.Random(11)
     store = Store.open(folder / "costprobe.db", FakeClock(NOW_NS))
-    for rows in (_devices(rng), _probes(rng), _service(rng), _sweep(), _alerts()):
+    for rows in (_devices(rng), _probes(rng), _services(rng), _sweep(), _alerts()):
         store.append(rows)
     store.append([event_point(event, HOST) for event in _events()])
     store.put_state("status", _status(store.path))
@@ -129,7 +142,7 @@ def _hot(time_ns, device):
 
 def _devices(rng):
     for device in DEVICES:
-        for time_ns, length_s in _times(60, 300):
+        for time_ns, length_s in _times(60, 900):
             demand = _demand(time_ns, rng)
             is_idle = demand < 0.12
             hot = _hot(time_ns, device)
@@ -150,7 +163,7 @@ def _devices(rng):
                     "power_max_w": power_w + rng.uniform(2, 18),
                     "energy_j": energy_j,
                     "energy_method": "counter",
-                    "util_pct": 0.0 if is_idle else 35 + 62 * demand,
+                    "util_pct": 100 * (0.06 + 0.8 * (0.1 + 0.9 * demand)),
                     "mem_util_pct": 0.0 if is_idle else 20 + 40 * demand,
                     "temp_c": 38 + 26 * demand + 22 * hot + rng.gauss(0, 0.3),
                     "sm_clock_mhz": 1980.0 - 161 * hot,
@@ -169,17 +182,12 @@ def _devices(rng):
             )
 
 
-def _windows(history, time_ns):
-    """The tuples within each rolling window, by their first item, the time."""
-    times = [at for at, *_ in history]
-    for name, length_ns in (("1h", HOUR_NS), ("24h", DAY_NS), ("7d", 7 * DAY_NS)):
-        yield name, history[bisect_left(times, time_ns - length_ns) :]
-
-
-def _rolled(history, time_ns):
-    """Medians and interquartile ranges of the samples, computed by the daemon's code."""
-    for name, rows in _windows(history, time_ns):
-        values = [value for _, value in rows]
+def _rolled(history, time_ns, names):
+    """Medians and interquartile ranges of the samples of rolling windows that end at a time."""
+    lengths_ns = {"1h": HOUR_NS, "24h": DAY_NS, "7d": 7 * DAY_NS}
+    for name in names:
+        first = bisect_right(history, time_ns - lengths_ns[name], key=itemgetter(0))
+        values = [value for _, value in history[first:]]
         quarters = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
         yield f"rolling_{name}", quarters[1]
         yield f"rolling_{name}_iqr", quarters[2] - quarters[0]
@@ -187,90 +195,123 @@ def _rolled(history, time_ns):
 
 
 def _probes(rng):
-    for name, device, batch, latency_ms, energy_j in PROBES:
-        own = {**HOST, "device": device, "probe": name}
-        history = []
-        for time_ns, _ in _times(300, 3600):
-            hot = _hot(time_ns, device)
-            p50_ms = latency_ms * (1 + LATENCY_DRIFT * hot + rng.gauss(0, 0.002))
-            per_s = batch / p50_ms * 1000 * 0.985
-            fields = {
-                "latency_p50_ms": p50_ms,
-                "latency_p90_ms": p50_ms * 1.03,
-                "latency_p99_ms": p50_ms * 1.09,
-                "latency_mean_ms": p50_ms * 1.01,
-                "samples": 1200,
-                "throughput_per_s": per_s,
-                "energy_per_inference_j": energy_j * (1 + rng.gauss(0, 0.004)),
-                "energy_method": "counter",
-                "energy_rel_err": 0.052,
-                "contended": False,
-                "throttled_pct": 11.2 * hot,
-                "sm_clock_mhz": 1980.0 - 161 * hot,
-                "temp_max_c": 65 + 22 * hot,
-                "fingerprint": "9f31" if time_ns < SOFTWARE_NS else "c07a",
-            }
-            yield make_point("probe", {**own, "batch": str(batch)}, fields, time_ns)
-            hardware = _per_hour(time_ns) / 3600 / per_s
-            electricity = fields["energy_per_inference_j"] * MONEY_PER_J
-            history.append((time_ns, hardware + electricity))
-            is_last = time_ns > NOW_NS - 6 * MINUTE_NS
-            yield make_point(
-                "cost",
-                {**own, "basis": "probe", "plan": "on_demand", "currency": "USD"},
-                {
-                    "cost_per_inference": hardware + electricity,
-                    "cost_hardware": hardware,
-                    "cost_energy": electricity,
-                    "cost_reference": BEFORE / 3600 / per_s + electricity,
-                    "energy_method": "counter",
-                    # Only the newest one is displayed.
-                    **(dict(_rolled(history, time_ns)) if is_last else {}),
-                },
-                time_ns,
-            )
+    for name, batch, latency_ms, energy_j in PROBES:
+        for number, device in enumerate(PROBED):
+            yield from _probe(rng, name, device, batch, latency_ms * (1 + 0.004 * number), energy_j)
 
 
-def _service(rng):
-    own = {**HOST, "device": "gpu1", "service": "chat"}
+def _probe(rng, name, device, batch, latency_ms, energy_j):
+    own = {**HOST, "device": device, "probe": name}
     history = []
-    for time_ns, length_s in _times(300, 300):
-        demand = 0.1 + 0.9 * _demand(time_ns, rng)
-        hardware = _per_hour(time_ns) * length_s / 3600
-        electricity = MONEY_PER_J * (300 + 370 * demand) * length_s
-        busy_share = 0.06 + 0.8 * demand
-        requests = max(1, round(1.9 * demand * length_s))
-        total = (hardware + electricity) * 0.995
-        parts = {"busy": busy_share, "idle": 0.995 - busy_share, "probing": 0.005}
-        for part, share in parts.items():
-            tags = {**own, "part": part, "currency": "USD"}
-            amounts = {"cost_hardware": hardware * share, "cost_energy": electricity * share}
-            fields = {**amounts, "cost": sum(amounts.values())}
-            yield make_point("allocation", tags, fields, time_ns)
-        history.append((time_ns, total, requests))
-        rolled = {}
-        if time_ns > NOW_NS - 6 * MINUTE_NS:
-            for name, rows in _windows(history, time_ns):
-                amount = sum(cost for _, cost, _ in rows) / sum(number for *_, number in rows)
-                rolled |= {f"rolling_{name}": amount, f"rolling_{name}_coverage": 1.0}
+    for time_ns, _ in _times(300, 3600):
+        hot = _hot(time_ns, device)
+        p50_ms = latency_ms * (1 + LATENCY_DRIFT * hot + rng.gauss(0, 0.002))
+        per_s = batch / p50_ms * 1000 * 0.985
+        fields = {
+            "latency_p50_ms": p50_ms,
+            "latency_p90_ms": p50_ms * 1.03,
+            "latency_p99_ms": p50_ms * 1.09,
+            "latency_mean_ms": p50_ms * 1.01,
+            "samples": 1200,
+            "throughput_per_s": per_s,
+            "energy_per_inference_j": energy_j * (1 + rng.gauss(0, 0.004)),
+            "energy_method": "counter",
+            "energy_rel_err": 0.052,
+            "contended": False,
+            "throttled_pct": 11.2 * hot,
+            "sm_clock_mhz": 1980.0 - 161 * hot,
+            "temp_max_c": 65 + 22 * hot,
+            "fingerprint": "9f31" if time_ns < SOFTWARE_NS else "c07a",
+        }
+        yield make_point("probe", {**own, "batch": str(batch)}, fields, time_ns)
+        hardware = _per_hour(time_ns) / 3600 / per_s
+        electricity = fields["energy_per_inference_j"] * MONEY_PER_J
+        history.append((time_ns, hardware + electricity))
+        is_last = time_ns > NOW_NS - 6 * MINUTE_NS
         yield make_point(
             "cost",
-            {**own, "basis": "serving", "plan": "on_demand", "currency": "USD"},
+            {**own, "basis": "probe", "plan": "on_demand", "currency": "USD"},
             {
-                "cost_total": total,
-                "cost_idle": total * (1 - busy_share),
-                "idle_share": 1 - busy_share,
-                "cost_per_inference": total / requests,
-                "cost_per_request": total / requests,
-                "cost_hardware": hardware / requests,
-                "cost_energy": electricity / requests,
-                "cost_per_million_tokens_in": total / requests / 900e-6 * 0.4,
-                "cost_per_million_tokens_out": total / requests / 260e-6 * 0.6,
-                "window_s": float(length_s),
-                **rolled,
+                "cost_per_inference": hardware + electricity,
+                "cost_hardware": hardware,
+                "cost_energy": electricity,
+                "cost_reference": BEFORE / 3600 / per_s + electricity,
+                "energy_method": "counter",
+                # Only the newest longer ones are displayed.
+                **dict(_rolled(history, time_ns, ("1h", "24h", "7d") if is_last else ("1h",))),
             },
             time_ns,
         )
+
+
+def _services(rng):
+    for service in SERVICES:
+        yield from _service(rng, service)
+    for device in PROBED:
+        for time_ns, length_s in _times(300, 900):
+            cost = (_per_hour(time_ns) + 0.07) * length_s / 3600
+            for part, share in (("probing", 0.008), ("unallocated", 0.992)):
+                tags = {**HOST, "device": device, "part": part, "currency": "USD"}
+                yield make_point("allocation", tags, {"cost": cost * share}, time_ns)
+
+
+def _service(rng, service):
+    name, devices, models, per_s, tokens_in, tokens_out = service
+    tags = {**HOST, "service": name, "currency": "USD"}
+    for time_ns, length_s in _times(300, 900):
+        demand = 0.1 + 0.9 * _demand(time_ns, rng)
+        busy_share = 0.06 + 0.8 * demand
+        drawn_j = (300 + 370 * demand) * length_s
+        hardware, electricity = _per_hour(time_ns) * length_s / 3600, MONEY_PER_J * drawn_j
+        for device in devices:
+            parts = {"busy": busy_share, "idle": 0.995 - busy_share, "probing": 0.005}
+            for part, share in parts.items():
+                amounts = {"cost_hardware": hardware * share, "cost_energy": electricity * share}
+                own = {**tags, "device": device, "part": part}
+                yield make_point(
+                    "allocation", own, {**amounts, "cost": sum(amounts.values())}, time_ns
+                )
+        requests = max(1, round(per_s * demand * length_s))
+        whole = [("", 1.0)] if len(models) > 1 else []
+        for model, share in (*whole, *models):
+            # A request of the larger model costs three times as much.
+            weight = share if len(models) == 1 or not model else {0.7: 0.44, 0.3: 0.56}[share]
+            total = len(devices) * (hardware + electricity) * 0.995 * weight
+            count = requests * share
+            own = {
+                **tags,
+                "device": devices[0],
+                "served_model": model,
+                "basis": "serving",
+                "plan": "on_demand",
+            }
+            fields = {
+                "cost_total": total,
+                "cost_idle": total * (1 - busy_share),
+                "cost_total_hardware": len(devices) * hardware * 0.995 * weight,
+                "cost_total_energy": len(devices) * electricity * 0.995 * weight,
+                "requests": count,
+                "inferences": count,
+                "energy_j": len(devices) * drawn_j * weight,
+                "window_s": float(length_s),
+                "device_s": len(devices) * length_s * weight,
+                "device_busy_s": len(devices) * length_s * weight * busy_share,
+                "energy_method": "counter",
+                "energy_rel_err": 0.05,
+            }
+            if tokens_out:
+                fields |= {
+                    "tokens_in": count * tokens_in,
+                    "tokens_out": count * tokens_out,
+                    "cost_tokens_in": total * 0.4,
+                    "cost_tokens_out": total * 0.6,
+                    "energy_tokens_in_j": fields["energy_j"] * 0.4,
+                    "energy_tokens_out_j": fields["energy_j"] * 0.6,
+                    "token_split": "measured",
+                }
+            ratios = {ratio: SERVING_RATIOS[ratio].of(fields) for ratio in SERVING_RATIOS}
+            known = {ratio: value for ratio, value in ratios.items() if value is not None}
+            yield make_point("cost", own, {**fields, **known}, time_ns)
 
 
 def _sweep():
@@ -292,12 +333,16 @@ def _sweep():
         yield make_point("sweep", {**own, "currency": "USD"}, fields, NOW_NS - 2 * DAY_NS)
 
 
-_CAUSE = (
-    "thermal throttling 11 % of the time, temperature 65 → 87 °C, SM clock 1980 → 1819 MHz;"
-    " 96 % of it is time per inference"
+_CAUSE = "cooling"
+_REASON = (
+    "cause: cooling 94 % (86 to 100 %): thermal throttling 11 % of the time, temperature 65 → 87 °C,"
+    " SM clock 1,980 → 1,819 MHz. To do: check fan and airflow"
 )
-_DRIFT = "cost per inference of encoder on gpu0: +8.4 % since 09:40 UTC"
-_BUDGET = "budget chat: the forecast for November 2026 is above the $1,650 that are planned"
+_DRIFT = (
+    "cost per inference of encoder on gpu0 is +8.4 % at constant price (+$0.00003 per 1,000)"
+    " since 09:40 UTC, +$212.4 a month at the present rate of 2,700 inferences/s"
+)
+_BUDGET = "budget gpus: the forecast for November 2026 is above the $23,500 that are planned"
 
 
 def _events():
@@ -313,25 +358,28 @@ def _events():
     yield Event(
         kind="price",
         severity="info",
-        title="the price of gpu0 and gpu1 fell by 12.5 %",
+        title="the price of all devices fell by 2.9 %",
         time_ns=CHEAPER_NS,
         device="gpu0",
-        before="$2.4/h",
-        after="$2.1/h",
-        cause="plan on_demand from 2026-11-18",
+        before="$4.1/h",
+        after="$3.98/h",
+        cause="plan on_demand from 2026-11-12",
     )
     yield Event(
         kind="drift",
         severity="warning",
         title=_DRIFT,
         time_ns=DRIFT_NS + DRIFT_RAMP_NS,
-        detail="price none, time 96 %, energy 4 %",
+        detail=_REASON,
         device="gpu0",
         subject={"probe": "encoder"},
         cause=_CAUSE,
         metric="cost",
         change_pct=8.4,
+        level_pct=8.4,
         since_ns=DRIFT_NS,
+        cost_per_month=212.4,
+        currency="USD",
     )
 
 
@@ -359,8 +407,9 @@ def _firing():
             {"text": "latency of encoder on gpu0: +8.5 %"},
             {"text": "latency of ranker on gpu0: +8.5 %"},
         ],
-        "since_ns": DRIFT_NS + DRIFT_RAMP_NS,
+        "since_ns": DRIFT_NS,
         "cause": _CAUSE,
+        "detail": _REASON,
         "is_flapping": False,
     }
     budget = {
@@ -368,7 +417,7 @@ def _firing():
         "name": "budget-forecast",
         "state": "firing",
         "severity": "warning",
-        "labels": {**HOST, "budget": "chat"},
+        "labels": {**HOST, "budget": "gpus"},
         "summary": _BUDGET,
         "symptoms": [],
         "since_ns": NOW_NS - 2 * DAY_NS,

@@ -54,6 +54,15 @@ def is_planned(config: Config, budget: BudgetConfig) -> bool:
     return any(budget is own for own in config.budget)
 
 
+def paid_currencies(reader: StoreReader) -> set[str]:
+    """Return the currencies that devices are paid in.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    return {series.tags.get("currency", "") for series in reader.series("device")} - {""}
+
+
 def host_months(
     reader: StoreReader, config: Config, now_ns: int, method: str, books: Books
 ) -> list[BudgetOverview]:
@@ -69,8 +78,7 @@ def host_months(
     Raises:
         StoreError: The store cannot be read.
     """
-    currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
-    budgets = host_budgets(config, currencies)
+    budgets = host_budgets(config, paid_currencies(reader))
     return budget_overviews(config, reader, budgets, now_ns, method, books)
 
 

@@ -23,13 +23,14 @@ from costprobe.ui.dashboard.guard import Guard
 from costprobe.ui.dashboard.history import (
     incidents_document,
     marks_document,
-    spend_document,
     sweeps_document,
     trend_document,
 )
 from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document
+from costprobe.ui.dashboard.overview import overview_document
 from costprobe.ui.dashboard.parameters import ParameterError, known, time_range, trend_query
+from costprobe.ui.dashboard.spend import spend_document
 from costprobe.ui.dashboard.trend import trend_answer
 
 STATIC = Path(__file__).parent / "static"
@@ -74,6 +75,14 @@ def dashboard(
         known(pairs, ())
         return planned.document(reader)
 
+    def of_overview(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:  # noqa: ARG001 - as above
+        known(pairs, ())
+        return overview_document(planned.overview(reader))
+
+    def of_spend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
+        known(pairs, ())
+        return spend_document(reader, planned.book(reader), now_ns)
+
     def document() -> dict[str, Any]:
         with closing(StoreReader.open(store)) as reader:
             return now_document(reader, clock.time_ns())
@@ -92,6 +101,8 @@ def dashboard(
         routes=[
             Route("/", _page),
             *(route(path, answer) for path, answer in ANSWERS.items()),
+            route("/api/overview", of_overview),
+            route("/api/spend", of_spend),
             route("/api/budgets", of_budgets),
             Route(LIVE_PATH, live.endpoint),
             Mount("/static", _Static(directory=STATIC)),
@@ -132,18 +143,12 @@ def _sweeps(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
     return sweeps_document(reader, now_ns)
 
 
-def _spend(reader: StoreReader, pairs: Pairs, now_ns: int) -> dict[str, Any]:
-    known(pairs, ())
-    return spend_document(reader, now_ns)
-
-
 ANSWERS: dict[str, Answer] = {
     "/api/now": _now,
     "/api/trend": _trend,
     "/api/marks": _marks,
     "/api/incidents": _incidents,
     "/api/sweeps": _sweeps,
-    "/api/spend": _spend,
 }
 
 

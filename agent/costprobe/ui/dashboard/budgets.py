@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
 from costprobe.app.configuration import DEMO, Config, load
+from costprobe.app.overview.overview import overview
+from costprobe.app.overview.records import Overview
+from costprobe.app.overview.spending import host_budgets, paid_currencies
 from costprobe.core.clock import Clock
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S
@@ -43,6 +46,14 @@ _KEPT = (
 )
 
 
+class _Known(NamedTuple):
+    """What was computed last: configured budgets, and the month of the host in each currency."""
+
+    time_ns: int
+    planned: list[BudgetOverview]
+    months: list[BudgetOverview]
+
+
 class DashboardBudgets:
     """The budgets of a configuration file, which may change while the dashboard is running.
 
@@ -59,7 +70,7 @@ class DashboardBudgets:
         self._config = config
         self._lock = Lock()
         self._books: dict[int, SpendBook] = {}
-        self._made: dict[str, Any] | None = None
+        self._known: _Known | None = None
         self._fresh_until_ns = 0
 
     def document(self, reader: StoreReader) -> dict[str, Any]:
@@ -68,27 +79,62 @@ class DashboardBudgets:
         Raises:
             StoreError: The store cannot be read.
         """
+        known = self._current(reader)
+        return {
+            "time_ms": known.time_ns // NS_PER_MS,
+            "budgets": [_entry(overview) for overview in known.planned],
+        }
+
+    def overview(self, reader: StoreReader) -> Overview:
+        """Return the present overview, with the budgets that `document` computed last.
+
+        It does not wait for them: before their first computation the overview has no spend of the month.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        months = () if self._known is None else self._known.months
+        return overview(reader, self._config, self._clock.time_ns(), months)
+
+    def book(self, reader: StoreReader) -> SpendBook | None:
+        """Return the spend by the hour; None where no device has a price.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        return next((overview.book for overview in self._current(reader).months), None)
+
+    def _current(self, reader: StoreReader) -> _Known:
         with self._lock:
             begun_ns = self._clock.monotonic_ns()
-            if self._made is None or begun_ns >= self._fresh_until_ns:
-                self._made = self._computed(reader)
+            if self._known is None or begun_ns >= self._fresh_until_ns:
+                self._known = self._computed(reader)
                 ended_ns = self._clock.monotonic_ns()
                 rest_ns = max(int(FRESH_S * NS_PER_S), REST_FACTOR * (ended_ns - begun_ns))
                 self._fresh_until_ns = ended_ns + rest_ns
-            return self._made
+            return self._known
 
-    def _computed(self, reader: StoreReader) -> dict[str, Any]:
+    def _computed(self, reader: StoreReader) -> _Known:
         if self._path is not None:
             # `costprobe config check` reports the problem; the dashboard keeps the last valid configuration.
             with suppress(ConfigError):
                 self._config = load(self._path)
         now_ns = self._clock.time_ns()
         planned = self._config.budget
-        overviews = budget_overviews(self._config, reader, planned, now_ns, books=self._books)
-        return {
-            "time_ms": now_ns // NS_PER_MS,
-            "budgets": [_entry(overview) for overview in overviews],
-        }
+        of_host = host_budgets(self._config, paid_currencies(reader))
+        wanted = [*planned, *(budget for budget in of_host if budget not in planned)]
+        found = dict(
+            zip(
+                map(id, wanted),
+                budget_overviews(self._config, reader, wanted, now_ns, books=self._books),
+                strict=True,
+            )
+        )
+        return _Known(
+            now_ns,
+            [found[id(budget)] for budget in planned],
+            [found[id(budget)] for budget in of_host],
+        )
 
 
 def _entry(overview: BudgetOverview) -> Mapping[str, Any]:

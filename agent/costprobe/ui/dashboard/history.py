@@ -1,21 +1,14 @@
-"""History API: trends with event marks, incidents, sweeps, and cost by device state."""
+"""History API: trends with event marks, incidents and sweeps."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.label_spend import label_spend
-from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, span_spend
-from costprobe.core.host import OWN_TAGS
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.budgets.periods import TimeSpan
-from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
 from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
@@ -31,15 +24,6 @@ ALERT_ROWS_MAX = 20_000
 FIRING_MAX_S = 30 * 86_400.0
 CURVES_MAX = 40
 SWEEP_ROWS_MAX = 20_000
-# Utilization above which a device counts as busy.
-IDLE_BELOW_PCT = 5.0
-SPEND_RANGE_S = 86_400.0
-# Length of a row of a device with fewer than three.
-USUAL_S = 10.0
-# Names of labels, and values of each.
-LABELS_MAX = 50
-# A smaller share without the label is a rounding error, or a window that began before the day.
-LEAST_REST = 0.001
 
 
 def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
@@ -176,86 +160,4 @@ def _curve(rows: Iterable[Point], time_ns: int, now_ns: int) -> dict[str, Any]:
         "time_ms": time_ns // NS_PER_MS,
         "age_s": max(0.0, (now_ns - time_ns) / NS_PER_S),
         "points": [points[batch] for batch in sorted(points)],
-    }
-
-
-def spend_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
-    """Return the cost of each device in the last day, what rows cover of it, its idle share, and labels.
-
-    A device whose utilization is unknown has no idle share. The costs of a label's values and of
-    none add up to the cost of the devices.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
-    day = TimeSpan(now_ns - int(SPEND_RANGE_S * NS_PER_S), now_ns)
-    span = (day.start_ns - LATE_NS, day.end_ns + 1)
-    used = {_key(s): s for s in reader.values("device", "util_pct", *span)}
-    costs = [
-        series
-        for series in reader.values("device", "cost", *span)
-        if series.times_ns[-1] >= day.start_ns
-    ]
-    return {
-        "since_ms": day.start_ns // NS_PER_MS,
-        "until_ms": now_ns // NS_PER_MS,
-        "idle_below_pct": IDLE_BELOW_PCT,
-        "devices": [_spend(series, used.get(_key(series)), day) for series in costs],
-        "labels": _label_costs(
-            costs, reader.values("allocation", "cost", day.start_ns, now_ns), day
-        ),
-    }
-
-
-def _label_costs(
-    costs: Sequence[SeriesValues], allocations: Sequence[SeriesValues], day: TimeSpan
-) -> list[dict[str, Any]]:
-    """Return the cost of each value of each label; None is the cost without the label."""
-    names = {name for series in (*costs, *allocations) for name in series.tags} - OWN_TAGS
-    usual = Usual(USUAL_S)
-    totals = {
-        currency: math.fsum(device.cost for device in spend.by_device.values())
-        for currency, spend in span_spend(costs, day, usual, _unknown_currency).items()
-    }
-    found = []
-    for name in sorted(names)[:LABELS_MAX]:
-        labelled = label_spend(name, costs, allocations, day, usual, _unknown_currency)
-        for currency, total in sorted(totals.items()):
-            parts = labelled.get(currency, {})
-            largest = sorted(parts.items(), key=lambda part: (-part[1], part[0]))[:LABELS_MAX]
-            rest = total - math.fsum(cost for _, cost in largest)
-            values = [*largest, (None, rest)] if rest > total * LEAST_REST else largest
-            found += [
-                {"label": name, "value": value, "currency": currency, "cost": cost}
-                for value, cost in values
-            ]
-    return found
-
-
-def _unknown_currency(device: str, time_ns: int) -> str:  # noqa: ARG001 - the currency of a row without one
-    return "?"
-
-
-def _key(series: SeriesValues) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(series.tags.items()))
-
-
-def _spend(cost: SeriesValues, used: SeriesValues | None, day: TimeSpan) -> dict[str, Any]:
-    util_pct = dict(zip(used.times_ns, used.values, strict=True)) if used else {}
-    rows = [
-        (time_ns, amount)
-        for time_ns, amount in zip(cost.times_ns, cost.values, strict=True)
-        if time_ns >= day.start_ns
-    ]
-    judged = [(amount, util_pct[time_ns]) for time_ns, amount in rows if time_ns in util_pct]
-    judged_cost = sum(amount for amount, _ in judged)
-    idle = sum(amount for amount, pct in judged if pct < IDLE_BELOW_PCT)
-    parts = list(spend_by_step(cost_rows([cost]), USUAL_S, day, DAY_NS))
-    covered_s = {cost.tags.get("device", ""): sum(part_s for *_, part_s in parts)}
-    return {
-        "tags": dict(cost.tags),
-        "cost": sum(amount for _, amount, _ in parts),
-        "coverage": coverage_of(covered_s, SPEND_RANGE_S),
-        "samples": len(rows),
-        "idle_share": idle / judged_cost if judged_cost > 0 else None,
     }

@@ -92,3 +92,51 @@ export function axisMoments(splits, step_s) {
     return isNew ? `${words}\n${more}` : words;
   });
 }
+
+/** The name of the time zone of all times on the page: "Europe/Berlin". */
+export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** A time today as "14:05", else with its date, in the zone of the page. */
+export function when(ms, nowMs) {
+  const [day, clock] = moment(ms).split(" ");
+  return day === moment(nowMs).split(" ")[0] ? clock.slice(0, 5) : `${day} ${clock.slice(0, 5)}`;
+}
+
+// Times in the texts of alerts: "2026-03-01 09:40 UTC", or "09:40 UTC" of the day of the text.
+const UTC_TIME = /(\d{4}-\d\d-\d\d )?(\d\d:\d\d) UTC/g;
+
+/** A text with its times in the zone of the page; textMs is when it was written. */
+export function localTimes(text, textMs, nowMs) {
+  return text.replace(UTC_TIME, (_, day, clock) => {
+    const at = Date.parse(`${(day ?? new Date(textMs).toISOString().slice(0, 10)).trim()}T${clock}:00Z`);
+    return when(!day && at > textMs + 60_000 ? at - DAY_S * 1000 : at, nowMs);
+  });
+}
+
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+const SCALE_WORDS = { 1: "", 1000: "1,000 ", 1000000: "M " };
+
+/** What a unit price is divided by: "M inferences", "request". */
+export function scaleWords(scale, unit) {
+  const [one, many] = unit === "token" ? ["token out", "tokens out"] : [unit, `${unit}s`];
+  return `${SCALE_WORDS[scale] ?? `${number(scale)} `}${scale === 1 ? one : many}`;
+}
+
+const CHANGES = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
+
+/** The size of a change in percent: "8.4 %", "120 %". */
+export const changeSize = (pct) => `${CHANGES.format(Math.abs(pct) >= 100 ? Math.round(Math.abs(pct)) : Math.abs(pct))} %`;
+
+/** A value with the prefix of its unit that leaves at most four digits before the point. */
+function prefixed(value, unit) {
+  if (!isKnown(value)) return "–";
+  const [factor, prefix] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([limit]) => Math.abs(value) >= limit) ?? [1, ""];
+  return `${number(value / factor, 3)} ${prefix}${unit}`;
+}
+
+/** A power: "2.5 kW". */
+export const power = (watts) => prefixed(watts, "W");
+
+/** An energy: "0.231 J", "327 kJ". */
+export const joules = (value) => prefixed(value, "J");

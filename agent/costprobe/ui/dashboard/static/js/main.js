@@ -1,21 +1,29 @@
 // The dashboard: fetches data, subscribes to live updates, and renders.
 
+import { showAllocation } from "./allocation.js";
 import { showBudgets } from "./budgets.js";
-import { Chart } from "./chart.js";
+import { labelText, showChange, showFiring } from "./change.js";
+import { showSweeps } from "./curves.js";
+import { showDevices, takeCosts } from "./devices.js";
 import { byId, el, show, table } from "./dom.js";
-import { moment, money, moneyOf, number, PER_THOUSAND, seriesNames } from "./format.js";
-import { labelText, showCosts, showDevices, showHeader, showSpend, showWrong } from "./tiles.js";
+import { localTimes, moment, zone } from "./format.js";
+import { presentMs, update } from "./freshness.js";
+import { showParts } from "./parts.js";
+import { showSpendNow } from "./spend_now.js";
 import { Trend } from "./trend.js";
+import { showUnits } from "./units.js";
 
-const RETRY_MS = 15000;
-const SLOW_EVERY_MS = 60000;
+const RETRY_MS = 5000;
 const POLL_MS = 15000;
+// Intervals at which what the first screen and the rest show is loaded while rows arrive.
+const OVERVIEW_EVERY_MS = 10000;
+const REST_EVERY_MS = 60000;
+// Pause after a load, as a multiple of its duration, to limit CPU use on the host.
+const REST_FACTOR = 20;
 
-const state = {
-  now: null, source: null, poll: null, timer: null, curves: [], slowDue: 0, isLoading: false,
-};
-const trend = new Trend(ask, (label) => { if (state.now) showCosts(state.now, label); });
-const sweep = new Chart(byId("sweep"), "Latency and cost by batch size");
+const state = { now: null, overview: null, source: null, poll: null };
+const trend = new Trend(ask, () => showCosts());
+byId("zone").textContent = zone();
 
 async function ask(path, signal) {
   const answer = await fetch(path, { headers: { accept: "application/json" }, signal });
@@ -30,112 +38,114 @@ function trouble(text) {
   place.hidden = !text;
 }
 
-function liveState(text, kind) {
-  const place = byId("live");
-  if (place.textContent !== text) place.textContent = text;
-  place.className = `state ${kind}`;
-}
-
-async function loadSlow() {
-  state.slowDue = Date.now() + RETRY_MS;
-  // Each is shown as it arrives: the first budget query may read weeks of rows.
-  await Promise.all([
-    ask("/api/spend").then((spend) => showSpend(spend, state.now)),
-    ask("/api/budgets").then(showBudgets),
-    ask("/api/incidents?since=7d").then(showIncidents),
-    ask("/api/sweeps").then(takeSweeps)]);
-  state.slowDue = Date.now() + SLOW_EVERY_MS;
-}
-
-function takeSweeps(sweeps) {
-  state.curves = sweeps.curves;
-  const choice = byId("sweep-choice");
-  const names = seriesNames(state.curves.map((curve) => curve.tags));
-  if (Array.from(choice.options, (option) => option.textContent).join() !== names.join()) {
-    choice.replaceChildren(...names.map((name, index) => el("option", { value: index }, name)));
+/** Something that is loaded again at most every so many ms, one load at a time. */
+class Loading {
+  constructor(everyMs, load) {
+    Object.assign(this, { everyMs, load, dueMs: 0, timer: null, isBusy: false });
   }
-  byId("sweep-controls").hidden = names.length === 0;
-  drawSweep();
+
+  /** Load it when it is due. */
+  refresh() {
+    if (this.isBusy || this.timer !== null) return;
+    this.timer = setTimeout(() => this.run(), Math.max(0, this.dueMs - Date.now()));
+  }
+
+  /** Load it now. */
+  hurry() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.dueMs = 0;
+    this.refresh();
+  }
+
+  async run() {
+    this.timer = null;
+    this.isBusy = true;
+    const begun = Date.now();
+    try {
+      await this.load();
+      trouble(null);
+      this.dueMs = Date.now() + Math.max(this.everyMs, REST_FACTOR * (Date.now() - begun));
+    } catch (error) {
+      // A lost server is shown by the state of the connection.
+      if (error.status) trouble(error.message);
+      this.dueMs = Date.now() + RETRY_MS;
+    } finally {
+      this.isBusy = false;
+    }
+  }
 }
+
+function showCosts() {
+  if (state.overview) showUnits(state.overview, trend.state.label);
+  if (state.now) showParts(state.now, trend.state.label);
+}
+
+const overview = new Loading(OVERVIEW_EVERY_MS, async () => {
+  state.overview = await ask("/api/overview");
+  showSpendNow(state.overview, state.now.devices);
+  showChange(state.overview);
+  showCosts();
+});
+
+// The first answer about budgets may need weeks of rows; the spend of the month and day follows from it.
+async function loadSpend() {
+  showBudgets(await ask("/api/budgets"));
+  overview.hurry();
+  const spend = await ask("/api/spend");
+  showAllocation(spend);
+  takeCosts(spend);
+}
+
+// Each is shown as it arrives.
+const rest = new Loading(REST_EVERY_MS, () => Promise.all([
+  loadSpend(),
+  ask("/api/incidents?since=7d").then(showIncidents),
+  ask("/api/sweeps").then(showSweeps)]));
 
 function showIncidents(answer) {
+  const text = (one, words) => localTimes(words ?? "", one.fired_ms, presentMs());
   const rows = answer.incidents.map((one) => [
     moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms),
-    one.severity, one.name, labelText(one.labels), one.summary, one.detail ?? one.cause ?? ""]);
+    one.severity, one.name, labelText(one.labels), text(one, one.summary), text(one, one.detail ?? one.cause)]);
   show(byId("incidents"), rows.length
-    ? table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"], rows)
+    ? el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Incidents of the last 7 days" },
+      table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"], rows))
     : el("p", { class: "muted" }, "No incident in this period."));
 }
 
-function drawSweep() {
-  const curve = state.curves[Number(byId("sweep-choice").value) || 0];
-  const none = "No sweep is stored. Run: costprobe probe NAME --sweep";
-  const points = curve?.points ?? [];
-  const hasCost = points.length > 0 && points.every((point) => Number.isFinite(point.cost_per_inference));
-  const currency = curve?.tags.currency;
-  const ms = (value) => `${number(value)} ms`;
-  const right = hasCost
-    ? { name: "cost per 1,000", write: (value) => money(value, currency), of: (point) => point.cost_per_inference * PER_THOUSAND }
-    : { name: "throughput, /s", write: number, of: (point) => point.throughput_per_s };
-  const cheapest = points.find((point) => point.cheapest);
-  const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
-  sweep.draw({
-    xs: points.map((point) => point.batch), time: false, logX: true, labelX: "batch", writeX: String,
-    series: points.length === 0 ? [] : [
-      { name: "latency p50", values: points.map((point) => point.latency_p50_ms ?? null), write: ms },
-      { name: right.name, values: points.map(right.of), write: right.write, scale: "right" }],
-    axes: [{ scale: "y", label: "latency p50, ms", write: number },
-      { scale: "right", label: right.name, write: right.write, side: 1 }],
-    summary: cheapest ? `batch ${cheapest.batch} is the cheapest; measured ${moment(curve.time_ms)}`
-      : curve ? `measured ${moment(curve.time_ms)}` : "none",
-    heads: ["#Batch", "#Latency p50", "#Throughput", "#Energy", "#Cost per 1,000", "Note"],
-    table: () => points.map((point) => [
-      String(point.batch), optional(point.latency_p50_ms, ms), optional(point.throughput_per_s, (v) => `${number(v)} /s`),
-      optional(point.energy_per_inference_j, (v) => `${number(v, 3)} J`),
-      optional(point.cost_per_inference, (v) => money(v * PER_THOUSAND, currency)), point.cheapest ? "cheapest" : ""]),
-    none,
-  });
-}
-
-/** Load what changes slowly when it is due, one load at a time. */
-function refresh(delay = Math.max(0, state.slowDue - Date.now())) {
-  if (state.isLoading || (state.timer !== null && delay > 0)) return;
-  clearTimeout(state.timer);
-  state.timer = setTimeout(load, delay);
-}
-
-async function load() {
-  state.timer = null;
-  state.isLoading = true;
-  try {
-    if (Date.now() >= state.slowDue) await loadSlow();
-    trouble(null);
-  } catch (error) {
-    trouble(error.message);
-  } finally {
-    state.isLoading = false;
-  }
+function showHost({ daemon }) {
+  byId("host").textContent = daemon.host ?? "";
+  document.title = daemon.host ? `costprobe ${daemon.host}` : "costprobe";
+  byId("daemon").textContent = daemon.version ? `Daemon ${daemon.version}, started ${moment(daemon.started_ms)}.` : "";
 }
 
 function take(now) {
   state.now = now;
+  update({ now });
   trend.take(now);
-  showHeader(now);
-  showWrong(now);
-  showCosts(now, trend.state.label);
+  showHost(now);
+  showFiring(now);
+  showParts(now, trend.state.label);
   showDevices(now);
-  refresh();
+  overview.refresh();
+  rest.refresh();
 }
 
 function listen() {
   if (state.source) return;
   const source = new EventSource("/api/live");
   state.source = source;
-  source.addEventListener("open", () => liveState("live", "good"));
-  source.addEventListener("now", (message) => take(JSON.parse(message.data)));
-  source.addEventListener("trouble", (message) => trouble(JSON.parse(message.data).error));
+  source.addEventListener("now", (message) => {
+    trouble(null);
+    take(JSON.parse(message.data));
+  });
+  source.addEventListener("trouble", (message) => {
+    trouble(JSON.parse(message.data).error);
+    update({ problem: "no data" });
+  });
   source.addEventListener("error", () => {
-    liveState("not live, reconnecting", "warn");
+    update({ isConnected: false });
     if (source.readyState !== EventSource.CLOSED) return;
     leave();
     state.poll = setTimeout(pollOnce, POLL_MS);
@@ -146,7 +156,10 @@ async function pollOnce() {
   try {
     take(await ask("/api/now"));
   } catch (error) {
-    trouble(error.message);
+    if (error.status) {
+      trouble(error.message);
+      update({ problem: "no data" });
+    }
   }
   listen();
 }
@@ -163,8 +176,7 @@ document.addEventListener("visibilitychange", () => {
     listen();
   } else {
     leave();
-    liveState("paused while hidden", "warn");
+    update({ isPaused: true });
   }
 });
-byId("sweep-choice").addEventListener("change", drawSweep);
 listen();

@@ -1,0 +1,103 @@
+"""What the last day cost: `/api/spend`, by use, device and label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from costprobe.adapters.storage.history import SeriesValues
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.label_spend import label_spend
+from costprobe.app.budgeting.spend_reading import LATE_NS, Usual, span_spend
+from costprobe.app.overview.day_allocation import day_allocations
+from costprobe.app.overview.records import DayAllocation
+from costprobe.core.host import OWN_TAGS
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.ui.dashboard.now import NS_PER_MS
+
+# Length of a row of a device with fewer than three.
+USUAL_S = 10.0
+# Names of labels, and values of each.
+LABELS_MAX = 50
+# A smaller share without the label is a rounding error, or a window that began before the day.
+LEAST_REST = 0.001
+
+
+def spend_document(reader: StoreReader, book: SpendBook | None, now_ns: int) -> dict[str, Any]:
+    """Return the allocation of the last day by currency, the cost of each device, and that of each label.
+
+    The costs of a label's values and of none add up to the cost of the devices.
+
+    Args:
+        reader: The store.
+        book: Its spend by the hour, up to now; None without a price.
+        now_ns: UTC in ns.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    allocations = [] if book is None else day_allocations(reader, book, now_ns)
+    since_ns = allocations[0].since_ns if allocations else now_ns
+    return {
+        "since_ms": since_ns // NS_PER_MS,
+        "until_ms": now_ns // NS_PER_MS,
+        "allocations": [_allocation(allocation) for allocation in allocations],
+        "labels": _labels(reader, TimeSpan(since_ns, now_ns)) if allocations else [],
+    }
+
+
+def _allocation(allocation: DayAllocation) -> dict[str, Any]:
+    return {
+        "currency": allocation.currency,
+        "cost": allocation.total,
+        "coverage": allocation.coverage,
+        "parts": [
+            {"kind": part.kind, "name": part.name, "cost": part.cost} for part in allocation.parts
+        ],
+        "devices": [
+            {"device": device, "cost": cost} for device, cost in allocation.by_device.items()
+        ],
+    }
+
+
+def _labels(reader: StoreReader, day: TimeSpan) -> list[dict[str, Any]]:
+    measured = [*reader.series("device"), *reader.series("allocation")]
+    names = {name for series in measured for name in series.tags} - OWN_TAGS
+    if not names:
+        return []  # reading a day of all devices takes long
+    costs = reader.values("device", "cost", day.start_ns - LATE_NS, day.end_ns + 1)
+    allocations = reader.values("allocation", "cost", day.start_ns + 1, day.end_ns + 1)
+    return _label_costs(sorted(names)[:LABELS_MAX], costs, allocations, day)
+
+
+def _label_costs(
+    names: Sequence[str],
+    costs: Sequence[SeriesValues],
+    allocations: Sequence[SeriesValues],
+    day: TimeSpan,
+) -> list[dict[str, Any]]:
+    """Return the cost of each value of each label; None is the cost without the label."""
+    usual = Usual(USUAL_S)
+    totals = {
+        currency: math.fsum(device.cost for device in spend.by_device.values())
+        for currency, spend in span_spend(costs, day, usual, _unknown_currency).items()
+    }
+    found = []
+    for name in names:
+        labelled = label_spend(name, costs, allocations, day, usual, _unknown_currency)
+        for currency, total in sorted(totals.items()):
+            parts = labelled.get(currency, {})
+            largest = sorted(parts.items(), key=lambda part: (-part[1], part[0]))[:LABELS_MAX]
+            rest = total - math.fsum(cost for _, cost in largest)
+            values = [*largest, (None, rest)] if rest > total * LEAST_REST else largest
+            found += [
+                {"label": name, "value": value, "currency": currency, "cost": cost}
+                for value, cost in values
+            ]
+    return found
+
+
+def _unknown_currency(device: str, time_ns: int) -> str:  # noqa: ARG001 - the currency of a row without one
+    return "?"

@@ -1,0 +1,86 @@
+// The largest change with its cause, and what is firing.
+
+import { byId, el, show } from "./dom.js";
+import { changeSize, localTimes, money, plural, when } from "./format.js";
+import { presentMs } from "./freshness.js";
+
+const SHOWN = 4;
+const KINDS = { critical: "bad", warning: "warn" };
+
+const subjectOf = (tags) => {
+  const name = [tags.service ?? tags.probe, tags.served_model].filter(Boolean).join("/");
+  return [name, tags.device].filter(Boolean).join(" on ") || "the host";
+};
+
+/** A change in percent with its direction in words: up is worse for costs. */
+export function changeText(pct) {
+  if (pct === null || pct === undefined) return el("span", { class: "muted" }, "–");
+  if (Math.abs(pct) < 0.05) return el("span", { class: "muted" }, "0 %");
+  const isUp = pct > 0;
+  const kind = Math.abs(pct) < 1 ? "muted" : isUp ? "bad" : "good";
+  return el("span", { class: kind },
+    el("span", { "aria-hidden": "true" }, isUp ? "▲ " : "▼ "), el("span", { class: "unseen" }, isUp ? "up " : "down "),
+    changeSize(pct));
+}
+
+/** Show the largest change of the answer of `/api/overview`. */
+export function showChange({ change }) {
+  const place = byId("change");
+  place.hidden = false;
+  if (!change) {
+    place.className = "change calm";
+    show(place, el("p", {}, "Nothing changed in the last 7 days."));
+    return;
+  }
+  const nowMs = presentMs();
+  const text = (words) => localTimes(words, change.since_ms, nowMs);
+  const { change_pct: pct, cost_per_month: perMonth } = change;
+  const isWorse = pct !== null && (change.tags.metric === "throughput" ? pct < 0 : pct > 0);
+  place.className = `change ${isWorse ? "worse" : "better"}`;
+  const more = change.left_out ? `, and ${plural(change.left_out, "other series", "other series")}` : "";
+  show(place,
+    el("p", { class: "headline" },
+      pct === null ? el("strong", {}, text(change.title))
+        : [el("strong", {}, changeText(pct)), ` ${subjectOf(change.tags)} since ${when(change.since_ms, nowMs)}${more}`],
+      perMonth === null ? null
+        : el("span", { class: "month" }, `${perMonth < 0 ? "saves" : "costs"} about ${money(Math.abs(perMonth), change.currency)} a month`)),
+    el("p", { class: "reason", title: text(change.title) }, text(change.detail || (change.cause ? `cause: ${change.cause}` : change.title))));
+}
+
+/** The labels of an incident, such as "device=gpu0 team=search". */
+export function labelText(labels) {
+  return Object.entries(labels ?? {}).map(([name, value]) => `${name}=${value}`).join(" ");
+}
+
+function alertEntry(alert) {
+  const nowMs = presentMs();
+  const text = (words) => localTimes(words, alert.since_ms, nowMs);
+  const notes = [alert.state === "firing" ? null : alert.state, alert.silenced && "silenced", alert.flapping && "flapping",
+    labelText(alert.labels)].filter(Boolean);
+  const more = alert.symptoms_left_out ? [`and ${alert.symptoms_left_out} more`] : [];
+  const symptoms = alert.symptoms.length > 1 ? [...alert.symptoms, ...more] : [];
+  return el("details", { class: `note ${alert.silenced ? "" : KINDS[alert.severity] ?? "good"}`, "data-alert": alert.id },
+    el("summary", {}, el("strong", {}, `${alert.name}, ${alert.severity}`), ` since ${when(alert.since_ms, nowMs)}`,
+      el("span", { class: "line" }, text(alert.summary))),
+    alert.detail || alert.cause ? el("p", {}, text(alert.detail || `Cause: ${alert.cause}`)) : null,
+    symptoms.length ? el("ul", {}, symptoms.map((words) => el("li", {}, text(words)))) : null,
+    el("p", { class: "muted" }, notes.join(", ")));
+}
+
+function faultEntry(fault) {
+  return el("div", { class: `note ${KINDS[fault.severity] ?? "good"}` },
+    el("strong", {}, `fault: ${fault.name.replaceAll("_", " ")}`), el("span", { class: "line" }, fault.text));
+}
+
+/** Show the alerts and faults of `/api/now`, the worst first. */
+export function showFiring(now) {
+  const place = byId("firing");
+  const open = new Set(Array.from(place.querySelectorAll("details[open]"), (entry) => entry.dataset.alert));
+  const isQuiet = (alert) => Number(alert.silenced || alert.state !== "firing");
+  const alerts = [...now.alerts].sort((a, b) => isQuiet(a) - isQuiet(b) || b.since_ms - a.since_ms);
+  const entries = [...alerts.map(alertEntry), ...now.faults.map(faultEntry)];
+  for (const entry of entries) entry.toggleAttribute("open", open.has(entry.dataset.alert));
+  const rest = entries.slice(SHOWN);
+  show(place, entries.length ? entries.slice(0, SHOWN) : el("p", { class: "note good" }, "No alert is firing and no fault is active."),
+    rest.length ? el("details", { "data-alert": "rest", ...(open.has("rest") ? { open: true } : {}) }, el("summary", {}, `${rest.length} more`), rest) : null);
+}
