@@ -10,7 +10,7 @@ TIMEOUT_MS = 60_000
 class Tab:
     """The page in a new tab, with its console messages and the URLs of its requests."""
 
-    def __init__(self, browser, url, **options):
+    def __init__(self, browser, url, *, is_live=True, **options):
         self.context = browser.new_context(**options)
         self.context.set_default_timeout(TIMEOUT_MS)
         self.page = self.context.new_page()
@@ -19,14 +19,23 @@ class Tab:
         self.page.on("pageerror", lambda error: self.console.append(("error", str(error))))
         self.page.on("request", lambda request: self.requested.append(request.url))
         self.page.goto(url)
-        self.page.wait_for_selector("#costs data")
-        self.page.wait_for_function("() => document.getElementById('live').textContent === 'live'")
+        self.page.wait_for_selector("#units data")
+        if is_live:
+            self.page.wait_for_function(
+                "() => document.getElementById('live').textContent === 'live'"
+            )
 
     def costs(self):
-        """The exact value of each cost card, the main one of each."""
-        return self.page.eval_on_selector_all(
-            "#costs > *", "cards => cards.map(card => Number(card.querySelector('data').value))"
+        """The exact cost in each row of the first table, by its name."""
+        pairs = self.page.eval_on_selector_all(
+            "#units [data-cost]",
+            "rows => rows.map(row => [row.dataset.cost, Number(row.querySelector('data').value)])",
         )
+        return dict(map(tuple, pairs))
+
+    def text(self, selector):
+        """The visible text of an element, in one line."""
+        return " ".join(self.page.inner_text(selector).split())
 
     def violations(self):
         """The accessibility violations that axe-core finds."""

@@ -4,7 +4,7 @@ import pytest
 from browser_tab import Tab
 from costprobe.core.clock import SystemClock
 from dashboard_page import Page
-from dashboard_samples import filled, planned
+from dashboard_samples import DEVICES, device_row, filled, planned, write_status
 from fakes.clock import FakeClock
 
 
@@ -72,6 +72,10 @@ def open_tab(browser, page_on, today):
     server = page_on(today.path, clock, budgets=planned(today, clock))
 
     def start(query="", **options):
+        # A daemon that is running: its status and its readings are new.
+        now_ns = clock.time_ns()
+        today.append([device_row(device, 1, now_ns) for device in DEVICES])
+        write_status(today, now_ns)
         opened.append(Tab(browser, f"{server.address.url.rstrip('/')}/{query}", **options))
         return opened[-1]
 

@@ -96,6 +96,8 @@ def served_rows(time_ns):
             {**tags, "served_model": model},
             {
                 "cost_per_inference": amount,
+                "cost_total": amount * 1000,
+                "inferences": 1000.0,
                 "cost_per_million_tokens_in": amount * 500,
                 "energy_per_request_j": amount * 1e6,
                 "energy_per_million_tokens_in_j": amount * 1e9,
@@ -110,8 +112,9 @@ def served_rows(time_ns):
 def labelled_rows(time_ns):
     """A window of a service with a label: its cost per inference, and its share of a device."""
     tags = {**HOST, "device": "gpu0", "service": "rank", "currency": "EUR", "team": "search"}
+    cost = {"cost_per_inference": 3e-4, "cost_total": 0.3, "inferences": 1000.0}
     return [
-        make_point("cost", {**tags, "basis": "serving"}, {"cost_per_inference": 3e-4}, time_ns),
+        make_point("cost", {**tags, "basis": "serving"}, cost, time_ns),
         make_point("allocation", {**tags, "part": "busy"}, {"cost": 0.5}, time_ns),
         make_point("allocation", {**tags, "part": "idle"}, {"cost": 0.25}, time_ns),
     ]

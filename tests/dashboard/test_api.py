@@ -124,6 +124,7 @@ def test_numbers_have_the_names_of_the_series(kept_page):
         "marks?since=24h",
         "incidents?since=24h",
         "sweeps",
+        "overview",
         "spend",
         "budgets",
     )
@@ -150,26 +151,53 @@ def test_marks_incidents_and_sweeps_are_returned(kept_page):
     assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]
 
 
-def test_spend_is_the_sum_of_costs_with_its_idle_share(kept_page, kept_store):
-    found = {entry["tags"]["device"]: entry for entry in kept_page.json("/api/spend")["devices"]}
-    for device in DEVICES:
-        own = [row for row in rows_of(kept_store, "device") if row.tags["device"] == device]
-        assert found[device]["cost"] == pytest.approx(sum(row.fields["cost"] for row in own))
-        idle = sum(row.fields["cost"] for row in own if row.fields["util_pct"] < 5)
-        assert found[device]["idle_share"] == pytest.approx(idle / found[device]["cost"])
+def test_overview_has_the_spend_of_the_month_once_budgets_are_known(page):
+    first = page.json("/api/overview")
+    assert [one["month"] for one in first["spending"]] == [None]
+    budget, _ = page.json("/api/budgets")["budgets"]
+    (spent,) = page.json("/api/overview")["spending"]
+    assert (spent["month"]["amount"], spent["currency"]) == (1.0, "EUR")
+    assert spent["month"]["spent"] == budget["spent"]
+    # A minute of each device costs 0.04.
+    assert spent["cost_per_h"] == pytest.approx(2 * 0.04 * 60)
+    assert spent["idle_share"] == pytest.approx(0.25 + 0.75 * 0.05, abs=0.02)
+    assert first["change"]["title"] == "cost per inference of encoder on gpu0: +8.5 %"
+    (unit,) = first["units"]
+    assert [one["tags"]["device"] for one in unit["members"]] == list(DEVICES)
+
+
+def test_spend_is_the_sum_of_costs_by_use_and_device(page, store, clock):
+    (before,) = page.json("/api/spend")["allocations"]
+    assert [(part["kind"], part["cost"]) for part in before["parts"]] == [
+        ("remainder", before["cost"])
+    ]
+    store.append(labelled_rows(clock.time_ns() - 10**9))
+    found = page.json("/api/spend")
+    (allocation,) = found["allocations"]
+    own = [
+        row.fields["cost"]
+        for row in rows_of(store, "device")
+        if row.time_ns // 10**6 > found["since_ms"]
+    ]
+    assert allocation["cost"] == pytest.approx(sum(own), rel=1e-3)
+    assert sum(one["cost"] for one in allocation["devices"]) == pytest.approx(allocation["cost"])
+    parts = {(part["kind"], part["name"]): part["cost"] for part in allocation["parts"]}
+    assert parts["service", "rank"] == 0.5
+    assert parts["idle", ""] == 0.25
+    assert sum(parts.values()) == pytest.approx(allocation["cost"])
 
 
 def test_labels_divide_the_cost_and_filter_the_trend(page, store, clock):
     spend = page.json("/api/spend")
     assert spend["labels"] == []
-    total = sum(entry["cost"] for entry in spend["devices"])
+    total = spend["allocations"][0]["cost"]
     store.append(labelled_rows(clock.time_ns() - 10**9))
     labels = page.json("/api/spend")["labels"]
     assert [(one["label"], one["value"], one["currency"]) for one in labels] == [
         ("team", "search", "EUR"),
         ("team", None, "EUR"),
     ]
-    assert [one["cost"] for one in labels] == pytest.approx([0.75, total - 0.75])
+    assert [one["cost"] for one in labels] == pytest.approx([0.75, total - 0.75], rel=1e-3)
     assert page.json("/api/now")["labels"] == {"team": ["search"]}
     path = "/api/trend?field=cost.cost_per_inference&label=team"
     (series,) = page.json(f"{path}=search")["series"]
@@ -251,7 +279,9 @@ def test_invalid_parameters_are_rejected_with_an_error(kept_page, path, words):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    st.sampled_from(["now", "trend", "marks", "incidents", "sweeps", "spend", "budgets"]),
+    st.sampled_from(
+        ["now", "overview", "trend", "marks", "incidents", "sweeps", "spend", "budgets"]
+    ),
     st.lists(
         st.tuples(
             st.sampled_from(["field", "since", "until", "points", "device", "group", "scale", "x"]),

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from browser_tab import Tab
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import SystemClock
 from dashboard_samples import cost_rows, labelled_rows, served_rows, write_status
@@ -17,18 +16,18 @@ MONEY_CASES = Path(__file__).parents[1] / "fakes" / "money_cases.json"
 pytestmark = pytest.mark.timeout(900)
 
 
-def stored_costs(store):
-    reader = StoreReader.open(store.path)
-    newest = {}
-    for row in reader.points("cost", 0, 2**62):
-        newest[row.tags["device"]] = row.fields["cost_per_inference"]
-    reader.close()
-    return [newest[device] for device in sorted(newest)]
-
-
 def test_page_shows_stored_costs_and_live_changes(open_tab, today):
     tab = open_tab()
-    assert sorted(tab.costs()) == pytest.approx(sorted(stored_costs(today)), rel=1e-12)
+    reader = StoreReader.open(today.path)
+    stored = {
+        row.tags["device"]: row.fields["rolling_1h"] for row in reader.points("cost", 0, 2**62)
+    }
+    reader.close()
+    tab.page.click("#units .expand")
+    assert tab.costs() == {
+        "encoder gpu0": pytest.approx(stored["gpu0"], rel=1e-12),
+        "encoder gpu1": pytest.approx(stored["gpu1"], rel=1e-12),
+    }
     text = tab.page.inner_text("body")
     for words in ("gpu-01", "thermal throttling", "connection refused", "Batch size"):
         assert words in text
@@ -37,13 +36,12 @@ def test_page_shows_stored_costs_and_live_changes(open_tab, today):
     clock = SystemClock()
     today.append(cost_rows("gpu1", 1, clock.time_ns(), cost=7e-5))
     write_status(today, clock.time_ns())
-    expected_cost = max(stored_costs(today))
     tab.page.wait_for_function(
-        "expected_cost => [...document.querySelectorAll('#costs data')]"
-        ".some(data => Math.abs(Number(data.value) / expected_cost - 1) < 1e-9)",
-        arg=expected_cost,
+        "() => [...document.querySelectorAll('#units .of-group data')]"
+        ".some(data => Math.abs(Number(data.value) / 1.4014e-4 - 1) < 1e-9)"
     )
-    assert max(tab.costs()) == pytest.approx(expected_cost)
+    # The row of both keeps the group open.
+    assert tab.costs()["encoder gpu1"] == pytest.approx(1.4014e-4)
 
 
 def test_page_writes_money_as_the_command_line_does(open_tab):
@@ -89,14 +87,17 @@ def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     now_ns = SystemClock().time_ns()
     today.append([*served_rows(now_ns - 400 * NS_PER_S), *served_rows(now_ns - 100 * NS_PER_S)])
     tab = open_tab()
-    tab.page.wait_for_selector("[data-cost='gpu0 chat/tuned']")
-    cards = {
-        name: tab.page.inner_text(f"[data-cost='{name}'] .big")
-        for name in ("gpu0 chat", "gpu0 chat/base", "gpu0 chat/tuned")
-    }
-    assert [text.split()[0] for text in cards.values()] == ["€0.3", "€0.2", "€0.9"]
-    facts = tab.page.inner_text("[data-cost='gpu0 chat'] dl")
-    for words in ("€0.15, 300,000 J", "weights", "300 J (counter ±5 %)"):
+    tab.page.wait_for_selector("[data-cost='chat/tuned gpu0']")
+    shown = [tab.text(f"[data-cost='chat/{name} gpu0']") for name in ("base", "tuned")]
+    assert ["€0.2 / 1,000 inferences" in shown[0], "€0.9 / 1,000 inferences" in shown[1]] == [
+        True
+    ] * 2
+    assert "base (chat)" in shown[0]
+    # The parts have the row of the whole service too.
+    parts = [text.split("\t")[0] for text in tab.page.inner_text("#parts tbody").split("\n")]
+    assert {"chat on gpu0", "chat/base on gpu0", "chat/tuned on gpu0"} <= set(parts)
+    facts = tab.page.inner_text("#parts")
+    for words in ("€0.15, 300,000 J", "token weights", "300 J (counter ±5 %)"):
         assert words in facts
     tab.page.select_option("#trend-field", "cost.energy_per_request_j")
     tab.page.wait_for_selector("#trend [aria-label*='gpu0 chat tuned 900']")
@@ -114,8 +115,10 @@ def test_label_selects_the_costs_and_divides_the_last_day(open_tab, today):
     today.append(labelled_rows(SystemClock().time_ns() - 100 * NS_PER_S))
     tab = open_tab()
     tab.page.select_option("#label", "team=search")
-    tab.page.wait_for_function("() => document.querySelectorAll('#costs > *').length === 1")
-    assert "gpu0 rank" in tab.page.inner_text("#costs")
+    tab.page.wait_for_function("() => document.querySelectorAll('#units [data-cost]').length === 1")
+    assert list(tab.costs()) == ["rank gpu0"]
+    assert "rank on gpu0" in tab.page.inner_text("#parts")
+    assert "encoder" not in tab.page.inner_text("#parts")
     tab.page.wait_for_function(
         "() => document.getElementById('trend-json').search.includes('team')"
     )
@@ -149,18 +152,12 @@ def test_page_has_no_accessibility_violations(open_tab, width_px):
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_selector("#sweep canvas")
     tab.page.wait_for_selector("#budgets data")
-    for box in ("incidents-box", "marks-box"):
-        tab.page.click(f"#{box} summary")
+    tab.page.wait_for_selector("#spend table")
+    tab.page.click("#marks-box summary")
+    tab.page.click("#firing summary")
+    tab.page.click("#units .expand")
     for scheme in ("light", "dark"):
         tab.page.emulate_media(color_scheme=scheme)
         assert tab.violations() == [], scheme
     # No horizontal scrolling at the width of a phone.
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width_px
-
-
-def test_lost_connection_to_the_server_is_shown(browser, page_on, today):
-    server = page_on(today.path, SystemClock())
-    tab = Tab(browser, server.address.url)
-    server.stop()
-    tab.page.wait_for_function("() => document.getElementById('live').textContent !== 'live'")
-    tab.close()

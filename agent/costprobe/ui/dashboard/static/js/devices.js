@@ -66,7 +66,7 @@ function draw() {
   const { devices } = shown;
   show(byId("devices"), devices.length === 0
     ? el("p", { class: "muted" }, "No device reading in the last 7 days.")
-    : el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Devices" },
+    : el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Table of devices" },
       table.draw(devices, (device) => (isOld(device) ? "old" : null))));
 }
 

@@ -109,7 +109,7 @@ function showIncidents(answer) {
     moment(one.fired_ms), one.resolved_ms === null ? "still firing" : moment(one.resolved_ms),
     one.severity, one.name, labelText(one.labels), text(one, one.summary), text(one, one.detail ?? one.cause)]);
   show(byId("incidents"), rows.length
-    ? el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Incidents of the last 7 days" },
+    ? el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Table of incidents" },
       table("The newest first", ["Fired", "Resolved", "Severity", "Rule", "Labels", "Summary", "Cause"], rows))
     : el("p", { class: "muted" }, "No incident in this period."));
 }

@@ -43,6 +43,6 @@ export function showParts(now, label) {
   const used = heads.map((_, index) => index === 0 || rows.some((row) => row[index] !== "–" && row[index] !== ""));
   const kept = (cells) => cells.filter((_, index) => used[index]);
   show(byId("parts"), rows.length === 0 ? el("p", { class: "muted" }, "No cost in the last 7 days.")
-    : el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Parts of each cost" },
+    : el("div", { class: "scroll card", tabindex: 0, role: "region", "aria-label": "Table of parts" },
       table("The newest cost of 1,000 inferences or requests; 1 h, 24 h and 7 d: median of probes, mean of services.", kept(heads), rows.map(kept))));
 }

@@ -42,7 +42,7 @@ function currencyTiles(one) {
   return [
     tile("Spend now", perHour === null ? "–" : [exact(perHour, money(perHour, currency)), el("small", {}, " an hour")],
       note("muted", perHour === null ? "no reading in the last hour" : "hardware and electricity")),
-    one.month ? monthTile(one) : null,
+    one.month ? monthTile(one) : tile("This month", "…", note("muted", "reading the hours so far")),
     tile("Idle", exact(idle ?? "", percent(idle)),
       note("muted", idle === null ? "utilization unknown" : `${money(perHour * idle, currency)} an hour`)),
   ];

@@ -44,11 +44,13 @@ function row(unit, name, where, kind = "") {
     el("td", { class: "on" }, where));
 }
 
-function nameOf(unit) {
+/** The name, how it is measured, and for identical devices the button that shows each. */
+function nameOf(unit, button = null) {
   const { tags } = unit;
   const name = unit.tags.served_model ? `${tags.served_model} (${tags.service})` : unit.name;
   const basis = tags.basis === "serving" ? "service" : "probe";
-  return [el("span", { class: "name" }, name), " ", el("span", { class: "basis" }, tags.batch ? `${basis}, batch ${tags.batch}` : basis)];
+  return [el("span", { class: "name" }, name), " ",
+    el("span", { class: "basis" }, tags.batch ? `${basis}, batch ${tags.batch}` : basis, button ? [" · ", button] : null)];
 }
 
 function groupRows(group) {
@@ -63,13 +65,14 @@ function groupRows(group) {
   const button = el("button", { type: "button", class: "expand", "aria-expanded": String(isOpen), onclick: toggle },
     plural(members.length, "device"), el("span", { "aria-hidden": "true" }, isOpen ? " ▾" : " ▸"));
   const spread = group.spread_share > LEAST_SPREAD ? `spread ${percent(group.spread_share)}` : "";
-  const odd = outliers.length === 0 ? null
-    : el("small", { class: "warn" }, outliers.length > 2 ? `${outliers.length} differ` : `${outliers.join(", ")} ${outliers.length === 1 ? "differs" : "differ"}`);
+  const where = outliers.length === 0 ? [`${members[0].tags.device} to ${members.at(-1).tags.device} `, el("small", {}, spread)]
+    : el("span", { class: "warn" }, outliers.length > 2 ? `${outliers.length} devices differ`
+      : `${outliers.join(", ")} ${outliers.length === 1 ? "differs" : "differ"}`);
   const hasMoved = outliers.includes(group.moved);
   // One device that changed must not disappear in the median.
   const moved = hasMoved ? members.find(({ tags }) => tags.device === group.moved) : group;
   const typical = { ...group, change_24h_pct: moved.change_24h_pct, change_7d_pct: moved.change_7d_pct, trend: moved.trend };
-  const head = row(typical, nameOf(group), [button, " ", odd ?? el("small", { class: "muted" }, spread)]);
+  const head = row(typical, nameOf(group, button), where);
   const own = members.map((unit) => row(unit, el("span", { class: "member" }, unit.tags.device),
     outliers.includes(unit.tags.device) ? el("small", { class: "warn" }, `${percent(Math.abs(unit.cost / group.cost - 1))} ${unit.cost > group.cost ? "above" : "below"} the median`) : "",
     "of-group"));
