@@ -46,7 +46,7 @@ _KEPT = (
 )
 
 
-class _Known(NamedTuple):
+class _KnownBudgets(NamedTuple):
     """What was computed last: configured budgets, and the month of the host in each currency."""
 
     time_ns: int
@@ -70,7 +70,7 @@ class DashboardBudgets:
         self._config = config
         self._lock = Lock()
         self._books: dict[int, SpendBook] = {}
-        self._known: _Known | None = None
+        self._known: _KnownBudgets | None = None
         self._fresh_until_ns = 0
 
     def document(self, reader: StoreReader) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class DashboardBudgets:
         """
         return next((overview.book for overview in self._current(reader).months), None)
 
-    def _current(self, reader: StoreReader) -> _Known:
+    def _current(self, reader: StoreReader) -> _KnownBudgets:
         with self._lock:
             begun_ns = self._clock.monotonic_ns()
             if self._known is None or begun_ns >= self._fresh_until_ns:
@@ -114,7 +114,7 @@ class DashboardBudgets:
                 self._fresh_until_ns = ended_ns + rest_ns
             return self._known
 
-    def _computed(self, reader: StoreReader) -> _Known:
+    def _computed(self, reader: StoreReader) -> _KnownBudgets:
         if self._path is not None:
             # `costprobe config check` reports the problem; the dashboard keeps the last valid configuration.
             with suppress(ConfigError):
@@ -130,7 +130,7 @@ class DashboardBudgets:
                 strict=True,
             )
         )
-        return _Known(
+        return _KnownBudgets(
             now_ns,
             [found[id(budget)] for budget in planned],
             [found[id(budget)] for budget in of_host],
