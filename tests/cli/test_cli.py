@@ -15,9 +15,10 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.app.configuration import parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
+from costprobe.core.moments import iso
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import COMMANDS, main
-from costprobe.ui.text import ago, iso
+from costprobe.ui.text import ago
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.nvml import FakeNvml

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.documents import PAGE_BYTES
+from costprobe.core.moments import iso
 from costprobe.core.records import Point
-from costprobe.ui.text import iso
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, QUICK
 

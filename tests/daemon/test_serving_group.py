@@ -139,6 +139,14 @@ def test_window_is_allocated_when_readings_cover_it(bench, engine, server):
     assert cost.time_ns == at_work.clock.time_ns() - S
 
 
+def test_price_files_are_jobs_beside_the_services(bench, server, tmp_path):
+    file = tmp_path / "prices.json"
+    section = f'[[price_file]]\nprogram = "litellm"\nfile = "{file}"\n'
+    at_work = bench(table("chat", server, "gpu0"), section)
+    at_work.jobs[f"price file {file}"]()
+    assert not file.exists()  # no tokens yet
+
+
 def test_rows_of_a_window_have_energy_and_a_split_that_is_not_called_measured(
     bench, engine, server
 ):

@@ -39,6 +39,10 @@ from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
 from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
 from costprobe.domain.costing.budgets.settings import BudgetConfig
+from costprobe.domain.costing.serving.price_file_settings import (
+    PriceFileConfig,
+    price_file_problems,
+)
 from costprobe.domain.detection.settings import DetectionConfig
 from costprobe.domain.pricing.carbon import CarbonConfig
 from costprobe.domain.pricing.plans.plan import Plan
@@ -71,6 +75,7 @@ class Config(RootSection):
     carbon: CarbonConfig | None = None
     workload: tuple[WorkloadConfig, ...] = Field((), max_length=64)
     api: tuple[ApiConfig, ...] = Field((), max_length=32)
+    price_file: tuple[PriceFileConfig, ...] = Field((), max_length=16)
     budget: tuple[BudgetConfig, ...] = Field((), max_length=64)
     store: StoreConfig = StoreConfig()
     sink: tuple[AnySinkConfig, ...] = ()
@@ -97,6 +102,7 @@ class Config(RootSection):
         if self.api:
             names = [service.name for service in self.service]
             yield from api_problems(self.api, names, hosted_models())
+        yield from price_file_problems(self.price_file, len(self.service))
         yield from service_problems(self.service)
         yield from notifier_problems(self.rule, self.notifier)
         yield from maintenance_problems(self.maintenance)

@@ -15,6 +15,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
@@ -25,6 +26,10 @@ MAX_GRACE_S = 30.0
 # A run may start slightly late, and the next one then follows in less than a period.
 IN_TIME_SHARE = 0.9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class JobError(Exception):
+    """A job could not do its work; the text states why, and is shown by `costprobe status`."""
 
 
 class AlignedTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler 3 carries no types
@@ -197,6 +202,9 @@ class Schedule:
             error: str | None = None
             try:
                 job()
+            except JobError as caught:
+                error = str(caught)
+                logger.warning("job %s failed: %s", name, outside_text(error))
             except Exception as caught:
                 logger.exception("job %s failed", name)
                 error = f"{type(caught).__name__}: {caught}"

@@ -11,6 +11,12 @@ _END = datetime(2100, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+def iso(time_ns: int) -> str:
+    """Format UTC ns as ISO 8601 with milliseconds."""
+    moment = datetime.fromtimestamp(time_ns / 1e9, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def parse_moment_ns(text: str, now_ns: int) -> int:
     """Parse a duration before now ("24h") or ISO 8601, local time if without a zone, to UTC ns.
 

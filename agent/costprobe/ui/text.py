@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from costprobe.core.money_text import money
 from costprobe.domain.costing.comparison.compare import Candidate
-
-
-def iso(time_ns: int) -> str:
-    """Format UTC ns as ISO 8601 with milliseconds."""
-    moment = datetime.fromtimestamp(time_ns / 1e9, tz=UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def local(time_ns: int) -> str:

@@ -14,6 +14,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog, longest_gap_s
 from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.price_files import EVERY_S, PriceFile
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
@@ -96,6 +97,11 @@ class Serving:
         self._owners = ProcessOwners(services, around.proc)
         self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, config.telemetry.aggregate_s / 2))
         patience_s = 2 * config.telemetry.aggregate_s + SPARE_PATIENCE_S
+        models = {service.name: service.model for service in services if service.model}
+        self._price_files = [
+            PriceFile(settings, models, around.store_path, around.clock)
+            for settings in config.price_file
+        ]
         self._groups = [
             self._group(together, held, services, patience_s)
             for together, held in grouped(services, devices)
@@ -117,6 +123,7 @@ class Serving:
                 for service in group.services
             ]
             jobs.append(Job(f"window {group.name}", group.window_s, group.close_window))
+        jobs += [Job(file.name, EVERY_S, file.write, at_once=True) for file in self._price_files]
         return jobs
 
     def begin(self) -> None:

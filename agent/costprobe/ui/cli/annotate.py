@@ -6,6 +6,7 @@ import getpass
 
 import click
 
+from costprobe.core.moments import iso
 from costprobe.ui.cli.support.control_client import ask
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
@@ -17,7 +18,7 @@ from costprobe.ui.cli.support.name_completion import (
 )
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.text import iso, local
+from costprobe.ui.text import local
 
 
 @click.command(

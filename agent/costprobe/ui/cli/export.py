@@ -15,6 +15,7 @@ from costprobe.adapters.storage.rollup.rolled import tags_with_period
 from costprobe.app.budgeting.charges_by_period import period_charges
 from costprobe.app.budgeting.spend_reading import DAY_NS, usual_of
 from costprobe.app.configuration import Config
+from costprobe.core.moments import iso
 from costprobe.core.printable import csv_cell, one_line
 from costprobe.core.schema import SCHEMA
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
@@ -22,7 +23,6 @@ from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.focus_csv import COLUMNS, focus_row
-from costprobe.ui.text import iso
 
 ALWAYS_NS = 0
 PERIODS_NS = {"hour": HOUR_NS, "day": DAY_NS}

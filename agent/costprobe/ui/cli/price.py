@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from costprobe.app.accounting.documents import optional_text
+from costprobe.core.moments import iso
 from costprobe.core.money_text import money
 from costprobe.core.records import Device
 from costprobe.domain.pricing.book import PriceBook
@@ -27,7 +28,7 @@ from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.lines import range_words
-from costprobe.ui.text import iso, local
+from costprobe.ui.text import local
 
 END_OF_TIME_NS = 2**63 - 1
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import click
 
+from costprobe.core.moments import iso
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.serving.token_prices import TokenPrice, token_prices
+from costprobe.domain.costing.serving.gateway_prices import DOLLAR, PRICE_FILES, model_prices
+from costprobe.domain.costing.serving.token_prices import token_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_file
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.cli.views.gateway_prices import PRICE_FILES, ModelPrice
-from costprobe.ui.text import iso
-
-DOLLAR = "USD"
 
 
 @click.command(
@@ -74,17 +71,15 @@ def export(
         if service.model is not None
     }
     span = {"since": iso(since_ns), "until": iso(until_ns)}
-    prices = [
-        _model_price(price, usd, only, span)
-        for price in found
-        if price.per_million_tokens_in is not None
-    ]
+    try:
+        prices = model_prices(found, usd, only, span)
+    except ValueError as error:
+        raise bad_input(str(error)) from error
     if not prices:
         raise bad_input(
             f"no tokens with a cost since {iso(since_ns)}; choose another --since, or see"
             " `costprobe status` for the services' counters"
         )
-    _check_names(prices)
     echo_file(PRICE_FILES[program](prices, provider, iso(until_ns)).splitlines())
     for price in prices:
         words = [
@@ -97,39 +92,3 @@ def export(
         covered = f"coverage {float(price.origin['coverage']):.0%}"
         line = f"{price.name}: {', '.join(words)} per million tokens, {span['since']} to {span['until']}"
         echo(f"{line}, {covered}", err=True)
-
-
-def _model_price(
-    price: TokenPrice, usd: float | None, only: Mapping[str, str], span: Mapping[str, str]
-) -> ModelPrice:
-    if price.currency != DOLLAR and usd is None:
-        raise bad_input(
-            f"service {price.service} has prices in {price.currency or 'no currency'}, and the programs"
-            " reckon in US dollars; give the rate, such as --usd 1.08"
-        )
-    rate = 1.0 if price.currency == DOLLAR else usd or 1.0
-    origin: dict[str, str | float] = {
-        "source": "costprobe",
-        "service": price.service,
-        **span,
-        "coverage": round(price.coverage, 4),
-        "currency": price.currency,
-        "usd_per_unit": rate,
-    }
-    return ModelPrice(
-        price.served_model or only.get(price.service, price.service),
-        (price.per_million_tokens_in or 0.0) * rate,
-        (price.per_million_tokens_out or 0.0) * rate,
-        origin,
-    )
-
-
-def _check_names(prices: list[ModelPrice]) -> None:
-    """Refuse two prices for one name: a gateway would take either."""
-    names = [price.name for price in prices]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise bad_input(
-            f"{', '.join(twice)}: several services or currencies have this model; shorten --since, or"
-            " give the services different `model` names"
-        )

@@ -12,6 +12,7 @@ from costprobe.adapters.storage.errors import decoding
 from costprobe.adapters.storage.outbox.outbox import SinkStatus
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.system.safe_write import write_new
+from costprobe.core.moments import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.control_client import ask, present_states
 from costprobe.ui.cli.support.examples import ExampleGroup
@@ -19,7 +20,7 @@ from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
-from costprobe.ui.text import ago, iso, local
+from costprobe.ui.text import ago, local
 
 
 @click.group(cls=ExampleGroup)

@@ -12,11 +12,11 @@ from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import back_up, examine
 from costprobe.app.delivery.retention import keep_since
 from costprobe.core.clock import SystemClock
+from costprobe.core.moments import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.text import iso
 
 MIB = 1 << 20
 

@@ -13,6 +13,7 @@ import click
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
+from costprobe.core.moments import iso
 from costprobe.core.money_text import is_each
 from costprobe.core.printable import csv_cell
 from costprobe.core.schema import SCHEMA
@@ -43,7 +44,7 @@ from costprobe.ui.continued_series import (
     continued_series,
     identity_of,
 )
-from costprobe.ui.text import iso, local
+from costprobe.ui.text import local
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000

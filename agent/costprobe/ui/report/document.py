@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from costprobe.core.moments import iso
 from costprobe.ui import hosted_apis
 from costprobe.ui.report.model import Bucket, Outlook, Price, Report, ReportedChange, Spend, Trend
 from costprobe.ui.savings import document as savings_document
-from costprobe.ui.text import iso
 
 
 def document(report: Report) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import io
 from collections.abc import Iterator
 from typing import Final
 
+from costprobe.core.moments import iso
 from costprobe.core.printable import csv_cell
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import cause_text
-from costprobe.ui.text import CHUNKS, iso
+from costprobe.ui.text import CHUNKS
 
 HEADS: Final = ("section", "time", "name", "figure", "value", "unit")
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import faults_of
 from costprobe.ui.incidents import is_running
-from costprobe.ui.text import iso
 
 # A device, probe or budget without a row for longer than this is not shown.
 GONE_NS = 24 * 3600 * NS_PER_S

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from costprobe.domain.costing.serving.token_prices import TokenPrice
+
+DOLLAR: Final = "USD"
 _MILLION: Final = 1e6
 _THOUSAND: Final = 1e3
 # Digits of an amount; more would be rounding errors of the conversion.
@@ -33,6 +36,64 @@ class ModelPrice:
     usd_per_million_tokens_in: float
     usd_per_million_tokens_out: float
     origin: Mapping[str, str | float]
+
+
+def model_prices(
+    found: Iterable[TokenPrice],
+    usd: float | None,
+    models: Mapping[str, str],
+    span: Mapping[str, str],
+) -> list[ModelPrice]:
+    """Return measured costs of tokens as prices of models.
+
+    Args:
+        found: The costs; those without a cost of input tokens are left out.
+        usd: US dollars for one unit of the services' currency; None if unknown.
+        models: Name of the model of services whose engine reports none.
+        span: `since` and `until` in ISO 8601.
+
+    Raises:
+        ValueError: A service has another currency and there is no rate, or two services serve one
+            model: a gateway would take either price.
+    """
+    prices = [
+        _model_price(price, usd, models, span)
+        for price in found
+        if price.per_million_tokens_in is not None
+    ]
+    names = [price.name for price in prices]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{', '.join(twice)}: several services or currencies have this model; choose a shorter"
+            " time, or give the services different `model` names"
+        )
+    return prices
+
+
+def _model_price(
+    price: TokenPrice, usd: float | None, models: Mapping[str, str], span: Mapping[str, str]
+) -> ModelPrice:
+    if price.currency != DOLLAR and usd is None:
+        raise ValueError(
+            f"service {price.service} has prices in {price.currency or 'no currency'}, and the programs"
+            " reckon in US dollars; give the rate: --usd 1.08, or usd = 1.08 in [[price_file]]"
+        )
+    rate = 1.0 if price.currency == DOLLAR else usd or 1.0
+    origin: dict[str, str | float] = {
+        "source": "costprobe",
+        "service": price.service,
+        **span,
+        "coverage": round(price.coverage, 4),
+        "currency": price.currency,
+        "usd_per_unit": rate,
+    }
+    return ModelPrice(
+        price.served_model or models.get(price.service, price.service),
+        (price.per_million_tokens_in or 0.0) * rate,
+        (price.per_million_tokens_out or 0.0) * rate,
+        origin,
+    )
 
 
 def _litellm(prices: Sequence[ModelPrice], provider: str, until: str) -> str:
