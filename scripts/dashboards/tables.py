@@ -58,8 +58,10 @@ def listing(  # noqa: PLR0913 - each is a property of the panel
         )
     for name, texts in (words or {}).items():
         properties.setdefault(name, []).extend([("mappings", [_mapped(texts)]), _COLORED])
+    text = query.text if isinstance(query, Query) else query
     for name, board in _LINKED.items():
-        properties.setdefault(name, []).append(("links", [_link(name, board)]))
+        if f'"{name}"' in text.replace(f'"{name}" =~', ""):
+            properties.setdefault(name, []).append(("links", [_link(name, board)]))
     for name in hide:
         properties.setdefault(name, []).append(("custom.hidden", True))
     for name, found in properties.items():

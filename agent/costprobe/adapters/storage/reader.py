@@ -222,6 +222,11 @@ class StoreReader:
             name: (stored_json(self.path, document), time_ns) for name, document, time_ns in rows
         }
 
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
+        """Return a state document; None if there is none."""
+        rows = self._fetch("SELECT document FROM states WHERE name = ?", name)
+        return next((stored_json(self.path, document) for (document,) in rows), None)
+
     def sinks(self) -> list[SinkStatus]:
         """Return the status of every registered sink, by name."""
         with self._database.reading("read") as connection:

@@ -129,7 +129,7 @@ class _StoreCollector(Collector):
         try:
             with closing(StoreReader.open(self._store)) as reader:
                 totals = reader.totals()
-                alerts = reader.states().get("alerts", (alerts, 0))[0]
+                alerts = reader.state("alerts") or alerts
                 for measurement in (name for name in SCHEMA if name != _OWN):
                     for point in reader.points(measurement, since_ns, now_ns + 1):
                         newest.take(point)
