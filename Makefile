@@ -7,7 +7,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --di
 # The folders of tests that start daemons, children, servers or browsers.
 WITH_PROCESSES := cli contracts daemon dashboard docs faults grafana influx_setup probing security sensors service
 
-.PHONY: run test test-fast pytest lint format docs bench bench-own soak install uninstall servers venv dev clean
+.PHONY: run test test-fast pytest lint format docs bench bench-own soak packages install uninstall servers venv dev clean
 
 run: venv
 	@$(BIN)/costprobe run
@@ -51,6 +51,10 @@ bench-own: dev
 	$(BIN)/python bench/forecast.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/token_split.py
+
+# The wheel, the source distribution, the .deb and the .rpm, in dist; docs/contributing/release.md.
+packages: dev
+	scripts/packages $(VENV)
 
 # As root: the service, its user and its sandbox. PURGE=--purge also deletes configuration and store.
 # Root writes no bytecode into the checkout, which belongs to another user.

@@ -6,6 +6,7 @@ some of many files.
 
 import base64
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -39,6 +40,23 @@ def own_wheels(folder):
         _costprobe(folder, version)
 
 
+def own_packages(folder):
+    """Fill a folder with the Debian packages of both versions, whose locks name the wheels."""
+    folder.mkdir()
+    env = {
+        **os.environ,
+        "MAINTAINER": "Tester <tester@lists.debian.org>",
+        "SOURCE_DATE_EPOCH": "1790000000",
+    }
+    for version in (VERSION, NEXT_VERSION):
+        source = _source(folder.parent / f"package-{version}", version)
+        for name in ("packaging", "scripts"):
+            shutil.copytree(ROOT / name, source / name)
+        command = (source / "scripts/packages", sys.prefix, folder)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
 def user_environment():
     """A virtual environment at /opt/first of a Debian, with what costprobe requires."""
     root, wheels = debian_root(), dependency_wheels()
@@ -66,12 +84,17 @@ def _download(folder, required):
 
 
 def _costprobe(folder, version):
-    source = folder.parent / f"source-{version}"
+    source = _source(folder.parent / f"source-{version}", version)
+    _python("hatchling", "build", "-t", "wheel", "-d", folder, cwd=source)
+
+
+def _source(source, version):
+    """Copy what is shipped, as another version and with a lock of the wheels; return its folder."""
+    source.mkdir()
     for name in SHIPPED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name)
         else:
-            source.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
     (source / "requirements").mkdir()
     (source / "requirements/run.txt").write_text(_lock(dependency_wheels()))
@@ -79,7 +102,7 @@ def _costprobe(folder, version):
         text = (source / name).read_text()
         assert f'"{VERSION}"' in text
         (source / name).write_text(text.replace(f'"{VERSION}"', f'"{version}"', 1))
-    _python("hatchling", "build", "-t", "wheel", "-d", folder, cwd=source)
+    return source
 
 
 def _required():

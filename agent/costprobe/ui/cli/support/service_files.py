@@ -26,6 +26,8 @@ FILES: Final[Mapping[str, str]] = {
     "costprobe.tmpfiles": TMPFILES,
     "60-costprobe-rapl.rules": "usr/local/lib/udev/rules.d/60-costprobe-rapl.rules",
 }
+# The unit of a Debian or RPM package, which has files of its own.
+PACKAGED: Final = f"usr/lib/systemd/system/{SERVICE}"
 VENV: Final = "opt/costprobe"
 LINK: Final = "usr/local/bin/costprobe"
 CONFIG: Final = "etc/costprobe/costprobe.toml"

@@ -12,6 +12,7 @@ import click
 
 from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.service_files import PACKAGED
 
 HOST: Final = Path("/")
 ROOT_OPTION = click.option(
@@ -47,6 +48,11 @@ def check_host(root: Path) -> None:
         program = Path(sys.executable).with_name("costprobe")
         name = click.get_current_context().info_name
         raise bad_input(f"root is required: sudo {program} {name}")
+    if (root / PACKAGED).exists():
+        raise bad_input(
+            f"{root / PACKAGED}: the service was installed by a package of the system; upgrade or"
+            " remove the package costprobe instead, with apt or dnf"
+        )
     if root == HOST and not Path("/run/systemd/system").is_dir():
         raise bad_input(
             "systemd is not running; run `costprobe run` under your process supervisor, or use"

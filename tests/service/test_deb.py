@@ -1,0 +1,169 @@
+"""The Debian package on a bare Debian 12: installed, upgraded, removed and purged by apt."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from fakes.container import Container, NoContainersError, in_debian
+from fakes.wheels import NEXT_VERSION, ROOT, TORCH, VERSION, dependency_wheels, own_packages
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+PIP = "[global]\nno-index = true\nno-compile = true\n"
+CONFIG = "/etc/costprobe/costprobe.toml"
+# Files of the system that any installation changes, and the user, which stays.
+OF_THE_SYSTEM = (
+    "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock", "/etc/subuid",
+    "/etc/subgid", "/var/log", "/var/lib/dpkg", "/var/lib/apt", "/var/cache/apt", "/var/lib/systemd",
+    "/var/cache/ldconfig", "/var/cache/debconf", "/etc/ld.so.cache", "/root", "/etc/.updated",
+    "/usr/lib/python3", "/var/cache/man", "/etc/pip.conf", "/etc/default/costprobe",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """A folder with the packages of two versions."""
+    folder = tmp_path_factory.mktemp("packages") / "built"
+    own_packages(folder)
+    return folder
+
+
+@pytest.fixture
+def bare(debian, packages, tmp_path):
+    """A booted Debian without costprobe and, for pip, without a network."""
+    binds = {"/srv/wheels": dependency_wheels(), "/srv/packages": packages}
+    try:
+        container = Container(debian, binds, tmp_path / "console")
+    except NoContainersError as reason:
+        pytest.skip(f"the kernel of this machine boots no containers: {reason}")
+    container.write("/etc/pip.conf", PIP)
+    yield container
+    container.stop()
+
+
+def apt(host, *arguments, check=True):
+    command = ("apt-get", "--quiet", "--yes", *arguments)
+    return host.run(*command, check=check, env=("DEBIAN_FRONTEND=noninteractive",))
+
+
+def package(version):
+    return f"/srv/packages/costprobe_{version}-1_all.deb"
+
+
+def paths(host):
+    find = ("find", "/etc", "/usr", "/opt", "/var", "/lib/systemd", "-xdev", "-not", "-type", "d")
+    found = host.run(*find).stdout.splitlines()
+    return {path for path in found if not path.startswith(OF_THE_SYSTEM)}
+
+
+def version_of_service(host):
+    """The version of the running service; None while it is not ready."""
+    if host.run("systemctl", "is-active", "costprobe", check=False).stdout.strip() != "active":
+        return None
+    status = json.loads(host.run("costprobe", "status", "--json").stdout)
+    return status["version"] if status["running"] else None
+
+
+def test_package_is_installed_upgraded_removed_and_purged(bare):
+    before = paths(bare)
+    # Without any wheel pip fails, and the package stays unconfigured until that is mended.
+    failed = apt(bare, "install", package(VERSION), check=False)
+    assert failed.returncode == 100
+    assert "/etc/pip.conf; then, as\n  root: dpkg --configure costprobe" in failed.stdout
+    bare.write("/etc/pip.conf", PIP + "find-links = /srv/wheels\n")
+    configured = bare.run("dpkg", "--configure", "costprobe")
+    # The wheels have no CPU build of PyTorch of its own index.
+    assert "only probes that load a model need it" in configured.stderr
+    bare.wait_for(lambda: version_of_service(bare) == VERSION)
+    assert bare.run("systemctl", "is-enabled", "costprobe").stdout.strip() == "enabled"
+    modes = bare.run("stat", "-c", "%a %U %G", CONFIG, "/var/lib/costprobe").stdout.splitlines()
+    assert modes == ["640 root costprobe", "750 costprobe costprobe"]
+    for path in ("/usr/share/man/man1/costprobe.1.gz", "/usr/bin/costprobe",
+                 "/usr/share/bash-completion/completions/costprobe"):  # fmt: skip
+        assert bare.exists(path), path
+    refused = bare.run("costprobe", "install", check=False)
+    assert refused.returncode == 2, refused
+    assert "installed by a package of the system" in refused.stderr
+
+    bare.write("/etc/default/costprobe", f"COSTPROBE_TORCH={TORCH}\n")
+    bare.run("sh", "-c", f"echo '# mine' >>{CONFIG}")
+    apt(bare, "install", package(NEXT_VERSION))
+    bare.wait_for(lambda: version_of_service(bare) == NEXT_VERSION)
+    assert bare.read(CONFIG).endswith("# mine\n")
+    assert TORCH.split("==")[0] in bare.run("/opt/costprobe/bin/pip", "list").stdout
+
+    bare.run("rm", "-rf", "/opt/costprobe/lib")  # as after an upgrade of Python
+    bare.run("dpkg-trigger", "--by-package=dpkg", "/usr/bin/python3")
+    bare.run("dpkg", "--triggers-only", "costprobe")
+    bare.wait_for(lambda: version_of_service(bare) == NEXT_VERSION)
+
+    store = "/var/lib/costprobe/costprobe.db"
+    apt(bare, "remove", "costprobe")
+    assert bare.run("systemctl", "is-active", "costprobe", check=False).returncode != 0
+    left = {path for path in paths(bare) - before if "/costprobe.service" not in path}
+    assert left == {
+        path for path in left if path == CONFIG or path.startswith("/var/lib/costprobe/")
+    }
+    assert {CONFIG, store} <= left
+    apt(bare, "install", package(NEXT_VERSION))
+    bare.wait_for(lambda: version_of_service(bare) == NEXT_VERSION)
+    assert bare.read(CONFIG).endswith("# mine\n")
+
+    apt(bare, "purge", "costprobe")
+    assert paths(bare) - before == set()
+    assert bare.run("systemctl", "--failed", "--no-legend").stdout.strip() == ""
+
+
+def test_service_of_another_installation_is_not_replaced(bare):
+    unit = "/usr/local/lib/systemd/system/costprobe.service"
+    bare.write(unit, "[Service]\nExecStart=/bin/true\n")
+    failed = apt(bare, "install", package(VERSION), check=False)
+    assert failed.returncode == 100
+    assert "was installed by `costprobe install`" in failed.stdout + failed.stderr
+    assert not bare.exists("/opt/costprobe")
+
+
+def test_image_is_built_and_runs_as_its_user(debian, packages, tmp_path):
+    """Run the steps of the Containerfile in a Debian whose /usr/local is an environment of Python."""
+    lines = (ROOT / "docs/howto/Containerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = ["cd /srv/packages", "export PIP_NO_INDEX=1 PIP_FIND_LINKS=/srv/wheels PIP_COMPILE=0"]
+    wheel = f"costprobe-{VERSION}-py3-none-any.whl"
+    for line in lines:
+        if line.startswith("COPY "):
+            steps.append(line.replace("COPY", "cp").replace("costprobe-*-py3-none-any.whl", wheel))
+        elif line.startswith("RUN "):
+            steps.append(line.removeprefix("RUN "))
+    run = "setpriv --reuid=10001 --regid=10001 --clear-groups env HOME=/tmp"
+    (tmp_path / "out").mkdir(mode=0o777)
+    binds = {
+        "/srv/wheels": dependency_wheels(),
+        "/srv/packages": packages,
+        "/out": tmp_path / "out",
+    }
+    in_debian(
+        debian,
+        binds,
+        "python3 -m venv /usr/local",
+        *steps,
+        f"{run} costprobe --version >/out/version",
+        f"cd /tmp; {run} timeout --signal=INT 20 costprobe run >/out/run 2>&1 || true",
+    )
+    assert VERSION in (tmp_path / "out/version").read_text()
+    shown = (tmp_path / "out/run").read_text()
+    assert "demo mode (no configuration file)" in shown
+    assert "stopped; the measurements stay in" in shown
+
+
+def test_lintian_finds_no_error(packages):
+    if shutil.which("lintian") is None:
+        assert os.environ.get("CI") != "true"
+        pytest.skip("lintian is not installed")
+    command = (
+        "lintian",
+        "--allow-root",
+        "--fail-on=error",
+        packages / package(VERSION).split("/")[-1],
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
