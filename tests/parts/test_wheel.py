@@ -38,7 +38,8 @@ def test_wheel_contains_exactly_two_import_packages(wheel):
         "costprobe_probes",
     }
     tables = {
-        f"costprobe/adapters/catalogue/{name}.csv" for name in ("prices", "purchases", "gpus")
+        f"costprobe/adapters/catalogue/{name}.csv"
+        for name in ("prices", "purchases", "gpus", "hosted")
     }
     assert tables <= set(wheel.namelist())
     names = {name.partition(".data/data/")[2] for name in wheel.namelist()}
