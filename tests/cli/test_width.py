@@ -10,11 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.configuration import DEMO
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
+from costprobe.ui.cli.views.scrolled_view import ScrolledView
 from costprobe.ui.cli.views.top_snapshot import snapshot
-from costprobe.ui.cli.views.top_view import ScrolledView, TopView
+from costprobe.ui.cli.views.top_view import TopView
 from fakes.command import leaves
 from fakes.terminal import on_terminal
 from fakes.wide_host import GPUS, PROBES, SERVED_MODELS, wide_host
@@ -79,7 +81,7 @@ def test_nothing_is_lost_at_80_columns(config):
 def test_all_sections_of_top_are_reachable_at_80x24(config):
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
         now_ns = time.time_ns()
-        scrolled = ScrolledView(TopView(snapshot(reader, reader.states(), now_ns)))
+        scrolled = ScrolledView(TopView(snapshot(reader, DEMO, reader.states(), now_ns)))
 
     def visible():
         console = Console(file=StringIO(), width=80, height=24, color_system=None)

@@ -151,7 +151,7 @@ def _with_placements(history: History, workload: WorkloadHistory) -> MeasuredWor
     if own is None:
         return MeasuredWorkload(workload, [now], bound_ms, [_probe_advice(workload)])
     if not own.present.is_enough:
-        return MeasuredWorkload(workload, [now], bound_ms, [_sweep_advice(own, own.device)])
+        return MeasuredWorkload(workload, [now], bound_ms, [own.measurement_needed(own.device)])
     faster = [
         _placed(history, own, figures, own, now)
         for figures in _permitted(own, own.others, own)
@@ -205,21 +205,13 @@ def _elsewhere(
             continue
         probes = [p for p in history.probes if p.model == own.model and p.device == name]
         if not any(p.present.is_enough for p in probes):
-            missing.append(_sweep_advice(own, name))
+            missing.append(own.measurement_needed(name))
         for other in probes:
             candidates = _permitted(own, (other.present, *other.others), other)
             if candidates:
                 best = max(candidates, key=lambda figures: figures.throughput_per_s)
                 placements.append(_placed(history, other, best, own, None))
     return placements, missing
-
-
-def _sweep_advice(own: ProbeHistory, device: str) -> str:
-    """Return what to measure: a sweep is stored, and one is enough."""
-    return (
-        f"a measurement of {own.probe} on {device}; run: costprobe probe {own.probe}"
-        f" --device {device} --sweep"
-    )
 
 
 def _probe_advice(workload: WorkloadHistory) -> str:

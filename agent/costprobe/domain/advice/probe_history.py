@@ -85,6 +85,13 @@ class ProbeHistory:
         """Probe and device, as text."""
         return f"{self.probe} on {self.device}"
 
+    def measurement_needed(self, device: str) -> str:
+        """Return what to measure on a device: a sweep is stored, and one is enough."""
+        return (
+            f"a measurement of {self.probe} on {device}; run: costprobe probe {self.probe}"
+            f" --device {device} --sweep"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -130,7 +137,7 @@ def _history(
     key: tuple[str, str], rows: Sequence[Point], curve: Sequence[Point], configured: Known
 ) -> ProbeHistory | None:
     # On a device where only a sweep ran, the probe would run at the sweep's cheapest batch.
-    measured_runs = sifted(rows).rows
+    measured_runs = sifted(rows).rows if rows else []
     usable = measured_runs or _cheapest(curve)
     if not usable:
         return None

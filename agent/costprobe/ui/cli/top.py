@@ -58,7 +58,8 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
     from rich.console import Console  # noqa: PLC0415 - only this command pays for it
     from rich.live import Live  # noqa: PLC0415 - as above
 
-    from costprobe.ui.cli.views.top_view import ScrolledView, TopView  # noqa: PLC0415 - as above
+    from costprobe.ui.cli.views.scrolled_view import ScrolledView  # noqa: PLC0415 - as above
+    from costprobe.ui.cli.views.top_view import TopView  # noqa: PLC0415 - as above
 
     coloured = is_coloured()
     console = Console(
@@ -93,7 +94,9 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
 def _snapshot(settings: LoadedConfig, reader: StoreReader) -> dict[str, Any]:
     now_ns = time.time_ns()
     with decoding(reader.path):
-        return snapshot(reader, present_states(settings, reader.states(), now_ns), now_ns)
+        return snapshot(
+            reader, settings.config, present_states(settings, reader.states(), now_ns), now_ns
+        )
 
 
 def _pressed(wait_s: float) -> str:

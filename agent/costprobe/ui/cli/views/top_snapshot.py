@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.configuration import Config
+from costprobe.app.overview.main_change import main_change
+from costprobe.app.overview.spending import present_power_w, spending
 from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.comparison.compare_rows import number
@@ -32,11 +35,12 @@ _IDENTITY = ("device", "service", "probe", "served_model", "budget", "currency")
 States = Mapping[str, tuple[Any, int]]
 
 
-def snapshot(reader: StoreReader, states: States, now_ns: int) -> dict[str, Any]:
+def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -> dict[str, Any]:
     """Return a snapshot; unknown values are None.
 
     Args:
         reader: The store.
+        config: The configuration.
         states: State documents, of the store or of the running daemon.
         now_ns: UTC ns.
     """
@@ -52,12 +56,33 @@ def snapshot(reader: StoreReader, states: States, now_ns: int) -> dict[str, Any]
         "running": running,
         "state": None if status is None else status.get("state"),
         "age_s": age_s,
+        "spending": [
+            {"currency": one.currency, "cost_per_h": one.per_hour, "idle_share": one.idle_share}
+            for one in spending(reader, config, now_ns, ())
+        ],
+        "power_w": present_power_w(reader, now_ns),
+        "change": _change(reader, now_ns),
         "devices": [_device(row, now_ns) for row in _newest(reader, "device", now_ns)],
         "costs": [_cost(row, now_ns) for row in _newest(reader, "cost", now_ns)],
         "sinks": _sinks(reader, status or {}),
         "budgets": [_budget(row, now_ns) for row in _newest(reader, "budget", now_ns)],
         "faults": _faults(states, status, age_s, running=running),
         "alerts": _alerts(states),
+    }
+
+
+def _change(reader: StoreReader, now_ns: int) -> dict[str, Any] | None:
+    change = main_change(reader, now_ns)
+    if change is None:
+        return None
+    return {
+        "kind": change.kind,
+        "title": change.title,
+        "cause": change.cause or None,
+        "change_pct": change.change_pct,
+        "cost_per_month": change.cost_per_month,
+        "currency": change.currency or None,
+        "since": iso(change.since_ns),
     }
 
 
