@@ -45,7 +45,6 @@ BOUNDED = {
     "costprobe/adapters/serving/exposition.py": "one line of at most MAX_SERIES_CHARS at a time",
     "costprobe/domain/pricing/catalogue/table.py": "text of at most 1 MiB, limited to MAX_ROWS",
     "costprobe/domain/pricing/timed.py": "text of at most 1 MiB, limited by its reader",
-    "costprobe/ui/grafana/provisioning.py": "a dashboard of the package, made by ourselves",
     "costprobe/ui/cli/views/csv_rows.py": "the operator's own file, limited to MAX_ROWS",
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from costprobe.core.bounded import bounded_object
 from costprobe.ui.grafana.silent_agents import alert_rules
 
 SOURCE = "costprobe"
@@ -116,7 +117,7 @@ def provisioned(board: str, source: str) -> str:
         board: The dashboard.
         source: Name of the data source.
     """
-    document = json.loads(board)
+    document = bounded_object(board)
     for variable in document["templating"]["list"]:
         if variable["type"] == "datasource":
             variable["current"] = {"selected": True, "text": source, "value": source}
