@@ -6,7 +6,7 @@ import pytest
 from browser_tab import Tab
 from costprobe.core.clock import SystemClock
 from dashboard_page import Page
-from dashboard_samples import filled, fleet_rows
+from dashboard_samples import filled, fleet_rows, status_document
 
 NS_PER_S = 10**9
 DAY_MS = 86_400_000
@@ -17,11 +17,14 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def kept_tab(browser, tmp_path_factory):
-    """A tab on a store that no test changes: two probes and a fleet of twelve."""
+    """A tab on a store that no test changes: two probes and a fleet of twelve; the daemon is stopped."""
     store = filled(tmp_path_factory.mktemp("trend") / "costprobe.db", SystemClock())
-    store.append(fleet_rows(SystemClock().time_ns()))
+    now_ns = SystemClock().time_ns()
+    store.append(fleet_rows(now_ns))
+    # Figures that are not live are grey, in light and dark mode.
+    store.put_state("status", {**status_document(store.path, now_ns), "state": "stopped"})
     server = Page(store.path, SystemClock())
-    tab = Tab(browser, server.address.url)
+    tab = Tab(browser, server.address.url, is_live=False)
     yield tab
     tab.close()
     server.stop()
