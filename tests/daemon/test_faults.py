@@ -61,6 +61,13 @@ def test_healthy_status_has_no_fault():
             "http://x: away",
         ),
         (
+            {"kubernetes": {"fault": "the kubelet: unavailable"}},
+            "pods_unread",
+            "warning",
+            {},
+            "the kubelet: unavailable",
+        ),
+        (
             {
                 "services": [
                     {"service": "chat", "fault": None, "last": {"cost_problems": ["set share"]}}

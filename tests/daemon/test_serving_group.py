@@ -1,11 +1,14 @@
 """Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.claimant import Claimant
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
@@ -64,9 +67,18 @@ class Bench:
             store_path=self.store.path,
         )
         self.serving = Serving(self.config, DEVICES, around)
-        self.jobs = {job.name: job.run for job in self.serving.jobs()}
+        self.jobs = {}
+        self.serving.schedule_on(self)
         self.serving.begin()
         self.scrape()
+
+    def add(self, name, _every_s, run, **_):
+        """Schedule a job: the tests run it."""
+        assert name not in self.jobs
+        self.jobs[name] = run
+
+    def remove(self, name):
+        del self.jobs[name]
 
     def scrape(self):
         for name, run in self.jobs.items():
@@ -90,7 +102,7 @@ class Bench:
                 self.serving.record_readings([(reading, device)])
 
     def close(self):
-        for name, run in self.jobs.items():
+        for name, run in list(self.jobs.items()):
             if name.startswith("window "):
                 run()
 
@@ -331,3 +343,90 @@ def test_failing_endpoint_and_its_recovery_have_one_event_each(bench, engine, se
     assert at_work.rows("cost") == []
     # The cost of the devices is unchanged.
     assert sum(r.fields["cost"] for r in at_work.rows("allocation")) == pytest.approx(0.618)
+
+
+def container(name, *devices, shares=None, service=None):
+    return Claimant(f"prod:{name}:main", devices, shares or {}, service=service)
+
+
+def allocated(at_work):
+    """Return cost by device and service."""
+    found = {}
+    for row in at_work.rows("allocation"):
+        place = row.tags["device"], row.tags.get("service", "")
+        found[place] = found.get(place, 0.0) + row.fields["cost"]
+    return found
+
+
+def test_containers_that_come_and_go_bear_the_cost_of_their_time_exactly(bench):
+    at_work = bench()
+    at_work.move(50)
+    at_work.serving.replace([container("chat", "gpu0")])
+    at_work.move(400)
+    at_work.close()
+    # Both devices are one group now, and then two again.
+    at_work.serving.replace([container("train", "gpu0", "gpu1")])
+    at_work.move(30)
+    quarter = {"gpu1": 0.25}
+    at_work.serving.replace([container("chat", "gpu0"), container("slice", "gpu1", shares=quarter)])
+    at_work.move(100)
+    at_work.serving.replace([])
+    at_work.move(20)
+    at_work.serving.stop()
+    per_s = 0.001 + 300 * 1e-7
+    expected_s = {
+        ("gpu0", ""): 50 + 20,
+        ("gpu1", ""): 50 + 400 + 75 + 20,
+        ("gpu0", "prod:chat:main"): 400 + 100,
+        ("gpu0", "prod:train:main"): 30,
+        ("gpu1", "prod:train:main"): 30,
+        ("gpu1", "prod:slice:main"): 25,
+    }
+    assert allocated(at_work) == pytest.approx({key: s * per_s for key, s in expected_s.items()})
+    # No instant of a device is in two windows: rows of the same time have different places.
+    rows = [(row.time_ns, *sorted(row.tags.items())) for row in at_work.rows("allocation")]
+    assert len(rows) == len(set(rows))
+
+
+def test_change_of_one_device_leaves_the_windows_and_counts_of_others_alone(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(100)
+    engine.serve(requests=10)
+    at_work.serving.replace([container("train", "gpu1")])
+    at_work.move(200)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert (row.fields["requests"], row.fields["window_s"]) == (10, 300)
+
+
+def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, server):
+    pod = ServiceConfig.model_validate(
+        {
+            "name": "prod:chat:main",
+            "url": server.url,
+            "engine": "vllm",
+            "devices": ["gpu0"],
+        }
+    )
+    chat = container("chat", "gpu0", service=pod)
+    at_work = bench()
+    at_work.serving.replace([chat])
+    at_work.scrape()
+    at_work.move(100)
+    engine.serve(requests=10)
+    # A second container shares its device from now on.
+    shared = {"gpu0": 0.5}
+    at_work.serving.replace(
+        [replace(chat, shares=shared), container("train", "gpu0", shares=shared)]
+    )
+    engine.serve(requests=5)
+    at_work.move(300)
+    at_work.jobs["serving costs"]()
+    at_work.close()
+    rows = at_work.rows("serving")
+    assert [(row.fields["requests"], row.fields["window_s"]) for row in rows] == [
+        (10, 100),
+        (5, 300),
+    ]
+    at_work.serving.replace([])
+    assert not [name for name in at_work.jobs if name.startswith("service ")]

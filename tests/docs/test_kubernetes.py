@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,16 +10,30 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from costprobe.adapters.kubernetes.settings import SOCKET
 from costprobe.app.configuration import parse
 from docs_pages import DOCS
 from fakes.daemon import DaemonProcess
 from fakes.servers import free_port
 
 HOWTO = DOCS / "howto"
-DOCUMENTS = {
-    document["kind"]: document
-    for document in yaml.safe_load_all((HOWTO / "costprobe-daemonset.yaml").read_text())
-}
+KUSTOMIZE = HOWTO / "kustomize"
+
+
+def by_kind(text):
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def built(variant):
+    """Return the objects of a variant by kind."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed")
+    command = [kubectl, "kustomize", str(KUSTOMIZE / variant)]
+    return by_kind(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+DOCUMENTS = by_kind((KUSTOMIZE / "base" / "costprobe-daemonset.yaml").read_text())
 POD = DOCUMENTS["DaemonSet"]["spec"]["template"]["spec"]
 (MAIN,) = POD["containers"]
 (PREPARE,) = POD["initContainers"]
@@ -27,10 +42,52 @@ CONTAINERS = pytest.mark.parametrize("container", [MAIN, PREPARE], ids=lambda c:
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kind", DOCUMENTS)
-def test_manifest_is_valid_for_kubernetes(kind, version):
-    kubernetes_validate.validate(DOCUMENTS[kind], version, strict=True)
+@pytest.mark.parametrize("variant", ["base", "pods"])
+def test_variants_are_valid_for_kubernetes(variant):
+    for kind, document in built(variant).items():
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(document, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                pytest.fail(f"{kind} for {version}: {error}")
+
+
+def test_base_is_the_manifest():
+    assert built("base") == DOCUMENTS
+
+
+def test_pods_variant_adds_the_kubelets_socket_two_lists_and_nothing_else():
+    found = built("pods")
+    assert found["ClusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
+    ]
+    spec = found["DaemonSet"]["spec"]["template"]["spec"]
+    (main,) = spec["containers"]
+    assert main["securityContext"] == {
+        **MAIN["securityContext"],
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "runAsGroup": 0,
+    }
+    paths = {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    assert paths == {"/var/lib/costprobe", SOCKET.parent.as_posix()}
+    mounts = {mount["name"]: mount for mount in main["volumeMounts"]}
+    new = set(mounts) - {mount["name"] for mount in MAIN["volumeMounts"]}
+    assert {name: mounts[name]["readOnly"] for name in new} == {
+        "pod-resources": True,
+        "api-server": True,
+    }
+    (prepare,) = spec["initContainers"]
+    assert prepare["volumeMounts"] == PREPARE["volumeMounts"]
+    text = "".join(found["ConfigMap"]["data"][name] for name in sorted(found["ConfigMap"]["data"]))
+    config = parse(text, Path("costprobe.toml")).kubernetes
+    assert config.token_file.parent.as_posix() == mounts["api-server"]["mountPath"]
+    assert config.socket == SOCKET
+    readme = (KUSTOMIZE / "README.md").read_text()
+    assert all(
+        f"`{word}`" in readme for word in ("list", "pods", "resourceslices", "hostPID", "CHOWN")
+    )
 
 
 def test_schemas_detect_errors():
@@ -114,11 +171,16 @@ def test_init_script_writes_a_configuration_with_the_node_name(tmp_path):
         (tmp_path / name).mkdir()
         assert path in script
         script = script.replace(path, str(tmp_path / name))
-    script = script.replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
     template = DOCUMENTS["ConfigMap"]["data"]["costprobe.toml"]
     (tmp_path / "template" / "costprobe.toml").write_text(template)
     subprocess.run(
-        [shell, options, script], env={**os.environ, "NODE_NAME": "gpu-node-7"}, check=True
+        [shell, options, script],
+        env={
+            **os.environ,
+            "NODE_NAME": "gpu-node-7",
+            "STORE_OWNER": f"{os.getuid()}:{os.getgid()}",
+        },
+        check=True,
     )
     made = (tmp_path / "made" / "costprobe.toml").read_text()
     assert parse(made, Path("costprobe.toml")).host.name == "gpu-node-7"

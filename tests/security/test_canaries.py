@@ -28,6 +28,7 @@ PLACES = [
     "apprise",
     "carbon",
     "chat",
+    "cluster",
     "echo-chat",
     "environment",
     "hook-address",
@@ -232,6 +233,11 @@ token_credential = "service-model"
 [http]
 listen = "127.0.0.1:{port}"
 token_file = "{secrets}/http"
+[kubernetes]
+every = "1s"
+socket = "{secrets}/no-kubelet"
+api_url = "{cluster}"
+token_file = "{secrets}/cluster"
 [carbon]
 url = "{carbon}?key={carbon_key}"
 [[price]]
@@ -310,6 +316,7 @@ class Bench:
             "price": taking(b"0.5"),
             "price_list": repeating(403),
             "carbon": repeating(200),
+            "cluster": repeating(401),
             "service": repeating(401),
             "service_model": counting(),
             "echo_chat": InferenceServer(echoing_chat),
@@ -496,7 +503,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     """A class whose new secret is missing in CONFIG fails here."""
     config = load(bench.daemon.config)
     tables = [*config.sink, *config.notifier, *config.probe, *config.service, *config.price]
-    tables.append(config.http)
+    tables += [config.http, config.kubernetes]
     covered = {
         (type(table).__name__, stem)
         for table in tables

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from costprobe.adapters.catalogue.files import hosted_models
+from costprobe.adapters.kubernetes.settings import KubernetesConfig
 from costprobe.adapters.net.http_settings import HttpConfig
 from costprobe.adapters.notifiers.registry import NOTIFIERS
 from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
@@ -70,6 +71,7 @@ class Config(RootSection):
     probing: ProbingConfig = ProbingConfig()
     probe: tuple[AnyProbeConfig, ...] = ()
     service: tuple[ServiceConfig, ...] = ()
+    kubernetes: KubernetesConfig | None = None
     price: tuple[AnyPlan, ...] = ()
     electricity: ElectricityConfig | None = None
     carbon: CarbonConfig | None = None
@@ -91,6 +93,14 @@ class Config(RootSection):
         """What the sensor child reads; the time of processes only if a service names its own."""
         has_processes = any(service.processes for service in self.service)
         return self.telemetry.sensor_settings(processes=has_processes)
+
+    @property
+    def longest_window_s(self) -> float:
+        """Length of the longest window over which cost is allocated, in s; 0 without any."""
+        windows_s = [service.window_s for service in self.service]
+        if self.kubernetes is not None:
+            windows_s.append(self.kubernetes.window_s)
+        return max(windows_s, default=0.0)
 
     def cross_field_problems(self) -> Iterator[str]:
         """Yield the errors across tables, one line each: `key.path: what is wrong and how to fix it`."""

@@ -136,7 +136,9 @@ class Schedule:
             at_once: Also run now; the aligned runs then start half a period later at the
                 earliest, so that the first is not skipped as late.
         """
-        record = self.records[name] = JobRecord(every_s=every_s)
+        record = JobRecord(every_s=every_s)
+        # Replaced, not changed: other threads iterate over it.
+        self.records = {**self.records, name: record}
         now = self._now()
         not_before = now + timedelta(seconds=every_s / 2) if at_once else now
         trigger = self._triggers[name] = AlignedTrigger(every_s, offset_s, not_before)
@@ -147,6 +149,12 @@ class Schedule:
             next_run_time=now if at_once else trigger.get_next_fire_time(None, now),
             misfire_grace_time=max(1, int(min(every_s / 2, MAX_GRACE_S))),
         )
+
+    def remove(self, name: str) -> None:
+        """Remove a job; a run in progress ends as usual."""
+        self._scheduler.remove_job(name)
+        self._triggers.pop(name)
+        self.records = {key: record for key, record in self.records.items() if key != name}
 
     def start(self) -> None:
         """Start running jobs."""
@@ -182,7 +190,7 @@ class Schedule:
         """Compute every next run again, after a step of the wall clock or a gap."""
         self._realigned_s = self._monotonic_s()
         now = self._now()
-        for name, trigger in self._triggers.items():
+        for name, trigger in list(self._triggers.items()):
             trigger.realign(now)
             next_run = trigger.get_next_fire_time(None, now)
             self._scheduler.modify_job(name, next_run_time=next_run)

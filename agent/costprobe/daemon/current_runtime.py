@@ -30,6 +30,7 @@ MAX_EARLY_EVENTS = 100
 EMPTY_STATUS: Final[Mapping[str, Any]] = {
     "probes": [],
     "services": [],
+    "kubernetes": {},
     "jobs": {},
     "sinks": {},
     "notifiers": {},

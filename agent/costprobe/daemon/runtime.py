@@ -40,10 +40,13 @@ from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.source import SourceConfig
 
 if TYPE_CHECKING:  # a daemon without a service or a budget must not load these
+    from costprobe.app.accounting.claimant import Claimant
     from costprobe.app.accounting.serving import Serving
     from costprobe.app.budgeting.budgets import BudgetTracker
 
 SPARE_WORKERS = 3
+# For the scrapes and windows of pods.
+POD_WORKERS = 8
 BUDGETS_EVERY_S = 600.0
 FILE_EVERY_S = 10.0
 
@@ -73,6 +76,7 @@ class Runtime:
         )
         assumed = self._pricing.assumed
         book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
+        self._labels = RowLabels(config.probe, config.service)
         self.watching = Watching(
             config,
             parts.store,
@@ -81,14 +85,15 @@ class Runtime:
             self.tags,
             parts.steps,
             incidents=parts.incidents,
+            labels=self._labels,
         )
         self.annotations = Annotations(config, devices, parts.ledger, parts.clock)
         parts.ledger.observe(self.watching.take)
-        parts.ledger.label_with(RowLabels(config.probe, config.service))
+        parts.ledger.label_with(self._labels)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
         charges = DeviceCharges(
             book,
-            max((service.window_s for service in config.service), default=0.0),
+            config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
         )
         self.accounts = Accounts(
@@ -109,6 +114,7 @@ class Runtime:
         self._probe_jobs = self._jobs_of(config, devices)
         # A service's scrape and the end of its window may be due together.
         workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
+        workers += POD_WORKERS if config.kubernetes is not None else 0
         self.schedule = Schedule(workers, parts.clock, parts.steps.is_stepped)
         self.delivery = SinkDelivery(
             config.sink, parts.store, parts.clock, self._stop, self.tags["host"]
@@ -136,8 +142,8 @@ class Runtime:
             )
         if self._budgets is not None:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
-        for served in self._serving.jobs() if self._serving else ():
-            self.schedule.add(served.name, served.every_s, served.run, at_once=served.at_once)
+        if self._serving is not None:
+            self._serving.schedule_on(self.schedule)
         for name, every_s, run in self._pricing.jobs():
             self.schedule.add(name, every_s, run, at_once=True)
         for plan in self.spots.plans:
@@ -230,6 +236,7 @@ class Runtime:
                 {**job.status(), "next_ns": self._next_run_ns(job)} for job in self._probe_jobs
             ],
             "services": self._serving.status() if self._serving else [],
+            "kubernetes": self._serving.pods_status() if self._serving else {},
             "jobs": {name: record.document() for name, record in self.schedule.records.items()},
             "sinks": self.delivery.status(),
             "notifiers": self.notifying.status(),
@@ -268,7 +275,7 @@ class Runtime:
         carbon: CarbonBook,
         runs: ProbeRuns,
     ) -> Serving | None:
-        if not config.service:
+        if not config.service and config.kubernetes is None:
             return None
         # Imported here: a daemon without a service does not need the memory.
         from costprobe.app.accounting.serving import Serving, Surroundings  # noqa: PLC0415
@@ -282,8 +289,15 @@ class Runtime:
             on_event=self._take_event,
             store_path=self._parts.store.path,
             carbon=carbon,
+            on_containers=self._take_containers,
         )
         return Serving(config, devices, around)
+
+    def _take_containers(self, containers: Sequence[Claimant]) -> None:
+        """Label the rows of the containers of this node, and let alerts concern them."""
+        for container in containers:
+            self._labels.add_service(container.name, container.labels)
+        self.watching.set_containers([container.name for container in containers])
 
     def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
         ledger, clock = self._parts.ledger, self._parts.clock

@@ -18,21 +18,28 @@ KEPT_S: Final = 7 * 86_400.0
 
 
 class ModelNames:
-    """The model names of one service, at most MAX_NAMES at a time.
+    """Names that a server or a cluster chose, a limited number of them at a time.
 
     Args:
         utc_ns: UTC ns.
         known: Names that already have series, and UTC in ns at which they were last seen.
+        names_max: Their number.
     """
 
-    def __init__(self, utc_ns: Callable[[], int], known: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        utc_ns: Callable[[], int],
+        known: Mapping[str, int] | None = None,
+        names_max: int = MAX_NAMES,
+    ) -> None:
         self._utc_ns = utc_ns
+        self._names_max = names_max
         known_ns = {name: at_ns for name, at_ns in (known or {}).items() if name not in ("", OTHER)}
-        newest = sorted(known_ns, key=lambda name: known_ns[name], reverse=True)[:MAX_NAMES]
+        newest = sorted(known_ns, key=lambda name: known_ns[name], reverse=True)[:names_max]
         self._seen_ns = {name: known_ns[name] for name in newest}
 
     def name(self, model: str) -> str:
-        """Return the name under which a model is counted: its own, or "other" beyond MAX_NAMES.
+        """Return the name under which a model is counted: its own, or "other" beyond the limit.
 
         Args:
             model: Its name at the server; "" if there is none, which is returned unchanged.
@@ -40,9 +47,9 @@ class ModelNames:
         if model in ("", OTHER):
             return model
         now_ns = self._utc_ns()
-        if model not in self._seen_ns and len(self._seen_ns) >= MAX_NAMES:
+        if model not in self._seen_ns and len(self._seen_ns) >= self._names_max:
             self._drop_old(now_ns)
-            if len(self._seen_ns) >= MAX_NAMES:
+            if len(self._seen_ns) >= self._names_max:
                 return OTHER
         self._seen_ns[model] = now_ns
         return model

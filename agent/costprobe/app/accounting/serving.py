@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from costprobe.adapters.serving.device_checks import board_of
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.accounting.claimant import Claimant, Grouping, grouped
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog, longest_gap_s
 from costprobe.app.accounting.ledger import Ledger
+from costprobe.app.accounting.pods import Pods
 from costprobe.app.accounting.price_files import EVERY_S, PriceFile
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_devices import DeviceCosts
@@ -21,6 +23,7 @@ from costprobe.app.accounting.serving_group import ServingGroup
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.app.accounting.serving_service import ServedService
 from costprobe.app.configuration import Config
+from costprobe.app.schedule import Schedule
 from costprobe.core.clock import Clock
 from costprobe.core.records import Device, Event, Point, Reading
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
@@ -30,23 +33,6 @@ END_OF_TIME_NS = 2**63 - 1
 SETTLE_S = 5.0
 MIN_SETTLE_S = 0.25
 SPARE_PATIENCE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A periodic job for the schedule.
-
-    Attributes:
-        name: Unique name.
-        every_s: Period in seconds, aligned to the wall clock.
-        run: The work.
-        at_once: Whether to run it at the start as well.
-    """
-
-    name: str
-    every_s: float
-    run: Callable[[], None]
-    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +49,7 @@ class Surroundings:
         store_path: The store, from which rolling costs are restored.
         proc: Root of the proc file system.
         carbon: Carbon intensities.
+        on_containers: Receives the containers of this node that hold devices.
     """
 
     charges: DeviceCharges
@@ -74,38 +61,57 @@ class Surroundings:
     store_path: Path
     proc: Path = Path("/proc")
     carbon: CarbonBook = NO_CARBON
+    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
 
 
 class Serving:
-    """The services of a configuration, and every device of the host.
+    """The services of a configuration and the containers of the node, and every device of the host.
 
-    Devices that no service claims are included, so that the allocations add up to the cost of the
+    Devices without a claimant are included, so that the allocations add up to the cost of the
     host's devices.
 
     Args:
-        config: With at least one service.
+        config: The configuration.
         devices: The devices of the host.
         around: The inputs of their cost.
     """
 
     def __init__(self, config: Config, devices: Sequence[Device], around: Surroundings) -> None:
-        services = config.service
         self._around = around
+        self._devices = tuple(devices)
+        self._configured = tuple(Claimant.of(service) for service in config.service)
         gap_s = longest_gap_s(config.telemetry.every_s)
-        longest_s = max(service.window_s for service in services)
-        self._log = DeviceLog(longest_s, gap_s, config.telemetry.every_s)
-        self._owners = ProcessOwners(services, around.proc)
+        self._window_s = config.longest_window_s
+        self._log = DeviceLog(self._window_s, gap_s, config.telemetry.every_s)
+        self._owners = ProcessOwners(config.service, around.proc)
         self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, config.telemetry.aggregate_s / 2))
-        patience_s = 2 * config.telemetry.aggregate_s + SPARE_PATIENCE_S
-        models = {service.name: service.model for service in services if service.model}
+        self._patience_s = 2 * config.telemetry.aggregate_s + SPARE_PATIENCE_S
+        models = {service.name: service.model for service in config.service if service.model}
         self._price_files = [
             PriceFile(settings, models, around.store_path, around.clock)
             for settings in config.price_file
         ]
-        self._groups = [
-            self._group(together, held, services, patience_s)
-            for together, held in grouped(services, devices)
-        ]
+        self._lock = Lock()
+        self._schedule: Schedule | None = None
+        self._retired: list[ServingGroup] = []
+        self._services: dict[str, ServedService] = {}
+        self._group_of: dict[str, ServingGroup] = {}
+        self._groups: dict[Grouping, ServingGroup] = {}
+        self._form(grouped(self._configured, self._devices), 0)
+        self._pods_every_s = config.kubernetes.every_s if config.kubernetes else 0.0
+        self._pods = (
+            Pods(
+                config.kubernetes,
+                config.kubernetes.node or around.tags["host"],
+                devices,
+                config.service,
+                around.clock,
+                on_change=self.replace,
+                on_event=around.on_event,
+            )
+            if config.kubernetes
+            else None
+        )
 
     def record_readings(self, readings: Iterable[tuple[Reading, Device]]) -> None:
         """Add readings of devices to the log that bills are computed from."""
@@ -114,47 +120,90 @@ class Serving:
             if reading.busy_by_pid_s:
                 self._owners.find_owners(reading.busy_by_pid_s)
 
-    def jobs(self) -> list[Job]:
-        """Return the jobs for the schedule."""
-        jobs = [Job("serving costs", self._settle_s, self._settle)]
-        for group in self._groups:
-            jobs += [
-                Job(f"service {service.name}", service.config.every_s, service.scrape, at_once=True)
-                for service in group.services
-            ]
-            jobs.append(Job(f"window {group.name}", group.window_s, group.close_window))
-        jobs += [Job(file.name, EVERY_S, file.write, at_once=True) for file in self._price_files]
-        return jobs
+    def schedule_on(self, schedule: Schedule) -> None:
+        """Add the jobs of the services and their windows to a schedule, also those of later ones."""
+        self._schedule = schedule
+        schedule.add("serving costs", self._settle_s, self._settle)
+        for service in self._services.values():
+            self._schedule_scrape(service)
+        for group in self._groups.values():
+            schedule.add(f"window {group.name}", group.window_s, group.close_window)
+        if self._pods is not None:
+            schedule.add("pods", self._pods_every_s, self._pods.refresh, at_once=True)
+        for file in self._price_files:
+            schedule.add(file.name, EVERY_S, file.write, at_once=True)
 
     def begin(self) -> None:
         """Start the first windows now."""
-        for group in self._groups:
+        for group in self._groups.values():
             group.begin()
+
+    def replace(self, containers: Sequence[Claimant]) -> None:
+        """Let other containers claim devices from now on.
+
+        The windows of devices whose claimants change end now; all others continue.
+
+        Args:
+            containers: Those in addition to the configured services.
+        """
+        self._around.on_containers(containers)
+        with self._lock:
+            groupings = grouped([*self._configured, *containers], self._devices)
+            old = [self._groups.pop(key) for key in set(self._groups) - set(groupings)]
+            with ExitStack() as stack:
+                for group in old:
+                    stack.enter_context(group.scrapes_locked())
+                now_ns = self._around.clock.monotonic_ns()
+                for group in old:
+                    group.close_at(now_ns)
+                    group.retire()
+                    self._unschedule(f"window {group.name}")
+                self._retired += old
+                self._form([key for key in groupings if key not in self._groups], now_ns)
 
     def stop(self) -> None:
         """Allocate the known cost; an incomplete window has no cost per request."""
-        for group in self._groups:
+        for group in (*self._retired, *self._groups.values()):
             group.stop()
 
     def status(self) -> list[dict[str, Any]]:
         """Return the status of each service for `costprobe status`."""
-        return [service.status() for group in self._groups for service in group.services]
+        return [service.status() for service in list(self._services.values())]
+
+    def pods_status(self) -> dict[str, Any]:
+        """Return the status of the node's pods; empty without [kubernetes]."""
+        return self._pods.status() if self._pods is not None else {}
 
     def _settle(self) -> None:
-        for group in self._groups:
+        with self._lock:
+            groups = [*self._retired, *self._groups.values()]
+        for group in groups:
             group.settle()
+        with self._lock:
+            self._retired = [group for group in self._retired if not group.is_settled]
 
-    def _group(
-        self,
-        together: Sequence[ServiceConfig],
-        devices: Sequence[Device],
-        services: Sequence[ServiceConfig],
-        patience_s: float,
-    ) -> ServingGroup:
+    def _form(self, groupings: Iterable[Grouping], since_ns: int) -> None:
+        """Form groups whose windows begin at a CLOCK_MONOTONIC ns; 0 for now."""
+        claimed = {claimant.name: claimant for key in self._groups for claimant in key.claimants}
+        for key in groupings:
+            claimed |= {claimant.name: claimant for claimant in key.claimants}
+            group = self._groups[key] = self._group(key, since_ns)
+            group.services = tuple(
+                self._service(claimant.service, group)
+                for claimant in key.claimants
+                if claimant.service is not None
+            )
+            if self._schedule is not None:
+                self._schedule.add(f"window {group.name}", group.window_s, group.close_window)
+        for name in set(self._services) - set(claimed):
+            self._services.pop(name).stop()
+            self._unschedule(f"service {name}")
+
+    def _group(self, key: Grouping, since_ns: int) -> ServingGroup:
         around = self._around
         costs = DeviceCosts(
-            devices,
-            together,
+            key.devices,
+            key.claimants,
             charges=around.charges,
             log=self._log,
             runs=around.runs,
@@ -162,27 +211,48 @@ class Serving:
             clock=around.clock,
             carbon=around.carbon,
         )
-        group = ServingGroup(
+        return ServingGroup(
             costs,
-            window_s=min(service.window_s for service in together or services),
-            patience_s=patience_s,
+            window_s=min((claimant.window_s for claimant in key.claimants), default=self._window_s),
+            patience_s=self._patience_s,
             clock=around.clock,
             tags=around.tags,
             keep=around.ledger.append,
+            since_ns=since_ns,
         )
-        group.services = tuple(
-            ServedService(
-                service,
-                around.clock,
-                lambda: group.edge_ns,
-                around.on_event,
+
+    def _service(self, config: ServiceConfig, group: ServingGroup) -> ServedService:
+        """Return the meter of a service: the one that it has, unless its configuration changed."""
+        name = config.name
+        self._group_of[name] = group
+        served = self._services.get(name)
+        if served is None or served.config != config:
+            served = ServedService(
+                config,
+                self._around.clock,
+                lambda: self._group_of[name].edge_ns,
+                self._around.on_event,
                 self._history,
-                self._served(service.name),
-                ledger=around.ledger,
+                self._served(name),
+                ledger=self._around.ledger,
             )
-            for service in together
-        )
-        return group
+            if name in self._services:
+                self._services[name].stop()
+                self._unschedule(f"service {name}")
+            self._services[name] = served
+            if self._schedule is not None:
+                self._schedule_scrape(served)
+        return served
+
+    def _schedule_scrape(self, service: ServedService) -> None:
+        if self._schedule is not None:
+            self._schedule.add(
+                f"service {service.name}", service.config.every_s, service.scrape, at_once=True
+            )
+
+    def _unschedule(self, job: str) -> None:
+        if self._schedule is not None:
+            self._schedule.remove(job)
 
     def _served(self, service: str) -> Mapping[str, int]:
         """Return the served models with rows of a service, and UTC in ns of the newest."""
@@ -195,28 +265,3 @@ class Serving:
         with closing(StoreReader.open(self._around.store_path)) as reader:
             rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
             return [row for row in rows if "served_model" not in row.tags]
-
-
-def grouped(
-    services: Sequence[ServiceConfig], devices: Sequence[Device]
-) -> list[tuple[list[ServiceConfig], list[Device]]]:
-    """Group services that share devices or boards; the last group is the unclaimed devices.
-
-    Args:
-        services: The services.
-        devices: The host's devices.
-    """
-    groups: list[tuple[list[ServiceConfig], set[str]]] = []
-    for service in services:
-        boards = {board_of(name) for name in service.devices}
-        joined = [group for group in groups if group[1] & boards]
-        groups = [group for group in groups if not group[1] & boards]
-        members = [member for group in joined for member in group[0]]
-        groups.append(([*members, service], boards.union(*(group[1] for group in joined))))
-    grouped_services = [
-        (together, [device for device in devices if board_of(device.name) in boards])
-        for together, boards in groups
-    ]
-    claimed = {device.name for _, held in grouped_services for device in held}
-    unclaimed = [device for device in devices if device.name not in claimed]
-    return [*grouped_services, ([], unclaimed)] if unclaimed else grouped_services

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from costprobe.adapters.serving.processes import busy_by_service
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.claimant import Claimant
 from costprobe.app.accounting.device_bill import DeviceBill
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
@@ -32,7 +32,7 @@ class DeviceCosts:
 
     Args:
         devices: The devices, each board with all of its MIG devices.
-        services: The services that use some of them.
+        services: The services and containers that use some of them.
         charges: What the devices cost, by their readings.
         log: The sensors' readings.
         runs: Probe runs.
@@ -44,7 +44,7 @@ class DeviceCosts:
     def __init__(  # noqa: PLR0913 - the inputs of a bill
         self,
         devices: Sequence[Device],
-        services: Sequence[ServiceConfig],
+        services: Sequence[Claimant],
         *,
         charges: DeviceCharges,
         log: DeviceLog,
@@ -243,7 +243,8 @@ class DeviceCosts:
                 pids = self._owners.pids_of([service.name for service in holders], by_pid_s)
                 known, other_s = busy_by_service(by_pid_s, pids, own_pids)
         claims = tuple(
-            Claim(service.name, known.get(service.name), service.share) for service in holders
+            Claim(service.name, known.get(service.name), service.shares.get(device))
+            for service in holders
         )
         return claims, other_s
 

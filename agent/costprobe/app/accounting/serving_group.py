@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
@@ -58,6 +58,7 @@ class ServingGroup:
         clock: The host's clocks.
         tags: Host and static labels.
         keep: Stores rows.
+        since_ns: CLOCK_MONOTONIC ns until which the devices' cost is allocated by other groups.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class ServingGroup:
         clock: Clock,
         tags: Mapping[str, str],
         keep: Callable[[Sequence[Point]], None],
+        since_ns: int = 0,
     ) -> None:
         self.window_s = window_s
-        self.edge_ns = clock.monotonic_ns()
+        self.edge_ns = since_ns or clock.monotonic_ns()
         self.services: tuple[ServedService, ...] = ()
         self._costs = costs
         self._patience_ns = int(patience_s * NS_PER_S)
@@ -80,15 +82,16 @@ class ServingGroup:
         self._keep = keep
         self._pending: deque[_Pending] = deque()
         # Until this CLOCK_MONOTONIC ns the devices' charges are allocated.
-        self._allocated_ns = 0
+        self._allocated_ns = since_ns
+        self._outside_until_ns = END_OF_TIME_NS
         self._is_stopped = False
         self._lock = Lock()
 
     @property
     def name(self) -> str:
-        """Names of its services, or a description if there are none."""
+        """Names of its services, or its devices if there are none."""
         names = "+".join(service.name for service in self.services)
-        return names or "devices without a service"
+        return names or "+".join(device.name for device in self._costs.devices)
 
     def begin(self) -> None:
         """Start the first window now."""
@@ -96,19 +99,36 @@ class ServingGroup:
 
     def close_window(self) -> None:
         """End the window of all services at one instant; its cost is allocated once it is known."""
+        with self.scrapes_locked():
+            now_ns = self._clock.monotonic_ns()
+            if now_ns - self.edge_ns < SHORT_SHARE * self.window_s * NS_PER_S:
+                return
+            self.close_at(now_ns)
+        self.settle()
+
+    @contextmanager
+    def scrapes_locked(self) -> Iterator[None]:
+        """Wait for scrapes in progress, and start none: a slow one would delay a window's end."""
         with ExitStack() as stack:
-            # A scrape in progress ends first: a slow one would delay the end of the window.
             for service in self.services:
                 stack.enter_context(service.lock)
-            now_ns, start_ns = self._clock.monotonic_ns(), self.edge_ns
-            time_ns = row_ns(self._clock, now_ns)
-            if now_ns - start_ns < SHORT_SHARE * self.window_s * NS_PER_S:
-                return
-            self.edge_ns = now_ns
-            served = self._close_all()
+            yield
+
+    def close_at(self, now_ns: int) -> None:
+        """End the window at a CLOCK_MONOTONIC ns; the caller holds `scrapes_locked`."""
+        start_ns, self.edge_ns = self.edge_ns, now_ns
+        served = self._close_all()
         with self._lock:
-            self._pending.append(_Pending(start_ns, now_ns, time_ns, served))
-        self.settle()
+            self._pending.append(_Pending(start_ns, now_ns, row_ns(self._clock, now_ns), served))
+
+    def retire(self) -> None:
+        """Leave the cost after the last window to other groups."""
+        self._outside_until_ns = self.edge_ns
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the cost of all ended windows is allocated."""
+        return not self._pending
 
     def settle(self) -> None:
         """Allocate the windows whose cost is known, oldest first."""
@@ -133,7 +153,7 @@ class ServingGroup:
                     self._pending.clear()
                 else:
                     self._bill(pending)
-            self._keep(self._outside(END_OF_TIME_NS))
+            self._keep(self._outside(self._outside_until_ns))
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """End the windows of all services concurrently, so that a slow endpoint delays no other."""

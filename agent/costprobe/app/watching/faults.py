@@ -125,6 +125,18 @@ def _service_unread(status: Status) -> Iterator[Fault]:
             )
 
 
+def _pods_unread(status: Status) -> Iterator[Fault]:
+    pods = status.get("kubernetes")
+    if pods and pods["fault"]:
+        yield Fault(
+            "pods_unread",
+            "",
+            f"the pods of this node cannot be read completely ({pods['fault']}); their devices'"
+            " cost may be unallocated",
+            "warning",
+        )
+
+
 def _service_uncosted(status: Status) -> Iterator[Fault]:
     for service in status.get("services", ()):
         unknown = (service["last"] or {}).get("cost_problems")
@@ -244,6 +256,7 @@ RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _sensor_restarting,
     _probe_failing,
     _service_unread,
+    _pods_unread,
     _service_uncosted,
     _sink_behind,
     _rows_rejected,

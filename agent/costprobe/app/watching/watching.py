@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from threading import Lock
 from typing import Any
@@ -52,9 +52,10 @@ class Watching:
         tags: Host and static labels, on every row.
         steps: Detects steps of the wall clock.
         incidents: What a previous configuration could not store; None for nothing.
+        labels: The operator's labels of series; None for those of the configuration.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it combines
         self,
         config: Config,
         store: Store,
@@ -64,6 +65,7 @@ class Watching:
         steps: ClockMonitor,
         *,
         incidents: IncidentStore | None = None,
+        labels: RowLabels | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -76,7 +78,8 @@ class Watching:
         probes = {None, *(probe.name for probe in config.probe)}
         budgets = {None, *(budget.name for budget in config.budget)}
         self._services = {service.name for service in config.service}
-        services = {None, *self._services}
+        # Those that hold devices of a Kubernetes node; None while they are not known yet.
+        self._containers: frozenset[str] | None = frozenset() if config.kubernetes is None else None
         self._engine = AlertEngine(
             rules,
             config.alerting,
@@ -85,15 +88,19 @@ class Watching:
             self._tags,
             is_current=lambda labels: (
                 labels.get("probe") in probes
-                and labels.get("service") in services
+                and self._is_served(labels.get("service"))
                 and labels.get("budget") in budgets
             ),
-            labels_of=RowLabels(config.probe, config.service).of,
+            labels_of=(labels or RowLabels(config.probe, config.service)).of,
         )
         self._incidents = incidents or IncidentStore(store)
         self._resume()
         self._listing = self._listed(clock.time_ns())
         steps.subscribe(self._clock_was_stepped)
+
+    def set_containers(self, services: Iterable[str]) -> None:
+        """Set the services that are containers of a Kubernetes node; incidents of others end."""
+        self._containers = frozenset(services)
 
     def take(self, points: Sequence[Point]) -> list[Point]:
         """Pass rows that were stored together to rules and detectors; return the events' rows."""
@@ -191,6 +198,15 @@ class Watching:
         """Return the present and future silences."""
         with self._lock:
             return self._engine.silences(self._clock.time_ns())
+
+    def _is_served(self, service: str | None) -> bool:
+        containers = self._containers
+        return (
+            service is None
+            or service in self._services
+            or containers is None
+            or service in containers
+        )
 
     def _resume(self) -> None:
         """Continue from the stored state; damaged state is discarded."""

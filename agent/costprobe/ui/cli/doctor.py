@@ -23,7 +23,7 @@ from costprobe.ui.cli.support.colour import Role, paint
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.serving_checks import service_checks
+from costprobe.ui.cli.support.serving_checks import pod_checks, service_checks
 
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
 _ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
@@ -56,6 +56,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     yield from sensor_checks(settings.config.telemetry, settings.config.service)
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service, os.environ)
+    yield from pod_checks(settings.config.kubernetes, settings.config.host.tag)
     yield from store_checks(settings.store_path)
     yield from module_checks(settings.store_path)
     yield from sink_checks(settings.config.sink)

@@ -17,6 +17,7 @@ FaultName = Literal[
     "sensor_restarting",
     "probe_failing",
     "service_unread",
+    "pods_unread",
     "service_uncosted",
     "sink_behind",
     "rows_rejected",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from costprobe.adapters.kubernetes.settings import KubernetesConfig
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.core.units import counted
 from costprobe.ui.cli.support.checks import Check
 
 
@@ -20,6 +22,33 @@ def service_checks(
     for service in services:
         for url in service.url:
             yield _endpoint_check(service, url, environ)
+
+
+def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check]:
+    """Yield a check of the kubelet's API, and of the API server's.
+
+    Args:
+        kubernetes: The section [kubernetes]; None without it.
+        host: Name of the host, which is the node's by default.
+    """
+    if kubernetes is None:
+        return
+    # Imported here, because it is only needed on a Kubernetes node.
+    from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
+    from costprobe.adapters.kubernetes.errors import KubernetesError  # noqa: PLC0415
+    from costprobe.adapters.kubernetes.pod_resources import PodResources  # noqa: PLC0415
+
+    node = kubernetes.node or host
+    fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
+    try:
+        containers = len(PodResources(kubernetes.socket).read().containers)
+        detail = f"{counted(containers, 'container')} with devices"
+        if kubernetes.api_url:
+            detail += f"; {counted(len(ApiServer(kubernetes, node).pods()), 'pod')} on {node}"
+    except KubernetesError as error:
+        yield Check("kubernetes", "bad", str(error), fix)
+    else:
+        yield Check("kubernetes", "good", detail, "")
 
 
 def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]) -> Check:

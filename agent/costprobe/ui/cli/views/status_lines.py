@@ -61,6 +61,7 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     for probe in status["probes"]:
         lines += _probe_lines(probe, is_running=status["running"])
     lines += [line for served in status.get("services", ()) for line in service_lines(served)]
+    lines += _pod_lines(status.get("kubernetes") or {})
     for name, sink in status["sinks"].items():
         lines += _sink_lines(name, sink, status["outbox"].get(name, {}))
     for name, notifier in status["notifiers"].items():
@@ -220,6 +221,19 @@ def _alert_lines(alerts: list[dict[str, Any]]) -> list[str]:
     lines = [f"alerts   {len(firing)} firing; see costprobe alerts"]
     lines += [f"         {alert['severity']}: {alert['summary']}" for alert in firing[:3]]
     return lines
+
+
+def _pod_lines(pods: dict[str, Any]) -> list[str]:
+    if not pods:
+        return []
+    lines = [
+        f"pods     {workload['service']} on {', '.join(workload['devices'])}"
+        + (f" ({workload['engine']})" if workload["engine"] else "")
+        for workload in pods["workloads"]
+    ]
+    if pods["fault"]:
+        lines.append(f"  FAULT  kubernetes: {pods['fault']}")
+    return lines or ["pods     no container holds a device"]
 
 
 def _carbon_lines(carbon: dict[str, Any]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Kubernetes: the containers that hold a device of this node, and the metrics ports of their pods."""

@@ -1,0 +1,99 @@
+"""A daemon on a Kubernetes node: real gRPC, HTTP and driver calls, with a scripted cluster."""
+
+import json
+
+import pytest
+from fakes.inference_server import InferenceServer
+from fakes.kubelet import Kubelet, pod
+from fakes.nvml import FakeNvml, require_gcc
+from fakes.scenes import OWNED, QUICK_STATUS
+from fakes.serving_engine import ServingEngine
+
+TOKEN = "eyJhbGciOi.node-token"  # noqa: S105 - a made-up one
+
+
+def api_server(port, lists):
+    """Return a server with the lists of a cluster, for one node's service account."""
+    metadata = {
+        "namespace": "prod",
+        "name": "chat-7d4b9c6f5d-x2x7k",
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "chat-7d4b9c6f5d", "controller": True}],
+        "annotations": {"costprobe.io/scrape": "true", "costprobe.io/port": str(port)},
+    }
+    pods = [{"metadata": metadata, "status": {"phase": "Running", "podIP": "127.0.0.1"}}]
+
+    def answer(call):
+        lists.append(call.path)
+        if call.headers.get("Authorization") != f"Bearer {TOKEN}":
+            call.whole(b"{}", 401)
+        elif call.path.startswith("/api/v1/pods?") and "nodeName%3Dnode-1" in call.path:
+            call.json({"kind": "PodList", "items": pods})
+        else:
+            call.whole(b"{}", 404)
+
+    return InferenceServer(answer)
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    require_gcc()
+    fake = FakeNvml(tmp_path, gpus=2)
+    for gpu in fake.gpus:
+        gpu.set(util_pct=40)
+        gpu.set_power(300.0)
+    return fake
+
+
+def uuid_of(gpu):
+    return f"GPU-0000{gpu:04d}-fake-4000-8000-000000000000"
+
+
+def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    engine, lists = ServingEngine(), []
+    engine.serve(requests=10)
+    with engine.over_http() as server, Kubelet(tmp_path / "kubelet.sock") as kubelet:
+        port = server.url.rpartition(":")[2].split("/")[0]
+        with api_server(port, lists) as api:
+            kubelet.pods = [pod("prod", "chat-7d4b9c6f5d-x2x7k", vllm=[uuid_of(0)])]
+            daemon = daemon_in(**gpus.env())
+            section = {
+                "socket": str(kubelet.socket),
+                "every": "300ms",
+                "window": "1s",
+                "api_url": api.url,
+                "node": "node-1",
+                "token_file": str(token),
+            }
+            keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in section.items())
+            daemon.start(f"{QUICK_STATUS}{OWNED}\n[kubernetes]\n{keys}")
+            name = "prod:chat:vllm"
+            served = daemon.wait_for(lambda: daemon.points("serving", service=name))
+            engine.serve(requests=21)
+            daemon.wait_for(
+                lambda: (
+                    sum(row.fields["requests"] for row in daemon.points("serving", service=name))
+                    >= 21
+                )
+            )
+            # A training job gets the other device, while the kubelet is restarted.
+            kubelet.pods.append(pod("ml", "train-b4k9x", main=[uuid_of(1)]))
+            kubelet.stop()
+            fault = daemon.wait_for(lambda: daemon.state("status")["kubernetes"]["fault"])
+            kubelet.start()
+            daemon.wait_for(lambda: daemon.points("allocation", service="ml:train:main"))
+            status = daemon.look("status")
+    assert served[0].tags["namespace"] == "prod"
+    labels = {
+        row.tags["service"]: [row.tags.get(tag) for tag in ("namespace", "workload", "container")]
+        for row in daemon.points("allocation")
+        if row.tags.get("service")
+    }
+    assert labels == {name: ["prod", "chat", "vllm"], "ml:train:main": ["ml", "train", "main"]}
+    assert "unavailable" in fault
+    events = [row for row in daemon.points("event") if "kubernetes" in row.fields["title"]]
+    assert [row.fields["severity"] for row in events] == ["warning", "info"]
+    assert "prod:chat:vllm" in status
+    assert TOKEN not in daemon.output.read_text()
+    assert all("nodeName%3Dnode-1" in path for path in lists)
