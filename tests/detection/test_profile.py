@@ -4,8 +4,8 @@ import math
 import random
 
 import pytest
-from costprobe.domain.detection.first_day import noise_of
 from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
+from costprobe.domain.detection.slow_noise import noise_of
 from costprobe.domain.detection.thresholds import decision_interval
 
 

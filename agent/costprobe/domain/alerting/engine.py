@@ -8,19 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.incident import Alert, AlertState, Fault, Notice, Silence, Symptom
+from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom
 from costprobe.core.records import NS_PER_S, REMOVED, Event, Point
-from costprobe.core.schema import SCHEMA, make_point
 from costprobe.domain.alerting.change_message import page_link
+from costprobe.domain.alerting.incident_groups import IncidentGrouping, alert_row
 from costprobe.domain.alerting.incidents import (
     Incident,
     IncidentHistory,
+    expire,
+    in_order,
     is_due,
     new_incident,
     with_symptoms,
 )
-from costprobe.domain.alerting.matching import SEVERITIES, matches
-from costprobe.domain.alerting.notices import NoticeRules, common_tags
+from costprobe.domain.alerting.matching import matches
+from costprobe.domain.alerting.notices import NoticeRules
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.registry import rule_of
 from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
@@ -28,10 +30,6 @@ from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
 from costprobe.domain.alerting.silencing import Silencing
 
 logger = logging.getLogger(__name__)
-
-ROW_TAGS = SCHEMA["alert"].tags
-MAX_HISTORIES = 1000
-HISTORY_NS = 7 * 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,7 @@ class AlertEngine:
         self._configs = {config.name: config for config in rules}
         self._settings = settings
         self._tags = dict(tags)
+        self._grouping = IncidentGrouping(self._configs, self._tags, labels_of)
         self._silencing = Silencing(maintenance)
         self._notice_rules = NoticeRules(self._configs, notifiers, self._silencing)
         self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
@@ -122,13 +121,13 @@ class AlertEngine:
         self._points, self._notices = [], []
         by_rule: dict[str, list[Symptom]] = {}
         for symptom in self._symptoms(time_ns, faults):
-            by_rule.setdefault(self._key(symptom), []).append(symptom)
+            by_rule.setdefault(self._grouping.key(symptom), []).append(symptom)
         for key in [*self._incidents, *(key for key in by_rule if key not in self._incidents)]:
             self._advance(key, by_rule.get(key, []), time_ns)
         for incident in self._incidents.values():
             if incident.alert.state == "firing":
                 self._notices += self._notice_rules.due(incident, time_ns)
-        self._expire_histories(time_ns)
+        expire(self._histories, self._incidents, time_ns)
         listed = self.alerts()
         changed = bool(self._points or self._notices) or listed != self._listed
         self._listed = listed
@@ -136,17 +135,7 @@ class AlertEngine:
 
     def alerts(self) -> tuple[Alert, ...]:
         """Return the pending and firing incidents, the worst and oldest first."""
-        listed = (incident.alert for incident in self._incidents.values())
-        return tuple(
-            sorted(
-                listed,
-                key=lambda alert: (
-                    alert.state != "firing",
-                    -SEVERITIES[alert.severity],
-                    alert.since_ns,
-                ),
-            )
-        )
+        return in_order(incident.alert for incident in self._incidents.values())
 
     def silenced(self, time_ns: int) -> tuple[Alert, ...]:
         """Return the incidents that are silenced at a UTC ns."""
@@ -243,32 +232,15 @@ class AlertEngine:
             symptoms += rule.evaluate(time_ns, selected)
         return [symptom for symptom in symptoms if self._is_current(symptom.labels)]
 
-    def _group(self, symptom: Symptom) -> str:
-        rule = self._configs[symptom.rule]
-        return rule.group or rule.name
-
-    def _key(self, symptom: Symptom) -> str:
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
-        distinct = dict.fromkeys((*self._configs[symptom.rule].group_by, *sorted(labels)))
-        values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
-        return "\n".join((self._group(symptom), *values))
-
-    def _labels(self, symptom: Symptom) -> dict[str, str]:
-        """Return the labels that identify an incident."""
-        rule = self._configs[symptom.rule]
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
-        grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
-        return {**self._tags, **grouped, **labels, **rule.labels}
-
     def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
         """Advance the state of an incident."""
         incident = self._incidents.get(key)
         history = self._histories.setdefault(key, IncidentHistory())
         if incident is None:
             first = symptoms[0]
-            incident = new_incident(self._group(first), key, self._labels(first), symptoms, time_ns)
+            incident = new_incident(
+                self._grouping.name(first), key, self._grouping.labels(first), symptoms, time_ns
+            )
             if self._settings.public_url is not None:
                 link = page_link(self._settings.public_url, incident.alert.since_ns)
                 incident.alert = replace(incident.alert, link=link)
@@ -325,40 +297,12 @@ class AlertEngine:
     def _is_cooling(
         self, symptoms: Sequence[Symptom], history: IncidentHistory, time_ns: int
     ) -> bool:
-        """Return whether the cool-down of a resolved incident still applies."""
-        if history.resolved_ns is None:
-            return False
         cool_down_s = max(self._configs[symptom.rule].cool_down_s for symptom in symptoms)
-        return time_ns - history.resolved_ns < cool_down_s * NS_PER_S
+        return history.is_cooling(cool_down_s, time_ns)
 
     def _record(self, alert: Alert, time_ns: int) -> None:
         """Append a row of `alert`; no two rows have the same time."""
         self._last_row_ns = max(time_ns, self._last_row_ns + 1)
-        single = alert.symptoms[0] if len(alert.symptoms) == 1 else None
-        fields = {
-            "id": alert.id,
-            "severity": alert.severity,
-            "summary": alert.summary,
-            "detail": alert.detail or None,
-            "cause": alert.cause or None,
-            "value": single.value if single else None,
-            "threshold": single.threshold if single else None,
-            "since": alert.since_ns / NS_PER_S,
-            "symptoms": len(alert.symptoms),
-            "flapping": alert.is_flapping,
-            "silenced": self._notice_rules.is_silenced(alert, time_ns),
-        }
-        state: AlertState = alert.state
-        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
-        labels = self._labels_of(alert.symptoms[0].labels)
-        tags = {**self._tags, "rule": alert.name, "state": state, **places, **labels}
-        self._points.append(make_point("alert", tags, fields, self._last_row_ns))
-
-    def _expire_histories(self, time_ns: int) -> None:
-        """Remove histories without a change for HISTORY_NS, and the oldest beyond MAX_HISTORIES."""
-        for key, history in list(self._histories.items()):
-            latest_ns = max([history.resolved_ns or 0, *history.changes_ns])
-            if key not in self._incidents and time_ns - latest_ns > HISTORY_NS:
-                del self._histories[key]
-        for key in [key for key in self._histories if key not in self._incidents][:-MAX_HISTORIES]:
-            del self._histories[key]
+        is_silenced = self._notice_rules.is_silenced(alert, time_ns)
+        tags = self._grouping.tags_of(alert)
+        self._points.append(alert_row(alert, tags, self._last_row_ns, is_silenced=is_silenced))

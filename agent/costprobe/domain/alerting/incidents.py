@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ MAX_SYMPTOMS = 200
 MAX_CAUSES = 20
 # A drift that grew by this factor is notified again.
 GROWTH = 2.0
+MAX_HISTORIES = 1000
+HISTORY_NS = 7 * 86_400 * NS_PER_S
 
 
 @dataclass(slots=True)
@@ -123,6 +125,44 @@ class IncidentHistory:
         since_ns = time_ns - int(settings.flapping_window_s * NS_PER_S)
         self.changes_ns = [at_ns for at_ns in self.changes_ns if at_ns > since_ns]
         return len(self.changes_ns) >= settings.flapping_changes
+
+    def is_cooling(self, cool_down_s: float, time_ns: int) -> bool:
+        """Return whether the cool-down of a resolved incident still applies."""
+        if self.resolved_ns is None:
+            return False
+        return time_ns - self.resolved_ns < cool_down_s * NS_PER_S
+
+
+def expire(
+    histories: dict[str, IncidentHistory], incidents: Mapping[str, Incident], time_ns: int
+) -> None:
+    """Remove histories without a change for HISTORY_NS, and the oldest beyond MAX_HISTORIES.
+
+    Args:
+        histories: Histories by the key of their incidents.
+        incidents: The present incidents, whose histories stay.
+        time_ns: Present UTC in ns.
+    """
+    for key, history in list(histories.items()):
+        latest_ns = max([history.resolved_ns or 0, *history.changes_ns])
+        if key not in incidents and time_ns - latest_ns > HISTORY_NS:
+            del histories[key]
+    for key in [key for key in histories if key not in incidents][:-MAX_HISTORIES]:
+        del histories[key]
+
+
+def in_order(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+    """Return alerts in the order of a list: firing ones first, then the worst, then the oldest."""
+    return tuple(
+        sorted(
+            alerts,
+            key=lambda alert: (
+                alert.state != "firing",
+                -SEVERITIES[alert.severity],
+                alert.since_ns,
+            ),
+        )
+    )
 
 
 def new_incident(

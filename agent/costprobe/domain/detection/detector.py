@@ -15,38 +15,26 @@ from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.domain.detection import state
+from costprobe.domain.detection.change_estimate import (
+    LEVEL_VALUES,
+    STEP_RUN,
+    change_of,
+    tolerance_of,
+)
 from costprobe.domain.detection.change_filter import (
-    EARLY_ERRORS,
-    EARLY_VALUES,
-    FIRST_DAY_REPORT,
     ChangeFilter,
     LevelChange,
 )
 from costprobe.domain.detection.findings import DetectorSettings, Finding
-from costprobe.domain.detection.normal import CLIP, NEVER_S, OUTLYING, RECENT, SeriesModel
+from costprobe.domain.detection.normal import CLIP, NEVER_S, OUTLYING, SeriesModel
 from costprobe.domain.detection.profile import DAY_S
 
 TUNE_MASK = 31
 CLIPPED_RATE = 1 / 200
 REPEAT_RATE = 1 / 300
-STEP_RUN = 3
-# A step of e^0.4 may be three similar outliers: a fourth value is required.
-TALL_STEP = 0.4
-# This number of values on one side of the level is a step even if they are not close.
-LONG_RUN = 6
-STEP_RANGE = 4.0
 SPIKE_SIGMAS = 6.0
-SHARP_VALUES = 30
-LEVEL_VALUES = 24
 # In the first day the median of the last values is compared with that of the others every few values.
 EARLY_EVERY = 4
-SHARP_WANDER = 1.6
-GRADUAL_WANDER = 5.5
-WANDER_ENDS_S = 14 * DAY_S
-# Assumed wander of a series until it has been observed for WANDER_KNOWN_S.
-MOST_WANDER = 0.75
-WANDER_PRIOR = 0.011
-WANDER_KNOWN_S = 12 * DAY_S
 
 
 class Detector:
@@ -259,10 +247,10 @@ class Detector:
     def _judge(self, time_s: float) -> list[Finding]:
         """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
         normal = self._normal
-        change = self._change(time_s)
+        change = change_of(normal, time_s)
         if change is None:
             return []
-        tolerance = 0.0 if self._filter.continues_ramp(change) else self._tolerance(change)
+        tolerance = 0.0 if self._filter.continues_ramp(change) else tolerance_of(normal, change)
         if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
             bounds = normal.bounds[3:6] * 2
             up1, up2, up3, down1, down2, down3 = (
@@ -286,77 +274,6 @@ class Detector:
                 normal.recent.popleft()
         return findings
 
-    def _change(self, time_s: float) -> LevelChange | None:
-        """Return the change that the run or the sums indicate; None below their thresholds."""
-        normal = self._normal
-        if normal.profile is None and not self._is_step():
-            return self._early_change(time_s)
-        if self._is_step():
-            sign = math.copysign(1.0, normal.run)
-            length = min(abs(normal.run), RECENT)
-            since_s = time_s - (length - 1) * normal.interval_s
-        else:
-            bounds = normal.bounds[3:6] * 2
-            over = [total / h for total, h in zip(normal.sums, bounds, strict=True)]
-            arm = max(range(6), key=over.__getitem__)
-            if over[arm] <= 1:
-                return None
-            sign = 1.0 if arm < STEP_RUN else -1.0
-            since_s = normal.since_s[arm]
-            length = round((time_s - since_s) / normal.interval_s)
-        values = list(normal.recent)
-        level = center(values[-max(3, min(length, LEVEL_VALUES)) :])
-        shift = level - normal.level
-        if shift * sign <= 0:
-            shift = 0.0
-        before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
-        came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
-        return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
-
-    def _early_change(self, time_s: float) -> LevelChange | None:
-        """Return a large change of the first day that the noise hides from single values."""
-        normal = self._normal
-        values = list(normal.recent)
-        before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
-        if len(before) < 2 * EARLY_VALUES:
-            return None
-        level = median(after)
-        shift = level - median(before)
-        error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
-        if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
-            return None
-        # Least squares with two levels.
-        lengths = range(EARLY_VALUES // 2, len(before))
-        length = max(lengths, key=lambda length: _explained(values, length))
-        since_s = time_s - (length - 1) * normal.interval_s
-        return LevelChange(time_s, since_s, level, shift, is_sharp=True)
-
-    def _is_step(self) -> bool:
-        """Return whether three or more values are far from the level and close to each other."""
-        normal = self._normal
-        run = abs(normal.run)
-        if run < STEP_RUN:
-            return False
-        recent = normal.recent
-        last = (recent[-1], recent[-2], recent[-3])
-        shift = abs(sum(last) / len(last) - normal.level)
-        is_doubtful = shift > TALL_STEP or normal.is_quantised
-        if shift < normal.far or (is_doubtful and run == STEP_RUN):
-            return False
-        return run >= LONG_RUN or max(last) - min(last) < STEP_RANGE * normal.sigma_all
-
-    def _tolerance(self, change: LevelChange) -> float:
-        """Return the natural movement of the level; smaller, the longer a change has lasted."""
-        normal = self._normal
-        if change.is_sharp:
-            return SHARP_WANDER * normal.wander
-        unknown = 1 - (change.time_s - normal.started_s) / WANDER_KNOWN_S
-        # A persistent change spreads the level too: it must not mask itself.
-        wander = min(normal.wander, MOST_WANDER * self.settings.least_effect)
-        wander = max(wander, WANDER_PRIOR * unknown)
-        lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
-        return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
-
     def _finding(
         self,
         kind: Literal["drift", "anomaly"],
@@ -367,19 +284,3 @@ class Detector:
     ) -> Finding:
         began_s = max(since_s, self._normal.started_s, NEVER_S)
         return Finding(kind, time_s, began_s, math.exp(before), math.exp(after), after - before)
-
-
-def _explained(values: list[float], length: int) -> float:
-    """Return the sum of squares that another level of the last `length` values explains."""
-    before, after = values[:-length], values[-length:]
-    shift = sum(after) / length - sum(before) / len(before)
-    return shift * shift * length * len(before) / len(values)
-
-
-def center(values: list[float]) -> float:
-    """Return the mean of the middle three fifths; of fewer than six values the median."""
-    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
-        return median(values)
-    cut = len(values) // 5
-    middle = sorted(values)[cut : len(values) - cut]
-    return sum(middle) / len(middle)

@@ -127,7 +127,7 @@ class EffortSeries:
     def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:
         if self.model is None:
             return []
-        value = math.exp(self.model.surprise(sample))
+        value = math.exp(self.model.surprise(sample, self.detector.level))
         return [
             (finding.since_s, self._size(finding, sample, self.model))
             for finding in self.detector.update(sample.time_s, value)

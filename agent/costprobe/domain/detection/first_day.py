@@ -12,12 +12,17 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.domain.detection.excursion import is_excursion
 from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, slot_of
+from costprobe.domain.detection.slow_noise import (
+    autocorrelation,
+    median_error,
+    noise_of,
+    pattern_free,
+)
 
 # The day ends at this coverage, or after LONGEST_S.
 COVERED_SHARE = 0.85
@@ -36,9 +41,6 @@ BESIDE_S = HOUR_S
 CLEAR_SHIFT = 4.0
 # Differences to a running median do not show the slow part of the noise.
 LEAST_PHI = 0.3
-LARGEST_PHI = 0.85
-# Standard error of a median over that of a mean.
-MEDIAN_ERROR = 1.25
 LEAST_NOISE = 1e-4
 
 
@@ -113,8 +115,8 @@ class FirstDay:
             return None
         present = [value for value in self.values if not math.isnan(value)]
         noise, phi = noise_of(present)
-        phi = max(phi, self._autocorrelation(noise))
-        shift, errors = self._shift(_error(noise, phi))
+        phi = max(phi, autocorrelation(self._pattern_free(), noise))
+        shift, errors = self._shift(median_error(noise, phi))
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
         elif errors < SHIFT_ERRORS:
@@ -176,8 +178,8 @@ class FirstDay:
         ]
         if len(differences) < LEAST_COMPARED:
             return 0.0, 0.0
-        noise, phi = self._pattern_free_noise()
-        error = min(error, _error(noise, max(phi, LEAST_PHI)))
+        noise, phi = noise_of(self._pattern_free())
+        error = min(error, median_error(noise, max(phi, LEAST_PHI)))
         shift = median(differences)
         smallest = LEAST_NOISE * math.sqrt(len(differences))
         return shift, abs(shift) / max(error * math.sqrt(2 / len(differences)), smallest)
@@ -190,29 +192,8 @@ class FirstDay:
         """Return the last index at the same time of the day."""
         return index + (len(self.values) - 1 - index) // self.per_day * self.per_day
 
-    def _pattern_free_noise(self) -> tuple[float, float]:
-        return noise_of(self._pattern_free())
-
     def _pattern_free(self) -> list[float]:
-        """Return the differences of the values from a running median, which follows a pattern."""
-        values = [value for value in self.values if not math.isnan(value)]
-        reach = max(LEAST_COMPARED, int(BESIDE_S / 2 / self.slot_s))
-        return [
-            value - median(values[max(0, index - reach) : index + reach + 1])
-            for index, value in enumerate(values)
-        ]
-
-    def _autocorrelation(self, noise: float) -> float:
-        """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
-
-        It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
-        on the side of fewer false alarms.
-        """
-        limit = 3 * noise
-        residuals = [max(-limit, min(limit, value)) for value in self._pattern_free()]
-        square = sum(value * value for value in residuals)
-        product = sum(b * a for a, b in pairwise(residuals))
-        return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0
+        return pattern_free(self.values, max(LEAST_COMPARED, int(BESIDE_S / 2 / self.slot_s)))
 
     def _local_split(self, shift: float, noise: float) -> int:
         """Return the index where the values on both sides differ by a shift.
@@ -303,22 +284,3 @@ def _local_steps(values: Sequence[float], width: int) -> dict[int, float]:
         if len(before) > width / 2 and len(after) > width / 2:
             steps[index] = median(after) - median(before)
     return steps
-
-
-def _error(noise: float, phi: float) -> float:
-    """Return the standard error of a median of AR(1) noise, times the root of its number."""
-    return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
-
-
-def noise_of(values: Sequence[float]) -> tuple[float, float]:
-    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
-
-    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
-    2 s^2 (1 - phi^2); their ratio is 1 + phi.
-    """
-    lag1 = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
-    lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if lag1 == 0:
-        return 0.0, 0.0
-    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
-    return lag1 / math.sqrt(2 * (1 - phi)), phi

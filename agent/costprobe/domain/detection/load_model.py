@@ -92,18 +92,23 @@ class LoadModel:
             scale = max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value) for value in residuals))
             weights = [max(0.0, 1 - (value / (BIWEIGHT * scale)) ** 2) ** 2 for value in residuals]
 
-    def surprise(self, sample: LoadSample) -> float:
-        """Return the effort less what load and mix explain, in log units, as small as it may be.
+    def surprise(self, sample: LoadSample, level: float) -> float:
+        """Return the effort less what load and mix explain, in log units, as near to a level as it may be.
 
-        Beyond the observed loads and mixes it is reduced by what the slope there may be wrong by.
+        Beyond the observed loads and mixes it is nearer by what the slope there may be wrong by.
+
+        Args:
+            sample: The sample.
+            level: What load and mix have not explained lately.
         """
-        rest = self.rest(sample)
-        return math.copysign(max(0.0, abs(rest) - self.slack(sample)), rest)
+        beyond = self.rest(sample) - level
+        if sample.is_capped and beyond < 0:
+            return level
+        return level + math.copysign(max(0.0, abs(beyond) - self.slack(sample)), beyond)
 
     def rest(self, sample: LoadSample) -> float:
         """Return the effort less what load and mix are expected to explain, in log units."""
-        rest = sample.effort - self._of_load(sample.load)[0] - self._of_mix(sample.mix)
-        return 0.0 if sample.is_capped and rest < 0 else rest
+        return sample.effort - self._of_load(sample.load)[0] - self._of_mix(sample.mix)
 
     def slack(self, sample: LoadSample) -> float:
         """Return what the model may be wrong by beyond the observed loads and mixes, in log units."""
