@@ -78,6 +78,20 @@ def test_nothing_is_lost_at_80_columns(config):
     assert not missing, f"{missing}\n{costs}"
 
 
+def test_times_name_one_zone(config, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        for words in ("explain --since 12h", "alerts", "alerts history", "price history", "status"):
+            text = " ".join(lines_on(config, words, 160))
+            times = re.findall(r"\d\d:\d\d(?::\d\d)? (?!-)(\w+)", text)
+            assert times, words
+            assert set(times) <= {"CET", "CEST"}, (words, text)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_all_sections_of_top_are_reachable_at_80x24(config):
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
         now_ns = time.time_ns()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from costprobe.core.records import Point
+from costprobe.core.units import counted
 from costprobe.domain.costing.comparison.compare import summarized
 from costprobe.domain.costing.comparison.compare_rows import number, sifted
 
@@ -57,7 +58,7 @@ class BatchFigures:
     @property
     def words(self) -> str:
         """Amount of data, as text."""
-        return "a sweep" if self.source == "sweep" else f"{self.runs} runs"
+        return "a sweep" if self.source == "sweep" else counted(self.runs, "run")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Final, TypedDict
 
 from costprobe.core.money_text import money
@@ -110,21 +110,25 @@ def money_a_month(paid: MoneyChange | None) -> MonthlyMoney:
     return {"cost_per_month": paid.per_month, "currency": paid.currency}
 
 
-def change_message(change: ChangeFacts, verb: str = "is") -> ChangeMessage:
+def change_message(
+    change: ChangeFacts, verb: str = "is", zone: tzinfo | None = UTC
+) -> ChangeMessage:
     """Return the message of a change.
 
     Args:
         change: The change.
         verb: Words between the series and the change in percent.
+        zone: Zone of the times; None for the host's.
     """
-    return ChangeMessage(_headline(change, verb), _reason(change))
+    return ChangeMessage(_headline(change, verb, zone), _reason(change))
 
 
-def _clock_time(time_ns: int, now_ns: int) -> str:
-    """Format a UTC time for people: without the date if it is today."""
-    then = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
-    now = datetime.fromtimestamp(now_ns // NS_PER_S, UTC)
-    return f"{then:%H:%M} UTC" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M} UTC"
+def _clock_time(time_ns: int, now_ns: int, zone: tzinfo | None) -> str:
+    """Format a time for people, with its zone: without the date if it is today."""
+    then, now = (
+        datetime.fromtimestamp(ns // NS_PER_S, UTC).astimezone(zone) for ns in (time_ns, now_ns)
+    )
+    return f"{then:%H:%M %Z}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M %Z}"
 
 
 def page_link(public_url: str, time_ns: int) -> str:
@@ -133,11 +137,11 @@ def page_link(public_url: str, time_ns: int) -> str:
     return f"{public_url.rstrip('/')}/?at={moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _headline(change: ChangeFacts, verb: str) -> str:
+def _headline(change: ChangeFacts, verb: str, zone: tzinfo | None) -> str:
     paid = change.money
     basis = f" {change.basis}" if change.basis else ""
     amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
-    since = _clock_time(change.since_ns, change.now_ns)
+    since = _clock_time(change.since_ns, change.now_ns, zone)
     text = f"{change.what} {verb} {change.change_pct:+.1f} %{basis}{amount} since {since}"
     if paid is None:
         return text
@@ -147,7 +151,7 @@ def _headline(change: ChangeFacts, verb: str) -> str:
     if change.price is not None:
         total = _signed(paid.amount + change.price.amount, paid)
         text += (
-            f"; the price changed at {_clock_time(change.price.time_ns, change.now_ns)}: its own part"
+            f"; the price changed at {_clock_time(change.price.time_ns, change.now_ns, zone)}: its own part"
             f" is {_signed(change.price.amount, paid)}, both together {total}"
         )
     return text

@@ -18,6 +18,7 @@ from costprobe.app.watching.explaining import (
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.records import Point
+from costprobe.core.units import counted
 from costprobe.domain.alerting.change_message import change_message
 from costprobe.domain.alerting.period_change import PeriodChange
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -139,7 +140,7 @@ def _lines(
     yield ""
     yield "events" if events else "no events in these periods"
     if len(events) > EVENTS_SHOWN:
-        yield f"  {len(events) - EVENTS_SHOWN} older ones are not shown"
+        yield f"  {counted(len(events) - EVENTS_SHOWN, 'older event')} not shown"
     for row in events[-EVENTS_SHOWN:]:
         texts = [
             subject_of(row),
@@ -158,7 +159,7 @@ def _name(series: ExplainedSeries) -> str:
 
 
 def _change_lines(change: PeriodChange) -> Iterator[str]:
-    message = change_message(change.facts)
+    message = change_message(change.facts, zone=None)
     yield one_line(message.headline)
     yield one_line(f"  {message.reason}")
     rows = [

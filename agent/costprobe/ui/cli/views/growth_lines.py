@@ -105,7 +105,7 @@ def _amount(value: float) -> str:
 
 
 def _end(day: date | None, horizon_days: int) -> str:
-    return f"not within {horizon_days} days" if day is None else day.isoformat()
+    return f"not within {counted(horizon_days, 'day')}" if day is None else day.isoformat()
 
 
 def _details(found: Growth, horizon_days: int) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _details(found: Growth, horizon_days: int) -> Iterator[str]:
         yield _marginal(found.unit, found.marginal, found.money)
     if found.load is not None:
         yield (
-            f"from {found.history_days} days: damped trend with a weekly pattern (Gardner and"
+            f"from {counted(found.history_days, 'day')}: damped trend with a weekly pattern (Gardner and"
             " McKenzie 1985)"
         )
     yield from found.notes
@@ -127,7 +127,7 @@ def _details(found: Growth, horizon_days: int) -> Iterator[str]:
 def _capacity(peak: LoadForecast, capacity: CapacityEnd, horizon_days: int) -> Iterator[str]:
     then = peak.then
     yield (
-        f"busiest hour of a week: {peak.now:.2g} busy devices, in {horizon_days} days"
+        f"busiest hour of a week: {peak.now:.2g} busy devices, in {counted(horizon_days, 'day')}"
         f" {then.expected:.2g} ({then.low:.2g} to {then.high:.2g}), of {capacity.usable_devices:.2g}"
         f" usable ({HEADROOM:.0%} of the devices stay free); utilization is an upper bound of the load"
     )
@@ -141,7 +141,7 @@ def _capacity(peak: LoadForecast, capacity: CapacityEnd, horizon_days: int) -> I
 def _cost(cost: Money, horizon_days: int) -> str:
     now, *then = (money(amount, cost.currency) for amount in (cost.now, *cost.then))
     return (
-        f"cost at today's prices: {now} a month, in {horizon_days} days {then[0]} ({then[1]} to"
+        f"cost at today's prices: {now} a month, in {counted(horizon_days, 'day')} {then[0]} ({then[1]} to"
         f" {then[2]}), with {counted(int(cost.devices_then.expected), 'device')}"
         f" ({cost.devices_then.low:g} to {cost.devices_then.high:g})"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.money_text import money, per_thousand
+from costprobe.core.units import counted
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.text import ago, joules, local
 
@@ -32,15 +33,11 @@ def service_lines(service: dict[str, Any]) -> list[str]:
 
 
 def _served(last: dict[str, Any]) -> str:
-    counted = (
-        ("requests", "requests"),
-        ("errors", "failed"),
-        ("tokens_in", "tokens in"),
-        ("tokens_out", "tokens out"),
-    )
-    parts = [f"{last[key]:,.0f} {word}" for key, word in counted if last[key] is not None]
+    parts = [] if last["requests"] is None else [counted(round(last["requests"]), "request")]
+    others = (("errors", "failed"), ("tokens_in", "tokens in"), ("tokens_out", "tokens out"))
+    parts += [f"{last[key]:,.0f} {word}" for key, word in others if last[key] is not None]
     if last["restarts"]:
-        parts.append(f"counters reset {last['restarts']} times")
+        parts.append(f"counters reset {counted(last['restarts'], 'time')}")
     return ", ".join(parts) or "no counter was read"
 
 

@@ -68,10 +68,8 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
         lines += _notifier_lines(name, notifier)
     lines += _alert_lines(status["alerts"])
     if status["alerting"].get("fault"):
-        waiting = status["alerting"]["waiting_notices"]
-        lines.append(
-            f"  FAULT  {status['alerting']['fault']}; {waiting} notifications are queued in memory"
-        )
+        waiting = counted(status["alerting"]["waiting_notices"], "notification")
+        lines.append(f"  FAULT  {status['alerting']['fault']}; {waiting} queued in memory")
     for name, spot in status.get("spot_prices", {}).items():
         lines += _spot_lines(name, spot)
     lines += _carbon_lines(status.get("carbon") or {})
@@ -127,7 +125,7 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
     if probe["skipped_for_neighbour"] or probe["deferred"]:
         lines.append(
             f"         because of other processes {counted(probe['deferred'], 'run')} waited and"
-            f" {probe['skipped_for_neighbour']} were skipped"
+            f" {counted(probe['skipped_for_neighbour'], 'run')} skipped"
         )
     if probe["fault"]:
         lines.append(f"  FAULT  {local(probe['fault']['time_ns'])}  {probe['fault']['title']}")
@@ -155,7 +153,7 @@ def _rolling(last: dict[str, Any]) -> list[str]:
 def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list[str]:
     lines = [
         (
-            f"sink     {name}: {sink['state']}, {outbox.get('sent_points_total', 0)} points sent,"
+            f"sink     {name}: {sink['state']}, {counted(outbox.get('sent_points_total', 0), 'point')} sent,"
             f" {outbox.get('outbox_points', 0)} waiting, {ago(outbox.get('outbox_lag_s', 0.0))} behind,"
             f" {outbox.get('rejected_points_total', 0)} rejected"
         )
