@@ -8,7 +8,7 @@ from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve
-from costprobe.ui.text import local
+from costprobe.ui.text import joules, local
 
 MIB = 1 << 20
 PLOT_ROWS = 14
@@ -42,7 +42,8 @@ def shown(curve: SweepCurve) -> list[str]:
 def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[str, ...]:
     energy = "-"
     if point.energy_per_inference_j is not None:
-        energy = f"{point.energy_per_inference_j:.3g} ±{point.energy_rel_err or 0:.0%}"
+        figure = joules(point.energy_per_inference_j).removesuffix(" J")
+        energy = f"{figure} ±{point.energy_rel_err or 0:.0%}"
     cost = point.cost_per_inference
     marks = ("*" if point == curve.cheapest else "") + ("~" if point.is_noisy else "")
     threads = "-" if point.threads is None else str(point.threads)
