@@ -92,7 +92,7 @@ def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     assert ["€0.2 / 1,000 inferences" in shown[0], "€0.9 / 1,000 inferences" in shown[1]] == [
         True
     ] * 2
-    assert "base (chat)" in shown[0]
+    assert "base service chat" in shown[0]
     # The parts have the row of the whole service too.
     parts = [text.split("\t")[0] for text in tab.page.inner_text("#parts tbody").split("\n")]
     assert {"chat on gpu0", "chat/base on gpu0", "chat/tuned on gpu0"} <= set(parts)

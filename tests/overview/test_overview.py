@@ -170,6 +170,7 @@ def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_h
         windows("base", lambda hours: 5e5 if hours < 1 else 0 if 168 <= hours < 169 else 1e6),
         windows("tuned", lambda _: 2e6),
         windows("", lambda _: 1e6),
+        [allocated("busy", 1.0, "chat", f"gpu{number}") for number in (10, 9)],
     )
     base, tuned = (group.typical for group in overview(reader, Config(), NOW).units)
     assert (base.name, tuned.name, base.unit, base.scale) == (
@@ -180,6 +181,7 @@ def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_h
     )
     assert (base.cost, tuned.cost) == (pytest.approx(1e-6), pytest.approx(0.25e-6))
     assert (base.change_24h_pct, base.change_7d_pct) == (pytest.approx(100), None)
+    assert base.devices == ["gpu9", "gpu10"]
     assert tuned.change_7d_pct == pytest.approx(0)
     assert base.energy_j == pytest.approx(50 / 5e5 * 1e6)
     assert base.trend[20][1] == pytest.approx(0.5e-6)

@@ -49,6 +49,7 @@ class UnitCost:
         energy_j: Joules per unit, of tokens per million output tokens.
         time_ns: UTC in ns of the newest row.
         is_contended: Whether others used the device.
+        devices: Its device, or those of the service.
         device_model: Product name of the device; empty for a service.
     """
 
@@ -62,6 +63,7 @@ class UnitCost:
     latency_ms: float | None
     energy_j: float | None
     time_ns: int
+    devices: Sequence[str]
     is_contended: bool = False
     device_model: str = ""
 

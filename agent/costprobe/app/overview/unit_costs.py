@@ -131,6 +131,7 @@ def _probed(
                 latency_ms=None if run is None else number(run, "latency_p50_ms"),
                 energy_j=None if run is None else number(run, "energy_per_inference_j"),
                 time_ns=row.time_ns,
+                devices=(row.tags.get("device", ""),),
                 is_contended=row.fields.get("contended") is True,
                 device_model=models.get(row.tags.get("device", ""), ""),
             )
@@ -185,19 +186,31 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
         _by_key(reader.points("cost", end_ns - HOUR_NS + 1, end_ns + 1, tags))
         for end_ns in (now_ns, now_ns - DAY_NS, now_ns - WEEK_NS)
     ]
+    devices: dict[str, set[str]] = defaultdict(set)
+    for series in reader.series("allocation"):
+        devices[series.tags.get("service", "")].add(series.tags.get("device", ""))
     with_models = {key[3] for key in rows if key[4]}
     found = []
     for key, row in rows.items():
         if not key[4] and key[3] in with_models:
             continue  # the row of several models together
-        unit = _served_cost(row, sampled[key], [hour.get(key, []) for hour in hours])
+        of_service = devices.get(key[3]) or {row.tags.get("device", "")}
+        unit = _served_cost(
+            row,
+            sampled[key],
+            [hour.get(key, []) for hour in hours],
+            sorted(of_service, key=_natural),
+        )
         if unit is not None:
             found.append(UnitGroup(unit, (unit,), 0.0, (), unit))
     return sorted(found, key=lambda group: group.typical.name)
 
 
 def _served_cost(
-    row: Point, sampled: Sequence[Point], hours: Sequence[Sequence[Point]]
+    row: Point,
+    sampled: Sequence[Point],
+    hours: Sequence[Sequence[Point]],
+    devices: Sequence[str],
 ) -> UnitCost | None:
     measure = next((one for one in _SERVED if any(one.field in r.fields for r in sampled)), None)
     if measure is None:
@@ -218,6 +231,7 @@ def _served_cost(
         latency_ms=None,
         energy_j=ratio_of_sums(hours[0], measure.energy_field),
         time_ns=row.time_ns,
+        devices=devices,
     )
 
 

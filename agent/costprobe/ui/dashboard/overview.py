@@ -85,5 +85,6 @@ def _unit(unit: UnitCost, now_ns: int) -> dict[str, Any]:
         "energy_j": unit.energy_j,
         "age_s": max(0.0, (now_ns - unit.time_ns) / NS_PER_S),
         "contended": unit.is_contended,
+        "devices": list(unit.devices),
         "model": unit.device_model,
     }

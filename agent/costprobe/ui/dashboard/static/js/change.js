@@ -43,7 +43,7 @@ export function showChange({ change }) {
       pct === null ? el("strong", {}, text(change.title))
         : [el("strong", {}, changeText(pct)), ` ${subjectOf(change.tags)} since ${when(change.since_ms, nowMs)}${more}`],
       perMonth === null ? null
-        : el("span", { class: "month" }, `${perMonth < 0 ? "saves" : "costs"} about ${money(Math.abs(perMonth), change.currency)} a month`)),
+        : el("span", { class: "month" }, `about ${money(Math.abs(perMonth), change.currency)} ${perMonth < 0 ? "less" : "more"} a month`)),
     el("p", { class: "reason", title: text(change.title) }, text(change.detail || (change.cause ? `cause: ${change.cause}` : change.title))));
 }
 
@@ -68,7 +68,7 @@ function alertEntry(alert) {
 }
 
 function faultEntry(fault) {
-  return el("div", { class: `note ${KINDS[fault.severity] ?? "good"}` },
+  return el("div", { class: `note ${fault.name === "not_running" ? "bad" : KINDS[fault.severity] ?? "good"}` },
     el("strong", {}, `fault: ${fault.name.replaceAll("_", " ")}`), el("span", { class: "line" }, fault.text));
 }
 
@@ -78,7 +78,10 @@ export function showFiring(now) {
   const open = new Set(Array.from(place.querySelectorAll("details[open]"), (entry) => entry.dataset.alert));
   const isQuiet = (alert) => Number(alert.silenced || alert.state !== "firing");
   const alerts = [...now.alerts].sort((a, b) => isQuiet(a) - isQuiet(b) || b.since_ms - a.since_ms);
-  const entries = [...alerts.map(alertEntry), ...now.faults.map(faultEntry)];
+  // Without the daemon nothing else is known.
+  const dead = now.faults.filter(({ name }) => name === "not_running");
+  const faults = now.faults.filter((fault) => !dead.includes(fault));
+  const entries = [...dead.map(faultEntry), ...alerts.map(alertEntry), ...faults.map(faultEntry)];
   for (const entry of entries) entry.toggleAttribute("open", open.has(entry.dataset.alert));
   const rest = entries.slice(SHOWN);
   show(place, entries.length ? entries.slice(0, SHOWN) : el("p", { class: "note good" }, "No alert is firing and no fault is active."),

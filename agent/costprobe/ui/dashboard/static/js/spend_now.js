@@ -44,7 +44,7 @@ function currencyTiles(one) {
       note("muted", perHour === null ? "no reading in the last hour" : "hardware and electricity")),
     one.month ? monthTile(one) : tile("This month", "…", note("muted", "reading the hours so far")),
     tile("Idle", exact(idle ?? "", percent(idle)),
-      note("muted", idle === null ? "utilization unknown" : `${money(perHour * idle, currency)} an hour`)),
+      note("muted", idle === null ? "utilization unknown" : `${money(perHour * idle, currency)} an hour unused`)),
   ];
 }
 

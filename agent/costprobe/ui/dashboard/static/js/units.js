@@ -47,16 +47,18 @@ function row(unit, name, where, kind = "") {
 /** The name, how it is measured, and for identical devices the button that shows each. */
 function nameOf(unit, button = null) {
   const { tags } = unit;
-  const name = unit.tags.served_model ? `${tags.served_model} (${tags.service})` : unit.name;
-  const basis = tags.basis === "serving" ? "service" : "probe";
+  const name = tags.served_model ?? unit.name;
+  const basis = tags.basis !== "serving" ? "probe" : tags.served_model ? `service ${tags.service}` : "service";
   return [el("span", { class: "name" }, name), " ",
     el("span", { class: "basis" }, tags.batch ? `${basis}, batch ${tags.batch}` : basis, button ? [" · ", button] : null)];
 }
 
+const namesOf = (devices) => (devices.length > 2 ? `${devices[0]} to ${devices.at(-1)}` : devices.join(", "));
+
 function groupRows(group) {
   const key = keyOf(group);
   const { members, outliers } = group;
-  if (members.length === 1) return [row(group, nameOf(group), group.tags.device ?? "")];
+  if (members.length === 1) return [row(group, nameOf(group), namesOf(group.devices))];
   const isOpen = open.has(key);
   const toggle = () => {
     if (!open.delete(key)) open.add(key);
@@ -65,7 +67,7 @@ function groupRows(group) {
   const button = el("button", { type: "button", class: "expand", "aria-expanded": String(isOpen), onclick: toggle },
     plural(members.length, "device"), el("span", { "aria-hidden": "true" }, isOpen ? " ▾" : " ▸"));
   const spread = group.spread_share > LEAST_SPREAD ? `spread ${percent(group.spread_share)}` : "";
-  const where = outliers.length === 0 ? [`${members[0].tags.device} to ${members.at(-1).tags.device} `, el("small", {}, spread)]
+  const where = outliers.length === 0 ? [`${namesOf(members.map(({ tags }) => tags.device))} `, el("small", {}, spread)]
     : el("span", { class: "warn" }, outliers.length > 2 ? `${outliers.length} devices differ`
       : `${outliers.join(", ")} ${outliers.length === 1 ? "differs" : "differ"}`);
   const hasMoved = outliers.includes(group.moved);
