@@ -1,4 +1,4 @@
-"""Seven weeks of a simulated host with eight GPUs, for the pictures of the documentation.
+"""Five weeks of a simulated host with eight GPUs, for the pictures of the documentation.
 
 All values are from seeded streams; none was measured.
 """
@@ -21,7 +21,7 @@ from fakes.clock import FakeClock
 S = 10**9
 MINUTE_NS, HOUR_NS, DAY_NS = 60 * S, 3600 * S, 86_400 * S
 NOW_NS = int(datetime(2026, 11, 18, 15, 40, tzinfo=UTC).timestamp()) * S
-DAYS, FINE_DAYS = 49, 8
+DAYS, FINE_DAYS = 35, 8
 ZONE = "Europe/Berlin"
 CHEAPER_NS = int(datetime(2026, 11, 12, tzinfo=UTC).timestamp()) * S
 SOFTWARE_NS = NOW_NS - 19 * HOUR_NS
@@ -142,7 +142,7 @@ def _hot(time_ns, device):
 
 def _devices(rng):
     for device in DEVICES:
-        for time_ns, length_s in _times(60, 900):
+        for time_ns, length_s in _times(60, 300):
             demand = _demand(time_ns, rng)
             is_idle = demand < 0.12
             hot = _hot(time_ns, device)
