@@ -8,6 +8,7 @@ import pytest
 from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
+from costprobe.core.units import percent
 from costprobe.ui.cli.support.price_books import host_detector
 from fakes.clock import FakeClock
 from fakes.command import called
@@ -99,7 +100,7 @@ def test_assumed_price_gives_the_break_even_a_range(host):
     owned = found["owned-15000"]
     low, high = owned["break_even_low_share"], owned["break_even_high_share"]
     assert low < owned["break_even_share"] < high
-    assert f"({low:.0%} to {high:.0%}) of the hours" in run("--owned", "15000=3y")
+    assert f"({percent(low)} to {percent(high)}) of the hours" in run("--owned", "15000=3y")
 
 
 def test_lifetime_alone_takes_the_purchase_price_of_the_catalogue(host):

@@ -100,7 +100,7 @@ def test_text_output_has_the_same_figures(costprobe):
     assert "  not small on gpu0, batch 8: its quality is 0.8" in text
     assert "it has no quality; set quality in its table" in text
     assert "per million tokens $7 out" in text
-    assert "shop: 75% of its cost is idle time" in text
+    assert "shop: 75 % of its cost is idle time" in text
     assert "p99 ms" in text.splitlines()[1]
     assert "USD per 1,000" in text
     assert "no plot: there are no latencies" in text

@@ -193,8 +193,8 @@ def test_compare_report_and_list_show_the_same_figures(config):
     (shown,) = [p for p in whole["hosted_models"] if p["model"] == "openai/gpt-5-mini"]
     assert shown.items() <= listed.items()
     text = called(config, "compare").stdout
-    assert "chat: $3,650 a month at 25% utilization ($2.5 in, $15 out per million tokens)" in text
-    assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14% +configured", text)
+    assert "chat: $3,650 a month at 25 % utilization ($2.5 in, $15 out per million tokens)" in text
+    assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14 % +configured", text)
     assert "not in USD, so not compared: acme/euro" in text
     assert "yours to evaluate" in text
     report = json.loads(called(config, "report", "--since", "2d", "--json").stdout)

@@ -94,7 +94,7 @@ def test_litellm_file_has_costs_per_token_with_their_origin(export):
         "cache_creation_input_token_cost": 4e-6,
     }
     assert "llama: $4 in, $12 out per million tokens" in done.stderr
-    assert "coverage 50%" in done.stderr
+    assert "coverage 50 %" in done.stderr
 
 
 def test_openlit_and_langfuse_files_reckon_the_same_cost(export):

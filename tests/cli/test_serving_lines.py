@@ -97,15 +97,15 @@ def test_window_is_shown_with_its_cost_per_request_and_token():
     assert text.startswith("service  chat (vllm on gpu0, gpu1): ")
     assert "1,234 requests, 2 failed, 500,000 tokens in" in text
     assert (
-        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by token weights, 60% of it idle"
+        "cost $0.5, $0.4 per 1,000 requests, $1 per million tokens in, tokens split by token weights, 60 % of it idle"
         in text
     )
     assert (
-        "energy 90,000 J, 72.93 J per request, 180,000 J per million tokens in (counter ±5%)"
+        "energy 90,000 J, 72.93 J per request, 180,000 J per million tokens in (counter ±5 %)"
     ) in text
     assert "tokens out" not in text
     assert "rolling 1h: $0.4 per 1,000\n" in text
-    assert "rolling 24h: $0.5 per 1,000; 25% covered" in text
+    assert "rolling 24h: $0.5 per 1,000; 25 % covered" in text
     assert "7d" not in text
 
 

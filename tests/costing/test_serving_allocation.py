@@ -43,7 +43,7 @@ def test_idle_electricity_share_is_below_the_idle_time_share():
 
 def test_window_with_mostly_probing_has_no_serving_cost():
     found = allocate(use(Claim("chat"), probing_s=0.6 * HOUR_S))
-    assert "probing took 60% of gpu0's window" in found.problems["chat"]
+    assert "probing took 60 % of gpu0's window" in found.problems["chat"]
     # The cost is still booked.
     assert total_of([line.cost for line in found.lines]) == 5
     assert allocate(use(Claim("chat"), probing_s=0.5 * HOUR_S)).problems == {}

@@ -42,7 +42,7 @@ def test_shares_of_a_device_are_at_most_one():
         table("b", "gpu0", "gpu1", share="50%"),
         table("c", "gpu1", share="50%"),
     )
-    assert problem.startswith("service[1].share: the shares of gpu0 add up to 110%")
+    assert problem.startswith("service[1].share: the shares of gpu0 add up to 110 %")
 
 
 def test_error_in_one_table_is_reported_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 HOUR_S = 3600.0
 # A year of 365 days and a twelfth of it: the convention of cloud price lists (730 h a month).
@@ -102,3 +103,16 @@ def format_duration(duration_s: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun: "1 device", "2 devices"; the plural is formed with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percent(share: float | Decimal, places: int | None = None) -> str:
+    """Format a share as a percentage: 0.13 is "13 %".
+
+    Args:
+        share: The share, from 0 to 1 as a rule.
+        places: Decimal places; by default one below 1 % and from 99 to 100 %, else none.
+    """
+    pct = float(share) * 100
+    if places is None:
+        places = 1 if 99 <= pct < 100 or 0 < pct < 1 else 0  # noqa: PLR2004 - percents
+    return f"{pct:.{places}f} %"

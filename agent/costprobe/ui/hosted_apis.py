@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from costprobe.core.money_text import money
+from costprobe.core.units import percent
 from costprobe.domain.advice.hosted_apis import HostedCost, HostingChoice
 from costprobe.domain.pricing.catalogue.hosted import HostedPrice
 
@@ -31,7 +32,7 @@ def caption(choice: HostingChoice) -> str:
         return f"{choice.name}: no tokens with a cost were counted"
     utilization = "unknown utilization"
     if choice.idle_share is not None:
-        utilization = f"{1 - choice.idle_share:.0%} utilization"
+        utilization = f"{percent(1 - choice.idle_share)} utilization"
     own = [
         f"{money(amount, choice.currency)} {which}"
         for amount, which in (
@@ -111,7 +112,7 @@ def _row(choice: HostingChoice, api: HostedCost) -> tuple[str, ...]:
     if share is None:
         break_even = "unknown" if choice.idle_share in (None, 1) else "none, below electricity"
     else:
-        break_even = "none, above 100 %" if share > 1 else f"{share:.0%}"
+        break_even = "none, above 100 %" if share > 1 else f"{percent(share)}"
     return (
         price.model,
         money(price.per_million_tokens_in, price.currency),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.domain.advice.held_out import HeldOut
 from costprobe.domain.advice.savings import Answer, Supply
 from costprobe.domain.advice.scaling import Scaling
@@ -23,7 +23,7 @@ def load_words(workload: WorkloadHistory) -> str:
         )
     return work + (
         f"{workload.mean:.2g} busy devices of {len(workload.devices)}, {workload.peak:.2g} in the"
-        f" highest minute, {workload.days:.1f} days, coverage {workload.coverage:.0%}, from"
+        f" highest minute, {workload.days:.1f} days, coverage {percent(workload.coverage)}, from"
         f" {workload.origin}"
     )
 
@@ -40,7 +40,7 @@ def held_out_words(held_out: HeldOut) -> str:
             f" {held_out.refused_per_week_max:.4g}"
         )
     if held_out.scaled is not None:
-        words += f", {held_out.scaled.waiting_share:.2%} of the requests waited for a start"
+        words += f", {percent(held_out.scaled.waiting_share, 2)} of the requests waited for a start"
     return words
 
 
@@ -49,7 +49,7 @@ def scaling_words(scaling: Scaling) -> str:
     month = scaling.per_month
     mean = "" if month.wait_mean_s is None else f", {month.wait_mean_s:.3g} s on average"
     return (
-        f"{counted(month.starts, 'start')} a month, {month.waiting_share:.2%} of the requests wait"
+        f"{counted(month.starts, 'start')} a month, {percent(month.waiting_share, 2)} of the requests wait"
         f" for one{mean}, at most {scaling.cold_start.seconds:.3g} s"
     )
 
@@ -137,9 +137,11 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
 
 def break_even_words(supply: Supply) -> str:
     """Return the break-even utilization, with its range if the present price is assumed."""
-    words = f"{supply.break_even_share:.0%}"
+    if supply.break_even_share is None:
+        return "-"
+    words = percent(supply.break_even_share)
     low, high = supply.break_even_low_share, supply.break_even_high_share
-    return words if low is None or high is None else f"{words} ({low:.0%} to {high:.0%})"
+    return words if low is None or high is None else f"{words} ({percent(low)} to {percent(high)})"
 
 
 def _number(share: Decimal | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.core.units import format_duration
+from costprobe.core.units import format_duration, percent
 
 _ROUNDING = 1e-9
 
@@ -35,7 +35,7 @@ def service_problems(services: Sequence[ServiceConfig]) -> Iterator[str]:
             if shares[device] > 1 + _ROUNDING >= shares[device] - share:
                 yield (
                     f"service[{index}].share: the shares of {device} add up to"
-                    f" {shares[device]:.0%}; at most 100 % can be allocated"
+                    f" {percent(shares[device])}; at most 100 % can be allocated"
                 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
+from costprobe.core.units import percent
 from costprobe.domain.advice.scaling import (
     Scaling,
     idle_share,
@@ -155,10 +156,10 @@ def assumptions_of(
         yield f"the devices of now {end}: until then they are paid too"
     yield from _speed_assumptions(placement, workload.unit)
     if not placement.held:
-        yield f"{HEADROOM:.0%} of the capacity is free at the highest minute"
+        yield f"{percent(HEADROOM)} of the capacity is free at the highest minute"
     elif choice.count < placement.held:
         yield (
-            f"{HEADROOM:.0%} of the capacity is free at the highest minute, and the load of several"
+            f"{percent(HEADROOM)} of the capacity is free at the highest minute, and the load of several"
             " devices can share one"
         )
     if choice.schedule.startswith("scaled"):

@@ -15,6 +15,7 @@ from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import percent
 from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
 from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
 from costprobe.domain.costing.budgets.settings import BudgetConfig
@@ -110,8 +111,8 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
                 money(document["spent"], currency),
                 "-" if expected is None else money(expected, currency),
                 "-" if expected is None else " to ".join(money(end, currency) for end in ends),
-                f"{document['elapsed_share']:.0%}",
-                f"{document['coverage']:.0%}",
+                f"{percent(document['elapsed_share'])}",
+                f"{percent(document['coverage'])}",
             )
         )
     return table_lines(rows, text_columns=3)

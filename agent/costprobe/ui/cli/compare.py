@@ -15,6 +15,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.printable import one_line
+from costprobe.core.units import percent
 from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
@@ -264,7 +265,7 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if words := per_million_tokens(candidate):
         yield f"{candidate.name}: per million tokens {words}"
     if candidate.idle_share is not None:
-        yield f"{candidate.name}: {candidate.idle_share:.0%} of its cost is idle time"
+        yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is idle time"
     dropped = [
         f"{count} {reason}"
         for count, reason in (

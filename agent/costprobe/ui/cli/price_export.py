@@ -9,6 +9,7 @@ import click
 from costprobe.core.moments import iso
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import percent
 from costprobe.domain.costing.serving.gateway_prices import DOLLAR, PRICE_FILES, model_prices
 from costprobe.domain.costing.serving.token_prices import token_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -89,6 +90,6 @@ def export(
                 (price.usd_per_million_tokens_out, "out"),
             )
         ]
-        covered = f"coverage {float(price.origin['coverage']):.0%}"
+        covered = f"coverage {percent(float(price.origin['coverage']))}"
         line = f"{price.name}: {', '.join(words)} per million tokens, {span['since']} to {span['until']}"
         echo(f"{line}, {covered}", err=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from costprobe.core.money_text import money
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.domain.advice.savings import Answer, Supply, savings
 from costprobe.domain.advice.scaling import WAITING_SHARE_MAX
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -129,7 +129,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     if answer.devices_min is not None:
         yield (
             f"  minimum of {counted(answer.devices_min, 'device')}: at most"
-            f" {WAITING_SHARE_MAX:.0%} of the requests wait for a start"
+            f" {percent(WAITING_SHARE_MAX)} of the requests wait for a start"
         )
     if now is not None and not answer.supplies:
         yield "  no cheaper supply was measured"

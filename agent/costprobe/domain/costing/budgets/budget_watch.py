@@ -9,6 +9,7 @@ from typing import Any, Literal
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity
 from costprobe.core.schema import make_point
+from costprobe.core.units import percent
 from costprobe.domain.costing.budgets.budget import BudgetStatus, period_words
 
 Condition = Literal["budget_exceeded", "budget_forecast"]
@@ -134,8 +135,10 @@ def exceeded_words(status: BudgetStatus) -> str:
     """Return the spend as a sentence."""
     budget = status.budget
     spent, planned = (money(amount, budget.currency) for amount in (status.spent, status.amount))
-    covered = "" if status.coverage >= 1 - 0.01 else f"; rows cover {status.coverage:.0%} of it"
-    return f"budget {budget.name}: {spent} of {planned} for {period_words(status)} are spent with {status.elapsed_share:.0%} of it over{covered}"
+    covered = (
+        "" if status.coverage >= 1 - 0.01 else f"; rows cover {percent(status.coverage)} of it"
+    )
+    return f"budget {budget.name}: {spent} of {planned} for {period_words(status)} are spent with {percent(status.elapsed_share)} of it over{covered}"
 
 
 def forecast_words(status: BudgetStatus) -> str:

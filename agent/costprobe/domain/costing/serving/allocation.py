@@ -15,6 +15,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal
 
+from costprobe.core.units import percent
 from costprobe.domain.costing.money import divided, exact, total_of
 
 # With a larger share of probing, the rest of a window is too short for a serving cost.
@@ -137,7 +138,7 @@ def allocate(use: DeviceUse) -> Allocation:
     weights, basis, problems = _weights(use)
     probed = _share(use.probing_s, use.duration_s)
     if probed > PROBED_MOST:
-        problem = f"probing took {float(probed):.0%} of {use.device}'s window; lengthen window"
+        problem = f"probing took {percent(float(probed))} of {use.device}'s window; lengthen window"
         problems = dict.fromkeys(names, problem)
     hardware = divided(remaining.hardware, list(weights.values()))
     energy = divided(remaining.energy, list(weights.values()))

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from costprobe.core.money_text import money
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
 from costprobe.domain.advice.growth import CapacityEnd, Growth
 from costprobe.domain.advice.growth_cost import MarginalCost, Money
@@ -129,7 +129,7 @@ def _capacity(peak: LoadForecast, capacity: CapacityEnd, horizon_days: int) -> I
     yield (
         f"busiest hour of a week: {peak.now:.2g} busy devices, in {counted(horizon_days, 'day')}"
         f" {then.expected:.2g} ({then.low:.2g} to {then.high:.2g}), of {capacity.usable_devices:.2g}"
-        f" usable ({HEADROOM:.0%} of the devices stay free); utilization is an upper bound of the load"
+        f" usable ({percent(HEADROOM)} of the devices stay free); utilization is an upper bound of the load"
     )
     earliest, latest = (_end(day, horizon_days) for day in (capacity.earliest, capacity.latest))
     yield (

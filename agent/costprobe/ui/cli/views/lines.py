@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.money_text import PER_THOUSAND, money, per_thousand
+from costprobe.core.units import percent
 from costprobe.ui.text import CHUNKS, joules
 
 # What an energy covers, in words.
@@ -73,7 +74,7 @@ def _energy(document: dict[str, Any], unit: str) -> str:
     suspect = ", suspect" if energy.get("energy_suspect") else ""
     return (
         f"{joules(per_inference_j)}/{unit}{board}"
-        f" ({energy['energy_method'].replace('_', ' ')} ±{energy['energy_rel_err']:.0%}{suspect})"
+        f" ({energy['energy_method'].replace('_', ' ')} ±{percent(energy['energy_rel_err'])}{suspect})"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.money_text import money, per_thousand
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.text import ago, joules, local
 
@@ -56,7 +56,7 @@ def _cost(last: dict[str, Any]) -> str:
     if cost["token_split"] is not None:
         parts.append(f"tokens split by {_SPLITS[cost['token_split']]}")
     if cost["idle_share"] is not None:
-        parts.append(f"{cost['idle_share']:.0%} of it idle")
+        parts.append(f"{percent(cost['idle_share'])} of it idle")
     return ", ".join(parts)
 
 
@@ -71,7 +71,7 @@ def _energy(energy: dict[str, Any]) -> str:
             parts.append(f"{joules(energy[key])} {word}")
     board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
     suspect = ", sensors disagree" if energy["energy_suspect"] else ""
-    method = f"{energy['energy_method']} ±{energy['energy_rel_err']:.0%}"
+    method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
     return f"{', '.join(parts)} ({method}{board}{suspect})"
 
 
@@ -83,7 +83,7 @@ def _rolling(last: dict[str, Any]) -> list[str]:
         per_inference = rolling.get(f"rolling_{window}")
         if per_inference is not None:
             coverage = rolling[f"rolling_{window}_coverage"]
-            covered = "" if coverage >= HALF else f"; {coverage:.0%} covered"
+            covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
             per_1000 = per_thousand(per_inference, last["currency"] or "")
             lines.append(f"         rolling {window}: {per_1000}{covered}")
     return lines

@@ -7,7 +7,7 @@ from typing import Any
 
 from costprobe import __version__
 from costprobe.core.money_text import money, per_thousand
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.serving_lines import service_lines
@@ -101,7 +101,7 @@ def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
         if device["suspect"]:
             lines.append(
                 f"  FAULT  {name}: its energy is suspect, the counter counts"
-                f" {device['counter_to_power_ratio']:.0%} of the integrated power"
+                f" {percent(device['counter_to_power_ratio'])} of the integrated power"
             )
     return lines
 
@@ -119,8 +119,8 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
         lines.append(f"         next run {'not planned' if next_ns is None else local(next_ns)}")
     if probe["budget_share"] < 1:
         lines.append(
-            f"         probing took {probe['budget_used_share']:.2%} of the last hour,"
-            f" budget {probe['budget_share']:.2%}, {counted(probe['skipped_for_budget'], 'run')} skipped"
+            f"         probing took {percent(probe['budget_used_share'], 2)} of the last hour,"
+            f" budget {percent(probe['budget_share'], 2)}, {counted(probe['skipped_for_budget'], 'run')} skipped"
         )
     if probe["skipped_for_neighbour"] or probe["deferred"]:
         lines.append(
@@ -143,7 +143,7 @@ def _rolling(last: dict[str, Any]) -> list[str]:
             currency, coverage = last["cost"]["currency"], rolling[f"{name}_coverage"]
             median, iqr = (per_thousand(rolling[key], currency) for key in (name, f"{name}_iqr"))
             samples = counted(rolling[f"{name}_samples"], "sample")
-            covered = "" if coverage >= 0.5 else f"; {coverage:.0%} covered"  # noqa: PLR2004 - half, as the design defines it
+            covered = "" if coverage >= 0.5 else f"; {percent(coverage)} covered"  # noqa: PLR2004 - half, as the design defines it
             lines.append(
                 f"         rolling {window}: median {median}, IQR {iqr}, {samples}{covered}"
             )
@@ -187,7 +187,7 @@ def _budget_lines(budget: dict[str, Any]) -> list[str]:
         (
             f"budget   {budget['budget']}: {money(budget['spent'], currency)} of"
             f" {money(budget['amount'], currency)} for the {budget['period']}{words},"
-            f" {budget['elapsed_share']:.0%} elapsed, {budget['coverage']:.0%} covered,"
+            f" {percent(budget['elapsed_share'])} elapsed, {percent(budget['coverage'])} covered,"
             f" as of {ago(age_s)} ago"
         )
     ]

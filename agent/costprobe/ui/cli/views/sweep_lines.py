@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from costprobe.core.money_text import PER_THOUSAND, money
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve
 from costprobe.ui.text import joules, local
@@ -43,7 +43,7 @@ def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[
     energy = "-"
     if point.energy_per_inference_j is not None:
         figure = joules(point.energy_per_inference_j).removesuffix(" J")
-        energy = f"{figure} ±{point.energy_rel_err or 0:.0%}"
+        energy = f"{figure} ±{percent(point.energy_rel_err or 0)}"
     cost = point.cost_per_inference
     marks = ("*" if point == curve.cheapest else "") + ("~" if point.is_noisy else "")
     threads = "-" if point.threads is None else str(point.threads)

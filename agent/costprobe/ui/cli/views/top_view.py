@@ -11,7 +11,7 @@ from rich.text import Text
 
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.printable import one_line
-from costprobe.core.units import counted
+from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import wrapped
 from costprobe.ui.text import ago
 
@@ -81,7 +81,7 @@ def _spending(snapshot: Mapping[str, Any], width: int) -> Iterator[Text]:
     parts = []
     for one in snapshot["spending"]:
         if one["cost_per_h"] is not None:
-            idle = "" if one["idle_share"] is None else f", {one['idle_share']:.0%} of it idle"
+            idle = "" if one["idle_share"] is None else f", {percent(one['idle_share'])} of it idle"
             parts.append(f"{money(one['cost_per_h'], one['currency'])} an hour{idle}")
     if snapshot["power_w"] is not None:
         parts.append(f"{snapshot['power_w'] / 1000:.3g} kW")
@@ -172,12 +172,12 @@ def _money(key: str, times: float = 1.0) -> Callable[[Row], str]:
 
 
 def _share(key: str) -> Callable[[Row], str]:
-    return lambda row: "-" if row[key] is None else f"{row[key]:.0%}"
+    return lambda row: "-" if row[key] is None else f"{percent(row[key])}"
 
 
 def _memory(row: Row) -> str:
     used, total = row["mem_used_bytes"], row["mem_total_bytes"]
-    return "-" if used is None or not total else f"{used / total:.0%}"
+    return "-" if used is None or not total else f"{percent(used / total)}"
 
 
 def _ago(key: str, end: str = "") -> Callable[[Row], str]:
