@@ -66,7 +66,8 @@ MORE = {
     "AppriseConfig": {"url_file": "/etc/costprobe/url"},
 }
 # What else a file with a table needs.
-BESIDE = {"workload": {"probe": [{"name": "ranker"}]}}
+SERVICE = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}
+BESIDE = {"workload": {"probe": [{"name": "ranker"}]}, "price_file": {"service": [SERVICE]}}
 # What the table around a nested one needs.
 AROUND = {
     "InputConfig": {"kind": "torchscript:/srv/model.pt"},
