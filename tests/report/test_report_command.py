@@ -88,10 +88,12 @@ def test_spend_by_a_label_adds_up_in_every_format(costprobe, found, page):
     assert "| retail |" in costprobe(*REPORT, "--format", "md")
     assert "By team, in EUR" in page
     assert json.loads(costprobe("report", "--since", "1d", "--json"))["label"] is None
-    # A label that no row has leaves everything without a value.
-    words = ("report", "--since", "1d", "--by", "floor", "--json")
-    (spend,) = json.loads(costprobe(*words))["spend"]
-    assert [(part["value"], part["cost"]) for part in spend["by_label"]] == [("", spend["cost"])]
+
+
+def test_a_label_that_no_row_has_is_an_error_that_names_the_others(config):
+    wrong = called(config, "report", "--since", "1d", "--by", "floor", code=2)
+    assert "unknown label 'floor'" in wrong.stderr
+    assert "team" in wrong.stderr
 
 
 def test_spend_by_a_label_of_the_hosts_uses_the_devices():
@@ -151,7 +153,7 @@ def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
     assert (
         float(budget["forecast_low"]) <= float(budget["forecast"]) <= float(budget["forecast_high"])
     )
-    assert "Budget gpus " in costprobe(*REPORT, "--format", "md")
+    assert "| gpus | day from " in costprobe(*REPORT, "--format", "md")
 
 
 def test_savings_equal_those_of_the_savings_command(costprobe, found, page):

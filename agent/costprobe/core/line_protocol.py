@@ -162,6 +162,54 @@ def parse_field_set(text: str) -> dict[str, FieldValue]:
     return dict(_parsed(text))
 
 
+def fields_reader(wanted: frozenset[str]) -> Callable[[str], dict[str, FieldValue]]:
+    """Return a function like `parse_field_set` that returns some fields, several times as fast.
+
+    The rows of a series usually have the same fields, so that a field is where it was in the
+    previous row.
+
+    Args:
+        wanted: Names of the fields, which need no escaping.
+    """
+    places: list[tuple[int, str, str]] = []
+    count = -1
+
+    def read(text: str) -> dict[str, FieldValue]:
+        nonlocal places, count
+        items = text.split(",") if isinstance(text, str) else []
+        found: dict[str, FieldValue] = {}
+        if len(items) == count and "\\" not in text:
+            for index, head, name in places:
+                item = items[index]
+                if not item.startswith(head):
+                    break
+                found[name] = _value_in(item[len(head) :])
+            else:
+                return found
+        fields = parse_field_set(text)
+        heads = {f"{name}=": name for name in wanted & fields.keys()}
+        places = [
+            (index, head, heads[head])
+            for index, item in enumerate(items)
+            if (head := item[: item.find("=") + 1]) in heads
+        ]
+        # Commas and equals signs in a string: its items are no fields.
+        count = len(items) if len(items) == len(fields) else -1
+        return {name: value for name, value in fields.items() if name in wanted}
+
+    return read
+
+
+def _value_in(text: str) -> FieldValue:
+    """Return the value of a field without escapes."""
+    last = text[-1:]
+    if last == '"':
+        return text[1:-1]
+    if last == "e":
+        return text == "true"
+    return int(text[:-1]) if last == "i" else float(text)
+
+
 def parse_line(line: str) -> Point:
     """Return the point of a line that `render` rendered.
 

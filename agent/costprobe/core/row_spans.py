@@ -26,10 +26,12 @@ class RowEnd(NamedTuple):
     Attributes:
         end_ns: UTC ns.
         rows: Number of rows in it: 1 for a raw row.
+        step_ns: Mean distance of the rows in it, where it is known; else 0.
     """
 
     end_ns: int
     rows: int = 1
+    step_ns: int = 0
 
 
 class RowSpan(NamedTuple):
@@ -57,7 +59,7 @@ def row_spans(ends: Sequence[RowEnd], usual_s: float) -> list[RowSpan]:
     step_ns = _usual_step_ns(ends, usual_s)
     spans = []
     before_ns: int | None = None
-    for end_ns, rows in ends:
+    for end_ns, rows, _ in ends:
         usual_ns = max(1, rows * step_ns)
         length_ns = usual_ns
         if before_ns is not None and end_ns - before_ns <= GAP_STEPS * usual_ns:
@@ -71,10 +73,10 @@ def row_spans(ends: Sequence[RowEnd], usual_s: float) -> list[RowSpan]:
 
 def _usual_step_ns(ends: Sequence[RowEnd], usual_s: float) -> int:
     """Return the usual length of a raw row, by those that are raw or by the rolled-up ones."""
-    steps = [(after.end_ns - before.end_ns, after.rows) for before, after in pairwise(ends)]
-    raw = [step_ns for step_ns, rows in steps if rows == 1]
+    steps = [(after.end_ns - before.end_ns, after) for before, after in pairwise(ends)]
+    raw = [step_ns for step_ns, row in steps if row.rows == 1]
     # Rows are missing in many rolled-up rows of a host that is often off: the full ones tell.
-    rolled = sorted(step_ns // rows for step_ns, rows in steps if rows > 1)
+    rolled = sorted(row.step_ns or step_ns // row.rows for step_ns, row in steps if row.rows > 1)
     if len(raw) > max(1, len(rolled)):
         return int(statistics.median(raw))
     if len(rolled) > 1:

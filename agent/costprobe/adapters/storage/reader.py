@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,12 @@ from costprobe.adapters.storage.rollup.rolled import (
 from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.adapters.storage.row_finder import RowFinder, stored_json
 from costprobe.core.counters import StoredSample
-from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
+from costprobe.core.line_protocol import (
+    fields_reader,
+    number_reader,
+    parse_field_set,
+    written_tags,
+)
 from costprobe.core.records import Point
 from costprobe.core.row_spans import RowEnd
 
@@ -72,6 +77,7 @@ class StoreReader:
         until_ns: int,
         tags: Mapping[str, str] | None = None,
         *,
+        fields: frozenset[str] | None = None,
         coarsest_s: int = HOURS.period_s,
     ) -> Iterator[Point]:
         """Iterate over the points of a measurement in order of time, at the finest stored resolution.
@@ -84,14 +90,16 @@ class StoreReader:
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
+            fields: Fields that are needed; None for all.
             coarsest_s: Longest period in s of an aggregated row; longer ones are skipped. 0 for raw
                 rows only.
         """
+        read = parse_field_set if fields is None else fields_reader(fields)
         for _, series, row in self._finder.merged(
             self.series(measurement, tags), since_ns, until_ns
         ):
             if row.period_s <= coarsest_s:
-                yield self._finder.point(series, row)
+                yield self._finder.point(series, row, read, fields)
 
     def lines(self, since_ns: int, until_ns: int, measurement: str | None = None) -> Iterator[str]:
         """Iterate over stored line protocol in order of time, without line ends.
@@ -143,6 +151,64 @@ class StoreReader:
             if values.values:
                 results.append(values)
         return results
+
+    def hourly_sums(
+        self,
+        measurement: str,
+        field: str,
+        since_ns: int,
+        until_ns: int,
+        tags: Mapping[str, str] | None = None,
+        *,
+        cuts_ns: Sequence[int] = (),
+    ) -> list[SeriesValues]:
+        """Return the sums of a total by the hour, for each series that has it.
+
+        The rows of a full hour in UTC are one value, as if they were aggregated.
+
+        Args:
+            measurement: `device`, `allocation` or `cost`.
+            field: A total of it, such as `cost` or `energy_j`.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: Tags that a series must have.
+            cuts_ns: Instants that no value crosses, such as the start of a period.
+        """
+        results = []
+        for series in self.series(measurement, tags):
+            values = SeriesValues(series.tags, [], [])
+            span_ns = (since_ns, until_ns)
+            for time_ns, end, total in self._finder.hourly_sums(series, field, span_ns, cuts_ns):
+                values.add(time_ns, total, end)
+            if values.values:
+                results.append(values)
+        return results
+
+    def numbers(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        since_ns: int,
+        until_ns: int,
+        tags: Mapping[str, str] | None = None,
+        *,
+        highest: Sequence[str] = (),
+    ) -> Iterator[tuple[int, RowEnd, tuple[float | None, ...]]]:
+        """Iterate over the rows of each series: time, end, and numeric fields; None where absent.
+
+        Several times as fast as `points`; only for measurements without free texts
+        (`number_columns.py`).
+
+        Args:
+            measurement: Name of the series family.
+            fields: Names of the fields.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: Tags that a series must have.
+            highest: Those fields whose highest value is wanted of an aggregated row, not the mean.
+        """
+        wanted = self.series(measurement, tags)
+        return self._finder.numbers(wanted, fields, highest, (since_ns, until_ns))
 
     def rows(
         self,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from costprobe.adapters.storage import number_columns
 from costprobe.adapters.storage.database import Database
 from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.history import StoredSeries
@@ -17,7 +18,8 @@ from costprobe.adapters.storage.rollup.rolled import FoundRow, rolled_point
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
 from costprobe.core.bounded import bounded_json
 from costprobe.core.line_protocol import parse_field_set
-from costprobe.core.records import Point
+from costprobe.core.records import FieldValue, Point
+from costprobe.core.row_spans import RowEnd
 
 # Rows are fetched in chunks, each in its own short read: a reader that pauses (an export into a
 # pager) must not block checkpoints of the write-ahead log.
@@ -73,7 +75,8 @@ class RowFinder:
     ) -> list[FoundRow]:
         """Return the newest rows of a series, the newest first."""
         since_ns, until_ns = _within_limits(since_ns, until_ns)
-        return self._between(series, since_ns, until_ns, limit, _NEWEST_ROWS_SQL)
+        found = self._between(series, since_ns, until_ns, limit, _NEWEST_ROWS_SQL)
+        return [FoundRow._make(row) for row in found]
 
     def _of_series(
         self, series: StoredSeries, since_ns: int, until_ns: int
@@ -84,7 +87,17 @@ class RowFinder:
     def _rows(
         self, series: StoredSeries, since_ns: int, until_ns: int, chunk_rows: int = _CHUNK_ROWS
     ) -> Iterator[FoundRow]:
-        """Iterate over the rows of a series, fetched in chunks.
+        return map(FoundRow._make, self.chunks(series, since_ns, until_ns, chunk_rows))
+
+    def chunks(
+        self,
+        series: StoredSeries,
+        since_ns: int,
+        until_ns: int,
+        chunk_rows: int = _CHUNK_ROWS,
+        sql: str = _ROWS_SQL,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the rows of a series, whose first column is the time, fetched in chunks.
 
         A chunk ends with an hour: rows are aggregated within their hour, so that aggregation
         between two chunks neither hides nor repeats a row. Rows newer than the newest at the
@@ -96,23 +109,23 @@ class RowFinder:
         if newest_ns is not None:
             until_ns = min(until_ns, newest_ns + 1)
         while since_ns < until_ns:
-            rows = self._between(series, since_ns, until_ns, chunk_rows)
+            rows = self._between(series, since_ns, until_ns, chunk_rows, sql)
             next_ns = until_ns
             if len(rows) == chunk_rows:
-                next_ns = HOURS.floor(rows[-1].time_ns)
-                rows = [row for row in rows if row.time_ns < next_ns]
+                next_ns = HOURS.floor(rows[-1][0])
+                rows = [row for row in rows if row[0] < next_ns]
                 if not rows:
                     next_ns = min(next_ns + HOURS.period_ns, until_ns)
-                    rows = self._between(series, since_ns, next_ns, _NO_LIMIT)
+                    rows = self._between(series, since_ns, next_ns, _NO_LIMIT, sql)
             yield from rows
             since_ns = next_ns
 
     def _between(
-        self, series: StoredSeries, since_ns: int, until_ns: int, limit: int, sql: str = _ROWS_SQL
-    ) -> list[FoundRow]:
+        self, series: StoredSeries, since_ns: int, until_ns: int, limit: int, sql: str
+    ) -> list[tuple[Any, ...]]:
         with self._database.reading("read") as connection:
             parameters = {"series": series.id, "since": since_ns, "until": until_ns, "limit": limit}
-            return [FoundRow._make(row) for row in connection.execute(sql, parameters)]
+            return connection.execute(sql, parameters).fetchall()
 
     def sampled(
         self, wanted: Sequence[StoredSeries], since_ns: int, until_ns: int, sample: int | None
@@ -127,13 +140,54 @@ class RowFinder:
         for series, rows in zip(wanted, spread, strict=True):
             yield series, rows is not None, rows or self._rows(series, since_ns, until_ns)
 
-    def point(self, series: StoredSeries, row: FoundRow) -> Point:
-        """Return a row as a point; an aggregated one as RolledPoint."""
+    def point(
+        self,
+        series: StoredSeries,
+        row: FoundRow,
+        read: Callable[[str], dict[str, FieldValue]] = parse_field_set,
+        wanted: frozenset[str] | None = None,
+    ) -> Point:
+        """Return a row as a point; an aggregated one as RolledPoint.
+
+        Args:
+            series: Its series.
+            row: The row.
+            read: Returns the fields of a raw row.
+            wanted: Fields that are needed of an aggregated row; None for all.
+        """
         if not row.period_s:
-            fields = parse_field_set(row.text)
-            return Point(series.measurement, series.tags, fields, row.time_ns)
+            return Point(series.measurement, series.tags, read(row.text), row.time_ns)
         names = self._names(row.layout_id)
-        return rolled_point(series.measurement, series.tags, row, names)
+        return rolled_point(series.measurement, series.tags, row, names, wanted)
+
+    def numbers(
+        self,
+        wanted: Iterable[StoredSeries],
+        fields: Sequence[str],
+        highest: Sequence[str],
+        span_ns: tuple[int, int],
+    ) -> Iterator[tuple[int, RowEnd, tuple[float | None, ...]]]:
+        """Iterate over numeric fields of the rows of each series; see `StoreReader.numbers`."""
+        sql = number_columns.rows_sql(fields, highest, self._all_layouts())
+        for series in wanted:
+            for row in self.chunks(series, *span_ns, sql=sql):
+                yield row[0], RowEnd(row[2], row[3]), row[4:]
+
+    def hourly_sums(
+        self, series: StoredSeries, field: str, span_ns: tuple[int, int], cuts_ns: Sequence[int]
+    ) -> list[number_columns.Summed]:
+        """Return the sums of a total of a series by the hour, in order of time."""
+        edges_ns = number_columns.hour_edges(*_within_limits(*span_ns), cuts_ns)
+        layouts = self._all_layouts()
+        with self._database.snapshot("read") as connection:
+            found = number_columns.hourly_sums(connection, series.id, field, edges_ns, layouts)
+            return sorted(found)
+
+    def _all_layouts(self) -> dict[int, list[str]]:
+        """Return the field names of every layout."""
+        with self._database.reading("read") as connection:
+            rows = connection.execute("SELECT id FROM layouts").fetchall()
+        return {layout_id: self._names(layout_id) for (layout_id,) in rows}
 
     def rolled_number(self, row: FoundRow, name: str) -> tuple[float, int] | None:
         """Return an aggregated value and the number of rows that had it."""

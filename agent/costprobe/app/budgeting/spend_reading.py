@@ -130,8 +130,9 @@ def _book_one(
     measurement, usual_s = (
         ("allocation", usual.service_s) if payer.service else ("device", usual.device_s)
     )
-    all_series = reader.values(
-        measurement, "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS, tags
+    edges_ns = (span.start_ns, span.end_ns)
+    all_series = reader.hourly_sums(
+        measurement, "cost", edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS, tags, cuts_ns=edges_ns
     )
     rows = cost_rows(
         series for series in all_series if series.tags.get("currency", "") == payer.currency
@@ -147,7 +148,10 @@ def cost_rows(all_series: Iterable[SeriesValues]) -> list[CostRow]:
         for time_ns, cost, end in zip(series.times_ns, series.values, series.ends, strict=True):
             before = rows.get(time_ns, CostRow(end.end_ns, 0.0, end.rows))
             rows[time_ns] = CostRow(
-                max(before.end_ns, end.end_ns), before.cost + cost, max(before.rows, end.rows)
+                max(before.end_ns, end.end_ns),
+                before.cost + cost,
+                max(before.rows, end.rows),
+                end.step_ns,
             )
     return sorted(rows.values())
 

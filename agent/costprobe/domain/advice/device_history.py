@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from costprobe.core.device_kinds import DEVICE_KINDS
 from costprobe.core.records import NS_PER_S, Device
@@ -22,8 +23,7 @@ LEAST_MINUTES = 30
 _PCT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """Telemetry of a device between two instants; an unknown value is None.
 
     Attributes:
@@ -72,11 +72,13 @@ class Hour:
         self.util_pct_s += util_pct * length_ns / NS_PER_S
         self.util_s += length_ns / NS_PER_S
         end_ns = start_ns + length_ns
-        while start_ns < end_ns:
-            minute = start_ns // MINUTE_NS
-            until_ns = min(end_ns, (minute + 1) * MINUTE_NS)
-            self.busy_s_by_minute[minute] += util_pct / _PCT * (until_ns - start_ns) / NS_PER_S
-            start_ns = until_ns
+        per_ns = util_pct / _PCT / NS_PER_S
+        minute = start_ns // MINUTE_NS
+        until_ns = (minute + 1) * MINUTE_NS
+        while until_ns < end_ns:
+            self.busy_s_by_minute[minute] += per_ns * (until_ns - start_ns)
+            start_ns, minute, until_ns = until_ns, minute + 1, until_ns + MINUTE_NS
+        self.busy_s_by_minute[minute] += per_ns * (end_ns - start_ns)
 
     @property
     def is_known(self) -> bool:
@@ -121,7 +123,9 @@ class DeviceHistory:
         while since_ns < interval.end_ns:
             number, within_ns = divmod(since_ns, HOUR_NS)
             until_ns = min(interval.end_ns, (number + 1) * HOUR_NS)
-            hour = self.hours.setdefault(number, Hour())
+            hour = self.hours.get(number)
+            if hour is None:
+                hour = self.hours[number] = Hour()
             last = (within_ns + until_ns - since_ns - 1) // MINUTE_NS
             hour.minutes |= (1 << (last + 1)) - (1 << within_ns // MINUTE_NS)
             length_s = (until_ns - since_ns) / NS_PER_S

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import click
 
-from costprobe.app.budgeting.budget_status import budget_overviews
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
+from costprobe.app.configuration import Config
+from costprobe.app.overview.spending import host_budgets, is_planned
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
@@ -94,14 +97,9 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
             raise unknown_name("label", label, labels)
         history = history_of(settings, reader, since_ns, plans)
         book = price_book(settings, [device.device for device in history.devices.values()])
-        budgets = [
-            (overview.status, overview.note)
-            for overview in budget_overviews(
-                settings.config, reader, settings.config.budget, now_ns
-            )
-        ]
+        budgets, months = _budgets(settings.config, reader, now_ns)
         past = ReportSources(reader, settings.config, history, book)
-        report = report_of(past, period, now_ns, budgets, label)
+        report = report_of(past, period, now_ns, budgets, months if until_ns is None else (), label)
     if not (report.spend or report.trends or report.changes or report.models):
         raise click.ClickException(f"no row since {local(since_ns)}; is the daemon running?")
     text = FORMS[chosen](report)
@@ -110,6 +108,19 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
     else:
         _write(file, text)
         echo(f"{file}: {len(text.encode()):,} bytes", err=True)
+
+
+def _budgets(
+    config: Config, reader: StoreReader, now_ns: int
+) -> tuple[list[BudgetOverview], list[BudgetOverview]]:
+    """Return the status of the configured budgets, and that of the host's month of each currency."""
+    currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
+    of_host = host_budgets(config, currencies)
+    unplanned = [budget for budget in of_host if not is_planned(config, budget)]
+    # The daemon's method, so that report, page and alerts agree.
+    found = budget_overviews(config, reader, [*config.budget, *unplanned], now_ns, "robust")
+    months = [one for one in found if any(one.status.budget is budget for budget in of_host)]
+    return found[: len(config.budget)], months
 
 
 def _form_of(file: Path | None) -> str:

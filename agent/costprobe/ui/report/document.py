@@ -89,6 +89,7 @@ def _change(change: ReportedChange) -> Mapping[str, Any]:
         "kind": change.kind,
         "severity": change.severity,
         "subject": change.subject,
+        "devices": list(change.devices),
         "title": change.title,
         "detail": change.detail,
         "cause": change.cause,

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from costprobe.adapters.catalogue.files import hosted_models
+from costprobe.adapters.storage.history import StoredSeries
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.budget_status import BudgetOverview
 from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
 from costprobe.app.configuration import Config
+from costprobe.app.overview.overview import overview
 from costprobe.core.device_kinds import is_slice_kind
+from costprobe.core.records import Point
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
-from costprobe.domain.advice.hosted_apis import hosting_choices
+from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
 from costprobe.domain.advice.savings import savings
-from costprobe.domain.costing.budgets.budget import BudgetStatus
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
-from costprobe.domain.costing.comparison.compare import compared
-from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
+from costprobe.domain.costing.comparison.compare import Candidate, compared
+from costprobe.domain.costing.comparison.compare_rows import (
+    PAID_FIELDS,
+    RUN_FIELDS,
+    probe_candidates,
+    service_candidates,
+)
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_per_kwh
 from costprobe.ui.report.changes import changes
@@ -53,7 +61,8 @@ def report_of(
     past: ReportSources,
     period: Period,
     made_ns: int,
-    budgets: Iterable[tuple[BudgetStatus, str]] = (),
+    budgets: Sequence[BudgetOverview] = (),
+    months: Sequence[BudgetOverview] = (),
     label: str = "",
 ) -> Report:
     """Build the report of a period.
@@ -62,24 +71,20 @@ def report_of(
         past: The sources.
         period: The period; savings are computed up to the present.
         made_ns: UTC ns of the present.
-        budgets: Present budget statuses, each with a note on its forecast.
+        budgets: Present status of the budgets.
+        months: Present spend of this month of each currency; empty for a period in the past.
         label: Label that spend is divided by; empty for none.
     """
     reader, config = past.reader, past.config
     since_ns, until_ns = period
     usual = usual_of(config)
-    costs = reader.values("device", "cost", period.before.since_ns - LATE_NS, until_ns + LATE_NS)
-    priced = list(reader.points("cost", period.before.since_ns, until_ns))
-    now = [row for row in priced if row.time_ns >= since_ns]
-    candidates = [
-        *probe_candidates(
-            reader.points("probe", since_ns, until_ns),
-            now,
-            {probe.name: probe.quality for probe in config.probe},
-        ),
-        *service_candidates(now, {service.name: service.quality for service in config.service}),
-    ]
-    groups, left_out = compared(candidates)
+    costs = reader.hourly_sums(
+        "device", "cost", period.before.since_ns - LATE_NS, until_ns + LATE_NS, cuts_ns=period
+    )
+    candidates: list[Candidate] = []
+    hosting: list[HostingChoice] = []
+    found = trends(_paid_rows(past, period, candidates, hosting), period)
+    groups, left_out = compared(sorted(candidates, key=lambda one: (one.basis, one.name)))
     listed, unlisted = changes(reader.points("event", since_ns, until_ns))
 
     def currency_at(device: str, time_ns: int) -> str:
@@ -92,7 +97,7 @@ def report_of(
         made_ns=made_ns,
         spend=spent(
             costs,
-            reader.values("allocation", "cost", since_ns, until_ns),
+            reader.hourly_sums("allocation", "cost", since_ns, until_ns),
             period,
             usual,
             currency_at,
@@ -101,15 +106,60 @@ def report_of(
         drawn=drawn_in(reader, period, usual),
         models=groups,
         left_out=left_out,
-        trends=trends(priced, period),
+        trends=found,
+        overview=overview(reader, config, until_ns, months),
+        hardware={
+            one.tags.get("device", ""): one.tags.get("model", "") for one in reader.series("device")
+        },
         changes=listed,
         more_changes=unlisted,
         savings=savings(past.history),
-        outlooks=[outlook_of(status, note) for status, note in budgets],
+        outlooks=[outlook_of(budget.status, budget.note) for budget in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
-        hosting=hosting_choices(now, config.api, hosted_models() if config.api else {}),
+        hosting=hosting,
     )
+
+
+def _paid_rows(
+    past: ReportSources,
+    period: Period,
+    candidates: list[Candidate],
+    hosting: list[HostingChoice],
+) -> Iterator[list[Point]]:
+    """Yield the rows of `cost` of each probe on a device, then of each service.
+
+    One after the other, and only their needed fields: a year of all of them would not fit in memory.
+
+    Args:
+        past: The sources.
+        period: The period; the rows are of it and of the preceding one.
+        candidates: Receives the candidates of the comparison.
+        hosting: Receives the services beside hosted models.
+    """
+    reader, config = past.reader, past.config
+    span = (period.before.since_ns, period.until_ns)
+    qualities = {probe.name: probe.quality for probe in config.probe}
+    series = reader.series("cost")
+    for device, probe in sorted({_pair(one) for one in series if one.tags.get("probe")}):
+        tags = {"device": device, "probe": probe}
+        paid = list(reader.points("cost", *span, tags, fields=PAID_FIELDS))
+        runs = reader.points("probe", *period, tags, fields=RUN_FIELDS)
+        now = [row for row in paid if row.time_ns >= period.since_ns]
+        candidates += probe_candidates(runs, now, qualities)
+        yield paid
+    listed = hosted_models() if config.api else {}
+    of_services = {service.name: service.quality for service in config.service}
+    for service in sorted({name for one in series if (name := one.tags.get("service", ""))}):
+        paid = list(reader.points("cost", *span, {"service": service}))
+        now = [row for row in paid if row.time_ns >= period.since_ns]
+        candidates += service_candidates(now, of_services)
+        hosting += hosting_choices(now, config.api, listed)
+        yield paid
+
+
+def _pair(series: StoredSeries) -> tuple[str, str]:
+    return series.tags.get("device", ""), series.tags["probe"]
 
 
 def _host(reader: StoreReader) -> str:
@@ -141,8 +191,8 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
     amounts: dict[str, float] = {}
     covered_s: dict[str, dict[str, float]] = {}
     for field in ("energy_j", "carbon_g"):
-        all_series = reader.values(
-            "device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS
+        all_series = reader.hourly_sums(
+            "device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS, cuts_ns=period
         )
         boards = [series for series in all_series if not is_slice_kind(series.tags.get("kind", ""))]
         for device in {series.tags.get("device", "") for series in boards}:

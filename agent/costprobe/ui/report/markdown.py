@@ -8,25 +8,29 @@ from typing import Final
 
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
+from costprobe.core.units import counted
 from costprobe.ui import hosted_apis
+from costprobe.ui.report.grouping import (
+    devices_text,
+    model_groups,
+    price_groups,
+    token_words,
+    trend_groups,
+)
+from costprobe.ui.report.listed_savings import saving_groups
 from costprobe.ui.report.model import Report
+from costprobe.ui.report.summary import FirstPage, first_page
 from costprobe.ui.report.words import (
     BASES,
-    PARTS,
     cause_text,
     change_pct,
-    cost_of,
+    days,
+    each,
     electricity,
-    energy,
     figure,
-    headline,
     minute,
     period,
-    share,
-    spend_change,
 )
-from costprobe.ui.savings import held_out_words, load_words
-from costprobe.ui.text import per_million_tokens
 
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
@@ -45,16 +49,46 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"# Cost of inference on {escaped(report.host)}"
     yield ""
     yield f"{period(report)}. All times are UTC."
-    yield ""
-    yield from (f"- {escaped(line)}" for line in headline(report))
-    yield from _spend(report)
-    yield from _models(report)
+    yield from _first_page(report, first_page(report))
+    yield from ("", "# Details")
     yield from _trends(report)
     yield from _changes(report)
+    yield from _spend(report)
+    yield from _models(report)
     yield from _savings(report)
     yield from _hosting(report)
-    yield from _outlooks(report)
+    yield from _forecasts(report)
     yield from _prices(report)
+
+
+def _first_page(report: Report, first: FirstPage) -> Iterator[str]:
+    yield ""
+    for figure_ in first.figures:
+        remark = f" ({escaped(figure_.remark)})" if figure_.remark else ""
+        yield f"- {figure_.name}: **{escaped(figure_.value)}**{remark}"
+    yield from ("", "## What changed, and why", "")
+    yield from (f"- {escaped(line)}" for line in first.changes)
+    if not first.changes:
+        yield "No lasting change of cost, and no change of price."
+    yield from ("", "## What a unit costs now")
+    yield from _table(
+        ("model or service", "on", "cost now", days(report), "7 days", "24 h"),
+        [(one.name, one.place, one.cost, one.period, one.week, one.day) for one in first.units],
+    )
+    yield from ("", "## Where the money goes")
+    if report.spend:
+        rows = [(one.name, one.amount, one.share) for one in first.money]
+        yield from _table(("for", "cost", "share"), rows)
+    else:
+        yield from ("", "No device cost in this period.")
+    yield from ("", "## What can be saved", "")
+    yield from (f"- {escaped(line)}" for line in first.savings)
+    if not first.savings:
+        yield "Nothing; `costprobe savings` lists what is missing for an answer."
+    yield from _outlooks(report)
+    if first.notes:
+        yield ""
+        yield from (f"- {escaped(line)}" for line in first.notes)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -66,26 +100,12 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 
 def _spend(report: Report) -> Iterator[str]:
-    yield from ("", "## Spend")
-    if not report.spend:
-        yield from ("", "No device cost in this period.")
+    yield from ("", "## Spend by device")
     for spend in report.spend:
-        rows = [("all", spend.total), *((part.name, part.amount) for part in spend.by_device)]
         yield from _table(
-            ("device", spend.currency), [(name, money(of, spend.currency)) for name, of in rows]
+            ("device", spend.currency),
+            [(part.name, money(part.amount, spend.currency)) for part in spend.by_device],
         )
-        if spend.by_use:
-            yield from _table(
-                ("service", "for", spend.currency),
-                [
-                    (
-                        use.service or "-",
-                        PARTS.get(use.part, use.part),
-                        money(use.amount, spend.currency),
-                    )
-                    for use in spend.by_use
-                ],
-            )
         if spend.by_label:
             yield from _table(
                 (escaped(report.label), spend.currency),
@@ -94,46 +114,31 @@ def _spend(report: Report) -> Iterator[str]:
                     for part in spend.by_label
                 ],
             )
-        yield ""
-        yield f"Coverage: {share(spend.coverage)} of the time of these devices."
-        if moved := spend_change(spend):
-            yield ""
-            yield f"Change: {moved}."
-    if drawn := energy(report.drawn):
-        yield ""
-        yield f"Energy of the devices: {drawn}."
 
 
 def _models(report: Report) -> Iterator[str]:
-    yield from ("", "## Cost per inference by model")
-    for group in report.models:
+    yield from ("", "## Latency and energy by model")
+    for currency, basis, rows in model_groups(report):
         yield ""
-        yield f"{escaped(group.currency)}, {BASES[group.basis]}:"
+        yield f"{escaped(currency)}, {BASES[basis]}:"
         yield from _table(
-            ("model", "per 1,000", "p50 ms", "p99 ms", "J", "samples"),
+            ("model", "on", "median cost", "p50 ms", "p99 ms", "J", "samples"),
             [
                 (
-                    placed.candidate.name,
-                    cost_of(placed.candidate),
-                    *(
-                        figure(None if of is None else of.value)
-                        for of in (
-                            placed.candidate.latency_p50_ms,
-                            placed.candidate.latency_p99_ms,
-                            placed.candidate.energy_per_inference_j,
-                        )
-                    ),
-                    str(placed.candidate.samples),
+                    one.name,
+                    devices_text(one.devices),
+                    each(one.cost, currency),
+                    figure(one.latency_p50_ms),
+                    figure(one.latency_p99_ms),
+                    figure(one.energy_j),
+                    f"{one.samples:,}",
                 )
-                for placed in group.placed
+                for one in rows
             ],
         )
+    if words := token_words(report):
         yield ""
-        yield from (
-            f"- {escaped(placed.candidate.name)}: per million tokens {words}"
-            for placed in group.placed
-            if (words := per_million_tokens(placed.candidate))
-        )
+        yield from (f"- {escaped(name)}: per million tokens {text}" for name, text in words)
     if not report.models:
         yield from ("", "No model has enough samples in this period.")
     if report.left_out:
@@ -145,21 +150,23 @@ def _models(report: Report) -> Iterator[str]:
 
 
 def _trends(report: Report) -> Iterator[str]:
-    if report.trends:
-        yield from ("", "## Trend")
+    groups = trend_groups(report.trends, report.hardware)
+    if groups:
+        yield from ("", "## Cost of an inference over time")
         yield from _table(
-            ("model", "basis", "per 1,000", "preceding period", "change", "lowest", "highest"),
+            ("model", "on", "median", "preceding period", "change", "lowest step", "highest step"),
             [
                 (
-                    trend.name,
-                    trend.basis,
-                    money(trend.now, trend.currency),
-                    "-" if trend.before is None else money(trend.before, trend.currency),
-                    change_pct(trend.now, trend.before),
-                    money(min(step.value for step in trend.buckets), trend.currency),
-                    money(max(step.value for step in trend.buckets), trend.currency),
+                    group.name,
+                    devices_text(group.devices) or "as served",
+                    group.price(group.now),
+                    "-" if group.before is None else group.price(group.before),
+                    change_pct(group.now, group.before),
+                    group.price(min(values)),
+                    group.price(max(values)),
                 )
-                for trend in report.trends
+                for group in groups
+                for values in [[step.value for one in group.members for step in one.buckets]]
             ],
         )
 
@@ -170,12 +177,11 @@ def _changes(report: Report) -> Iterator[str]:
         yield from ("", "No event.")
         return
     yield from _table(
-        ("time", "kind", "subject", "change", "cause"),
+        ("time", "kind", "change", "cause"),
         [
             (
                 minute(change.time_ns),
                 change.kind,
-                change.subject,
                 change.title + (f" ({change.times} times)" if change.times > 1 else ""),
                 cause_text(change) or "-",
             )
@@ -183,22 +189,16 @@ def _changes(report: Report) -> Iterator[str]:
         ],
     )
     if report.more_changes:
-        yield from ("", f"{report.more_changes} less important events are not listed.")
+        yield from ("", f"Not listed: {counted(report.more_changes, 'less important event')}.")
 
 
 def _savings(report: Report) -> Iterator[str]:
-    yield from ("", "## Possible savings")
-    found = [(answer, answer.best) for answer in report.savings if answer.best is not None]
-    if not found:
-        yield from ("", "None.")
-    for number, (answer, supply) in enumerate(found, 1):
-        saving = money(supply.saving_per_month, answer.currency)
-        action = escaped(f"{answer.workload.name}: {supply.action}")
-        yield from ("", f"{number}. **{action}**, {escaped(saving)} a month")
-        yield f"   - load: {escaped(load_words(answer.workload))}"
-        if supply.held_out is not None:
-            yield f"   - {escaped(held_out_words(supply.held_out))}"
-        yield from (f"   - if {escaped(line)}" for line in supply.assumptions)
+    found = saving_groups(report.savings)
+    if found:
+        yield from ("", "## Possible savings")
+    for number, one in enumerate(found, 1):
+        yield from ("", f"{number}. **{escaped(one.title)}**, {escaped(one.saving)}")
+        yield from (f"   - {escaped(line)}" for line in one.facts)
 
 
 def _hosting(report: Report) -> Iterator[str]:
@@ -215,24 +215,34 @@ def _hosting(report: Report) -> Iterator[str]:
 
 def _outlooks(report: Report) -> Iterator[str]:
     if report.outlooks:
-        yield from ("", "## Forecast")
+        yield from ("", "## Budgets")
         yield from _table(
-            ("budget", "period", "planned", "spent", "expected", "80 % interval", "method"),
+            ("budget", "period", "planned", "spent", "expected", "80 % interval"),
             [
                 (
                     outlook.name,
                     outlook.period,
                     money(outlook.planned, outlook.currency),
                     money(outlook.spent, outlook.currency),
-                    "-" if outlook.expected is None else money(outlook.expected, outlook.currency),
+                    "-"
+                    if outlook.expected is None
+                    else money(outlook.expected, outlook.currency)
+                    + (" (over)" if outlook.is_over else ""),
                     "-"
                     if outlook.low is None or outlook.high is None
                     else f"{money(outlook.low, outlook.currency)}"
                     f" to {money(outlook.high, outlook.currency)}",
-                    outlook.method,
                 )
                 for outlook in report.outlooks
             ],
+        )
+
+
+def _forecasts(report: Report) -> Iterator[str]:
+    if report.outlooks:
+        yield from ("", "## How budgets are forecast", "")
+        yield from (
+            f"- {escaped(outlook.name)}: {escaped(outlook.method)}" for outlook in report.outlooks
         )
 
 
@@ -242,16 +252,16 @@ def _prices(report: Report) -> Iterator[str]:
         yield from ("", "No device has a price.")
         return
     yield from _table(
-        ("device", "model", "plan", "per hour", "electricity per kWh", "source"),
+        ("devices", "model", "plan", "each per hour", "electricity per kWh", "source"),
         [
             (
-                price.device,
+                devices_text(names),
                 price.model,
                 price.plan.replace("_", " ") + (" (stale)" if price.is_stale else ""),
                 money(price.per_hour, price.currency),
                 electricity(price),
                 price.source,
             )
-            for price in report.prices
+            for price, names in price_groups(report.prices)
         ],
     )

@@ -9,16 +9,24 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from costprobe import __version__
-from costprobe.core.money_text import money
+from costprobe.core.money_text import PER_THOUSAND, SCALES, money
 from costprobe.core.printable import one_line
+from costprobe.core.units import counted
 from costprobe.ui import hosted_apis
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
-from costprobe.ui.report.model import Report, ReportedChange, Trend
+from costprobe.ui.report.grouping import (
+    devices_text,
+    model_groups,
+    price_groups,
+    token_words,
+    trend_groups,
+)
+from costprobe.ui.report.listed_savings import saving_groups
+from costprobe.ui.report.model import Report, ReportedChange, Trend, TrendGroup
 from costprobe.ui.report.spend import Period
+from costprobe.ui.report.summary import first_page
 from costprobe.ui.report.trends import step_ns
-from costprobe.ui.savings import held_out_words, load_words
-from costprobe.ui.text import per_million_tokens
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 MAX_MARKS: Final = 12
@@ -38,19 +46,24 @@ def page(report: Report) -> str:
     environment.filters["printable"] = _printable
     environment.finalize = _printable
     numbers = {id(change): number for number, change in enumerate(report.changes, 1)}
+    groups = trend_groups(report.trends, report.hardware)
     return environment.get_template("report.html").render(
         report=report,
         words=words,
         money=money,
         version=__version__,
-        headline=words.headline(report),
-        per_million_tokens=per_million_tokens,
+        first=first_page(report),
         spend_charts=[_spend_chart(report, index) for index in range(len(report.spend))],
-        trend_charts=[
-            _trend_chart(report, index, trend, numbers) for index, trend in enumerate(report.trends)
+        trends=[
+            (group, _trend_chart(report, index, group, numbers))
+            for index, group in enumerate(groups)
         ],
-        load_words=load_words,
-        held_out_words=held_out_words,
+        models=model_groups(report),
+        tokens=token_words(report),
+        prices=price_groups(report.prices),
+        devices_text=devices_text,
+        counted=counted,
+        savings=saving_groups(report.savings),
         hosted_apis=hosted_apis,
     )
 
@@ -73,35 +86,40 @@ def _spend_chart(report: Report, index: int) -> Markup:
     return Markup(bar_chart(f"spend{index}", title, spend.by_day, span, text))  # noqa: S704 - made of numbers and escaped text
 
 
-def _trend_chart(report: Report, index: int, trend: Trend, numbers: dict[int, int]) -> Markup:
+def _trend_chart(report: Report, index: int, group: TrendGroup, numbers: dict[int, int]) -> Markup:
+    currency, per_step = group.members[0].currency, group.scale / PER_THOUSAND
+
     def text(value: float) -> str:
-        return money(value, trend.currency)
+        return money(value * per_step, currency)
 
     span = (report.since_ns, report.until_ns)
+    members = [trend.buckets for trend in group.members] if len(group.members) > 1 else []
     drawn = line_chart(
         f"trend{index}",
-        f"Cost of 1,000 inferences of {trend.name}",
-        trend.buckets,
+        f"Cost of {SCALES[group.scale] or 1} inferences of {group.name}",
+        [group.buckets, *members],
+        base=group.before or group.now,
         span=span,
         step_ns=step_ns(Period(*span)),
         value_text=text,
-        marks=_marks(report, trend, numbers),
+        marks=_marks(report, group, numbers),
     )
     return Markup(drawn)  # noqa: S704 - as above
 
 
-def _marks(report: Report, trend: Trend, numbers: dict[int, int]) -> list[Mark]:
+def _marks(report: Report, group: TrendGroup, numbers: dict[int, int]) -> list[Mark]:
     marks = [
         Mark(numbers[id(change)], change.since_ns, change.kind, change.title)
         for change in report.changes
         if change.kind in _MARKED
         and change.since_ns >= report.since_ns
-        and _concerns(change, trend)
+        and any(_concerns(change, trend) for trend in group.members)
     ]
     return marks[:MAX_MARKS]
 
 
 def _concerns(change: ReportedChange, trend: Trend) -> bool:
     """Return whether an event concerns this model or its device."""
-    label = f"{trend.subject} on {trend.device}" if trend.device else trend.subject
-    return change.subject in (label, trend.subject, trend.device)
+    if change.devices and not set(change.devices) & set(trend.device.split("+")):
+        return False
+    return change.named in ("", trend.subject)

@@ -45,6 +45,7 @@ def spreadsheet(report: Report) -> str:
 def _rows(report: Report) -> Iterator[Row]:
     yield "period", iso(report.since_ns), report.host, "since", iso(report.since_ns), ""
     yield "period", iso(report.until_ns), report.host, "until", iso(report.until_ns), ""
+    yield from _now(report)
     yield from _spend(report)
     drawn = report.drawn
     for quantity, value, unit in (
@@ -58,6 +59,30 @@ def _rows(report: Report) -> Iterator[Row]:
     yield from _models(report)
     yield from _moves(report)
     yield from _plans(report)
+
+
+def _now(report: Report) -> Iterator[Row]:
+    """Yield the figures of the first page that no other section has."""
+    if not report.overview:
+        return
+    for one in report.overview.spending:
+        for quantity, value, unit in (
+            ("cost_per_h", one.per_hour, one.currency),
+            ("idle_share", one.idle_share, "share"),
+        ):
+            if value is not None:
+                yield "now", iso(report.until_ns), report.host, quantity, value, unit
+    for group in report.overview.units:
+        for member in group.members:
+            name = " on ".join(filter(None, (member.name, member.tags.get("device", ""))))
+            currency = member.tags.get("currency", "")
+            for quantity, value, unit in (
+                (f"cost per {member.unit}", member.cost, currency),
+                ("change_24h_pct", member.change_24h_pct, "%"),
+                ("change_7d_pct", member.change_7d_pct, "%"),
+            ):
+                if value is not None:
+                    yield "unit cost now", iso(member.time_ns), name, quantity, value, unit
 
 
 def _moves(report: Report) -> Iterator[Row]:

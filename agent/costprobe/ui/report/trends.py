@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from costprobe.core.money_text import PER_THOUSAND
@@ -15,7 +15,8 @@ from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
 
 MAX_TRENDS: Final = 24
-MAX_BUCKETS: Final = 62
+# Of 30 days six hours are a step, so that a change of the last hours is not lost in a day's median.
+MAX_BUCKETS: Final = 124
 # Common calendar units.
 _STEPS_NS: Final = (
     60 * NS_PER_S,
@@ -23,6 +24,7 @@ _STEPS_NS: Final = (
     HOUR_NS,
     6 * HOUR_NS,
     DAY_NS,
+    3 * DAY_NS,
     7 * DAY_NS,
     28 * DAY_NS,
 )
@@ -31,41 +33,42 @@ Key = tuple[str, str, str, str, str]
 
 
 def step_ns(period: Period) -> int:
-    """Return the step length in ns that divides a period into at most about 60 steps."""
+    """Return the step length in ns that divides a period into at most about 120 steps."""
     length_ns = period.until_ns - period.since_ns
     fitting = (step for step in _STEPS_NS if length_ns <= step * MAX_BUCKETS)
     return next(fitting, -(-length_ns // MAX_BUCKETS))
 
 
-def trends(costs: Iterable[Point], period: Period) -> list[Trend]:
+def trends(costs: Iterable[Iterable[Point]], period: Period) -> list[Trend]:
     """Return the trends of all models; if there are too many, those with most samples.
 
     A probe's step is the median of its samples; a service's step is the cost of its windows
     divided by their inferences.
 
     Args:
-        costs: Rows of `cost`, over the period and the one before.
+        costs: Rows of `cost`, over the period and the one before: those of each probe on a device,
+            and of each service.
         period: The period.
     """
+    found = [pair for rows in costs for pair in _counted_trends(rows, period)]
+    found.sort(key=lambda pair: (-pair[0], pair[1].name))
+    return sorted(
+        (trend for _, trend in found[:MAX_TRENDS]), key=lambda trend: (trend.currency, trend.name)
+    )
+
+
+def _counted_trends(costs: Iterable[Point], period: Period) -> Iterator[tuple[int, Trend]]:
+    """Yield the trends of a probe or service, each with its number of rows."""
     groups: dict[Key, list[Point]] = defaultdict(list)
     for row in costs:
         groups[_key(row)].append(row)
-    model_keys = {key for key in groups if key[3]}
-    trends = []
+    has_models = {key[4] for key in groups if key[3]}
     for key, rows in groups.items():
-        if (
-            key[0] == "serving"
-            and not key[3]
-            and any(_is_same_service(model_key, key) for model_key in model_keys)
-        ):
+        if key[4] in has_models and not key[3]:
             continue  # the row of several models together
         trend = _trend(key, rows, period)
         if trend is not None:
-            trends.append((len(rows), trend))
-    trends.sort(key=lambda pair: (-pair[0], pair[1].name))
-    return sorted(
-        (trend for _, trend in trends[:MAX_TRENDS]), key=lambda trend: (trend.currency, trend.name)
-    )
+            yield len(rows), trend
 
 
 def _key(row: Point) -> Key:
@@ -77,10 +80,6 @@ def _key(row: Point) -> Key:
         tags.get("served_model", ""),
         tags.get("currency", "?"),
     )
-
-
-def _is_same_service(model_key: Key, key: Key) -> bool:
-    return (model_key[0], model_key[2], model_key[4]) == (key[0], key[2], key[4])
 
 
 def _trend(key: Key, rows: Sequence[Point], period: Period) -> Trend | None:

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import money, price_scale, unit_price
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import KWH_J, MONTH_H
-from costprobe.domain.costing.comparison.compare import Candidate
-from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend, Trend
+from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -30,8 +29,7 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
     """Format a relative change; a dash if unknown."""
     if before is None or not before:
         return "-"
-    # Adding 0 converts -0.0 to +0.0.
-    return f"{round((float(now) / float(before) - 1) * 100, 1) + 0.0:+.1f} %"
+    return percent((float(now) / float(before) - 1) * 100)
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -60,11 +58,23 @@ def period(report: Report) -> str:
     return f"{minute(report.since_ns)} to {minute(report.until_ns)} UTC"
 
 
-def cost_of(candidate: Candidate) -> str:
-    """Format the cost of 1,000 inferences of a model."""
-    if candidate.cost_per_inference is None:
+def days(report: Report) -> str:
+    """Format the length of the period: "30 days", "6 h"."""
+    hours = round((report.until_ns - report.since_ns) / NS_PER_S / HOUR_S)
+    return f"{hours // 24} days" if hours >= 48 and hours % 24 == 0 else f"{hours} h"  # noqa: PLR2004 - two days
+
+
+def each(cost: float | None, currency: str) -> str:
+    """Format the cost of an inference at a readable scale; a dash if unknown."""
+    if cost is None:
         return "-"
-    return money(candidate.cost_per_inference.value * PER_THOUSAND, candidate.currency)
+    return unit_price(cost, currency, price_scale(cost), "inference")
+
+
+def percent(pct: float) -> str:
+    """Format a change in percent."""
+    # Adding 0 converts -0.0 to +0.0.
+    return f"{round(pct, 1) + 0.0:+.1f} %"
 
 
 def spend_change(spend: Spend) -> str:
@@ -87,58 +97,10 @@ def carbon(drawn: Drawn) -> str:
     if drawn.carbon_g is None:
         return ""
     coverage = drawn.carbon_coverage
-    covered = "" if coverage is None else f" (intensity known for {share(coverage)} of the time)"
+    covered = ""
+    if coverage is not None and share(coverage) != "100 %":
+        covered = f" (intensity known for {share(coverage)} of the time)"
     return f"{figure(drawn.carbon_g / _G_PER_KG)} kg CO2e{covered}"
-
-
-def headline(report: Report) -> list[str]:
-    """Summarize the report in a few sentences."""
-    lines = []
-    for spend in report.spend:
-        moved = spend_change(spend)
-        lines.append(f"{money(spend.total, spend.currency)} spent{f' ({moved})' if moved else ''}.")
-    lines += [
-        sentence for trend in _largest_change(report) if (sentence := _change_sentence(trend))
-    ]
-    drifts = [change for change in report.changes if change.kind == "drift"]
-    if drifts:
-        lines.append(f"Last drift: {drifts[0].title}.")
-    saving: dict[str, Decimal] = {}
-    for answer in report.savings:
-        if answer.best is not None:
-            most = max(saving.get(answer.currency, Decimal(0)), answer.best.saving_per_month)
-            saving[answer.currency] = most
-    lines += [
-        f"Largest single saving: {money(most, currency)} per month of {MONTH_H} h."
-        for currency, most in sorted(saving.items())
-    ]
-    over = [outlook for outlook in report.outlooks if outlook.is_over]
-    lines += [
-        f"Budget {outlook.name}"
-        f" {'exceeds' if outlook.spent > outlook.planned else 'is forecast to exceed'}"
-        f" its {money(outlook.planned, outlook.currency)}."
-        for outlook in over
-    ]
-    assumed = sorted(price.device for price in report.prices if price.is_assumed)
-    if assumed:
-        lines.append(f"The price of {', '.join(assumed)} is an assumed list price; set [[price]].")
-    return lines or ["There are no measurements in this period."]
-
-
-def _largest_change(report: Report) -> list[Trend]:
-    """Return the trend with the largest change."""
-    comparable = [trend for trend in report.trends if trend.before]
-    comparable.sort(key=lambda trend: -abs(trend.now / (trend.before or trend.now) - 1))
-    return comparable[:1]
-
-
-def _change_sentence(trend: Trend) -> str:
-    if not trend.before or abs(trend.now / trend.before - 1) < 0.01:  # noqa: PLR2004 - a percent
-        return ""
-    return (
-        f"Largest change: {trend.name}, {change_pct(trend.now, trend.before)} to"
-        f" {money(trend.now, trend.currency)} per 1,000 inferences."
-    )
 
 
 def electricity(price: Price) -> str:

@@ -160,12 +160,15 @@ def encoded(cells: Cells, names: Sequence[str], rows: int) -> str:
     return json.dumps([_packed(cells[name], rows) for name in names], separators=(",", ":"))
 
 
-def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
-    """Return the cells that `encoded` wrote."""
+def decoded(
+    text: str, names: Sequence[str], rows: int, wanted: frozenset[str] | None = None
+) -> dict[str, Cell]:
+    """Return the cells that `encoded` wrote, or the wanted ones of them."""
     packed: list[Any] = bounded_json(text)
     return {
         name: Cell(cell, rows) if not isinstance(cell, list) else _unpacked(cell, rows)
         for name, cell in zip(names, packed, strict=True)
+        if wanted is None or name in wanted
     }
 
 

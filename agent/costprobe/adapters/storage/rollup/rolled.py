@@ -59,10 +59,14 @@ class FoundRow(NamedTuple):
 
 
 def rolled_point(
-    measurement: str, tags: Mapping[str, str], row: FoundRow, names: Sequence[str]
+    measurement: str,
+    tags: Mapping[str, str],
+    row: FoundRow,
+    names: Sequence[str],
+    wanted: frozenset[str] | None = None,
 ) -> RolledPoint:
-    """Decode an aggregated row."""
-    cells = decoded(row.text, names, row.rows)
+    """Decode an aggregated row, or the wanted fields of it."""
+    cells = decoded(row.text, names, row.rows, wanted)
     return RolledPoint(
         measurement,
         tags,

@@ -43,11 +43,13 @@ class CostRow(NamedTuple):
         end_ns: UTC ns of its end, or of the newest row in it.
         cost: Currency.
         rows: Number of rows in it: 1 for a raw row.
+        step_ns: Mean distance of the rows in it, where it is known; else 0.
     """
 
     end_ns: int
     cost: float
     rows: int = 1
+    step_ns: int = 0
 
 
 class SpendHour(NamedTuple):
@@ -229,7 +231,7 @@ def spend_by_step(
     Returns:
         The number of the step, currency and seconds; a step may occur several times.
     """
-    spans = row_spans([RowEnd(row.end_ns, row.rows) for row in rows], usual_s)
+    spans = row_spans([RowEnd(row.end_ns, row.rows, row.step_ns) for row in rows], usual_s)
     for row, (start_ns, end_ns, covered_s) in zip(rows, spans, strict=True):
         first, last = max(start_ns, within.start_ns), min(end_ns, within.end_ns)
         while first < last:

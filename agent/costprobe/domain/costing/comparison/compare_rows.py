@@ -16,6 +16,32 @@ _WAYS = ("cold", "compile", "cuda_graph", "weights")
 # Tags that identify a candidate.
 _TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
 
+# The fields of `probe` and, on the probe basis, of `cost` that a comparison or savings read.
+RUN_FIELDS = frozenset(
+    {
+        "fingerprint",
+        "contended",
+        "throttled_pct",
+        "latency_p50_ms",
+        "latency_p99_ms",
+        "throughput_per_s",
+        "energy_per_inference_j",
+        "energy_above_idle_j",
+        "energy_method",
+        "energy_scope",
+        "token_source",
+    }
+)
+PAID_FIELDS = frozenset(
+    {
+        "contended",
+        "cost_per_inference",
+        "carbon_per_inference_g",
+        "cost_per_million_tokens_in",
+        "cost_per_million_tokens_out",
+    }
+)
+
 Key = tuple[str, ...]
 At = tuple[int, str, str, str]
 
@@ -39,6 +65,8 @@ class Sifted:
 
 def sifted(rows: Sequence[Point]) -> Sifted:
     """Separate disturbed samples, and those of other software than the newest row."""
+    if not rows:
+        return Sifted((), 0, 0, 0)
     newest = max(rows, key=lambda row: row.time_ns).fields.get("fingerprint")
     current = [row for row in rows if row.fields.get("fingerprint") == newest]
     alone = [row for row in current if row.fields.get("contended") is not True]

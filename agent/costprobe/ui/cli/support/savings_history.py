@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from operator import itemgetter
 from zoneinfo import ZoneInfo
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rolled import RolledPoint, row_end
+from costprobe.adapters.storage.rollup.rolled import row_end
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
@@ -21,9 +19,9 @@ from costprobe.domain.advice.cold_starts import measured_cold_starts
 from costprobe.domain.advice.device_history import DeviceHistory, Interval
 from costprobe.domain.advice.history import ExpectedLoad, History
 from costprobe.domain.advice.mig_profiles import board_slices, slices_of
-from costprobe.domain.advice.probe_history import Known, probe_histories
+from costprobe.domain.advice.probe_history import Known, ProbeHistory, probe_histories
 from costprobe.domain.advice.service_history import UNITS, ServiceHistory
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.costing.comparison.compare_rows import RUN_FIELDS, number
 from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
@@ -32,6 +30,8 @@ from costprobe.ui.cli.support.savings_prices import prices_of
 
 # Counters of `serving` that increase only while a service works.
 WORK = (*UNITS, "errors", "tokens_in", "prefill_s", "decode_s", "compute_s", "executions")
+# Of each row of a device: those of `Interval`, in its order.
+_LOAD = ("util_pct", "power_w", "mem_used_bytes")
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
@@ -50,9 +50,9 @@ def history_of(
     now_ns = time.time_ns()
     config = settings.config
     devices = devices_in(reader, since_ns)
-    # Aggregated rows are excluded, because they are not samples.
-    probes = list(reader.points("probe", since_ns, now_ns, coarsest_s=0))
-    ends_ns, every_s = _probe_ends(probes), config.telemetry.aggregate_s
+    sweeps = list(reader.points("sweep", since_ns, now_ns))
+    probes, ends_ns = _probes(reader, (since_ns, now_ns), sweeps, _known(config))
+    every_s = config.telemetry.aggregate_s
     histories = {
         device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
         for device in devices
@@ -60,10 +60,9 @@ def history_of(
     prices = prices_of(settings, devices, plans, now_ns)
     carbon = carbon_book(settings, devices)
     grams = {device.name: carbon.intensity(device.name, now_ns) for device in devices}
-    sweeps = reader.points("sweep", since_ns, now_ns)
     return History(
         devices=histories,
-        probes=probe_histories(probes, sweeps, _known(config)),
+        probes=probes,
         services=_services(reader, config, since_ns, now_ns),
         models={load.service: load.probe for load in config.workload if load.service is not None},
         models_of_devices={
@@ -131,38 +130,41 @@ def _device_history(
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
     rows = [
-        (row_end(row), _interval(row)) for row in reader.points("device", since_ns, now_ns, tags)
+        (end, time_ns, values)
+        for time_ns, end, values in reader.numbers(
+            "device", _LOAD, since_ns, now_ns, tags, highest=("mem_used_bytes",)
+        )
     ]
-    rows.sort(key=itemgetter(0))
-    spans = row_spans([end for end, _ in rows], every_s)
-    for (_, interval), (start_ns, _, covered_s) in zip(rows, spans, strict=True):
-        end_ns = start_ns + int(covered_s * NS_PER_S)
-        history.add(replace(interval, start_ns=start_ns, end_ns=end_ns))
+    rows.sort()
+    spans = row_spans([end for end, _, _ in rows], every_s)
+    for (_, _, values), (start_ns, _, covered_s) in zip(rows, spans, strict=True):
+        history.add(Interval(start_ns, start_ns + int(covered_s * NS_PER_S), *values))
     return history
 
 
-def _interval(row: Point) -> Interval:
-    """Return the telemetry of a row; its span depends on the rows before it."""
-    return Interval(
-        row.time_ns,
-        row.time_ns,
-        util_pct=number(row, "util_pct"),
-        power_w=number(row, "power_w"),
-        mem_used_bytes_max=_highest(row, "mem_used_bytes"),
-    )
+def _probes(
+    reader: StoreReader, span: tuple[int, int], sweeps: Sequence[Point], known: Mapping[str, Known]
+) -> tuple[list[ProbeHistory], dict[str, list[int]]]:
+    """Return the history of each probe, and the end times of all runs by device name.
+
+    One probe after the other: the runs of all of them would take as much memory as the rest.
+    """
+    histories, ends_ns = [], dict[str, list[int]]()
+    curves: dict[tuple[str, str], list[Point]] = {}
+    for row in sweeps:
+        curves.setdefault(_pair(row.tags), []).append(row)
+    for pair in sorted(curves.keys() | {_pair(series.tags) for series in reader.series("probe")}):
+        tags = {"device": pair[0], "probe": pair[1]}
+        # Aggregated rows are excluded, because they are not samples.
+        runs = list(reader.points("probe", *span, tags, fields=RUN_FIELDS, coarsest_s=0))
+        histories += probe_histories(runs, curves.get(pair, ()), known)
+        ends_ns.setdefault(pair[0], []).extend(run.time_ns for run in runs)
+    histories.sort(key=lambda history: (history.probe, history.device))
+    return histories, ends_ns
 
 
-def _highest(row: Point, field: str) -> float | None:
-    cell = row.cells.get(field) if isinstance(row, RolledPoint) else None
-    return number(row, field) if cell is None or cell.high is None else float(cell.high)
-
-
-def _probe_ends(probes: Iterable[Point]) -> dict[str, list[int]]:
-    """Return the end times of probe runs by device name."""
-    ends: dict[str, list[int]] = {}
-    for row in probes:
-        ends.setdefault(row.tags.get("device", ""), []).append(row.time_ns)
-    return ends
+def _pair(tags: Mapping[str, str]) -> tuple[str, str]:
+    return tags.get("device", ""), tags.get("probe", "")
 
 
 def _is_on(names: str, device: Device) -> bool:

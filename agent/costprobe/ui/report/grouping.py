@@ -1,0 +1,129 @@
+"""Identical devices as one entry of a report: their names, their trends and their figures."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from costprobe.domain.costing.comparison.compare import Candidate, Summary
+from costprobe.ui.report.model import Bucket, ModelFigures, Price, Report, Trend, TrendGroup
+from costprobe.ui.text import per_million_tokens
+
+_NUMBERED: Final = re.compile(r"(.*?)(\d+)")
+# More names than this are counted instead.
+MAX_NAMES: Final = 4
+
+
+def devices_text(names: Iterable[str]) -> str:
+    """Return the names of devices: "gpu0", "gpu0 and gpu3", "gpu0 to gpu7", "6 devices"."""
+    ordered = sorted(set(names), key=_natural)
+    if len(ordered) > 2 and _is_run(ordered):  # noqa: PLR2004 - a pair is listed
+        return f"{ordered[0]} to {ordered[-1]}"
+    if len(ordered) > MAX_NAMES:
+        return f"{len(ordered)} devices"
+    *first, last = ordered or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _is_run(names: Sequence[str]) -> bool:
+    parts = [_natural(name) for name in names]
+    return all(
+        part[0] == parts[0][0] and part[1] == parts[0][1] + index
+        for index, part in enumerate(parts)
+    )
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """Return a key that sorts gpu2 before gpu10; -1 for a name without a number."""
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, -1)
+
+
+def trend_groups(trends: Sequence[Trend], models: Mapping[str, str]) -> list[TrendGroup]:
+    """Return the trends of each model on identical devices as one; a service is one by itself.
+
+    Args:
+        trends: The trends.
+        models: Product name of each device.
+    """
+    groups: dict[tuple[str, ...], list[Trend]] = defaultdict(list)
+    for trend in trends:
+        is_probe = trend.basis == "probe"
+        name = trend.subject if is_probe else trend.name
+        hardware = models.get(trend.device) or trend.device if is_probe else ""
+        groups[trend.currency, trend.basis, name, hardware].append(trend)
+    return [_trend_group(name, members) for (_, _, name, _), members in sorted(groups.items())]
+
+
+def _trend_group(name: str, members: Sequence[Trend]) -> TrendGroup:
+    members = sorted(members, key=lambda trend: _natural(trend.device))
+    steps: dict[int, list[float]] = defaultdict(list)
+    for trend in members:
+        for bucket in trend.buckets:
+            steps[bucket.time_ns].append(bucket.value)
+    earlier = [trend.before for trend in members if trend.before is not None]
+    return TrendGroup(
+        name=name,
+        members=members,
+        buckets=[Bucket(at, statistics.median(values)) for at, values in sorted(steps.items())],
+        before=statistics.median(earlier) if len(earlier) == len(members) else None,
+        now=statistics.median(trend.now for trend in members),
+    )
+
+
+def model_groups(report: Report) -> list[tuple[str, str, list[ModelFigures]]]:
+    """Return the figures of each model on identical devices, by currency and basis."""
+    return [
+        (
+            group.currency,
+            group.basis,
+            _model_figures([placed.candidate for placed in group.placed], report.hardware),
+        )
+        for group in report.models
+    ]
+
+
+def _model_figures(
+    candidates: Iterable[Candidate], hardware: Mapping[str, str]
+) -> list[ModelFigures]:
+    groups: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    for one in candidates:
+        is_probe = one.basis == "probe"
+        name = one.name.replace(f" on {one.device}", "", 1) if is_probe else one.name
+        groups[name, hardware.get(one.device) or one.device].append(one)
+    return [
+        ModelFigures(
+            name=name,
+            devices=tuple(part for one in members for part in one.device.split("+") if part),
+            cost=_median(one.cost_per_inference for one in members),
+            latency_p50_ms=_median(one.latency_p50_ms for one in members),
+            latency_p99_ms=_median(one.latency_p99_ms for one in members),
+            energy_j=_median(one.energy_per_inference_j for one in members),
+            carbon_g=_median(one.carbon_per_inference_g for one in members),
+            samples=sum(one.samples for one in members),
+        )
+        for (name, _), members in groups.items()
+    ]
+
+
+def token_words(report: Report) -> list[tuple[str, str]]:
+    """Return each model whose tokens have a cost, with cost and energy of a million as text."""
+    candidates = [placed.candidate for group in report.models for placed in group.placed]
+    return [(one.name, text) for one in candidates if (text := per_million_tokens(one))]
+
+
+def price_groups(prices: Iterable[Price]) -> list[tuple[Price, tuple[str, ...]]]:
+    """Return each price with the devices that have it."""
+    groups: dict[Price, list[str]] = defaultdict(list)
+    for price in prices:
+        groups[replace(price, device="")].append(price.device)
+    return [(price, tuple(names)) for price, names in groups.items()]
+
+
+def _median(figures: Iterable[Summary | None]) -> float | None:
+    values = [figure.value for figure in figures if figure is not None]
+    return statistics.median(values) if values else None

@@ -1,0 +1,75 @@
+"""Time and memory of `costprobe report` for 30 days and a year of eight GPUs, as a process.
+
+    python bench/report_speed.py [--repeats 3] [--json FILE]
+
+The store has rows as the default retention leaves them: every ten seconds for a week, every minute
+for a month, then every hour, of eight devices; twelve probe series and a service with two models every
+five minutes (`tests/fakes/long_host.py`). It is written without a daemon, so that no hours of budgets
+are kept. Figures are medians; the peak is that of the largest process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
+
+from fakes import long_host  # noqa: E402 - as above
+from table import Table, add_json, finish  # noqa: E402 - the path first
+
+# Days of the report, and its longest time in s.
+GOALS_S = {30: 3, 365: 10}
+GOAL_MB = 150
+
+
+def measured(config: Path, days: int) -> tuple[float, float, float]:
+    """Return wall time in s, CPU time in s and peak memory in MB of one report."""
+    command = [
+        sys.executable,
+        "-m",
+        "costprobe",
+        "-c",
+        str(config),
+        "report",
+        "--since",
+        f"{days}d",
+    ]
+    out = ["--out", str(config.parent / "report.html")]
+    began_s = time.perf_counter()
+    with subprocess.Popen([*command, *out], env={**os.environ, "PYTHONPATH": str(ROOT)}) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise SystemExit(f"the report ended with {child.returncode}")
+    took_s = time.perf_counter() - began_s
+    return took_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_json(parser)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    table = Table(issue_line=6)
+    for days, goal_s in GOALS_S.items():
+        with tempfile.TemporaryDirectory() as folder:
+            config = long_host.made(Path(folder), time.time_ns(), max(days, 120))
+            runs = [measured(config, days) for _ in range(options.repeats)]
+        wall_s, cpu_s, peak_mb = (statistics.median(values) for values in zip(*runs, strict=True))
+        note = f"CPU {cpu_s:.1f} s, load {os.getloadavg()[0]:.1f}"
+        table.row(f"report of {days} days", wall_s, "s", goal=f"≤ {goal_s}", note=note)
+        goal = f"≤ {GOAL_MB}" if days == min(GOALS_S) else ""
+        table.row(f"report of {days} days, peak memory", peak_mb, "MB", goal=goal)
+    return finish(table, options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
