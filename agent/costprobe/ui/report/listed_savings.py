@@ -11,6 +11,7 @@ from typing import Final
 from costprobe.core.money_text import money
 from costprobe.domain.advice.savings import Answer, Supply
 from costprobe.ui.report.grouping import devices_text
+from costprobe.ui.report.words import share
 from costprobe.ui.savings import held_out_words, load_words
 
 # "gpu0 and gpu1 and gpu2", as actions and workloads list devices.
@@ -70,7 +71,10 @@ def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> ListedSaving
     return ListedSaving(
         f"{short(_together(found))}: {_generic(answer, best).replace('*', 'the same device')}",
         f"{saving}{now} a month for each of {devices_text(devices)}",
-        [f"load: {min(loads):.0%} to {max(loads):.0%} busy", *(f"if {line}" for line in shared)],
+        [
+            f"load: {share(min(loads))} to {share(max(loads))} busy",
+            *(f"if {line}" for line in shared),
+        ],
     )
 
 
