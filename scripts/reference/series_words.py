@@ -232,6 +232,21 @@ MEASUREMENTS: Mapping[str, Words] = {
         },
         {"part": "`busy`, `idle`, `held` (busy time unknown), `probing` or `unallocated`."},
     ),
+    "tenant": Words(
+        "Cost of a service in a window by tenant: [tenants](../howto/tenants.md). The parts add up to the"
+        " service's `cost_total`.",
+        {
+            "cost": "Cost of this part.",
+            "tokens_in": "Input tokens that the tenant's counters count.",
+            "tokens_out": "Output tokens, likewise.",
+            "requests": "Requests, likewise.",
+            "energy_j": "Energy, divided like the cost.",
+        },
+        {
+            "tenant": "Value of the label of `[service.tenants]`; `other` beyond `names`,"
+            " `unattributed` for what no tenant's counter explains.",
+        },
+    ),
     "budget": Words(
         "Status of a `[[budget]]`, every ten minutes: [budgets](../budgets.md).",
         {

@@ -47,6 +47,7 @@ LAST = {
         "energy_scope": "device",
         "energy_suspect": False,
     },
+    "tenants": None,
     "rolling": {
         "rolling_1h": 0.0004,
         "rolling_1h_coverage": 1.0,
@@ -56,6 +57,36 @@ LAST = {
         "rolling_7d_coverage": 0.1,
     },
 }
+
+
+def shown_with(tenants):
+    last = {**LAST, "tenants": tenants}
+    return "\n".join(
+        service_lines(
+            {
+                "service": "chat",
+                "engine": "vllm",
+                "devices": ["gpu0"],
+                "last": last,
+                "missing": [],
+                "fault": None,
+            }
+        )
+    )
+
+
+def test_tenants_with_the_largest_cost_are_shown_with_what_is_wrong():
+    costs = {**{f"team{number}": 0.1 - number / 100 for number in range(7)}, "unattributed": 0.02}
+    parts = [{"tenant": name, "cost": cost, "cost_share": cost} for name, cost in costs.items()]
+    text = shown_with({"counted_share": 0.9, "problems": [], "parts": parts})
+    assert "tenants: team0 $0.1 (10 %), team1 $0.09 (9 %)" in text
+    assert "team4" in text
+    assert "team5" not in text
+    assert "and 3 more" in text
+    assert "reduced" not in text
+    more = shown_with({"counted_share": 1.6, "problems": ["no answer"], "parts": parts})
+    assert "cost unattributed: no answer" in more
+    assert "tenants count 160 % of the service's tokens" in more
 
 
 @pytest.mark.parametrize(

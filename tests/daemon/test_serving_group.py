@@ -1,5 +1,6 @@
 """Windows of services on a manual clock: edges, waiting, and booking at a stop."""
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from costprobe.core.records import NS_PER_S, Device, Reading
 from costprobe.domain.costing.serving.token_weights import ModelSize, estimated_weights
 from costprobe.domain.pricing.book import PriceBook
 from fakes.clock import FakeClock
+from fakes.inference_server import InferenceServer
 from fakes.serving_engine import ServingEngine
 
 S = NS_PER_S
@@ -430,3 +432,120 @@ def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, se
     ]
     at_work.serving.replace([])
     assert not [name for name in at_work.jobs if name.startswith("service ")]
+
+
+class Gateway:
+    """A proxy with the counters of LiteLLM by team and requested model."""
+
+    NAMES = (
+        ("litellm_proxy_total_requests_metric", ',status_code="200"'),
+        ("litellm_input_tokens_metric", ',model="m"'),
+        ("litellm_output_tokens_metric", ',model="m"'),
+    )
+
+    def __init__(self):
+        self.counted = {}
+        self.is_away = False
+        self.tokens = []
+
+    def serve(self, team, tokens_in, tokens_out, model="llama"):
+        """Count a request of a team."""
+        requests, before_in, before_out = self.counted.get((team, model), (0, 0, 0))
+        counts = requests + 1, before_in + tokens_in, before_out + tokens_out
+        self.counted[team, model] = counts
+
+    def answer(self, call):
+        """Answer a scrape."""
+        self.tokens.append(call.headers.get("Authorization"))
+        lines = []
+        for number, (name, labels) in enumerate(self.NAMES):
+            lines += [f"# HELP {name}_total What it counts.", f"# TYPE {name}_total counter"]
+            lines += [
+                f'{name}_total{{api_key_alias="k",end_user="None",requested_model="{model}"'
+                f',team="{team}"{labels}}} {float(counts[number])}'
+                for (team, model), counts in self.counted.items()
+            ]
+        call.whole("\n".join([*lines, ""]).encode(), 503 if self.is_away else 200)
+
+
+def tenants_table(gateway, **more):
+    keys = {"gateway": "litellm", "url": gateway.url, "label": "team", **more}
+    return "\n".join(["[service.tenants]", *(f"{k} = {json.dumps(v)}" for k, v in keys.items())])
+
+
+def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine, server, tmp_path):
+    secret = tmp_path / "token"
+    secret.write_text("gateway-word\n")
+    secret.chmod(0o600)
+    gateway = Gateway()
+    gateway.serve("search", 9_000_000, 9_000_000)  # before the first window
+    with InferenceServer(gateway.answer) as proxy:
+        tenants = tenants_table(proxy, models=["llama"], names=2, token_file=str(secret))
+        at_work = bench(table("chat", server, "gpu0", weight_out=4) + tenants)
+        # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
+        engine.serve(requests=10, tokens_in=1000, tokens_out=250)
+        gateway.serve("search", 4000, 1000)  # 8,000
+        gateway.serve("ads", 2000, 250)  # 3,000
+        gateway.serve("None", 1000, 500)  # 3,000 without a team
+        gateway.serve("late", 400, 400)  # 2,000, the third name
+        gateway.serve("search", 50_000, 50_000, model="gpt")  # not of this service
+        at_work.move(300)
+        at_work.close()
+        gateway.is_away = True
+        engine.serve(requests=10, tokens_in=1000, tokens_out=250)
+        gateway.serve("ads", 2000, 250)
+        at_work.move(300)
+        at_work.close()
+        failed = at_work.serving.status()[0]["last"]["tenants"]
+    first, second = sorted({row.time_ns for row in at_work.rows("tenant")})
+    costs = {
+        row.tags["tenant"]: row.fields["cost"]
+        for row in at_work.rows("tenant")
+        if row.time_ns == first
+    }
+    assert costs == pytest.approx(
+        {
+            "search": 0.309 * 0.4,
+            "ads": 0.309 * 0.15,
+            "other": 0.309 * 0.1,
+            # 3,000 of no team, and 4,000 that the gateway did not count.
+            "unattributed": 0.309 * 0.35,
+        }
+    )
+    (search,) = [row for row in at_work.rows("tenant", tenant="search") if row.time_ns == first]
+    assert search.tags == {"host": "h", "service": "chat", "tenant": "search", "currency": "USD"}
+    assert search.fields == pytest.approx(
+        {
+            "cost": 0.1236,
+            "tokens_in": 4000,
+            "tokens_out": 1000,
+            "requests": 1,
+            "energy_j": 90_000 * 0.4,
+        }
+    )
+    (whole,) = [row for row in at_work.rows("tenant") if row.time_ns == second]
+    assert (whole.tags["tenant"], whole.fields["cost"]) == ("unattributed", pytest.approx(0.309))
+    assert failed["counted_share"] is None
+    assert "HTTP 503" in failed["problems"][0]
+    assert set(gateway.tokens) == {"Bearer gateway-word"}
+
+
+def test_tenants_of_the_service_s_own_page_keep_their_names_after_a_restart(bench, engine, server):
+    own = '[service.tenants]\nlabel = "model_name"\nrequests = "vllm:request_success_total"\nnames = 1'
+    at_work = bench(table("chat", server, "gpu0") + own)
+    for name in ("a", "b"):
+        engine.serve(name, requests=1, tokens_in=0, tokens_out=0)
+        at_work.move(300)
+        at_work.close()
+    at_work.begin()
+    engine.serve("b", requests=3, tokens_in=0, tokens_out=0)
+    engine.serve("a", requests=1, tokens_in=0, tokens_out=0)
+    at_work.move(300)
+    at_work.close()
+    newest = max(row.time_ns for row in at_work.rows("tenant"))
+    costs = {
+        row.tags["tenant"]: row.fields["cost"]
+        for row in at_work.rows("tenant")
+        if row.time_ns == newest
+    }
+    assert costs == pytest.approx({"a": 0.309 / 4, "other": 0.309 * 3 / 4, "unattributed": 0})

@@ -3,11 +3,13 @@
 import itertools
 import random
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from costprobe.adapters.serving.meter import ServiceMeter
 from costprobe.adapters.serving.model_names import MAX_NAMES
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import series_key
 from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
@@ -17,12 +19,14 @@ from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.settings import AlertingConfig
 from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
 from costprobe.domain.costing.serving.allocation import Line
-from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost
+from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost, TokenShares
 from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
     serving_points,
+    tenant_points,
 )
+from costprobe.domain.costing.serving.tenants import tenant_split
 
 HOST = {"host": "gpu-node-17", "rack": "r1"}
 START_NS = 1_780_000_000 * NS_PER_S
@@ -45,6 +49,7 @@ BOUNDED_BY = {
     "concurrency": "the configuration's probes",
     "service": "the configuration's services",
     "served_model": f"{MAX_NAMES} of a service at a time, the rest as one",
+    "tenant": "`names` of a service's tenants at a time, the rest as one, and the unattributed part",
     "basis": "a literal",
     "plan": "a literal, and sets of them that work as one",
     "engine": "a literal",
@@ -190,6 +195,44 @@ def test_labels_of_a_server_add_a_bounded_number_of_series():
     found = series_of(row for number in range(60) for row in served_rows(meter, number))
     # In each of two measurements: a row per named model, one for others, one without a model.
     assert MAX_NAMES < len(found) <= 2 * (MAX_NAMES + 2)
+
+
+def test_tenants_add_a_bounded_number_of_series():
+    tenants = {"label": "model_name", "tokens_in": "vllm:prompt_tokens_total", "names": 5}
+    service = ServiceConfig.model_validate(
+        {
+            "name": "chat",
+            "url": "http://127.0.0.1:1",
+            "engine": "vllm",
+            "devices": ["gpu0"],
+            "tenants": tenants,
+        }
+    )
+    times = itertools.count(START_NS, NS_PER_S)
+    seconds = itertools.count(1)
+
+    def page(_):
+        second = next(seconds)
+        return "".join(
+            f'vllm:prompt_tokens_total{{model_name="team {number}"}} {second * 10}\n'
+            for number in range(second)
+        ).encode()
+
+    meter = ServiceMeter(
+        tenants_endpoint(service, service.tenants),
+        page,
+        lambda: next(times),
+        lambda: next(times),
+        TenantNames(service.tenants, lambda: next(times), {}),
+        tenants_engine(service.tenants),
+    )
+    rows = []
+    for number in range(60):
+        counted = meter.close_window()
+        tokens = TokenShares("weights", Fraction(1), Fraction(0))
+        total = ServedCost("", counted.total, Decimal(1), Decimal(0), None, tokens=tokens)
+        rows += tenant_points(tenant_split(total, counted), HOST, START_NS + number)
+    assert len(series_of(rows)) == 5 + 2
 
 
 def test_series_beyond_the_bound_are_counted_as_other():

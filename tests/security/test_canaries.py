@@ -42,6 +42,7 @@ PLACES = [
     "refused-chat",
     "service",
     "service-model",
+    "tenants",
     "v1",
     "v2",
 ]
@@ -230,6 +231,11 @@ every = "1s"
 window = "5s"
 timeout = "1s"
 token_credential = "service-model"
+[service.tenants]
+gateway = "litellm"
+label = "team"
+url = "{tenants}/metrics"
+token_file = "{secrets}/tenants"
 [http]
 listen = "127.0.0.1:{port}"
 token_file = "{secrets}/http"
@@ -318,6 +324,7 @@ class Bench:
             "carbon": repeating(200),
             "cluster": repeating(401),
             "service": repeating(401),
+            "tenants": repeating(401),
             "service_model": counting(),
             "echo_chat": InferenceServer(echoing_chat),
             "chat": InferenceServer(generating(token=CANARY["chat"])),
@@ -503,6 +510,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     """A class whose new secret is missing in CONFIG fails here."""
     config = load(bench.daemon.config)
     tables = [*config.sink, *config.notifier, *config.probe, *config.service, *config.price]
+    tables += [service.tenants for service in config.service if service.tenants]
     tables += [config.http, config.kubernetes]
     covered = {
         (type(table).__name__, stem)

@@ -54,6 +54,16 @@ def test_several_replicas_each_with_its_url():
         ({"window": "20s"}, "window must be at least twice as long as every"),
         ({"processes": ["a/b"]}, "a process is named as in /proc/PID/comm"),
         ({"prize": 1}, "prize"),
+        ({"tenants": {}}, "label"),
+        ({"tenants": {"label": "team"}}, "name the counters"),
+        ({"tenants": {"label": "a b", "gateway": "litellm"}}, "a label has letters"),
+        ({"tenants": {"label": "t", "gateway": "litellm", "requests": "a"}}, "are known: remove"),
+        (
+            {"tenants": {"label": "t", "requests": "a", "models": ["m"]}},
+            "write the model as a label",
+        ),
+        ({"tenants": {"label": "t", "requests": "a", "token_file": "/a"}}, "for an own url"),
+        ({"tenants": {"label": "t", "requests": "a", "names": 0}}, "names"),
     ],
 )
 def test_config_error_states_key_and_fix(keys, words):

@@ -64,6 +64,15 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
             "allocated_electricity_cost", "cost_energy", "Electricity part of it", is_money=True
         ),
     ),
+    "tenant": (
+        StoredCounter(
+            "tenant_cost", "cost", "Cost of the service by team, user or key", is_money=True
+        ),
+        StoredCounter("tenant_tokens_in", "tokens_in", "Input tokens of the tenant"),
+        StoredCounter("tenant_tokens_out", "tokens_out", "Output tokens of the tenant"),
+        StoredCounter("tenant_requests", "requests", "Requests of the tenant"),
+        StoredCounter("tenant_energy_joules", "energy_j", "Energy of the tenant"),
+    ),
     "serving": (
         StoredCounter("service_requests", "requests", "Answered requests"),
         StoredCounter("service_errors", "errors", "Failed requests"),

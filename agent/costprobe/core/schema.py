@@ -94,6 +94,10 @@ SCHEMA: dict[str, Measurement] = {
         tags=("device", "service", "part", "currency"),
         fields=_typed(floats="cost cost_hardware cost_energy"),
     ),
+    "tenant": Measurement(
+        tags=("service", "tenant", "currency"),
+        fields=_typed(floats="cost tokens_in tokens_out requests energy_j"),
+    ),
     "budget": Measurement(
         tags=("budget", "period", "currency", "device", "service"),
         fields=_typed(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from costprobe.adapters.serving.counters import Engine
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import MAX_PARSE_S, parse_exposition
 from costprobe.adapters.serving.increase import CounterHistory, CounterStep, Increases
@@ -69,7 +70,8 @@ class ServiceMeter:
         fetch: Fetches a URL; raises ScrapeError.
         now_ns: CLOCK_MONOTONIC ns.
         utc_ns: UTC ns, on the clock of the servers' creation times.
-        known: Served models that have series already, and UTC in ns of their newest rows.
+        names: Bounds the names of served models.
+        engine: Its counters, if they are not those of the service's engine.
     """
 
     def __init__(
@@ -78,15 +80,16 @@ class ServiceMeter:
         fetch: Callable[[str], bytes],
         now_ns: Callable[[], int],
         utc_ns: Callable[[], int],
-        known: Mapping[str, int] | None = None,
+        names: ModelNames | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self._service = service
-        self._engine = engine_of(service)
+        self._engine = engine or engine_of(service)
         self._wanted = wanted_names(self._engine)
         self._fetch = fetch
         self._now_ns = now_ns
         self._utc_ns = utc_ns
-        self._names = ModelNames(utc_ns, known)
+        self._names = names or ModelNames(utc_ns)
         self._histories = {
             url: CounterHistory(
                 counts_begin_at_zero=self._engine.counts_begin_at_zero,

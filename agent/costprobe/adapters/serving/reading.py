@@ -11,7 +11,8 @@ from costprobe.adapters.serving.counters import Counter, Engine
 from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import CounterSample, Exposition, Labels
-from costprobe.adapters.serving.settings import SELECTOR, CountersConfig, ServiceConfig
+from costprobe.adapters.serving.setting_types import SELECTOR
+from costprobe.adapters.serving.settings import CountersConfig, ServiceConfig
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.domain.costing.serving.served import MEASURES, Measure
 
@@ -70,7 +71,7 @@ class CounterReading:
 
 def engine_of(service: ServiceConfig) -> Engine:
     """Return the engine of a service, or the one that its own counters define."""
-    return ENGINES[service.engine] if service.counters is None else _generic(service.counters)
+    return ENGINES[service.engine] if service.counters is None else generic_engine(service.counters)
 
 
 def wanted_names(engine: Engine) -> frozenset[str]:
@@ -258,7 +259,7 @@ def _absent_models(
     return [f"{requests.counter} of the model {model}" for model in models if model not in present]
 
 
-def _generic(config: CountersConfig) -> Engine:
+def generic_engine(config: CountersConfig) -> Engine:
     """Return the engine of the configured counters."""
     counters: dict[Measure, tuple[Counter, ...]] = {}
     for measure in MEASURES:

@@ -5,65 +5,28 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.serving.engines import ENGINES
+from costprobe.adapters.serving.setting_types import Selector, Urls
+from costprobe.adapters.serving.tenant_settings import TenantsConfig
 from costprobe.core.config.fields import (
     Duration,
     Name,
     Qualities,
     Section,
     Share,
-    has_port,
     key,
     matching,
 )
 from costprobe.core.host import Labels
 from costprobe.domain.costing.serving.token_weights import size_of
 
-METRICS_PATH = "/metrics"
-MAX_REPLICAS = 64
-_URL = re.compile(r"(https?)://([^/@\s?#]+)(/[^\s?#]*)?")
-# A metric's name, perhaps with labels that it must have: name{label="value",other="value"}.
-_LABEL = r'[A-Za-z_]\w*="[^"{}\\]*"'
-SELECTOR = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{({_LABEL}(?:,{_LABEL})*)\}})?")
-
-
-def _urls(value: object) -> object:
-    """Parse one URL or several; METRICS_PATH is added to a URL without a path."""
-    urls = [value] if isinstance(value, str) else value
-    if not isinstance(urls, list | tuple) or not all(isinstance(url, str) for url in urls):
-        raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')
-    if not 1 <= len(urls) <= MAX_REPLICAS:
-        raise ValueError(f"write 1 to {MAX_REPLICAS} URLs, one for each replica")
-    return tuple(_with_path(url) for url in urls)
-
-
-def _with_path(url: str) -> str:
-    match = _URL.fullmatch(url)
-    if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
-        raise ValueError(
-            "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, query or"
-            " fragment; a token"
-            " goes into token_file"
-        )
-    return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
-
-
-def _selector(value: object) -> object:
-    if isinstance(value, str) and not SELECTOR.fullmatch(value):
-        raise ValueError(
-            'write the counter\'s name, or name{label="value"} where only a part of it counts'
-        )
-    return value
-
-
 if TYPE_CHECKING:
     EngineName = str
 else:
     EngineName = Literal[(*ENGINES, "generic")]
-Selector = Annotated[str, BeforeValidator(_selector), Field(max_length=500)]
 TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
 
@@ -154,7 +117,7 @@ class ServiceConfig(Section):
     """One service: the addresses of its metrics, and the devices that it uses."""
 
     name: Name = Field(description="The tag `service`.", examples=["chat"])
-    url: Annotated[tuple[str, ...], BeforeValidator(_urls)] = Field(
+    url: Urls = Field(
         description="Address of the metrics of each replica; without a path, /metrics is added.",
         examples=["http://127.0.0.1:8000"],
     )
@@ -211,6 +174,11 @@ class ServiceConfig(Section):
         None,
         description='Which metrics to read, for `engine = "generic"`.',
         examples=[{"requests": "my_requests_total"}],
+    )
+    tenants: TenantsConfig | None = Field(
+        None,
+        description="Counters by team, user or key, by which the cost is divided among them.",
+        examples=[{"gateway": "litellm", "url": "http://127.0.0.1:4000", "label": "team"}],
     )
     parameters: Annotated[str, Field(max_length=50)] | None = Field(
         None,

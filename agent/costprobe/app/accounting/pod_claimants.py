@@ -14,7 +14,8 @@ from costprobe.adapters.kubernetes.pod_resources import Container, HeldDevice, N
 from costprobe.adapters.kubernetes.settings import KubernetesConfig
 from costprobe.adapters.kubernetes.workloads import DeviceIds, service_name, workload_name
 from costprobe.adapters.serving.model_names import OTHER
-from costprobe.adapters.serving.settings import MAX_REPLICAS, METRICS_PATH, ServiceConfig
+from costprobe.adapters.serving.setting_types import MAX_REPLICAS, METRICS_PATH
+from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.claimant import Claimant
 from costprobe.core.units import format_duration

@@ -233,7 +233,7 @@ class Serving:
                 lambda: self._group_of[name].edge_ns,
                 self._around.on_event,
                 self._history,
-                self._served(name),
+                self._known,
                 ledger=self._around.ledger,
             )
             if name in self._services:
@@ -254,11 +254,11 @@ class Serving:
         if self._schedule is not None:
             self._schedule.remove(job)
 
-    def _served(self, service: str) -> Mapping[str, int]:
-        """Return the served models with rows of a service, and UTC in ns of the newest."""
+    def _known(self, measurement: str, tag: str, service: str) -> Mapping[str, int]:
+        """Return the values of a tag with rows of a service, and UTC in ns of the newest."""
         with closing(StoreReader.open(self._around.store_path)) as reader:
-            rows = reader.last("serving", self._around.clock.time_ns(), {"service": service})
-        return {row.tags.get("served_model", ""): row.time_ns for row in rows}
+            rows = reader.last(measurement, self._around.clock.time_ns(), {"service": service})
+        return {row.tags.get(tag, ""): row.time_ns for row in rows}
 
     def _history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
         tags = {"service": service, "basis": "serving", "currency": currency}

@@ -22,7 +22,9 @@ from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
     serving_points,
+    tenant_points,
 )
+from costprobe.domain.costing.serving.tenants import tenant_split
 
 MAX_AT_ONCE = 8
 MAX_PENDING = 100
@@ -215,8 +217,13 @@ class ServingGroup:
         plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
         emitted = served_emission(cost, bill.energy_shares, bill.emitted)
         drawn = service_energy(cost, bill.energy_shares, bill.drawn)
-        service.take(cost, rolled, currency, busy_share, time_ns, drawn)
+        split = None
+        if window.tenants is not None and cost.total is not None:
+            split = tenant_split(cost.total, window.tenants)
+        service.take(cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split)
+        paid = {**self._tags, "service": service.name, "currency": currency}
         return [
+            *([] if split is None else tenant_points(split, paid, time_ns, drawn)),
             *serving_points(cost, busy_share, self._tags, time_ns),
             *serving_cost_points(
                 cost,

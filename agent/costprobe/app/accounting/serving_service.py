@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -12,15 +13,18 @@ from costprobe import __version__
 from costprobe.adapters.net.secret import credentials_folder
 from costprobe.adapters.serving.fetch import MetricsFetcher
 from costprobe.adapters.serving.meter import Scrape, ServiceMeter
+from costprobe.adapters.serving.model_names import ModelNames
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
 from costprobe.app.accounting.ledger import Ledger, restored
+from costprobe.app.accounting.window_document import last_window, window_document
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Energy, Event, Point
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
-from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.served import ServedWindow
 from costprobe.domain.costing.serving.serving_basis import ServiceCost
-from costprobe.domain.costing.serving.serving_energy import served_energy
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio, RollingRatio
+from costprobe.domain.costing.serving.tenants import TenantSplit
 from costprobe.domain.costing.serving.token_weights import (
     TokenWeighing,
     Weights,
@@ -32,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 # Rows of `cost` of a service in a currency since a UTC ns, in any order.
 History = Callable[[str, str, int], Iterable[Point]]
+# Values of a tag with rows of a measurement of a service, and UTC in ns of their newest rows.
+Known = Callable[[str, str, str], Mapping[str, int]]
 
 
 class ServedService:
@@ -48,7 +54,7 @@ class ServedService:
             that share a device.
         on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
         history: Stored rows, from which the rolling windows are filled after a start.
-        known: Served models that already have series, and UTC in ns of their newest rows.
+        known: Served models and tenants that already have series.
         ledger: Keeps the last window for a restart or a reload.
     """
 
@@ -59,7 +65,7 @@ class ServedService:
         edge_ns: Callable[[], int],
         on_event: Callable[[Event], None],
         history: History,
-        known: Mapping[str, int],
+        known: Known,
         *,
         ledger: Ledger,
     ) -> None:
@@ -67,19 +73,31 @@ class ServedService:
         self._clock = clock
         self._on_event = on_event
         self._history = history
+        credentials = credentials_folder(os.environ)
         self._meter = ServiceMeter(
             config,
-            MetricsFetcher(config, credentials_folder(os.environ)),
+            MetricsFetcher(config, credentials),
             edge_ns,
             clock.time_ns,
-            known,
+            ModelNames(clock.time_ns, known("serving", "served_model", config.name)),
         )
+        self._tenants: ServiceMeter | None = None
+        if config.tenants is not None:
+            endpoint = tenants_endpoint(config, config.tenants)
+            self._tenants = ServiceMeter(
+                endpoint,
+                MetricsFetcher(endpoint, credentials),
+                edge_ns,
+                clock.time_ns,
+                TenantNames(config.tenants, clock.time_ns, known("tenant", "tenant", config.name)),
+                tenants_engine(config.tenants),
+            )
         self.lock = Lock()
         self._scrape: Scrape | None = None
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
         self._ledger = ledger
-        self._last = restored(ledger, self._state, _last_window)
+        self._last = restored(ledger, self._state, last_window)
         self._is_stopped = False
 
     @property
@@ -97,12 +115,18 @@ class ServedService:
             return
         try:
             self._take_scrape(self._meter.scrape())
+            if self._tenants is not None:
+                # A failure is a problem of the window, in which no cost can be attributed.
+                self._tenants.scrape()
         finally:
             self.lock.release()
 
     def close_window(self) -> ServedWindow:
         """Scrape its servers and end its window; the caller holds `lock`."""
-        return self._meter.close_window()
+        window = self._meter.close_window()
+        if self._tenants is None:
+            return window
+        return replace(window, tenants=self._tenants.close_window())
 
     def weighing(self, window: ServedWindow, busy_share: float | None) -> TokenWeighing:
         """Return how the tokens of a window are weighed.
@@ -153,10 +177,14 @@ class ServedService:
         currency: str,
         busy_share: float | None,
         time_ns: int,
+        *,
         drawn: Energy | None,
+        split: TenantSplit | None,
     ) -> None:
         """Record a window for `costprobe status`."""
-        self._last = window_document(cost, rolled, currency, busy_share, time_ns, drawn)
+        self._last = window_document(
+            cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split
+        )
         self._ledger.put_state(self._state, {"version": __version__, "last": self._last})
 
     def status(self) -> dict[str, Any]:
@@ -226,74 +254,3 @@ class ServedService:
                     cause="serving endpoint",
                 )
             )
-
-
-def _last_window(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the last window of a stored document; that of another version may have other keys."""
-    last = document["last"] if document["version"] == __version__ else None
-    return None if last is None else dict(last)
-
-
-def window_document(
-    cost: ServiceCost,
-    rolled: Mapping[str, RolledRatio],
-    currency: str,
-    busy_share: float | None,
-    time_ns: int,
-    drawn: Energy | None,
-) -> dict[str, Any]:
-    """Return a window as JSON, as `costprobe status --json` prints it.
-
-    Args:
-        cost: Counts and cost of the window.
-        rolled: Rolling cost of the service.
-        currency: ISO 4217 code; empty without a price.
-        busy_share: Share of the window in which its devices were busy; None if unknown.
-        time_ns: UTC in ns of its end.
-        drawn: Energy of the service; None where not known.
-    """
-    window, total = cost.window, cost.total
-    counts: Counts = window.total
-    energy = served_energy(total, drawn) if total is not None and drawn is not None else None
-    return {
-        "time_ns": time_ns,
-        "window_s": (window.end_ns - window.start_ns) / NS_PER_S,
-        "requests": counts.requests,
-        "errors": counts.errors,
-        "tokens_in": counts.tokens_in,
-        "tokens_out": counts.tokens_out,
-        "restarts": window.restarts,
-        "busy_share": busy_share,
-        "problems": list(cost.problems),
-        "cost_problems": [problem for problem in cost.problems if problem not in window.problems],
-        "missing": list(window.missing),
-        "currency": currency or None,
-        "cost": None
-        if total is None
-        else {
-            "cost_total": float(total.cost),
-            "cost_per_request": total.per_request,
-            "cost_per_inference": total.per_inference,
-            "cost_per_million_tokens_in": total.per_million_tokens_in,
-            "cost_per_million_tokens_out": total.per_million_tokens_out,
-            "token_split": total.tokens.split if total.tokens else None,
-            "idle_share": total.idle_share,
-        },
-        "energy": None
-        if energy is None
-        else {
-            **energy.figures(),
-            "energy_method": energy.total.method,
-            "energy_rel_err": energy.total.rel_err,
-            "energy_scope": energy.total.scope,
-            "energy_suspect": energy.total.suspect,
-        },
-        "rolling": {
-            key: value
-            for name, summary in rolled.items()
-            for key, value in (
-                (f"rolling_{name}", summary.per_inference),
-                (f"rolling_{name}_coverage", summary.coverage),
-            )
-        },
-    }

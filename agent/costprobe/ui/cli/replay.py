@@ -34,7 +34,7 @@ from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.csv_rows import rows_of_csv
 from costprobe.ui.text import ago, local
 
-MEASURED = ("device", "probe", "cost", "serving", "allocation", "budget", "agent")
+MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budget", "agent")
 
 
 @click.command(

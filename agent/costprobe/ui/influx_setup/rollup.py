@@ -44,5 +44,6 @@ ROLLED: Final = (
     HourlySeries("cost_serving", "cost", "serving"),
     HourlySeries("serving", "serving"),
     HourlySeries("allocation", "allocation"),
+    HourlySeries("tenant", "tenant"),
     HourlySeries("agent", "agent"),
 )

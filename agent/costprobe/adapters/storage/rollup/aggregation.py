@@ -74,6 +74,7 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
         ),
     },
     "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
+    "tenant": {"sum": frozenset({"cost", "tokens_in", "tokens_out", "requests", "energy_j"})},
     "agent": {
         "last": frozenset(
             {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
@@ -81,7 +82,7 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
     },
 }
 # A few samples an hour with possible outliers: the median is robust.
-SAMPLED: Final = frozenset({"probe", "cost", "serving", "allocation"})
+SAMPLED: Final = frozenset({"probe", "cost", "serving", "allocation", "tenant"})
 
 
 class Cell(NamedTuple):

@@ -100,6 +100,7 @@ class ServedWindow:
         missing: Expected counters that the server lacks.
         restarts: Scrapes at which a counter had been reset.
         readings: Successful scrapes.
+        tenants: Counts of the same time by tenant, in place of models; None without any.
     """
 
     service: str
@@ -111,6 +112,7 @@ class ServedWindow:
     missing: tuple[str, ...] = ()
     restarts: int = 0
     readings: int = 0
+    tenants: ServedWindow | None = None
 
     @property
     def is_complete(self) -> bool:

@@ -13,6 +13,7 @@ from costprobe.domain.costing.serving.serving_basis import THOUSAND, ServedCost,
 from costprobe.domain.costing.serving.serving_carbon import ServedEmission
 from costprobe.domain.costing.serving.serving_energy import served_energy
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio
+from costprobe.domain.costing.serving.tenants import TenantSplit
 from costprobe.domain.pricing.book import TOGETHER
 
 MAX_DETAIL_CHARS = 500
@@ -137,6 +138,37 @@ def allocation_points(lines: Sequence[Line], tags: Mapping[str, str], time_ns: i
             time_ns,
         )
         for line in lines
+    ]
+
+
+def tenant_points(
+    split: TenantSplit,
+    tags: Mapping[str, str],
+    time_ns: int,
+    drawn: Energy | None = None,
+) -> list[Point]:
+    """Return rows of `tenant`: a service's cost in a window by tenant.
+
+    Args:
+        split: The parts.
+        tags: Host, static labels, service and currency.
+        time_ns: UTC in ns of the window's end.
+        drawn: Energy of the service, divided like its cost; None where not known.
+    """
+    return [
+        make_point(
+            "tenant",
+            {**tags, "tenant": part.tenant},
+            {
+                "cost": float(part.cost),
+                "tokens_in": part.counts.tokens_in,
+                "tokens_out": part.counts.tokens_out,
+                "requests": part.counts.requests,
+                "energy_j": None if drawn is None else drawn.energy_j * float(part.share),
+            },
+            time_ns,
+        )
+        for part in split.tenants
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from costprobe.adapters.kubernetes.settings import KubernetesConfig
+from costprobe.adapters.serving.counters import Engine
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.checks import Check
@@ -19,9 +20,18 @@ def service_checks(
         services: The services.
         environ: The environment, with systemd's credentials folder.
     """
+    # Imported here, because it is only needed if a service is configured.
+    from costprobe.adapters.serving.reading import engine_of  # noqa: PLC0415
+    from costprobe.adapters.serving.tenants import tenants_endpoint, tenants_engine  # noqa: PLC0415
+
     for service in services:
         for url in service.url:
-            yield _endpoint_check(service, url, environ)
+            yield _endpoint_check(service, url, engine_of(service), environ)
+        if service.tenants is not None:
+            endpoint = tenants_endpoint(service, service.tenants)
+            engine = tenants_engine(service.tenants)
+            for url in endpoint.url:
+                yield _endpoint_check(endpoint, url, engine, environ, service.tenants.label)
 
 
 def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check]:
@@ -51,16 +61,16 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
         yield Check("kubernetes", "good", detail, "")
 
 
-def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]) -> Check:
-    # Imported here, because it is only needed if a service is configured.
+def _endpoint_check(
+    service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
+) -> Check:
     from costprobe.adapters.net.secret import credentials_folder  # noqa: PLC0415
     from costprobe.adapters.serving.errors import ScrapeError  # noqa: PLC0415
     from costprobe.adapters.serving.exposition import parse_exposition  # noqa: PLC0415
     from costprobe.adapters.serving.fetch import MetricsFetcher  # noqa: PLC0415
-    from costprobe.adapters.serving.reading import engine_of, read_counters, wanted_names  # noqa: PLC0415
+    from costprobe.adapters.serving.reading import read_counters, wanted_names  # noqa: PLC0415
 
-    name = f"service {service.name}"
-    engine = engine_of(service)
+    name = f"tenants of {service.name}" if tenant else f"service {service.name}"
     try:
         body = MetricsFetcher(service, credentials_folder(environ))(url)
         exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
@@ -75,6 +85,17 @@ def _endpoint_check(service: ServiceConfig, url: str, environ: Mapping[str, str]
     measures = ", ".join(sorted(reading.measures)) or "nothing"
     if reading.missing:
         fix = f'check engine = "{service.engine}", or set engine = "generic" with its counters'
+        if tenant:
+            fix = "check gateway, or the names of the counters, in [service.tenants]"
         lacks = "; ".join(reading.missing)
         return Check(name, "bad", f"{url}: counts {measures}; missing: {lacks}", fix)
+    labels = {
+        label
+        for measure in reading.measures.values()
+        for series in measure.series
+        for label, _ in series
+    }
+    if tenant and labels and tenant not in labels:
+        fix = f"set label to one of: {', '.join(sorted(labels))}"
+        return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
     return Check(name, "good", f"{url}: counts {measures}", "")

@@ -10,6 +10,9 @@ from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.text import ago, joules, local
 
 HALF = 0.5
+MAX_TENANTS_SHOWN = 5
+# A gateway counts a request at its end, which may be in another window than its tokens.
+COUNTED_MOST = 1.1
 _SPLITS = {"measured": "device time", "weights": "token weights"}
 
 
@@ -23,6 +26,7 @@ def service_lines(service: dict[str, Any]) -> list[str]:
         lines = [f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}"]
         lines += [f"         {_cost(last)}"] if last["cost"] else []
         lines += [f"         {_energy(last['energy'])}"] if last["energy"] else []
+        lines += _tenants(last) if last.get("tenants") else []
         lines += _rolling(last)
         lines += [f"         no cost: {text}" for text in last["problems"]]
     missing = service["missing"] or (last["missing"] if last else [])
@@ -58,6 +62,26 @@ def _cost(last: dict[str, Any]) -> str:
     if cost["idle_share"] is not None:
         parts.append(f"{percent(cost['idle_share'])} of it idle")
     return ", ".join(parts)
+
+
+def _tenants(last: dict[str, Any]) -> list[str]:
+    """Return the tenants with the largest cost, and what is wrong with their counters."""
+    tenants = last["tenants"]
+    parts = [part for part in tenants["parts"] if part["cost"] > 0]
+    shown = [
+        f"{part['tenant']} {money(part['cost'], last['currency'] or '')} ({percent(part['cost_share'])})"
+        for part in parts[:MAX_TENANTS_SHOWN]
+    ]
+    more = len(parts) - len(shown)
+    shown += [f"and {more} more"] if more else []
+    lines = [f"         tenants: {', '.join(shown)}"] if shown else []
+    lines += [f"         cost unattributed: {text}" for text in tenants["problems"]]
+    if (tenants["counted_share"] or 0.0) > COUNTED_MOST:
+        lines.append(
+            f"         tenants count {percent(tenants['counted_share'])} of the service's tokens or"
+            " requests; their costs are reduced in proportion"
+        )
+    return lines
 
 
 def _energy(energy: dict[str, Any]) -> str:

@@ -1,0 +1,83 @@
+"""Counters of tenants: LiteLLM's real page by label, and the check that `doctor` makes of it."""
+
+from pathlib import Path
+
+from costprobe.adapters.serving.exposition import parse_exposition
+from costprobe.adapters.serving.reading import read_counters, wanted_names
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
+from costprobe.ui.cli.support.serving_checks import service_checks
+from fakes.inference_server import InferenceServer
+
+LITELLM = (Path(__file__).parent / "exposition" / "litellm.txt").read_bytes()
+
+
+def service(**tenants):
+    keys = {"name": "chat", "url": "http://a:1", "engine": "vllm", "devices": ["gpu0"]}
+    own = {"token_file": "/service-token", "models": ["llama"]}
+    return ServiceConfig.model_validate({**keys, **own, "tenants": tenants})
+
+
+def counts(**tenants):
+    engine = tenants_engine(service(gateway="litellm", **tenants).tenants)
+    exposition = parse_exposition(LITELLM, wanted_names(engine), engine.prefix)
+    reading = read_counters(exposition, engine)
+    assert reading.missing == ()
+    found = {}
+    for measure, series in reading.measures.items():
+        for value in series.series.values():
+            place = measure, value.model
+            found[place] = found.get(place, 0) + value.value
+    return found
+
+
+def test_page_of_litellm_is_counted_by_the_label_of_the_tenant():
+    assert counts(label="hashed_api_key") == {
+        ("tokens_in", "litellm_proxy_master_key"): 6100,
+        ("tokens_out", "litellm_proxy_master_key"): 260,
+        ("requests", "litellm_proxy_master_key"): 8,
+        ("requests", "915b"): 3,
+        ("requests", "0462"): 2,
+    }
+    assert counts(label="team", models=["mock-basic"]) == {
+        ("tokens_in", "None"): 100,
+        ("tokens_out", "None"): 200,
+        ("requests", "None"): 10,
+    }
+
+
+def test_credentials_of_the_service_are_not_sent_to_the_gateway():
+    config = service(gateway="litellm", label="team", url="http://b:2")
+    endpoint = tenants_endpoint(config, config.tenants)
+    assert (endpoint.url, endpoint.token_file) == (("http://b:2/metrics",), None)
+    own = service(label="team", requests="r_total")
+    same = tenants_endpoint(own, own.tenants)
+    assert (same.url, str(same.token_file), same.models) == (own.url, "/service-token", None)
+
+
+def test_requests_without_a_tenant_are_unattributed_and_take_no_name():
+    config = service(gateway="litellm", label="team", names=1).tenants
+    names = TenantNames(config, lambda: 1, {"unattributed": 1, "": 1, "other": 1})
+    assert [names.name(text) for text in ("", "None", "unattributed", "a", "b", "a")] == [
+        *["unattributed"] * 3,
+        *("a", "other", "a"),
+    ]
+
+
+def test_doctor_reads_the_page_and_checks_the_label():
+    def checked(**tenants):
+        with InferenceServer(lambda call: call.whole(LITELLM)) as page:
+            made = {"name": "chat", "url": page.url, "engine": "litellm", "devices": ["gpu0"]}
+            config = ServiceConfig.model_validate({**made, "tenants": tenants})
+            of_service, of_tenants = service_checks([config], {})
+        assert of_service.state == "good"
+        return of_tenants
+
+    good = checked(gateway="litellm", label="team")
+    assert (good.name, good.state) == ("tenants of chat", "good")
+    assert "requests, tokens_in, tokens_out" in good.detail
+    wrong = checked(gateway="litellm", label="group")
+    assert "no counter has the label group" in wrong.detail
+    assert "hashed_api_key" in wrong.fix
+    missing = checked(label="team", tokens_in="other_total")
+    assert (missing.state, "other_total" in missing.detail) == ("bad", True)
