@@ -152,16 +152,16 @@ def test_identical_devices_are_one_group_with_spread_and_outliers(look):
     reader = look(rows, before, *(device_rows(device, 1, 2.0, 0.0) for device in DEVICES))
     (group,) = overview(reader, Config(), NOW).units
     assert [unit.tags["device"] for unit in group.members] == list(DEVICES)
-    assert (group.outliers, group.moved.tags["device"]) == (("gpu0",), "gpu0")
+    assert (group.outliers, group.changed.tags["device"]) == (("gpu0",), "gpu0")
     assert group.spread == pytest.approx(0.1)
     assert group.typical.cost == 1.0e-6
-    assert group.moved.change_24h_pct == group.moved.change_7d_pct == pytest.approx(10)
+    assert group.changed.change_24h_pct == group.changed.change_7d_pct == pytest.approx(10)
     assert (group.typical.latency_ms, group.typical.energy_j, group.typical.scale) == (
         11.0,
         0.2,
         1_000_000,
     )
-    assert group.moved.trend[-1] == (NOW, 1.1e-6)
+    assert group.changed.trend[-1] == (NOW, 1.1e-6)
 
 
 def test_cost_of_tokens_is_the_ratio_of_sums_of_the_last_hour_against_the_same_hours_before(look):

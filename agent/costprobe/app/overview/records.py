@@ -93,6 +93,16 @@ class UnitGroup:
     outliers: Sequence[str]
     moved: UnitCost
 
+    @property
+    def changed(self) -> UnitCost:
+        """The member whose changes and trend stand for all.
+
+        The one that changed most if it deviates from the median, which would hide it; else the
+        typical one.
+        """
+        is_outlier = self.moved.tags.get("device", "") in self.outliers
+        return self.moved if is_outlier else self.typical
+
 
 @dataclass(frozen=True, slots=True)
 class MainChange:

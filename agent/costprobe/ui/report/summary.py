@@ -224,8 +224,8 @@ def _unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> UnitRow:
         place=place,
         cost=cost,
         period="-" if own is None else _moved(own.moved_pct),
-        week=_moved(unit.change_7d_pct),
-        day=_moved(unit.change_24h_pct),
+        week=_moved(group.changed.change_7d_pct),
+        day=_moved(group.changed.change_24h_pct),
     )
 
 
