@@ -41,6 +41,7 @@ ARGUMENTS = {
     "price history": (),
     "savings": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),
+    "allocation": ("--since", "3d"),
     "budget": ("--method", "robust"),
     "forecast": (),
     "report": ("--since", "3d"),
@@ -202,7 +203,7 @@ SHAPES = (
 )
 READING = (
     "status", "top", "trend", "export", "price history", "savings", "compare", "budget", "forecast",
-    "report", "alerts", "alerts history", "replay", "sink status", "sink rejected", "store check",
+    "allocation", "report", "alerts", "alerts history", "replay", "sink status", "sink rejected", "store check",
     "doctor",
 )  # fmt: skip
 READING_STATES = ("status", "top", "alerts", "sink status", "price show", "budget")

@@ -47,6 +47,7 @@ def test_totals_of_intervals_are_summed():
         *(f"cost.{name}" for name in (*SERVING_SUMS, "window_s")),
         *(f"serving.{name}" for name in SCHEMA["serving"].fields if name not in NO_TOTALS),
         *(f"allocation.{name}" for name in ("cost", "cost_hardware", "cost_energy")),
+        *(f"tenant.{name}" for name in SCHEMA["tenant"].fields),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.overview.key_allocation import summed
 from costprobe.app.overview.records import AllocatedCost, DayAllocation
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -36,10 +37,9 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
     """
     day = TimeSpan(book.start_ns(book.hour_of(now_ns) - DAY_HOURS + 1), now_ns)
     parts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
-    for series in reader.values("allocation", "cost", day.start_ns + 1, day.end_ns + 1):
-        tags = series.tags
+    for tags, cost in summed(reader, "allocation", "cost", day):
         key = tags.get("service", ""), tags.get("part", "")
-        parts[tags.get("currency", "")][key] += math.fsum(series.values)
+        parts[tags.get("currency", "")][key] += cost
     models = _models(reader, day) if parts else {}
     elapsed_s = (day.end_ns - day.start_ns) / NS_PER_S
     found = []

@@ -60,6 +60,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "compare": _entry("compare", "Look", "Compare models, and find the cheapest within limits."),
     "dashboard": _entry("dashboard", "Look", "Serve the dashboard: costs, devices, alerts, live."),
     "export": _entry("export", "Look", "Export the series as line protocol, CSV, JSON or FOCUS."),
+    "allocation": _entry(
+        "allocation", "Money", "Show cost by tenant, namespace, service or model."
+    ),
     "report": _entry("report", "Money", "Write a cost report of a period."),
     "savings": _entry(
         "savings", "Money", "Compare what each workload costs a month on every supply."
