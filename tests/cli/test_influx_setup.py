@@ -10,6 +10,7 @@ from costprobe.adapters.sinks.sink_check import check_sink
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
 from costprobe.ui.influx_setup.flux import deadman_task, rollup_task
 from costprobe.ui.influx_setup.rollup import ROLLED
 from fakes import day
@@ -77,7 +78,12 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
     sink = v1(own_influxdb, "d")
     costprobe(sink, "setup", "--apply", "--keep", "5200d")
     writer = sink_of("v1", own_influxdb.url, timeout_s=60)
-    points = day.points(END_NS)
+    tags = {"host": "h", "service": "chat", "tenant": "search", "currency": "USD"}
+    tenants = [
+        make_point("tenant", tags, {"cost": 0.25}, END_NS - minute * 300 * NS_PER_S)
+        for minute in range(1, 200)
+    ]
+    points = [*day.points(END_NS), *tenants]
     for first in range(0, len(points), 5000):
         send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
     writer.close()
@@ -89,7 +95,10 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
         statement = re.search(r" BEGIN (.+) END$", text)[1]
         when = span.replace("WHERE", "AND") if " WHERE " in statement else span
         own_influxdb.query(statement.replace("GROUP BY", f"{when} GROUP BY"))
-    for field, measurement in (("energy_j", "device"), ("cost", "device"), ("cost", "allocation")):
+    for field, measurement in (
+        ("energy_j", "device"),
+        *(("cost", name) for name in ("device", "allocation", "tenant")),
+    ):
         select = f'SELECT sum("{field}") FROM "{measurement}" {span}'  # noqa: S608 - built from constants
         (found,) = rows(own_influxdb, select, db="d_hourly")
         (expected,) = rows(own_influxdb, select, db="d")

@@ -10,6 +10,7 @@ from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.claimant import Claimant
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.ledger import StoreLedger
@@ -83,7 +84,7 @@ class Ledger:
         )
         costs = DeviceCosts(
             self.devices,
-            [service],
+            [Claimant.of(service)],
             charges=self.charges,
             log=DeviceLog(60.0),
             runs=ProbeRuns(),

@@ -492,7 +492,8 @@ def secret_fields(model, seen=None):
         return
     seen.add(model)
     for name, field in model.model_fields.items():
-        if is_secret_field(name):
+        # A table such as [[price_file]] is no place of a secret.
+        if is_secret_field(name) and not any(classes_in(field.annotation)):
             yield model.__name__, re.sub("_(file|credential)$", "", name)
         for inner in classes_in(field.annotation):
             yield from secret_fields(inner, seen)
