@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,6 +77,29 @@ def reserved_bytes(total_bytes: int) -> int:
     return max(int(total_bytes * RESERVE_SHARE), RESERVE_BYTES)
 
 
+def host_times_ms(
+    run: Runnable,
+    runs: int,
+    before: Runnable,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> list[float]:
+    """Time single runs with the host's clock: return how long each call took in ms.
+
+    Args:
+        run: The timed function.
+        runs: Number of runs.
+        before: Called before each timed run, outside the timed interval.
+        clock: The clock in ns.
+    """
+    latencies_ms = []
+    for _ in range(runs):
+        before()
+        start_ns = clock()
+        run()
+        latencies_ms.append((clock() - start_ns) / 1e6)
+    return latencies_ms
+
+
 class CpuDevice:
     """The CPUs of the host.
 
@@ -95,24 +118,13 @@ class CpuDevice:
         """Time single runs with perf_counter_ns."""
         clock = time.perf_counter_ns
         if before is not None:
-            return self._time_apart(run, runs, before)
+            return host_times_ms(run, runs, before)
         stamps = [0] * (runs + 1)
         stamps[0] = clock()
         for index in range(1, runs + 1):
             run()
             stamps[index] = clock()
         return [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
-
-    @staticmethod
-    def _time_apart(run: Runnable, runs: int, before: Runnable) -> list[float]:
-        clock = time.perf_counter_ns
-        latencies_ms = []
-        for _ in range(runs):
-            before()
-            start_ns = clock()
-            run()
-            latencies_ms.append((clock() - start_ns) / 1e6)
-        return latencies_ms
 
     def cache_flush(self) -> Runnable:
         """Write twice the size of the largest cache."""

@@ -15,14 +15,13 @@ from costprobe_probes.digest import fingerprint
 from costprobe_probes.errors import ProbeConfigError, is_too_large
 from costprobe_probes.inputs import Inputs
 from costprobe_probes.loaded_model import LoadedModel, forward_pass, modes_of
+from costprobe_probes.naive import NaiveTimings
 from costprobe_probes.stats import StopRule, outliers, quantile, summary
 from costprobe_probes.steady_window import run_steady_window
-from costprobe_probes.timing import Sampled, block_runs, copy_to_device_ms, sample, warm_up
+from costprobe_probes.timing import Sampled, copy_to_device_ms, sample, search_step_runs, warm_up
 from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
 from costprobe_probes.wire import Wire
 
-SEARCH_STEP_MS = 300.0
-SEARCH_STEP_MAX_RUNS = 1000
 SEARCH_CAP_S = 30.0
 
 
@@ -60,6 +59,7 @@ class ModelProbeRun:
         self._started_s = started_s
         self._search_cap_s = search_cap_s
         self._searched_s = 0.0
+        self._naive: NaiveTimings | None = None
         self._meter = CpuMeter() if device.torch_device.type == "cpu" else None
         # Readings around the passes of a search: compilation runs other processes.
         self._searched: list[tuple[CpuReading, CpuReading]] = []
@@ -70,6 +70,10 @@ class ModelProbeRun:
         batch = self._choose_batch()
         run, inputs = self._forward_pass(batch)
         flush = self._device.cache_flush() if request.get("cold") else None
+        naive = NaiveTimings(self._device, flush) if request.get("naive") else None
+        self._naive = naive
+        if naive is not None:
+            naive.time_first(run)
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
         meter = self._meter
         started = meter.read() if meter else None
@@ -86,6 +90,8 @@ class ModelProbeRun:
         has_window = request["energy"] and flush is None
         window = self._steady_window(run, batch, sampled) if has_window else None
         contention = meter.since(started, torch.get_num_threads()) if meter and started else None
+        if naive is not None:
+            self._time_mistakes(naive, run, inputs, batch, latency_ms)
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
         self._report(batch, sampled, window, h2d_ms, contention)
 
@@ -94,6 +100,20 @@ class ModelProbeRun:
         if self._compiled is not None:
             self._progress("compile", 0.0, batch)
         return forward_pass(self._device, self._loaded, batch, self._request)
+
+    def _time_mistakes(
+        self,
+        naive: NaiveTimings,
+        run: Callable[[], object],
+        inputs: Inputs,
+        batch: int,
+        latency_ms: float,
+    ) -> None:
+        """Measure with common mistakes of timing; the last one may compile another batch."""
+        self._progress("naive", 0.0, batch)
+        naive.time_warm(run, inputs, latency_ms)
+        least = self._workload.min_batch
+        naive.time_batch_1(lambda items: self._forward_pass(items)[0], batch, least)
 
     def _choose_batch(self) -> int:
         """Return the configured batch, the known batch of the same software, or the result of a search."""
@@ -155,8 +175,7 @@ class ModelProbeRun:
         started_s = time.monotonic()
         started = self._meter.read() if self._meter else None
         latency_ms = warm_up(self._device, run, lambda _: self._progress("batch", share, batch))
-        runs = max(block_runs(latency_ms), int(SEARCH_STEP_MS / max(latency_ms, 1e-3)))
-        latencies_ms = self._device.time_block(run, min(runs, SEARCH_STEP_MAX_RUNS))
+        latencies_ms = self._device.time_block(run, search_step_runs(latency_ms))
         self._searched_s += time.monotonic() - started_s
         if self._meter and started:
             self._searched.append((started, self._meter.read()))
@@ -232,4 +251,5 @@ class ModelProbeRun:
             threads=torch.get_num_threads() if on_cpu else None,
             contention=None if contention is None else contention._asdict(),
             search_contended=self._is_search_contended(),
+            naive=[timing._asdict() for timing in self._naive.found] if self._naive else [],
         )

@@ -21,6 +21,8 @@ BLOCK_MS = 100.0
 MIN_BLOCK_RUNS = 5
 SLOW_BLOCK_MS = 1000.0
 MAX_BLOCK_RUNS = 500
+SEARCH_STEP_MS = 300.0
+SEARCH_STEP_MAX_RUNS = 1000
 COPIES = 10
 
 OnProgress = Callable[[float], None]
@@ -85,6 +87,12 @@ def block_runs(latency_ms: float) -> int:
     latency_ms = max(latency_ms, 1e-3)
     least = max(1, min(MIN_BLOCK_RUNS, int(SLOW_BLOCK_MS / latency_ms)))
     return max(least, min(MAX_BLOCK_RUNS, int(BLOCK_MS / latency_ms)))
+
+
+def search_step_runs(latency_ms: float) -> int:
+    """Return the runs of one step of a search: about 0.3 s, of slow passes as many as a block."""
+    runs = max(block_runs(latency_ms), int(SEARCH_STEP_MS / max(latency_ms, 1e-3)))
+    return min(runs, SEARCH_STEP_MAX_RUNS)
 
 
 def sample(

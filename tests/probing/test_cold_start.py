@@ -154,7 +154,7 @@ def test_command_prints_and_stores_each_start(tmp_path):
     ]
     for words, error in (
         (("chat", "--cold-start"), "set cold_start in [[service]]"),
-        (("ranker", "--cold-start", "--sweep"), "remove one"),
+        (("ranker", "--cold-start", "--sweep"), "keep one"),
         (("ranker", "--runs", "2"), "--runs needs --cold-start"),
     ):
         assert error in called(config, "probe", *words, code=2).output, words

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from costprobe.core.records import ProbeResult
+from costprobe.domain.costing.probe.naive import MISTAKES, NaiveTiming
 
 MAX_NOTE_CHARS = 200
 # Tags of execution modes that a worker may add to its rows.
@@ -52,6 +53,7 @@ class ProbeOutcome:
         pids: Processes of the probe, to separate its load from that of other processes.
         curve: Points of the batch search; empty if there was none.
         search_contended: Whether others took processor time from the search; None where unknown.
+        naive: What common mistakes of timing report, each at most once; empty if not asked for.
     """
 
     result: ProbeResult
@@ -60,6 +62,7 @@ class ProbeOutcome:
     pids: tuple[int, ...]
     curve: tuple[Mapping[str, float], ...]
     search_contended: bool | None = None
+    naive: tuple[NaiveTiming, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ def read_outcome(
             fields=shares_pct,
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
+        naive = _naive(message.get("naive"))
     except (KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     check_result(result, steady)
@@ -136,6 +140,7 @@ def read_outcome(
         pids,
         tuple(curve),
         search_contended=searched if isinstance(searched, bool) else None,
+        naive=naive,
     )
 
 
@@ -157,6 +162,23 @@ def _ways(tags: Any) -> dict[str, str]:  # noqa: ANN401 - from another process
     if not isinstance(tags, dict):
         return {}
     return {name: str(value)[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
+
+
+def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from another process
+    """Return what common mistakes of timing report, in the order of MISTAKES; unknown ones are skipped.
+
+    Raises:
+        KeyError, TypeError, ValueError: A value is missing or invalid.
+    """
+    found = {}
+    for timing in timings or ():
+        name = str(timing["mistake"])
+        latency_ms = optional(timing["latency_ms"])
+        if latency_ms is not None and latency_ms < 0:
+            raise ValueError(f"{name}: a latency below 0")
+        reason = str(timing["not_applicable"])[:MAX_NOTE_CHARS]
+        found[name] = NaiveTiming(name, latency_ms, int(timing["samples"]), reason)
+    return tuple(found[name] for name in MISTAKES if name in found)
 
 
 def _contention(contention: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process

@@ -47,7 +47,12 @@ class ProbeRequest:
 
 
 def model_request(
-    probe: ProbeConfig, device: Device, remembered: Mapping[str, Any], *, energy: bool
+    probe: ProbeConfig,
+    device: Device,
+    remembered: Mapping[str, Any],
+    *,
+    energy: bool,
+    naive: bool = False,
 ) -> ProbeRequest:
     """Return the request for a run of a model.
 
@@ -57,12 +62,14 @@ def model_request(
         remembered: Stored result of an earlier batch search, with its `batch` and `fingerprint`:
             other software needs a new search; empty if there is none.
         energy: True for a run with an energy window.
+        naive: True to measure with common mistakes of timing, too.
     """
     run = {
         "kind": probe.source,
         "model": probe.model,
         "dtype": probe.measured_dtype,
         "energy": energy and probe.carries_energy,
+        "naive": naive,
         "torch_device": "cpu" if device.is_host else "cuda:0",
         "known_batch": remembered.get("batch"),
         "known_fingerprint": remembered.get("fingerprint"),

@@ -77,6 +77,7 @@ class Measurer:
         energy: bool,
         on_progress: Callable[[ProbeProgress], None],
         search_anew: bool = False,
+        naive: bool = False,
     ) -> MeasuredRun | ProbeFault:
         """Run a probe once, with no other probe of costprobe on its devices.
 
@@ -86,6 +87,7 @@ class Measurer:
             energy: True for a run with an energy window.
             on_progress: Called with the run's progress.
             search_anew: True to search the batch even if a result is stored.
+            naive: True to measure a model with common mistakes of timing, too.
         """
         with ExitStack() as locks:
             # Locked in the order of their names, which prevents a deadlock of two runs.
@@ -104,7 +106,9 @@ class Measurer:
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
-                    self._request(probe, target, energy=energy, search_anew=search_anew),
+                    self._request(
+                        probe, target, energy=energy, search_anew=search_anew, naive=naive
+                    ),
                     target.name,
                     on_edge=lambda: self._mark(target.devices, probe.deadline_s),
                     on_progress=on_progress,
@@ -184,14 +188,20 @@ class Measurer:
         return self._runners[key]
 
     def _request(
-        self, probe: AnyProbe, target: ProbeTarget, *, energy: bool, search_anew: bool
+        self,
+        probe: AnyProbe,
+        target: ProbeTarget,
+        *,
+        energy: bool,
+        search_anew: bool,
+        naive: bool,
     ) -> ProbeRequest:
         if not isinstance(probe, ProbeConfig):
             return served_request(probe, energy=energy)
         device = target.devices[0]
         name = batch_name(probe, device)
         remembered = None if search_anew else restored(self._ledger, name, dict)
-        return model_request(probe, device, remembered or {}, energy=energy)
+        return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
 
     def _remember_batch(
         self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome, began_ns: int
@@ -230,6 +240,7 @@ class Measurer:
             every_s=probe.every_s,
             curve=outcome.curve,
             board=target.board,
+            naive=outcome.naive,
         )
 
     def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:

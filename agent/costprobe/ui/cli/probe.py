@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS, ProbeConfig
-from costprobe.adapters.probing.outcome import ProbeFault
-from costprobe.adapters.probing.start_outcome import StartOutcome
-from costprobe.adapters.system.page_cache import evict
-from costprobe.adapters.system.signal_event import SignalFlag
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
-from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.configuration import Config
-from costprobe.app.measuring.cold_starts import measured_starts
-from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
-from costprobe.core.clock import SystemClock
-from costprobe.core.records import Device
-from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.app.measuring.targets import AnyProbe
 from costprobe.ui.cli import sweep as sweeps
+from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
-from costprobe.ui.cli.support.discovery import short_lived_sensor
+from costprobe.ui.cli.naive import NaiveReport
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.cli.views.progress import ProgressBar
 from costprobe.ui.cli.views.sweep_lines import shown
 
 RUNS = 5
@@ -49,6 +34,7 @@ RUNS = 5
     examples=(
         "costprobe probe quick  # run the probe `quick` of the file once",
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
+        "costprobe probe quick --naive  # what common mistakes of timing would report",
         "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
     ),
 )
@@ -72,6 +58,11 @@ RUNS = 5
     type=click.IntRange(1, RUNS_MAX),
     help=f"With --cold-start: starts with each page cache (default: {RUNS}).",
 )
+@click.option(
+    "--naive",
+    is_flag=True,
+    help="Measure also with common mistakes of timing; the error of each.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.pass_obj
 def command(  # noqa: PLR0913 - click passes each option
@@ -83,6 +74,7 @@ def command(  # noqa: PLR0913 - click passes each option
     stored: bool,
     cold_start: bool,
     runs: int | None,
+    naive: bool,
     as_json: bool,
 ) -> None:
     """Run the probe NAME once: a configured one, or the built-in "transformer" or "cnn".
@@ -91,21 +83,29 @@ def command(  # noqa: PLR0913 - click passes each option
     cheapest one within the probe's latency_bound, and stores the curve.
 
     With --cold-start it starts the model in new processes, and stores how long each took.
+
+    With --naive it shows what common mistakes of timing report on this machine: nothing is stored.
     """
     settings = LoadedConfig(config)
     probe = _chosen(settings.config, name)
     if stored and not sweep:
         raise bad_input("--stored needs --sweep")
-    if cold_start and sweep:
-        raise bad_input("--cold-start and --sweep are two measurements: remove one")
+    kinds = {"--cold-start": cold_start, "--naive": naive, "--sweep": sweep}
+    chosen = [option for option, is_set in kinds.items() if is_set]
+    if len(chosen) > 1:
+        raise bad_input(f"{' and '.join(chosen)} are different measurements: keep one")
     if runs is not None and not cold_start:
         raise bad_input("--runs needs --cold-start")
     if cold_start:
         report = _measured_starts(settings, probe, device, runs or RUNS)
         _show(report.document(), report.lines(), as_json=as_json)
         return
+    if naive:
+        mistakes = _measured_mistakes(settings, probe, device)
+        _show(mistakes.document(), mistakes.lines(), as_json=as_json)
+        return
     if not sweep:
-        with _bench(settings, probe, device) as bench:
+        with open_bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
             bench.bar.clear()
             _show(document, [probe_line(document)], as_json=as_json)
@@ -115,7 +115,7 @@ def command(  # noqa: PLR0913 - click passes each option
     if stored:
         curve = sweeps.stored(settings, probe, device)
     else:
-        with _bench(settings, probe, device) as bench:
+        with open_bench(settings, probe, device) as bench:
             curve = _measured_curve(bench, probe)
         keep(settings, sweeps.rows_of(curve))
     _show(curve.document(), shown(curve), as_json=as_json)
@@ -137,10 +137,28 @@ def _measured_starts(
             f"{probe.name}: costprobe does not start the server; remove --cold-start, and set"
             " cold_start in [[service]]"
         )
-    with _bench(settings, probe, device) as bench:
-        report = bench.starts(probe, runs)
+    with open_bench(settings, probe, device) as bench:
+        starts = bench.starts(probe, runs)
+        report = StartReport(probe.name, bench.device, time.time_ns(), starts)
     keep(settings, report.rows({**bench.tags, **probe.labels}))
     return report
+
+
+def _measured_mistakes(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> NaiveReport:
+    """Measure a probe's model in a new process, correctly and with common mistakes."""
+    if not isinstance(probe, ProbeConfig):
+        raise bad_input(
+            f"{probe.name}: --naive measures passes of a model, not requests to a server; remove it"
+        )
+    # A process that keeps a model, or searches its batch, has no first pass any more.
+    probe = probe.model_copy(update={"energy": False, "keep_alive": False})
+    with open_bench(settings, probe, device) as bench:
+        if probe.batch == "auto":
+            batch = bench.run(probe).result.batch
+            probe = probe.model_copy(update={"batch": batch})
+        run = bench.run(probe, naive=True)
+        bench.bar.clear()
+    return NaiveReport(run, time.time_ns())
 
 
 def _measured_curve(bench: Bench, probe: ProbeConfig) -> sweeps.SweepCurve:
@@ -171,108 +189,6 @@ def _thread_counts(bench: Bench, probe: ProbeConfig) -> Sequence[int | None]:
     return sorted({processors, *(count for count in doubled if count < processors)})
 
 
-class Bench:
-    """One device or server with its sensors and prices, while a command runs.
-
-    Attributes:
-        bar: Progress of the run.
-        tags: Host and static labels.
-    """
-
-    def __init__(
-        self, measurer: Measurer, accounts: Accounts, target: ProbeTarget, tags: dict[str, str]
-    ) -> None:
-        self.bar = ProgressBar()
-        self.tags = tags
-        self._measurer = measurer
-        self._accounts = accounts
-        self._target = target
-
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether the device is the host's CPUs."""
-        return any(device.is_host for device in self._target.devices)
-
-    def run(self, probe: AnyProbe, *, search_anew: bool = False) -> MeasuredRun:
-        """Run once and return the measurement.
-
-        Raises:
-            click.ClickException: The run has no result.
-        """
-        outcome = self._measurer.run(
-            probe,
-            self._target,
-            energy=probe.carries_energy,
-            on_progress=lambda progress: self.bar.show(
-                f"{self._target.name} {probe.name}", progress
-            ),
-            search_anew=search_anew,
-        )
-        if isinstance(outcome, ProbeFault):
-            raise self._failed(probe, outcome)
-        return outcome
-
-    def starts(self, probe: ProbeConfig, runs: int) -> StartReport:
-        """Start the model so often with each state of the page cache.
-
-        Raises:
-            click.ClickException: A start failed.
-        """
-        device = self._target.devices[0]
-
-        def start(*, list_files: bool) -> StartOutcome | ProbeFault:
-            return self._measurer.start(
-                probe,
-                device,
-                list_files=list_files,
-                on_progress=lambda progress: self.bar.show(
-                    f"{self._target.name} {probe.name}", progress
-                ),
-            )
-
-        starts = measured_starts(start, evict, runs)
-        if isinstance(starts, ProbeFault):
-            raise self._failed(probe, starts)
-        self.bar.clear()
-        return StartReport(probe.name, device.name, time.time_ns(), starts)
-
-    def _failed(self, probe: AnyProbe, fault: ProbeFault) -> click.ClickException:
-        words = "\n".join(("", *fault.stderr_tail))
-        return click.ClickException(f"{probe.name} on {self._target.name}: {fault.title}{words}")
-
-    def measured(self, probe: AnyProbe) -> ProbeReport:
-        """Return the run with its cost."""
-        return self._accounts.take_probe(self.run(probe))
-
-
-@contextmanager
-def _bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> Iterator[Bench]:
-    stop = SignalFlag()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.set()
-
-    config = settings.config
-    with ExitStack() as stack:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            stack.callback(signal.signal, number, signal.signal(number, on_signal))
-        sensor = stack.enter_context(short_lived_sensor(config.telemetry))
-        devices = sensor.devices()
-        target = _target(devices, probe, device)
-        ledger, clock = MemoryLedger(), SystemClock()
-        book = price_book(settings, devices)
-        tags = config.host.tags
-        carbon = carbon_book(settings, devices)
-        accounts = Accounts(book, ledger, clock, tags, lambda *_: (), carbon)
-        folder = settings.store_path.parent
-        measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
-        try:
-            yield Bench(measurer, accounts, target, tags)
-        finally:
-            measurer.close()
-
-
 def _chosen(config: Config, name: str | None) -> AnyProbe:
     configured = {probe.name: probe for probe in config.probe}
     if name is None and configured:
@@ -283,15 +199,3 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
     if name in BUILT_IN_MODELS:
         return ProbeConfig.model_validate({"name": name, "kind": name})
     raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])
-
-
-def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
-    if name is None:
-        all_targets = targets(probe, devices)
-        if not all_targets:
-            raise click.ClickException("no device was found; see costprobe doctor")
-        return all_targets[0]
-    for device in devices:
-        if name in (device.name, device.uuid):
-            return ProbeTarget((device,))
-    raise unknown_name("device", name, [device.name for device in devices])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from costprobe.core.records import CostSample, Energy, FieldValue, Point, ProbeResult
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.probe.energy import ProbeEnergy
+from costprobe.domain.costing.probe.naive import NaiveTiming
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.pricing.book import Terms
 
@@ -24,6 +25,7 @@ class MeasuredRun:
         every_s: Seconds between runs.
         curve: Points of a batch search; empty if there was none.
         board: Permanent identity of the board, or of several boards in order; empty if there is none.
+        naive: What common mistakes of timing report; empty if not asked for.
     """
 
     result: ProbeResult
@@ -33,6 +35,7 @@ class MeasuredRun:
     every_s: float
     curve: Sequence[Mapping[str, float]] = ()
     board: str = ""
+    naive: Sequence[NaiveTiming] = ()
 
 
 @dataclass(frozen=True, slots=True)

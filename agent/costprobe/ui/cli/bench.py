@@ -1,0 +1,166 @@
+"""One device or server with its sensors and prices, for a command that runs a probe without a daemon."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+import click
+
+from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.outcome import ProbeFault
+from costprobe.adapters.probing.start_outcome import StartOutcome
+from costprobe.adapters.system.page_cache import evict
+from costprobe.adapters.system.signal_event import SignalFlag
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.measuring.cold_starts import ColdStarts, measured_starts
+from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import Device
+from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.ui.cli.support.discovery import short_lived_sensor
+from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.price_books import carbon_book, price_book
+from costprobe.ui.cli.views.progress import ProgressBar
+
+
+class Bench:
+    """One device or server with its sensors and prices, while a command runs.
+
+    Attributes:
+        bar: Progress of the run.
+        tags: Host and static labels.
+    """
+
+    def __init__(
+        self, measurer: Measurer, accounts: Accounts, target: ProbeTarget, tags: dict[str, str]
+    ) -> None:
+        self.bar = ProgressBar()
+        self.tags = tags
+        self._measurer = measurer
+        self._accounts = accounts
+        self._target = target
+
+    @property
+    def device(self) -> str:
+        """Name of the device or server."""
+        return self._target.name
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the device is the host's CPUs."""
+        return any(device.is_host for device in self._target.devices)
+
+    def run(
+        self, probe: AnyProbe, *, search_anew: bool = False, naive: bool = False
+    ) -> MeasuredRun:
+        """Run once and return the measurement.
+
+        Args:
+            probe: The probe.
+            search_anew: True to search the batch even if a result is known.
+            naive: True to measure with common mistakes of timing, too.
+
+        Raises:
+            click.ClickException: The run has no result.
+        """
+        outcome = self._measurer.run(
+            probe,
+            self._target,
+            energy=probe.carries_energy,
+            on_progress=lambda progress: self.bar.show(
+                f"{self._target.name} {probe.name}", progress
+            ),
+            search_anew=search_anew,
+            naive=naive,
+        )
+        if isinstance(outcome, ProbeFault):
+            raise self._failed(probe, outcome)
+        return outcome
+
+    def starts(self, probe: ProbeConfig, runs: int) -> ColdStarts:
+        """Start the model so often with each state of the page cache.
+
+        Raises:
+            click.ClickException: A start failed.
+        """
+        device = self._target.devices[0]
+
+        def start(*, list_files: bool) -> StartOutcome | ProbeFault:
+            return self._measurer.start(
+                probe,
+                device,
+                list_files=list_files,
+                on_progress=lambda progress: self.bar.show(
+                    f"{self._target.name} {probe.name}", progress
+                ),
+            )
+
+        starts = measured_starts(start, evict, runs)
+        if isinstance(starts, ProbeFault):
+            raise self._failed(probe, starts)
+        self.bar.clear()
+        return starts
+
+    def _failed(self, probe: AnyProbe, fault: ProbeFault) -> click.ClickException:
+        words = "\n".join(("", *fault.stderr_tail))
+        return click.ClickException(f"{probe.name} on {self._target.name}: {fault.title}{words}")
+
+    def measured(self, probe: AnyProbe) -> ProbeReport:
+        """Return the run with its cost."""
+        return self._accounts.take_probe(self.run(probe))
+
+
+@contextmanager
+def open_bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> Iterator[Bench]:
+    """Open the sensors and prices for the probe of a command; SIGINT and SIGTERM end its run.
+
+    Args:
+        settings: The configuration.
+        probe: The probe.
+        device: Name or UUID of the device; None for the first of the probe's.
+
+    Raises:
+        click.ClickException: No such device.
+    """
+    stop = SignalFlag()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    config = settings.config
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, on_signal))
+        sensor = stack.enter_context(short_lived_sensor(config.telemetry))
+        devices = sensor.devices()
+        target = _target(devices, probe, device)
+        ledger, clock = MemoryLedger(), SystemClock()
+        book = price_book(settings, devices)
+        tags = config.host.tags
+        carbon = carbon_book(settings, devices)
+        accounts = Accounts(book, ledger, clock, tags, lambda *_: (), carbon)
+        folder = settings.store_path.parent
+        measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
+        try:
+            yield Bench(measurer, accounts, target, tags)
+        finally:
+            measurer.close()
+
+
+def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> ProbeTarget:
+    if name is None:
+        all_targets = targets(probe, devices)
+        if not all_targets:
+            raise click.ClickException("no device was found; see costprobe doctor")
+        return all_targets[0]
+    for device in devices:
+        if name in (device.name, device.uuid):
+            return ProbeTarget((device,))
+    raise unknown_name("device", name, [device.name for device in devices])
