@@ -152,6 +152,26 @@ def _cost(board: dashboard.Dashboard) -> None:
             about="The parts sum to the devices' cost; parts without a service are the remainder.",
         )
     )
+    tenants = Query(
+        'sum("cost")',
+        "tenant",
+        over=("host", "currency"),
+        by=("service", "tenant"),
+        every="1h",
+        alias="$tag_service $tag_tenant",
+    )
+    board.with_panel(
+        graph(
+            "Cost by tenant per hour ($currency)",
+            "short",
+            tenants,
+            style="bars",
+            about=(
+                "Cost of services with [service.tenants]; what no tenant's counters explain is"
+                " unattributed."
+            ),
+        )
+    )
     parts = Query(
         'sum("cost") AS "cost", sum("cost_hardware") AS "hardware",'
         ' sum("cost_energy") AS "electricity"',

@@ -1,6 +1,7 @@
 """A day of all series of two hosts, from a seeded stream, built as the daemon builds its rows."""
 
 import random
+from dataclasses import replace
 from decimal import Decimal
 
 from costprobe.core.records import (
@@ -26,8 +27,10 @@ from costprobe.domain.costing.serving.serving_points import (
     allocation_points,
     serving_cost_points,
     serving_points,
+    tenant_points,
 )
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio
+from costprobe.domain.costing.serving.tenants import tenant_split
 from costprobe.domain.costing.serving.token_weights import TokenWeighing
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
@@ -179,6 +182,11 @@ def _service(rng, tags, time_ns):
     )
     yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns, drawn=drawn)
     yield from allocation_points(allocation.lines, tags, time_ns)
+    if cost.total is not None:
+        search = Counts(tokens_in=3000.0, tokens_out=900.0)
+        counted = replace(window, models={"search": search})
+        paid = {**tags, "service": "chat", "currency": "USD"}
+        yield from tenant_points(tenant_split(cost.total, counted), paid, time_ns, drawn)
     # A window whose reading failed is incomplete and has no cost.
     failed = ServedWindow(
         "embed", "tgi", time_ns - span_ns, time_ns, {}, ("a reading failed",), ("tokens",)

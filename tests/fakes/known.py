@@ -213,6 +213,9 @@ def of_host(host, currency, step):
         owner = {"service": service} if service else {}
         parts = {"cost": cost, "cost_hardware": cost * 0.75, "cost_energy": cost * 0.25}
         yield later("allocation", place | owner | {"part": part}, parts)
+    for tenant, cost in (("search", 0.1), ("unattributed", 0.06)):
+        split = {"host": host, "service": "chat", "tenant": tenant, "currency": currency}
+        yield later("tenant", split, {"cost": cost, "tokens_out": 50.0})
     budget = {"host": host, "budget": "gpus", "period": "month", "currency": currency}
     amount = 1000.0 if host == "a" else 500.0
     status = {"amount": amount, "spent": 400.0, "forecast": 1200.0, "coverage": 0.95}

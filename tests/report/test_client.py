@@ -82,7 +82,7 @@ def test_top_ends_on_q_on_a_terminal(config):
     ) as process:
         os.close(theirs)
         seen = b""
-        while b"q quits" not in seen:
+        while b"q quit" not in seen:
             ready, _, _ = select.select([ours], [], [], 60)
             assert ready
             seen += os.read(ours, 65536)
