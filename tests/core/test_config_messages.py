@@ -63,6 +63,7 @@ MORE = {
     "CountersConfig": {"requests": "my_requests_total"},
     "WorkloadConfig": {"per_s": 2.0},
     "WebhookConfig": {"url": "https://h/hook"},
+    "TenantsConfig": {"gateway": "litellm"},
     "AppriseConfig": {"url_file": "/etc/costprobe/url"},
 }
 # What else a file with a table needs.

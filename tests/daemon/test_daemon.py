@@ -109,7 +109,7 @@ def test_gpu_probe_has_energy_and_cost(measured):
         assert cost.fields["cost_per_inference"] == pytest.approx(total)
         assert cost.tags["plan"] == "owned"
     lines = measured.output.read_text()
-    assert re.search(r"gpu0 steady  batch 4  p50 2\.000 ms .* J/inf \(counter ±\d+%\) ", lines)
+    assert re.search(r"gpu0 steady  batch 4  p50 2\.000 ms .* J/inf \(counter ±\d+ %\) ", lines)
 
 
 def test_devices_are_sampled_and_priced(measured):

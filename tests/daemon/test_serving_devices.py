@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.claimant import Claimant, grouped
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.probe_runs import ProbeRuns
-from costprobe.app.accounting.serving import grouped
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.core.clock import utc_ns
@@ -64,7 +64,7 @@ class Bench:
         self.charges = DeviceCharges(self.book, 300)
         self.costs = DeviceCosts(
             devices,
-            services,
+            [Claimant.of(each) for each in services],
             charges=self.charges,
             log=self.log,
             runs=self.runs,
@@ -300,8 +300,8 @@ def test_services_that_share_a_board_are_one_group():
         service("d", "gpu9"),
     ]
     found = [
-        ({each.name for each in together}, {device.name for device in held})
-        for together, held in grouped(services, devices)
+        ({each.name for each in group.claimants}, {device.name for device in group.devices})
+        for group in grouped([Claimant.of(each) for each in services], devices)
     ]
     assert found == [
         ({"a", "b", "c"}, {"gpu0", "gpu0.mig0", "gpu0.mig1", "gpu1"}),

@@ -63,7 +63,7 @@ class TenantsConfig(Section):
             "With `gateway`: names under which clients request this service's models there; all"
             " by default."
         ),
-        examples=["llama"],
+        examples=[["llama"]],
     )
     names: int = Field(
         20,

@@ -50,7 +50,10 @@ class ApiConfig(Section):
         if None in priced and (
             priced != (None, None) or self.per_million_tokens_cached is not None
         ):
-            raise ValueError("give both per_million_tokens_in and per_million_tokens_out")
+            raise ValueError(
+                "give both per_million_tokens_in and per_million_tokens_out;"
+                " per_million_tokens_cached is in addition to them"
+            )
         if None in priced and self.currency != "USD":
             raise ValueError("list prices are in USD; give prices, or remove currency")
         return self
