@@ -93,7 +93,9 @@ def test_table_notes_and_plot(costprobe, store):
     output = costprobe("budget", "--method", "robust", "team", "chat")
     head, team, chat, *remarks = output.splitlines()
     assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
-    assert re.match(r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\d+% +\d+%$", team)
+    assert re.match(
+        r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
+    )
     assert chat.startswith("chat")
     assert "team: medians by the hour of the day, from 21" in remarks[0]
     assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output

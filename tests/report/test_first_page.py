@@ -17,7 +17,6 @@ from costprobe.ui.report.model import Bucket
 from fakes import long_host
 from fakes.command import called
 from fakes.long_host import COARSE, DRIFT, GPUS, HOUR_NS
-from playwright.sync_api import sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 A4_PAGES = 4
@@ -122,6 +121,8 @@ def test_json_names_the_devices_of_a_change(config):
 
 
 def test_report_prints_on_four_pages_of_a4_without_squeezed_columns(html):
+    from playwright.sync_api import sync_playwright  # collection imports no heavy package
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 less its margins

@@ -113,6 +113,7 @@ def percent(share: float | Decimal, places: int | None = None) -> str:
         places: Decimal places; by default one below 1 % and from 99 to 100 %, else none.
     """
     pct = float(share) * 100
-    if places is None:
-        places = 1 if 99 <= pct < 100 or 0 < pct < 1 else 0  # noqa: PLR2004 - percents
-    return f"{pct:.{places}f} %"
+    if places is not None:
+        return f"{pct:.{places}f} %"
+    has_place = 99 <= pct < 100 or 0 < pct < 1  # noqa: PLR2004 - percents
+    return f"{pct:.{1 if has_place else 0}f}".removesuffix(".0") + " %"
