@@ -146,7 +146,7 @@ def test_all_controls_are_reachable_by_keyboard(open_tab):
     } <= seen
 
 
-@pytest.mark.parametrize("width_px", [1280, 375])
+@pytest.mark.parametrize("width_px", [1280, pytest.param(375, marks=pytest.mark.soak)])
 def test_page_has_no_accessibility_violations(open_tab, width_px):
     tab = open_tab(viewport={"width": width_px, "height": 800})
     tab.page.wait_for_selector("#trend canvas")

@@ -216,7 +216,7 @@ def test_more_lines_than_can_be_told_apart_are_offered_in_the_legend(open_page):
     assert "fleet (12 devices)" in tab.page.locator("#trend .tip tr").inner_text()
 
 
-@pytest.mark.parametrize("width_px", [1280, 375])
+@pytest.mark.parametrize("width_px", [pytest.param(1280, marks=pytest.mark.soak), 375])
 def test_trend_has_no_accessibility_violations(open_page, width_px):
     tab = open_page("?scale=change", width_px)
     drawn(tab)

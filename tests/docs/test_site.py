@@ -121,7 +121,7 @@ def test_search_in_a_browser_finds_the_pages(addresses, browser):
         page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_pages_are_accessible(site, browser, scheme):
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()

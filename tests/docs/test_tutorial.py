@@ -93,6 +93,7 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     assert "too-slow" in history
 
     wait_until(lambda: '"values":[[' in type_all("The series", 0, 1)[0])
+    wait_until(lambda: "idle" in type_all("The series", 1, 2)[0])
     sink, rows, price = type_all("The series", 1)
     assert "influxdb" in sink
     assert "cost_per_inference" in rows

@@ -140,6 +140,7 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
     )
 
 
+@pytest.mark.soak
 def test_worker_reports_mistakes_only_if_asked():
     with closing(KeptWorker(sys.executable)) as worker:
         plain, naive, of_one = (
