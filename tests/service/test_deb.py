@@ -67,7 +67,7 @@ def version_of_service(host):
 
 def test_package_is_installed_upgraded_removed_and_purged(bare):
     before = paths(bare)
-    # Without any wheel pip fails, and the package stays unconfigured until that is mended.
+    # Without any wheel pip fails, and the package stays unconfigured until that is fixed.
     failed = apt(bare, "install", package(VERSION), check=False)
     assert failed.returncode == 100
     assert "/etc/pip.conf; then, as\n  root: dpkg --configure costprobe" in failed.stdout

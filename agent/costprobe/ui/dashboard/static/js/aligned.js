@@ -16,7 +16,7 @@ function gapsOf(times) {
 
 /**
  * Columns over common times in seconds. A column has null at its gaps and undefined at the times of
- * other series, over which its line goes on.
+ * other series, over which its line continues.
  */
 export function aligned(series, lines) {
   const gaps = series.map((one) => gapsOf(one.times_ms));
