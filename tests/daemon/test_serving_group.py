@@ -384,7 +384,9 @@ def test_containers_that_come_and_go_bear_the_cost_of_their_time_exactly(bench):
         ("gpu1", "prod:train:main"): 30,
         ("gpu1", "prod:slice:main"): 25,
     }
-    assert allocated(at_work) == pytest.approx({key: s * per_s for key, s in expected_s.items()})
+    assert allocated(at_work) == pytest.approx(
+        {key: s * per_s for key, s in expected_s.items()}, rel=1e-9
+    )
     # No instant of a device is in two windows: rows of the same time have different places.
     rows = [(row.time_ns, *sorted(row.tags.items())) for row in at_work.rows("allocation")]
     assert len(rows) == len(set(rows))

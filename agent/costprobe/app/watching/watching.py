@@ -290,13 +290,6 @@ class Watching:
                     if event.time_ns > tell_after_ns:
                         self._ledger.append([self._noticed(event)])
 
-    def _train(self, reader: StoreReader, now_ns: int) -> None:
-        """Train the detectors of services that have no state with their history."""
-        for service in sorted(self._services - self._monitor.services()):
-            tags = {"service": service, "basis": "serving"}
-            for together in by_time(reader, ("cost",), now_ns - LEARN_NS, now_ns + 1, tags):
-                self._monitor.update(together)
-
 
 def _log(row: Point) -> None:
     """Log that an incident fires or has ended."""

@@ -9,6 +9,7 @@ from typing import Final
 from costprobe.core.money_text import money, price_scale, unit_price
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.core.units import percent as share
 from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend
 
 _G_PER_KG: Final = 1000
@@ -35,12 +36,6 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
 def figure(value: float | None, digits: int = 4) -> str:
     """Format a number with significant digits; a dash if unknown."""
     return "-" if value is None else f"{value:,.{digits}g}"
-
-
-def share(value: float) -> str:
-    """Format a share in whole percent; below 1 and above 99 % with one decimal."""
-    pct = value * 100
-    return f"{pct:.1f} %" if 99 <= pct < 100 or 0 < pct < 1 else f"{pct:.0f} %"  # noqa: PLR2004 - percents
 
 
 def day(time_ns: int) -> str:
