@@ -81,6 +81,34 @@ def test_times_and_unit_prices_are_written_as_elsewhere(open_tab):
     assert shown == [text.replace("million", "M") for text in expected]
 
 
+def test_data_wanted_during_a_load_is_loaded_again(open_tab):
+    # Money of the month may arrive while the overview without it is being loaded.
+    read = open_tab().page.evaluate(
+        """async () => {
+          const { Loading } = await import("/static/js/loading.js");
+          let newest = "old";
+          const read = [], loads = [];
+          const loading = new Loading(3_600_000, () => {}, () => {
+            read.push(newest);
+            return new Promise(end => loads.push(end));
+          });
+          const begun = count => new Promise(end => {
+            const look = () => loads.length >= count ? end() : setTimeout(look, 1);
+            look();
+          });
+          loading.refresh();
+          await begun(1);
+          newest = "new";
+          loading.hurry();
+          loads[0]();
+          await begun(2);
+          loads[1]();
+          return read;
+        }"""
+    )
+    assert read == ["old", "new"]
+
+
 def is_stale(tab, words):
     tab.page.wait_for_function(
         "words => document.getElementById('live').textContent.includes(words)", arg=words

@@ -8,18 +8,16 @@ import { showDevices, takeCosts } from "./devices.js";
 import { byId, el, show, table } from "./dom.js";
 import { localTimes, moment, zone } from "./format.js";
 import { presentMs, update } from "./freshness.js";
+import { Loading } from "./loading.js";
 import { showParts } from "./parts.js";
 import { showSpendNow } from "./spend_now.js";
 import { Trend } from "./trend.js";
 import { showUnits } from "./units.js";
 
-const RETRY_MS = 5000;
 const POLL_MS = 15000;
 // Intervals at which what the first screen and the rest show is loaded while rows arrive.
 const OVERVIEW_EVERY_MS = 10000;
 const REST_EVERY_MS = 60000;
-// Pause after a load, as a multiple of its duration, to limit CPU use on the host.
-const REST_FACTOR = 20;
 
 const state = { now: null, overview: null, source: null, poll: null };
 const trend = new Trend(ask, () => showCosts());
@@ -38,50 +36,12 @@ function trouble(text) {
   place.hidden = !text;
 }
 
-/** Something that is loaded again at most every so many ms, one load at a time. */
-class Loading {
-  constructor(everyMs, load) {
-    Object.assign(this, { everyMs, load, dueMs: 0, timer: null, isBusy: false });
-  }
-
-  /** Load it when it is due. */
-  refresh() {
-    if (this.isBusy || this.timer !== null) return;
-    this.timer = setTimeout(() => this.run(), Math.max(0, this.dueMs - Date.now()));
-  }
-
-  /** Load it now. */
-  hurry() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.dueMs = 0;
-    this.refresh();
-  }
-
-  async run() {
-    this.timer = null;
-    this.isBusy = true;
-    const begun = Date.now();
-    try {
-      await this.load();
-      trouble(null);
-      this.dueMs = Date.now() + Math.max(this.everyMs, REST_FACTOR * (Date.now() - begun));
-    } catch (error) {
-      // A lost server is shown by the state of the connection.
-      if (error.status) trouble(error.message);
-      this.dueMs = Date.now() + RETRY_MS;
-    } finally {
-      this.isBusy = false;
-    }
-  }
-}
-
 function showCosts() {
   if (state.overview) showUnits(state.overview, trend.state.label);
   if (state.now) showParts(state.now, trend.state.label);
 }
 
-const overview = new Loading(OVERVIEW_EVERY_MS, async () => {
+const overview = new Loading(OVERVIEW_EVERY_MS, trouble, async () => {
   state.overview = await ask("/api/overview");
   showSpendNow(state.overview, state.now.devices);
   showChange(state.overview);
@@ -98,7 +58,7 @@ async function loadSpend() {
 }
 
 // Each is shown as it arrives.
-const rest = new Loading(REST_EVERY_MS, () => Promise.all([
+const rest = new Loading(REST_EVERY_MS, trouble, () => Promise.all([
   loadSpend(),
   ask("/api/incidents?since=7d").then(showIncidents),
   ask("/api/sweeps").then(showSweeps)]));
