@@ -142,6 +142,16 @@ def test_signal_that_changed_hours_before_has_a_small_share():
     assert all(cause.coincides is False and cause.share.mean < 0.3 for cause in early)
 
 
+def test_large_change_belongs_to_what_coincides_though_other_effects_vary_more():
+    # Effects of annotations vary more than those of software; this one had hours to show none.
+    early = Point("event", {"kind": "annotation"}, {"title": "restarted"}, 48 * 300 * NS_PER_S)
+    after = runs(12, 60, 5.0, fingerprint="g")
+    found = explained(runs(60), after, early, software_event(60, server_version="2"))
+    assert found.name == "software: server_version", shares(found)
+    assert shares(found)[found.name] > 0.7
+    assert found.explained.mean > 0.8
+
+
 def test_effects_of_batch_and_tokens_follow_their_size():
     smaller = explained(runs(60), runs(12, 60, 1.25, batch=8))
     assert shares(smaller) == {"batch": pytest.approx(1, abs=0.1)}

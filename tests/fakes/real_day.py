@@ -97,6 +97,11 @@ every = "500ms"
 window = "2s"
 timeout = "400ms"
 
+[service.tenants]
+label = "model_name"
+tokens_in = "vllm:prompt_tokens_total"
+tokens_out = "vllm:generation_tokens_total"
+
 [[service]]
 name = "embed"
 url = "{uncounted}"
@@ -230,6 +235,7 @@ class RealDay:
                 self.clock.set(self.start_ns + hour * HOUR_NS - LEAD_NS)
                 self._wait_for_run(self.start_ns + hour * HOUR_NS)
             sweep.result()
+            self.daemon.run("probe", "ranker", "--cold-start", "--runs", "1")
             # Rows of the shutdown are sent after the next start.
             self.stored = self._identities()
             self.daemon.wait_for(lambda: self.stored <= set(self._influxdb.points(self._database)))
@@ -246,7 +252,8 @@ class RealDay:
             gpu.throttle(power_share=0.05, thermal_share=0.3 if is_hot else 0.0)
         if hour == SLOW_HOUR:
             self.chat.pause_s, self.chat.version = SLOW_PAUSE_S, "0.9.2"
-            self.daemon.look("annotate", "deployed chat 0.9.2", "--service", "chat")
+        if hour == AWAY_HOUR:
+            self.daemon.look("annotate", "restarted chat", "--service", "chat")
 
     def _wait_for_run(self, since_ns):
         """Wait for the hourly probe; skip it if it is late."""

@@ -73,9 +73,18 @@ TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
 TOKENS_ERROR = 0.1
 
 
+# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
+# attributed to the cause whose effects vary most, instead of the one that coincides.
+RARE, ANY_SIZE = 0.1, 1.0
+
+
 def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
-    """Return an effect that may be absent."""
-    return Component(1 - probability, 0.0, 0.0), Component(probability, mean, error)
+    """Return an effect that may be absent, and is rarely of any size."""
+    return (
+        Component(1 - probability, 0.0, 0.0),
+        Component(probability * (1 - RARE), mean, error),
+        Component(probability * RARE, mean, ANY_SIZE),
+    )
 
 
 # What changed without any signal: rare, and of any size.
