@@ -67,6 +67,7 @@ def test_options_without_effect_are_errors():
             (HOURS.format('"mon"', "23:00", "01:00"), "electricity: hours[1]", "remove them"),
             ('[host]\nname = "a\\nb"', "host.name", "line break"),
             ('[host]\nname = ""', "host.name", "1 or more characters"),
+            ('[kubernetes]\nnode = "n"', "kubernetes", "add api_url", "or remove node"),
             ('[host]\nlabels = { rack = "a\\nb" }', "host.labels.rack", "line break"),
             ('[telemetry]\nevery = "0.001ms"', "telemetry.every", "at least 1ms"),
             (PAGER.replace("//h/", "//h:65536/"), "notifier[0].url", "1 to 65535"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from costprobe.adapters.net.settings import CaFile, TokenFile
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Section, key
@@ -37,3 +37,14 @@ class KubernetesConfig(Section):
     )
     token_file: TokenFile = None
     ca_file: CaFile = None
+
+    @model_validator(mode="after")
+    def _api_server_is_named(self) -> KubernetesConfig:
+        of_server = ("node", "token_file", "ca_file")
+        unused = next((name for name in of_server if getattr(self, name) is not None), None)
+        if self.api_url is None and unused is not None:
+            raise ValueError(
+                f"{unused} is for the API server: add api_url, such as"
+                f' "https://kubernetes.default.svc", or remove {unused}'
+            )
+        return self
