@@ -10,6 +10,7 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.alerting.production_causes import demand_causes
 from costprobe.domain.costing.comparison.production_change import ProductionChange
+from costprobe.domain.detection.service_runs import events_of_service
 from costprobe.domain.detection.settings import DetectionConfig
 from fakes.demand import demand
 
@@ -130,6 +131,18 @@ def test_lower_power_limit_of_the_devices_is_the_cause():
     assert (event.metric, event.cause) == ("serving_time", "power limit")
     assert "power limit 700 → 450 W, power throttling 60 % of the time" in event.detail
     assert "`nvidia-smi -pl WATTS`" in event.detail
+
+
+def test_software_of_the_service_is_a_candidate_and_that_of_other_probes_is_not():
+    def found_by(device, key, time_ns):
+        tags = {"kind": "software", "device": device, "probe": "chat-latency"}
+        return Point(
+            "event", tags, {"cause": key, "before": f"{key} 1", "after": f"{key} 2"}, time_ns
+        )
+
+    server, driver = found_by("gpu0", "server_version", 1), found_by("gpu0", "driver", 2)
+    others = [found_by("gpu9", "server_version", 3), found_by("gpu0", "weights", 4)]
+    assert events_of_service([*others, driver, server], "chat", ["gpu0"]) == [server, driver]
 
 
 def test_change_in_two_small_steps_is_reported_with_its_beginning():

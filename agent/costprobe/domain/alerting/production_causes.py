@@ -54,7 +54,7 @@ def efficiency_explanation(
     devices: Sequence[str],
     history: RowHistory,
 ) -> Explanation:
-    """Return why device time or energy per work changed: conditions of the devices, driver, annotations.
+    """Return why device time or energy per work changed: conditions of the devices, software, annotations.
 
     Args:
         detector: The service's detector.

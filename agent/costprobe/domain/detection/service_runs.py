@@ -17,8 +17,8 @@ from costprobe.domain.detection.runs import DetectionRun, software_change_of
 
 # Rows of `device` of a block that its conditions are read from.
 DEVICE_ROWS = 30
-# What a probe finds of the software that its device has in common with a server.
-OF_THE_DEVICE = ("driver", "device_name", BOARD)
+# What a probe finds of the software that serves production on its device, too: not the probe's own model.
+SHARED_SOFTWARE = ("driver", "device_name", BOARD, "server_version")
 
 # Returns the newest rows of a device between two UTC ns, at most DEVICE_ROWS.
 DeviceRows = Callable[[str, int, int], Sequence[Point]]
@@ -106,7 +106,8 @@ def service_runs(
 def events_of_service(rows: Sequence[Point], service: str, devices: Sequence[str]) -> list[Point]:
     """Return the rows of `event` that may explain a change of a service.
 
-    Annotations of the service, of its devices or of the host; changes of the driver and of boards of its devices.
+    Annotations of the service, of its devices or of the host; changes of the driver, boards and servers that
+    probes of its devices found.
     """
     found = {}
     for row in rows:
@@ -117,7 +118,7 @@ def events_of_service(rows: Sequence[Point], service: str, devices: Sequence[str
                 found[row.time_ns, str(row.fields.get("title"))] = row
             continue
         change = software_change_of(row)
-        if change and is_near and set(change.before) & set(OF_THE_DEVICE):
+        if change and is_near and set(change.before) & set(SHARED_SOFTWARE):
             # Each probe of a device has the same event.
             found[row.time_ns, "software"] = row
     return sorted(found.values(), key=lambda row: row.time_ns)
