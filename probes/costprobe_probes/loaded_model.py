@@ -51,7 +51,7 @@ def forward_pass(
     """
     workload = loaded.workload
     inputs = workload.inputs(batch)
-    staged = inputs.map(lambda x: x.to(device.torch_device))
+    staged = workload.staged(inputs, device.torch_device, batch)
     if loaded.compiled is not None:
         workload = workload._replace(module=loaded.compiled.for_batch(batch))
     run = workload.forward_pass(staged)

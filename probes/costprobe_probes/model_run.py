@@ -242,6 +242,8 @@ class ModelProbeRun:
             window_end_ns=window.end_ns,
             steady_end_ns=window.steady_end_ns,
             inferences=passes * batch,
+            window_tokens_in=_times(passes * batch, self._workload.tokens_in),
+            window_tokens_out=_times(passes * batch, self._workload.tokens_out),
             inference_s=inference_s,
             has_energy_window=bool(self._request["energy"]) and not is_cold,
             h2d_ms=h2d_ms,
@@ -253,3 +255,7 @@ class ModelProbeRun:
             search_contended=self._is_search_contended(),
             naive=[timing._asdict() for timing in self._naive.found] if self._naive else [],
         )
+
+
+def _times(items: int, tokens: int | None) -> int | None:
+    return None if tokens is None else items * tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,5 +48,9 @@ def capture(
             f"the forward pass cannot be captured as a CUDA graph ({error}); remove cuda_graph,"
             " or set a smaller batch"
         ) from error
-    replay: Callable[[], object] = graph.replay
-    return replay
+    # With the pass: a replay reads and writes the memory of its inputs, which must not be freed.
+    return partial(_replay, graph, run)
+
+
+def _replay(graph: Any, _: Callable[[], object]) -> None:  # noqa: ANN401 - as above
+    graph.replay()

@@ -17,10 +17,11 @@ from costprobe_probes.digest import fingerprint
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.fingerprint import model_facts, software
 from costprobe_probes.loaded_model import LoadedModel, forward_pass
+from costprobe_probes.memory_need import check_memory
 from costprobe_probes.model_run import ModelProbeRun
 from costprobe_probes.spec import Spec
 from costprobe_probes.wire import Wire
-from costprobe_probes.workload import load
+from costprobe_probes.workload import Workload, load
 
 
 class StartInstants(NamedTuple):
@@ -86,7 +87,7 @@ class Session:
         self._use_threads(request.get("threads"))
         spec = Spec.of(request)
         self._wire.progress("load", 0.0)
-        workload = load(spec, request["seed"]).on(self._device.torch_device)
+        workload = self._on_device(spec, request)
         self._device.synchronize()
         loaded_ns = time.monotonic_ns()
         self._wire.progress("compile" if request.get("compile") else "answer", 0.0)
@@ -114,14 +115,25 @@ class Session:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.sched_setaffinity(int(thread.name), self._processors[:threads])
 
+    def _on_device(self, spec: Spec, request: dict[str, Any]) -> Workload:
+        """Load the model of a request, and move it to the device if it fits.
+
+        Raises:
+            ProbeConfigError: The request is invalid, or the model does not fit.
+        """
+        workload = load(spec, request["seed"])
+        batch = workload.min_batch if request["batch"] == "auto" else int(request["batch"])
+        cap_bytes = request.get("memory_cap_bytes")
+        check_memory(workload, self._device, spec.name, batch, cap_bytes)
+        return workload.on(self._device.torch_device)
+
     def _model(self, request: dict[str, Any]) -> LoadedModel:
         spec = Spec.of(request)
         key = (json.dumps(spec), request["seed"], bool(request.get("compile")))
         if self._loaded is None or self._loaded_as != key:
             self._loaded = None  # release the old model before loading the new one
-            workload = load(spec, request["seed"])
+            workload = self._on_device(spec, request)
             facts = model_facts(workload, name=spec.name, dtype=spec.dtype)
-            workload = workload.on(self._device.torch_device)
             compiled = CompiledModule(workload.module) if request.get("compile") else None
             self._loaded, self._loaded_as = LoadedModel(workload, facts, compiled), key
         return self._loaded

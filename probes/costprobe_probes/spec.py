@@ -17,6 +17,7 @@ class Spec(NamedTuple):
         inputs: Inputs of one item, for a source that cannot derive them: for each `shape` without
             the batch, `dtype`, `below` for integers, and `name` for a keyword argument.
         dtype: Type of floating-point weights and inputs; None keeps their own.
+        context_tokens: Tokens of a decoder's prompt or context; None for its default.
     """
 
     kind: str
@@ -25,6 +26,7 @@ class Spec(NamedTuple):
     weights: Optional[str] = None  # noqa: UP045 - as above
     inputs: tuple[Mapping[str, Any], ...] = ()
     dtype: Optional[str] = None  # noqa: UP045 - as above
+    context_tokens: Optional[int] = None  # noqa: UP045 - as above
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Spec:

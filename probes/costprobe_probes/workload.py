@@ -12,6 +12,7 @@ from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.inputs import Inputs, checked_inputs
 from costprobe_probes.sources.described import FLOATS
 from costprobe_probes.sources.files import digest_of
+from costprobe_probes.sources.model_source import MakeState
 from costprobe_probes.sources.registry import source_of
 from costprobe_probes.spec import Spec
 
@@ -27,6 +28,9 @@ class Workload(NamedTuple):
         move: Moves the module to a device; None for `module.to(device)`.
         min_batch: Smallest batch that the model accepts.
         max_batch: Largest batch that the model accepts; None for any.
+        state: Makes the tensors that a pass reads and writes; None if there are none.
+        tokens_in: Prompt tokens that a pass reads for each item; None if it reads none.
+        tokens_out: Tokens that a pass generates for each item; None if it generates none.
     """
 
     module: nn.Module
@@ -36,6 +40,9 @@ class Workload(NamedTuple):
     move: Optional[Callable[[torch.device], nn.Module]] = None  # noqa: UP045 - evaluated on Python 3.9
     min_batch: int = 1
     max_batch: Optional[int] = None  # noqa: UP045 - as above
+    state: Optional[MakeState] = None  # noqa: UP045 - as above
+    tokens_in: Optional[int] = None  # noqa: UP045 - as above
+    tokens_out: Optional[int] = None  # noqa: UP045 - as above
 
     @property
     def digest(self) -> str:
@@ -46,6 +53,12 @@ class Workload(NamedTuple):
         """Return the same workload with its module on a device."""
         module = self.module.to(device) if self.move is None else self.move(device)
         return self._replace(module=module)
+
+    def staged(self, inputs: Inputs, device: torch.device, batch: int) -> Inputs:
+        """Return inputs on a device, with the state of a pass of a batch."""
+        moved = inputs.map(lambda x: x.to(device))
+        state = self.state(batch, device) if self.state is not None else ()
+        return moved._replace(args=(*moved.args, *state))
 
     def forward_pass(self, inputs: Inputs) -> Callable[[], object]:
         """Return one forward pass over inputs on the module's device."""
@@ -92,4 +105,7 @@ def load(spec: Spec, seed: int) -> Workload:
         sourced.move,
         sourced.min_batch,
         sourced.max_batch,
+        sourced.state,
+        sourced.tokens_in,
+        sourced.tokens_out,
     )

@@ -133,8 +133,14 @@ MEASUREMENTS: Mapping[str, Words] = {
             "threads": "Intra-op threads, on a CPU.",
             "requests": "Timed requests (server probes).",
             "errors": "Failed requests; excluded from latencies.",
-            "tokens_in": "Mean input tokens of a request.",
-            "tokens_out": "Mean output tokens of a request.",
+            "tokens_in": "Mean input tokens of a request; of a decoder's prefill those of an item.",
+            "tokens_out": "Mean output tokens of a request; of a decoder's decode step those of an item.",
+            "tokens_in_per_s": "Input tokens per second in the window.",
+            "tokens_out_per_s": "Output tokens per second in the window.",
+            "energy_per_million_tokens_in_j": "Energy of the inferences per million input tokens; of a request to a"
+            " server its whole energy.",
+            "energy_per_million_tokens_out_j": "Energy of the inferences per million output tokens; of a request to a"
+            " server its whole energy.",
             "cached_tokens": "Mean input tokens of a request that a prefix cache answered, if the server reports it.",
             "cached": "Whether a cache of the server answered most of the work (server probes).",
             "token_source": "Source of the token count; `chunks`: chunks of the stream.",

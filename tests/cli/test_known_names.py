@@ -32,7 +32,7 @@ UNKNOWN = (
     ("report --by taem", "unknown label 'taem'; "),
     ("budget gpu", "unknown budget 'gpu'; did you mean gpus? write one of gpus"),
     ("forecast x", "unknown service or device 'x'; write one of "),
-    ("probe x", "unknown probe 'x'; write one of cnn, ranker, transformer"),
+    ("probe x", "unknown probe 'x'; write one of cnn, decoder:1B/decode, "),
     ("probe ranker --sweep --stored --device x", "unknown device 'x'; write one of gpu0"),
 )
 

@@ -51,6 +51,7 @@ def bert_folder(folder):
 EXAMPLES = {
     "transformer": lambda _: Spec("transformer"),
     "cnn": lambda _: Spec("cnn"),
+    "decoder": lambda _: Spec("decoder", model="small/prefill", context_tokens=4),
     "module": lambda _: Spec("module", module=f"{__name__}:factory"),
     "torchscript": lambda folder: Spec(
         "torchscript", model=torchscript_file(folder), inputs=({"shape": [4]},)
@@ -84,6 +85,10 @@ def check(source, spec):
     assert isinstance(first, model_source.SourcedModel)
     assert isinstance(first.module, torch.nn.Module)
     assert first.weights in {"", "file", "random"}
+    cpu = torch.device("cpu")
+    for model in (first, second):
+        if model.move is not None and next(model.module.parameters()).is_meta:
+            assert model.move(cpu) is model.module
     states = [model.module.state_dict() for model in (first, second)]
     assert all(tensor.device.type == "cpu" for tensor in states[0].values())
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
@@ -97,7 +102,8 @@ def check(source, spec):
         pairs = zip(batches[0].tensors(), batches[1].tensors(), strict=True)
         assert all(torch.equal(one, other) for one, other in pairs)
         with torch.inference_mode():
-            first.module(*batches[0].args, **batches[0].kwargs)
+            state = first.state(batch, cpu) if first.state is not None else ()
+            first.module(*batches[0].args, *state, **batches[0].kwargs)
 
 
 @pytest.mark.usefixtures("no_network")

@@ -135,8 +135,12 @@ def probe(example):
         "cost_hardware": cost.hardware,
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
-        "cost_per_million_tokens_in": per_million_tokens(cost, result, example.get("tokens_in")),
-        "cost_per_million_tokens_out": per_million_tokens(cost, result, example.get("tokens_out")),
+        "cost_per_million_tokens_in": per_million_tokens(
+            cost.per_inference, result, example.get("tokens_in")
+        ),
+        "cost_per_million_tokens_out": per_million_tokens(
+            cost.per_inference, result, example.get("tokens_out")
+        ),
     }
 
 

@@ -4,11 +4,15 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from costprobe.app.accounting.documents import report_document
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.domain.costing.comparison.compare_rows import probe_candidates
 from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
+from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.text import joules, per_million_tokens
 
 TIME_NS = 1_780_000_000 * NS_PER_S
 RESULT = ProbeResult(
@@ -98,3 +102,26 @@ def test_run_without_price_has_no_cost_and_keeps_the_reference():
     assert accounted.report.cost is None
     assert [row.measurement for row in accounted.rows] == ["probe"]
     assert accounted.state.reference == before.reference
+
+
+def test_tokens_of_a_run_have_rates_energy_and_cost():
+    decoded = replace(RESULT, tokens_out=1000.0, fields={"tokens_out": 1.0})
+    prefilled = replace(RESULT, tokens_in=512_000.0, fields={"tokens_in": 512.0})
+    for result, name, per_s, per_million_j, per_million in (
+        (decoded, "tokens_out", 100.0, 2e6, 10.0),
+        (prefilled, "tokens_in", 51_200.0, 3906.25, 0.01953125),
+    ):
+        accounted = account(replace(RUN, result=result))
+        probe, cost = accounted.rows
+        assert probe.fields[f"{name}_per_s"] == pytest.approx(per_s)
+        assert probe.fields[f"energy_per_million_{name}_j"] == pytest.approx(per_million_j)
+        assert cost.fields[f"cost_per_million_{name}"] == pytest.approx(per_million)
+        other = "tokens_in" if name == "tokens_out" else "tokens_out"
+        assert not {key for key in (*probe.fields, *cost.fields) if other in key}
+        rate = "100 tokens out/s" if name == "tokens_out" else "51,200 tokens in/s"
+        line = probe_line(report_document(accounted.report))
+        assert f"{rate}, {per_million_j / 1e6:.4g} J per token, ${per_million:.4g} per mill" in line
+        candidate = probe_candidates([probe], [cost], {})[0]
+        words = "out" if name == "tokens_out" else "in"
+        shown = f"${per_million:.4g} {words}; {joules(per_million_j)} {words}"
+        assert per_million_tokens(candidate) == shown

@@ -97,7 +97,7 @@ def test_dtype_applies_to_floats_and_not_to_integers(factory):
 @pytest.mark.parametrize(
     ("kind", "module", "dtype", "words"),
     [
-        ("gpt", None, "fp32", "transformer, cnn, module"),
+        ("gpt", None, "fp32", "transformer, cnn, decoder, module"),
         ("cnn", None, "fp8", "fp32, bf16, fp16"),
         ("module", None, "fp32", "package.mod:factory"),
         ("module", ":make", "fp32", "package.mod:factory"),

@@ -196,6 +196,16 @@ class ProbeResult:
         """Inferences per second in the steady-state window."""
         return self.inferences / self.inferring_s
 
+    @property
+    def tokens_in_per_s(self) -> float | None:
+        """Input tokens per second in the steady-state window; None if unknown."""
+        return None if self.tokens_in is None else self.tokens_in / self.inferring_s
+
+    @property
+    def tokens_out_per_s(self) -> float | None:
+        """Output tokens per second in the steady-state window; None if there are none."""
+        return None if self.tokens_out is None else self.tokens_out / self.inferring_s
+
 
 @dataclass(frozen=True, slots=True)
 class CostSample:

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from costprobe_probes.decoder_shapes import CONTEXT_TOKENS, MODELS
 from costprobe_probes.errors import ProbeConfigError
 
 if TYPE_CHECKING:  # the contract names classes of torch
@@ -23,6 +24,8 @@ class SourceKind(NamedTuple):
         example: An example of what to load, which follows the kind and a colon; empty for a kind
             that needs no name.
         is_built_in: True for a model of this package.
+        models: The models that exist, where the kind has a fixed list.
+        context_tokens: Default of `context_tokens`; 0 for a kind without a context.
         takes_weights: True if `weights` may name a file.
         is_program: True for files that hold a program: it keeps its types, and is compiled already.
     """
@@ -30,6 +33,8 @@ class SourceKind(NamedTuple):
     module: str
     example: str = ""
     is_built_in: bool = False
+    models: tuple[str, ...] = ()
+    context_tokens: int = 0
     takes_weights: bool = False
     is_program: bool = False
 
@@ -37,6 +42,13 @@ class SourceKind(NamedTuple):
 SOURCES: Mapping[str, SourceKind] = {
     "transformer": SourceKind("costprobe_probes.sources.builtin", is_built_in=True),
     "cnn": SourceKind("costprobe_probes.sources.builtin", is_built_in=True),
+    "decoder": SourceKind(
+        "costprobe_probes.sources.decoder",
+        "small/decode",
+        is_built_in=True,
+        models=MODELS,
+        context_tokens=CONTEXT_TOKENS,
+    ),
     "module": SourceKind("costprobe_probes.sources.factory"),
     "torchscript": SourceKind(
         "costprobe_probes.sources.torchscript", "/models/ranker.pt", is_program=True

@@ -14,7 +14,14 @@ from costprobe.core.config.fields import Duration, Section, Share, Size, key, ma
 from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
 
 DEFER_AT_MOST_S = 30.0
-BUILT_IN_MODELS = tuple(kind for kind, source in SOURCES.items() if source.is_built_in)
+CONTEXT_TOKENS_MAX = 131_072
+# The kinds that need no file and no package.
+BUILT_IN_MODELS = tuple(
+    f"{kind}:{model}" if model else kind
+    for kind, source in SOURCES.items()
+    if source.is_built_in
+    for model in source.models or ("",)
+)
 _MODULE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 
@@ -44,8 +51,8 @@ class ProbeConfig(CommonProbeConfig):
     kind: str = Field(
         "transformer",
         description=(
-            '"transformer" and "cnn" are built in, "module" is your own model; or a '
-            'source and what it loads: "torchvision:resnet50", "timm:NAME", '
+            '"transformer", "cnn" and "decoder:SIZE/PHASE" are built in, "module" is your own '
+            'model; or a source and what it loads: "torchvision:resnet50", "timm:NAME", '
             '"transformers:/folder", "torchscript:/file", "pt2:/file".'
         ),
         examples=["transformer"],
@@ -70,6 +77,16 @@ class ProbeConfig(CommonProbeConfig):
     )
     dtype: Literal["fp32", "bf16", "fp16"] | None = Field(
         None, description="Type that model and inputs are converted to.", examples=["bf16"]
+    )
+    context_tokens: int | None = Field(
+        None,
+        ge=2,
+        le=CONTEXT_TOKENS_MAX,
+        description=(
+            "Tokens of the prompt of a decoder's prefill, or of the context that its decode step "
+            f"reads; {SOURCES['decoder'].context_tokens} by default."
+        ),
+        examples=[2048],
     )
     batch: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
         "auto",
@@ -142,6 +159,9 @@ class ProbeConfig(CommonProbeConfig):
     def _known_kind(cls, kind: str) -> str:
         source, _, model = kind.partition(":")
         if source in SOURCES and bool(model) == bool(SOURCES[source].example):
+            known_models = SOURCES[source].models
+            if known_models and model not in known_models:
+                raise ValueError(f"no {source} {model!r}; write one of {', '.join(known_models)}")
             return kind
         if kind in SOURCES:
             example = SOURCES[kind].example
@@ -158,10 +178,12 @@ class ProbeConfig(CommonProbeConfig):
         if (self.kind == "module") != (self.module is not None):
             raise ValueError('kind = "module" and module = "package.mod:factory" go together')
         source = SOURCES[self.source]
-        if self.inputs and not source.example:
+        if self.inputs and (source.is_built_in or not source.example):
             raise ValueError(f'remove inputs: kind = "{self.kind}" defines its own')
         if self.weights is not None and not source.takes_weights:
             raise ValueError(f'remove weights: kind = "{self.kind}" has none')
+        if self.context_tokens is not None and not source.context_tokens:
+            raise ValueError(f'remove context_tokens: kind = "{self.kind}" has no context')
         if self.dtype is not None and source.is_program:
             raise ValueError(f"remove dtype: a {self.source} program has a fixed type")
         if self.compile and source.is_program:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from costprobe.core.records import ProbeResult
+from costprobe.core.records import FieldValue, ProbeResult
 from costprobe.domain.costing.probe.naive import MISTAKES, NaiveTiming
 
 MAX_NOTE_CHARS = 200
@@ -122,7 +122,9 @@ def read_outcome(
             outliers=None if message.get("outliers") is None else int(message["outliers"]),
             contended=contended,
             tags=_ways(message.get("tags")),
-            fields=shares_pct,
+            fields={**shares_pct, **_tokens_per_item(message)},
+            tokens_in=optional(message.get("window_tokens_in")),
+            tokens_out=optional(message.get("window_tokens_out")),
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
         naive = _naive(message.get("naive"))
@@ -162,6 +164,23 @@ def _ways(tags: Any) -> dict[str, str]:  # noqa: ANN401 - from another process
     if not isinstance(tags, dict):
         return {}
     return {name: str(value)[:MAX_TAG_CHARS] for name, value in tags.items() if name in WAYS}
+
+
+def _tokens_per_item(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
+    """Return the tokens that a pass reads and generates for each item, without unknown ones.
+
+    Raises:
+        TypeError, ValueError: A value is invalid.
+    """
+    items = int(message["inferences"])
+    found: dict[str, FieldValue | None] = {}
+    for name in ("tokens_in", "tokens_out"):
+        tokens = optional(message.get(f"window_{name}"))
+        if tokens is not None and tokens < items:
+            raise ValueError(f"{name}: fewer tokens than items")
+        if tokens is not None and items > 0:
+            found[name] = tokens / items
+    return found
 
 
 def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from another process

@@ -8,7 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 from costprobe.core.records import present
-from costprobe.domain.costing.probe.points import latency_fields, per_million_tokens
+from costprobe.domain.costing.probe.points import (
+    latency_fields,
+    per_million_tokens,
+    token_fields,
+)
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.domain.pricing.book import Terms
 
@@ -52,7 +56,7 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "contended": report.contended,
         "threads": result.threads,
         "tags": dict(result.tags),
-        "fields": present(result.fields),
+        "fields": present({**result.fields, **token_fields(result, energy)}),
         "fingerprint": result.fingerprint,
         "software": dict(result.software),
         "energy": None,
@@ -85,8 +89,12 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "cost_hardware": cost.hardware,
             "cost_energy": cost.energy,
             "cost_reference": cost.reference,
-            "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
-            "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
+            "cost_per_million_tokens_in": per_million_tokens(
+                cost.per_inference, result, result.tokens_in
+            ),
+            "cost_per_million_tokens_out": per_million_tokens(
+                cost.per_inference, result, result.tokens_out
+            ),
         }
         for name, rolled in report.rolled.items():
             document["rolling"] |= {

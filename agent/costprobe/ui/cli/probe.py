@@ -77,7 +77,10 @@ def command(  # noqa: PLR0913 - click passes each option
     naive: bool,
     as_json: bool,
 ) -> None:
-    """Run the probe NAME once: a configured one, or the built-in "transformer" or "cnn".
+    """Run the probe NAME once: a configured one, or a built-in one.
+
+    Built in are "transformer", "cnn", and prefill and decode of a decoder of three sizes, such as
+    "decoder:small/decode".
 
     With --sweep it searches the batch size, measures each batch size with its energy, finds the
     cheapest one within the probe's latency_bound, and stores the curve.
@@ -197,5 +200,6 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
     if name in configured:
         return configured[name]
     if name in BUILT_IN_MODELS:
-        return ProbeConfig.model_validate({"name": name, "kind": name})
+        own_name = name.replace(":", "-").replace("/", "-")
+        return ProbeConfig.model_validate({"name": own_name, "kind": name})
     raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])

@@ -30,6 +30,8 @@ RUN_FIELDS = frozenset(
         "energy_method",
         "energy_scope",
         "token_source",
+        "energy_per_million_tokens_in_j",
+        "energy_per_million_tokens_out_j",
     }
 )
 PAID_FIELDS = frozenset(
@@ -137,11 +139,13 @@ def _probe_candidate(
         cost_per_inference=_summary(paid, "cost_per_inference"),
         latency_p50_ms=_summary(rows, "latency_p50_ms"),
         latency_p99_ms=_summary(rows, "latency_p99_ms"),
-        energy_per_inference_j=_energy(rows),
+        energy_per_inference_j=_energy(rows, "energy_per_inference_j"),
         carbon_per_inference_g=_summary(paid, "carbon_per_inference_g"),
         quality=quality,
         cost_per_million_tokens_in=_summary(paid, "cost_per_million_tokens_in"),
         cost_per_million_tokens_out=_summary(paid, "cost_per_million_tokens_out"),
+        energy_per_million_tokens_in_j=_energy(rows, "energy_per_million_tokens_in_j"),
+        energy_per_million_tokens_out_j=_energy(rows, "energy_per_million_tokens_out_j"),
         plans=_plans(paid),
         samples=len(rows),
         contended_samples=counted.contended,
@@ -166,14 +170,12 @@ def probe_name(row: Point) -> str:
     return ", ".join(words)
 
 
-def _energy(rows: Sequence[Point]) -> Summary | None:
-    """Return the energy; None if it is that of the whole board of a MIG device."""
+def _energy(rows: Sequence[Point], field: str) -> Summary | None:
+    """Return an energy; None if it is that of the whole board of a MIG device."""
     own_energy_rows = [row for row in rows if row.fields.get("energy_scope") != "parent"]
     # An energy that is carried over to later rows would count several times.
     measured = [row for row in own_energy_rows if row.fields.get("energy_method") != "last_known"]
-    return _summary(measured, "energy_per_inference_j") or _summary(
-        own_energy_rows, "energy_per_inference_j"
-    )
+    return _summary(measured, field) or _summary(own_energy_rows, field)
 
 
 def service_candidates(

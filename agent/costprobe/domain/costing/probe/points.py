@@ -113,6 +113,7 @@ def probe_point(
         "latency_rel_err": result.latency_rel_err,
         "outliers": result.outliers,
         **result.fields,
+        **token_fields(result, energy),
         **(energy.fields() if energy else {}),
         **activity,
     }
@@ -155,8 +156,12 @@ def cost_point(  # noqa: PLR0913 - what a row holds
         "energy_method": energy_method if cost.energy or emitted else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,
-        "cost_per_million_tokens_in": per_million_tokens(cost, result, result.tokens_in),
-        "cost_per_million_tokens_out": per_million_tokens(cost, result, result.tokens_out),
+        "cost_per_million_tokens_in": per_million_tokens(
+            cost.per_inference, result, result.tokens_in
+        ),
+        "cost_per_million_tokens_out": per_million_tokens(
+            cost.per_inference, result, result.tokens_out
+        ),
     }
     for name, summary in rolled.items():
         fields[f"rolling_{name}"] = summary.median
@@ -172,18 +177,38 @@ def cost_point(  # noqa: PLR0913 - what a row holds
     return make_point("cost", {**tags, **own_tags}, fields, time_ns)
 
 
-def per_million_tokens(cost: CostSample, result: ProbeResult, tokens: float | None) -> float | None:
-    """Return the whole cost of the requests per million tokens of one kind.
-
-    Cost per input token and per output token both contain the whole cost and must not be added: the
-    shares of prefill and decode in a request cannot be measured by a client.
+def token_fields(result: ProbeResult, energy: ProbeEnergy | None) -> dict[str, float | None]:
+    """Return rates and energy of a run's tokens under the names of the series; None where unknown.
 
     Args:
-        cost: The price of a request.
+        result: Result of the probe.
+        energy: Joules per inference; None if unknown.
+    """
+    fields: dict[str, float | None] = {
+        "tokens_in_per_s": result.tokens_in_per_s,
+        "tokens_out_per_s": result.tokens_out_per_s,
+    }
+    for name, tokens in (("tokens_in", result.tokens_in), ("tokens_out", result.tokens_out)):
+        fields[f"energy_per_million_{name}_j"] = (
+            per_million_tokens(energy.per_inference_j, result, tokens) if energy else None
+        )
+    return fields
+
+
+def per_million_tokens(
+    per_inference: float, result: ProbeResult, tokens: float | None
+) -> float | None:
+    """Return the whole cost, or energy, of the inferences per million tokens of one kind.
+
+    Of a request to a server, the figures of input and of output tokens both contain the whole
+    request and must not be added: the shares of prefill and decode cannot be measured by a client.
+
+    Args:
+        per_inference: Cost or energy of an inference.
         result: Result of the probe.
         tokens: Tokens of that kind in the window.
     """
-    return cost.per_inference * result.inferences / tokens * MILLION if tokens else None
+    return per_inference * result.inferences / tokens * MILLION if tokens else None
 
 
 def event_point(event: Event, tags: Mapping[str, str]) -> Point:

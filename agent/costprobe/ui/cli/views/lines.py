@@ -8,6 +8,9 @@ from costprobe.core.money_text import PER_THOUSAND, money, per_thousand
 from costprobe.core.units import percent
 from costprobe.ui.text import CHUNKS, joules
 
+MILLION = 1_000_000
+# From here on a rate needs no decimal places.
+MANY = 1000
 # What an energy covers, in words.
 SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
 
@@ -24,6 +27,7 @@ def probe_line(document: dict[str, Any]) -> str:
         _energy(document, "inf"),
         _cost(document),
         *_carbon(document),
+        *_tokens(document),
     ]
     if document.get("contended"):
         parts.append("contended: others used the device")
@@ -58,6 +62,25 @@ def _served_line(document: dict[str, Any]) -> str:
     if fields.get("errors"):
         parts.append(f"{fields['errors']} of {fields['requests']} failed")
     return "  ".join(parts)
+
+
+def _tokens(document: dict[str, Any]) -> list[str]:
+    """Return rate, energy and cost of the tokens of a decoder's prefill or decode."""
+    fields, cost = document["fields"], document["cost"] or {}
+    parts = []
+    for name, words in (("tokens_in", "tokens in"), ("tokens_out", "tokens out")):
+        per_s = fields.get(f"{name}_per_s")
+        if per_s is None:
+            continue
+        figures = [f"{per_s:,.4g} {words}/s" if per_s < MANY else f"{per_s:,.0f} {words}/s"]
+        energy_j = fields.get(f"energy_per_million_{name}_j")
+        price = cost.get(f"cost_per_million_{name}")
+        if energy_j is not None:
+            figures.append(f"{joules(energy_j / MILLION)} per token")
+        if price is not None:
+            figures.append(f"{money(price, cost['currency'])} per million")
+        parts.append(", ".join(figures))
+    return parts
 
 
 def _ways(tags: dict[str, str]) -> list[str]:
