@@ -5,137 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costprobe.adapters.serving.counters import Counter, Engine
+from costprobe.adapters.serving.sglang import SGLANG
+from costprobe.adapters.serving.vllm import vllm
 
 # Finish reasons of requests without a complete response.
-_UNANSWERED = ("abort", "error")
-# TensorRT-LLM's.
 _TRT_UNANSWERED = ("cancelled", "timeout")
-_RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
-_SGLANG_HITS = ("device_hit", "host_hit", "storage_hit")
-# With the passes of speculative decoding.
-_SGLANG_DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
 _MICRO = 1e-6
-
-
-def _vllm(name: str, prefix: str) -> Engine:
-    """Return the counters of vLLM under a prefix."""
-    return Engine(
-        name=name,
-        counters={
-            # Sequences: each prompt of a list and each of `n` answers is one. Requests that the
-            # client aborted are in none of its series.
-            "requests": (
-                Counter(f"{prefix}request_success_total", without={"finished_reason": _UNANSWERED}),
-            ),
-            "errors": (
-                Counter(
-                    f"{prefix}request_success_total",
-                    only={"finished_reason": _UNANSWERED},
-                    # Refused by a limit of the queue.
-                    plus=(Counter(f"{prefix}admission_rejections_total"),),
-                ),
-            ),
-            "tokens_in": (Counter(f"{prefix}prompt_tokens_total"),),
-            "tokens_out": (Counter(f"{prefix}generation_tokens_total"),),
-            # The hits are counted again with each retry to schedule a request.
-            "cached_tokens": (
-                Counter(f"{prefix}prompt_tokens_cached_total"),
-                Counter(f"{prefix}prefix_cache_hits_total"),
-                Counter(f"{prefix}gpu_prefix_cache_hits_total"),
-            ),
-            # Updated with each token, the last one only when a request ends.
-            "decode_request_s": (
-                Counter(f"{prefix}inter_token_latency_seconds_sum"),
-                Counter(f"{prefix}time_per_output_token_seconds_sum"),
-                Counter(f"{prefix}request_decode_time_seconds_sum"),
-            ),
-        },
-        required=("requests", "tokens_in", "tokens_out"),
-        model_label="model_name",
-        prefix=prefix,
-        counts_begin_at_zero=True,
-    )
 
 
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
-        _vllm("vllm", "vllm:"),
+        vllm("vllm", "vllm:"),
         # Ray's agent exposes the counters of all vLLM processes of its node.
-        _vllm("ray_vllm", "ray_vllm_"),
-        Engine(
-            name="sglang",
-            counters={
-                "requests": (Counter("sglang:num_requests_total"),),
-                "errors": (Counter("sglang:num_aborted_requests_total"),),
-                # The last of the alternatives increases only when a request finishes.
-                "tokens_in": (
-                    # Without what is computed again after a retraction.
-                    Counter(
-                        "sglang:prefill_effective_tokens_total",
-                        only={"mode": ("input", *_SGLANG_HITS)},
-                        one_of=_RANKS,
-                    ),
-                    Counter(
-                        "sglang:realtime_tokens_total",
-                        only={"mode": ("prefill_compute", "prefill_cache")},
-                        one_of=_RANKS,
-                    ),
-                    Counter("sglang:prompt_tokens_total"),
-                ),
-                "tokens_out": (
-                    Counter(
-                        "sglang:realtime_tokens_total",
-                        only={"mode": ("decode",)},
-                        one_of=_RANKS,
-                        # Prefill generates the first token of each request.
-                        plus=(Counter("sglang:num_requests_total"),),
-                    ),
-                    Counter("sglang:generation_tokens_total"),
-                ),
-                "cached_tokens": (
-                    Counter(
-                        "sglang:prefill_effective_tokens_total",
-                        only={"mode": _SGLANG_HITS},
-                        one_of=_RANKS,
-                    ),
-                    Counter(
-                        "sglang:realtime_tokens_total",
-                        only={"mode": ("prefill_cache",)},
-                        one_of=_RANKS,
-                    ),
-                    Counter("sglang:cached_tokens_total"),
-                ),
-                "prefill_s": (
-                    Counter(
-                        "sglang:forward_execution_seconds_total",
-                        only={"category": ("extend", "split_prefill")},
-                        one_of=_RANKS,
-                    ),
-                ),
-                "decode_s": (
-                    Counter(
-                        "sglang:forward_execution_seconds_total",
-                        only={"category": _SGLANG_DECODE},
-                        one_of=_RANKS,
-                    ),
-                ),
-                # Passes with prefill and decode together (--enable-mixed-chunk).
-                "compute_s": (
-                    Counter(
-                        "sglang:forward_execution_seconds_total",
-                        only={"category": ("mixed",)},
-                        one_of=_RANKS,
-                    ),
-                ),
-                "decode_request_s": (Counter("sglang:inter_token_latency_seconds_sum"),),
-            },
-            required=("requests", "tokens_in", "tokens_out"),
-            model_label="model_name",
-            prefix="sglang:",
-            counts_begin_at_zero=True,
-            option="--enable-metrics",
-        ),
+        vllm("ray_vllm", "ray_vllm_"),
+        SGLANG,
         Engine(
             name="tgi",
             counters={

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.overview.device_types import by_device_type, natural
 from costprobe.app.overview.records import Unit, UnitCost, UnitGroup
 from costprobe.core.money_text import price_scale
 from costprobe.core.records import NS_PER_S, Point
@@ -25,11 +24,6 @@ TREND_POINTS: Final = 42
 # Windows that are read of each series of a service for its trend.
 WINDOWS_PER_POINT: Final = 4
 _MILLION: Final = 1_000_000
-# Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
-# that matters: devices of one type differ by 1 to 2 % from their manufacturing.
-OUTLIER_SCORE: Final = 3.5
-_NORMAL_MAD: Final = 0.6745
-OUTLIER_SHARE: Final = 0.03
 
 # Identity of a series across price plans: basis, device, probe, service, served model, currency.
 Key = tuple[str, str, str, str, str, str]
@@ -65,7 +59,7 @@ def unit_groups(reader: StoreReader, now_ns: int) -> list[UnitGroup]:
         for series in reader.series("device")
     }
     probed = _probed(reader, costs, models, now_ns)
-    return [*_served(reader, costs, now_ns), *_grouped(probed)]
+    return [*_served(reader, costs, now_ns), *by_device_type(probed)]
 
 
 def _newest(rows: Iterable[Point], now_ns: int) -> dict[Key, Point]:
@@ -199,7 +193,7 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
             row,
             sampled[key],
             [hour.get(key, []) for hour in hours],
-            sorted(of_service, key=_natural),
+            sorted(of_service, key=natural),
         )
         if unit is not None:
             found.append(UnitGroup(unit, (unit,), 0.0, (), unit))
@@ -251,56 +245,3 @@ def _ratio_trend(rows: Sequence[Point], measure: _Measure) -> list[tuple[int, fl
 
 def _change_pct(before: float | None, after: float | None) -> float | None:
     return None if not before or after is None else (after / before - 1) * 100
-
-
-# ---- identical devices
-
-
-def _grouped(units: Iterable[UnitCost]) -> list[UnitGroup]:
-    """Group a model's costs on devices of the same type, in the same currency and execution mode."""
-    groups: dict[tuple[str, ...], list[UnitCost]] = defaultdict(list)
-    for unit in units:
-        tags = unit.tags
-        ways = (
-            tags.get(name, "")
-            for name in (
-                "currency",
-                "batch",
-                "concurrency",
-                "cold",
-                "compile",
-                "cuda_graph",
-                "weights",
-            )
-        )
-        groups[
-            tags.get("probe", ""), unit.device_model or tags.get("device", ""), unit.unit, *ways
-        ].append(unit)
-    return [_group(members) for _, members in sorted(groups.items(), key=lambda item: item[0])]
-
-
-def _group(members: list[UnitCost]) -> UnitGroup:
-    members.sort(key=lambda unit: _natural(unit.tags.get("device", "")))
-    middle = statistics.median_low(unit.cost for unit in members)
-    typical = next(unit for unit in members if unit.cost == middle)
-    deviations = [abs(unit.cost - middle) for unit in members]
-    limit = max(OUTLIER_SHARE * middle, OUTLIER_SCORE / _NORMAL_MAD * statistics.median(deviations))
-    return UnitGroup(
-        typical=typical,
-        members=tuple(members),
-        spread=(max(u.cost for u in members) - min(u.cost for u in members)) / middle
-        if middle
-        else 0.0,
-        outliers=tuple(
-            unit.tags.get("device", "")
-            for unit, deviation in zip(members, deviations, strict=True)
-            if len(members) > 1 and deviation > limit
-        ),
-        moved=max(members, key=lambda unit: abs(unit.change_24h_pct or 0.0)),
-    )
-
-
-def _natural(name: str) -> tuple[str, float, str]:
-    """Return a key that sorts gpu2 before gpu10."""
-    head = name.rstrip("0123456789")
-    return head, float(name[len(head) :] or math.inf), name

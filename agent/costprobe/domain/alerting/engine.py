@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom
-from costprobe.core.records import NS_PER_S, REMOVED, Event, Point
+from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.domain.alerting.change_message import page_link
 from costprobe.domain.alerting.incident_groups import IncidentGrouping, alert_row
 from costprobe.domain.alerting.incidents import (
@@ -21,15 +20,12 @@ from costprobe.domain.alerting.incidents import (
     new_incident,
     with_symptoms,
 )
-from costprobe.domain.alerting.matching import matches
 from costprobe.domain.alerting.notices import NoticeRules
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
-from costprobe.domain.alerting.rules.registry import rule_of
-from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
+from costprobe.domain.alerting.rule_set import RuleSet
+from costprobe.domain.alerting.rules.rule import RuleConfig
 from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
 from costprobe.domain.alerting.silencing import Silencing
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +69,13 @@ class AlertEngine:
         labels_of: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._is_current = is_current
-        self._labels_of = labels_of
         self._configs = {config.name: config for config in rules}
         self._settings = settings
         self._tags = dict(tags)
         self._grouping = IncidentGrouping(self._configs, self._tags, labels_of)
         self._silencing = Silencing(maintenance)
         self._notice_rules = NoticeRules(self._configs, notifiers, self._silencing)
-        self._rules: dict[str, Rule] = {config.name: rule_of(config) for config in rules}
-        self._by_measurement: dict[str, list[str]] = {}
-        for name, rule in self._rules.items():
-            self._by_measurement.setdefault(rule.measurement, []).append(name)
+        self._rules = RuleSet(self._configs, self._tags, labels_of)
         self._incidents: dict[str, Incident] = {}
         self._histories: dict[str, IncidentHistory] = {}
         self._listed: tuple[Alert, ...] = ()
@@ -93,23 +85,11 @@ class AlertEngine:
 
     def observe(self, point: Point) -> None:
         """Add a stored row of any series."""
-        for name in self._by_measurement.get(point.measurement, ()):
-            pattern = self._configs[name].match
-            if not pattern or matches(pattern, point.tags):
-                self._rules[name].observe(point)
-        if point.measurement == "event" and point.fields.get("cause") == REMOVED:
-            for rule in self._rules.values():
-                rule.forget_device(point.tags["device"])
+        self._rules.observe(point)
 
     def observe_event(self, event: Event) -> None:
         """Add an event; only drifts and anomalies are used."""
-        if event.kind not in {"drift", "anomaly"}:
-            return
-        tags = {**self._tags, **event.subject, "device": event.device, "metric": event.metric}
-        tags |= self._labels_of(event.subject)
-        for name, rule in self._rules.items():
-            if matches(self._configs[name].match, tags):
-                rule.observe_event(event)
+        self._rules.observe_event(event)
 
     def tick(self, time_ns: int, faults: Collection[Fault]) -> Outcome:
         """Evaluate every rule.
@@ -120,7 +100,9 @@ class AlertEngine:
         """
         self._points, self._notices = [], []
         by_rule: dict[str, list[Symptom]] = {}
-        for symptom in self._symptoms(time_ns, faults):
+        for symptom in self._rules.symptoms(time_ns, faults):
+            if not self._is_current(symptom.labels):
+                continue
             by_rule.setdefault(self._grouping.key(symptom), []).append(symptom)
         for key in [*self._incidents, *(key for key in by_rule if key not in self._incidents)]:
             self._advance(key, by_rule.get(key, []), time_ns)
@@ -182,10 +164,7 @@ class AlertEngine:
             },
             "silences": self._silencing.document(),
             "last_row_ns": self._last_row_ns,
-            "rules": {
-                name: [self._configs[name].kind, rule.document()]
-                for name, rule in self._rules.items()
-            },
+            "rules": self._rules.document(),
         }
 
     def restore(self, document: Mapping[str, Any]) -> None:
@@ -199,12 +178,7 @@ class AlertEngine:
         }
         self._silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
-        for name, (kind, stored) in document["rules"].items():
-            if name in self._rules and self._configs[name].kind == kind:
-                try:
-                    self._rules[name].restore(stored)
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    logger.warning("rule %s: discarded a damaged state: %s", name, error)
+        self._rules.restore(document["rules"])
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants: no duration includes a wall-clock step.
@@ -217,20 +191,7 @@ class AlertEngine:
         for history in self._histories.values():
             history.shift(step_ns)
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
-        for rule in self._rules.values():
-            rule.restore(step.of_document(rule.document()))
-
-    def _symptoms(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
-        symptoms = []
-        for name, rule in self._rules.items():
-            pattern = self._configs[name].match
-            selected = [
-                fault
-                for fault in faults
-                if matches(pattern, {**self._tags, **fault.labels, **self._labels_of(fault.labels)})
-            ]
-            symptoms += rule.evaluate(time_ns, selected)
-        return [symptom for symptom in symptoms if self._is_current(symptom.labels)]
+        self._rules.clock_was_stepped(step)
 
     def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
         """Advance the state of an incident."""

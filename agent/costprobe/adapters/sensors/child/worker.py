@@ -19,6 +19,7 @@ from costprobe.adapters.sensors.child.process_time import ProcessTime
 from costprobe.adapters.sensors.child.recovery import Recovery
 from costprobe.adapters.sensors.child.sample_grid import SampleGrid
 from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.child.slice_watch import SliceWatch
 from costprobe.adapters.sensors.protocol.activity import ActivityLog
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.adapters.sensors.protocol.messages import (
@@ -33,8 +34,6 @@ from costprobe.core.records import NS_PER_S, EnergyScope
 
 Emit = Callable[[Message], None]
 
-# A board may be repartitioned at any time.
-SLICES_EVERY_NS: Final = 60 * NS_PER_S
 INBOX_MAX: Final = 64
 # A shorter difference of the clocks is none.
 SUSPENSION_NS: Final = NS_PER_S // 2
@@ -97,8 +96,7 @@ class DeviceWorker:
             sensor, clock, emit, every_ns, settings.selftest_s, self._start_scope
         )
         self._scope: EnergyScope = sensor.energy_scope
-        self._slices_ns = 0
-        self._slices: frozenset[str] | None = None
+        self._slices = SliceWatch(sensor, clock, emit)
         self._activity = ActivityLog(every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._requests = PendingRequests(
@@ -170,8 +168,8 @@ class DeviceWorker:
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
             case "slices" if self.opened:
-                self._slices = None
-                self._guard(self._find_slices)
+                self._slices.forget()
+                self._guard(self._slices.find)
             case "end":
                 self._retire()
                 self._ended = self._is_gone = True
@@ -205,9 +203,9 @@ class DeviceWorker:
         self._grid.begin(self._clock.monotonic_ns())
         self.opened = True
         self._metering.opened(device)
-        self._slices = None
+        self._slices.forget()
         self._emit({"type": "device", "device": device_message(device)})
-        self._find_slices()
+        self._slices.find()
 
     def _sample(self) -> None:
         """Take a sample, and do everything that is due with it."""
@@ -228,8 +226,8 @@ class DeviceWorker:
         self._record(sample)
         if closes:
             self._close_interval(sample.counter or self._series_counter())
-        if due_ns - self._slices_ns >= SLICES_EVERY_NS:
-            self._find_slices()
+        if self._slices.is_due(due_ns):
+            self._slices.find()
         self._recovery.worked()
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         self._grid.advance(now_ns)
@@ -245,16 +243,6 @@ class DeviceWorker:
         if self._process_time is not None:
             shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
             self._process_time.add(sample.t_ns, shares)
-
-    def _find_slices(self) -> None:
-        """Hand over the board's slices where they changed; the main thread keeps their workers."""
-        self._slices_ns = self._clock.monotonic_ns()
-        if self.sensor.parent or (slices := self.sensor.slices()) is None:
-            return
-        names = frozenset(sensor.name for sensor in slices)
-        if names != self._slices:
-            self._slices = names
-            self._emit({"type": "slices", "device": self.sensor.name, "sensors": slices})
 
     def _start_scope(self, counter: EnergyReading) -> None:
         """Start again with power and energy of another scope than so far."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from costprobe.adapters.sensors.protocol.messages import Message, SensorSettings, parse_reading
 from costprobe.adapters.sensors.supervisor import events
+from costprobe.adapters.sensors.supervisor.answers import PendingAnswers
 from costprobe.adapters.sensors.supervisor.device_registry import DeviceRegistry
 from costprobe.core.clock import Clock
 from costprobe.core.records import Device, Event, Reading
@@ -32,7 +32,7 @@ class MessageHandler:
         registry: The devices.
         faults: The faults reported so far.
         consumers: Receive the readings; readings without a consumer are discarded.
-        pending: Pending answers by the number of the request.
+        answers: Hands the child's answers to the threads that wait for them.
         handshake: The last handshake; empty before the first.
         driver_faults: The reason for each vendor whose driver cannot be used.
         known: Set once a child has reported its devices.
@@ -46,7 +46,7 @@ class MessageHandler:
         self.registry = DeviceRegistry(settings)
         self.faults = events.FaultLog()
         self.consumers: tuple[ReadingConsumer, ...] = ()
-        self.pending: dict[int, Future[Message | str]] = {}
+        self.answers = PendingAnswers()
         self.handshake: Message = {}
         self.driver_faults: dict[str, str] = {}
         self.known = threading.Event()
@@ -56,8 +56,8 @@ class MessageHandler:
         self._clock = clock
         self._handlers: dict[str, Callable[[Message], None]] = {
             "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
-            "energy": self._take_answer,
-            "activity": self._take_answer,
+            "energy": self.answers.take,
+            "activity": self.answers.take,
             "selftest": self._take_selftest,
             "fault": self._take_fault,
             "drivers": lambda message: self._take_driver_faults(message["faults"]),
@@ -121,11 +121,6 @@ class MessageHandler:
         for vendor in sorted(before.keys() - self.driver_faults.keys()):
             title = f"sensors: the {vendor} driver works again"
             self.report(events.of_recovery(title, "", self._clock.time_ns()))
-
-    def _take_answer(self, message: Message) -> None:
-        answer = self.pending.get(message["id"])
-        if answer is not None and not answer.done():
-            answer.set_result(message)
 
     def _take_selftest(self, message: Message) -> None:
         device, ratio = str(message["device"]), float(message["ratio"])

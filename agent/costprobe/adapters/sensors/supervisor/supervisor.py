@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
 from typing import Any, Final
 
 from costprobe.adapters.sensors.protocol.activity import UNKNOWN, Activity
@@ -75,7 +73,6 @@ class SensorSupervisor:
         self._margin_s = margin_s
         self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
         self._handler = MessageHandler(settings, on_event, clock)
-        self._request_ids = itertools.count(1)
         self._session: SensorSession | None = None
         self._unkillable: list[ChildProcess] = []
         self._starts = 0
@@ -178,7 +175,7 @@ class SensorSupervisor:
             "steady_start_ns": steady_start_ns,
             "steady_end_ns": steady_end_ns,
         }
-        answer = self._request(request, timeout_s)
+        answer = self._handler.answers.ask(self._send, request, timeout_s)
         return Absent(answer) if isinstance(answer, str) else parse_energy(answer)
 
     def activity(
@@ -205,7 +202,7 @@ class SensorSupervisor:
             "end_ns": end_ns,
             "own_pids": sorted(own_pids)[:OWN_PIDS_MAX],
         }
-        answer = self._request(request, timeout_s)
+        answer = self._handler.answers.ask(self._send, request, timeout_s)
         return UNKNOWN if isinstance(answer, str) else parse_activity(answer)
 
     def status(self) -> dict[str, Any]:
@@ -236,20 +233,6 @@ class SensorSupervisor:
             return False
         return session.process.send(message)
 
-    def _request(self, request: Message, timeout_s: float) -> Message | str:
-        """Send a request and wait for its answer; return the reason if there is none."""
-        number = next(self._request_ids)
-        answer: Future[Message | str] = Future()
-        self._handler.pending[number] = answer
-        try:
-            if not self._send({**request, "id": number}):
-                return "the sensor process is not running"
-            return answer.result(timeout_s)
-        except TimeoutError:
-            return f"the sensor process did not answer within {timeout_s:g} s"
-        finally:
-            del self._handler.pending[number]
-
     def _run(self) -> None:
         """Start one child after the other until `stop`."""
         while not self._stopping.is_set():
@@ -258,9 +241,7 @@ class SensorSupervisor:
             except Exception:
                 log.exception("the sensor process could not be read")
                 how, stderr_line = "could not be read, and was killed", ""
-            for answer in list(self._handler.pending.values()):
-                if not answer.done():
-                    answer.set_result("the sensor process ended")
+            self._handler.answers.fail("the sensor process ended")
             if self._stopping.is_set():
                 break
             self._handler.is_down = True

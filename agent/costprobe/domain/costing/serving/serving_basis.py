@@ -11,32 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal
 
 from costprobe.domain.costing.money import divided, exact, total_of
 from costprobe.domain.costing.serving.allocation import Allocation, Line
-from costprobe.domain.costing.serving.served import Counts, ServedWindow, summed
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
+from costprobe.domain.costing.serving.serving_shares import (
+    ModelSplit,
+    TokenShares,
+    model_shares,
+    token_shares,
+)
 from costprobe.domain.costing.serving.token_weights import TokenWeighing
 
-TokenSplit = Literal["measured", "weights"]
-ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
 MILLION = 1_000_000
 THOUSAND = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class TokenShares:
-    """Division of an amount between prompt and generated tokens; the shares add up to 1.
-
-    Attributes:
-        split: Basis of the division.
-        tokens_in: Share of the prompt tokens.
-        tokens_out: Share of the generated tokens.
-    """
-
-    split: TokenSplit
-    tokens_in: Fraction
-    tokens_out: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +177,7 @@ def _served_cost(
         hardware=total_of([line.hardware for line in lines]),
         energy=total_of([line.energy for line in lines]),
         idle=total_of([line.cost for line in lines if line.part == "idle"]) if is_known else None,
-        tokens=_token_shares(window.models, weighing),
+        tokens=token_shares(window.models, weighing),
         device_s=math.fsum(line.device_s for line in lines),
         device_busy_s=math.fsum(line.device_s for line in lines if line.part == "busy")
         if is_known
@@ -204,7 +192,7 @@ def _divided_among_models(
     named_models = {model: counts for model, counts in models.items() if model}
     if len(named_models) <= 1:
         return (), "alone"
-    shares, split = _model_shares(named_models, weighing)
+    shares, split = model_shares(named_models, weighing)
     parts = zip(
         named_models.items(),
         divided(total.hardware, shares),
@@ -221,81 +209,12 @@ def _divided_among_models(
             energy,
             idle,
             share / sum(shares),
-            _token_shares({model: counts}, weighing),
+            token_shares({model: counts}, weighing),
             total.device_s * float(share / sum(shares)),
             total.device_busy_s and total.device_busy_s * float(share / sum(shares)),
         )
         for (model, counts), hardware, energy, idle, share in parts
     ), split
-
-
-def _model_shares(
-    models: Mapping[str, Counts], weighing: TokenWeighing
-) -> tuple[list[Fraction], ModelSplit]:
-    """Return weights of models by a measure that is known of all; a batch counts once in it.
-
-    Only the last ways count a batch several times, or nothing at all: they are assumptions.
-    """
-    counts = list(models.values())
-    ways: tuple[tuple[ModelSplit, list[float | None]], ...] = (
-        ("time", [model_counts.work_s for model_counts in counts]),
-        (
-            "tokens",
-            [
-                _weighted_tokens(model, model_counts, weighing)
-                for model, model_counts in models.items()
-            ],
-        ),
-        ("executions", [model_counts.execution_s for model_counts in counts]),
-        ("assumed", [model_counts.compute_request_s for model_counts in counts]),
-        ("assumed", [model_counts.inferred for model_counts in counts]),
-    )
-    for split, values in ways:
-        known_values = [value for value in values if value is not None]
-        if len(known_values) == len(values) and sum(known_values) > 0:
-            return [Fraction(exact(value)) for value in known_values], split
-    return [Fraction(1)] * len(counts), "assumed"
-
-
-def _token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> TokenShares | None:
-    """Divide between prompt and generated tokens: by device time if it is known, else by weights."""
-    total = summed(list(models.values()))
-    # A kind without tokens has no cost per token: the other kind bears the whole cost.
-    reads, writes = bool(total.tokens_in), bool(total.tokens_out)
-    if not (reads or writes):
-        return None
-    split: TokenSplit = "weights"
-    parts = (total.prefill_s or 0.0, total.decode_s or 0.0)
-    if all(_is_measured(counts) for counts in models.values()) and sum(parts) > 0:
-        split = "measured"
-    else:
-        weighted = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
-        parts = (sum(part for part, _ in weighted), sum(part for _, part in weighted))
-    shares = [Fraction(exact(parts[0])) if reads else 0, Fraction(exact(parts[1])) if writes else 0]
-    total_parts = sum(shares)
-    if total_parts == 0:
-        shares, total_parts = [reads, writes], reads + writes
-    return TokenShares(split, Fraction(shares[0]) / total_parts, Fraction(shares[1]) / total_parts)
-
-
-def _is_measured(counts: Counts) -> bool:
-    """Whether prefill and decode are separated in all device time of a model that has tokens."""
-    if not (counts.tokens_in or counts.tokens_out):
-        return True
-    return counts.prefill_s is not None and counts.decode_s is not None and not counts.compute_s
-
-
-def _weighted_parts(model: str, counts: Counts, weighing: TokenWeighing) -> tuple[float, float]:
-    """Return the weight of the computed prompt tokens, and of the generated ones."""
-    weights = weighing.weights(model, counts)
-    computed = max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
-    return computed * weights.token_in, (counts.tokens_out or 0.0) * weights.token_out
-
-
-def _weighted_tokens(model: str, counts: Counts, weighing: TokenWeighing) -> float | None:
-    if counts.tokens_in is None and counts.tokens_out is None:
-        return None
-    return sum(_weighted_parts(model, counts, weighing))
 
 
 def _ratio(amount: Decimal | None, count: float | None, per: int = 1) -> float | None:
