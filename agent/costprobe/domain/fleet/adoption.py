@@ -1,0 +1,196 @@
+"""What an update did on hosts that took it at different times: difference in differences.
+
+Each unit that changed is compared, around its own change, with units that did not change until the end of its
+window: their mean after less their mean before is what would have happened without the change. Units that
+changed earlier are never a comparison, because their own effect would count with the wrong sign
+(Goodman-Bacon, "Difference-in-differences with variation in treatment timing", 2021; Callaway and Sant'Anna,
+"Difference-in-differences with multiple time periods", 2021, not-yet-treated comparison group). The effect is
+the mean over the hosts that changed.
+
+The interval is from the influence of each host (cluster-robust: a host's values may be correlated over time and
+over its units). Few changed hosts show too little of their own noise: below `MANY_HOSTS` it is that of the
+hosts that did not change (Conley and Taber, "Inference with difference in differences with a small number of
+policy changes", 2011); from there on the wider of both intervals counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from costprobe.domain.costing.quantiles import student_quantile
+
+# Fewer hosts that did not change are no comparison.
+LEAST_CONTROLS = 3
+MANY_HOSTS = 10
+CONFIDENCE = 0.95
+# Share of the buckets on each side of a change that must have values.
+LEAST_KNOWN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeries:
+    """A series of a host: one probe.
+
+    Attributes:
+        host: The host, whose units are correlated.
+        kind: Only units of one kind are compared: the probe, the GPU model, and perhaps a cooling row.
+        values: Logarithm for each bucket of time; None where unknown.
+        adopted: Bucket in which the change fell; None if it did not change.
+        others: Buckets with another change of software.
+    """
+
+    host: str
+    kind: Hashable
+    values: Sequence[float | None]
+    adopted: int | None = None
+    others: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A mean effect, as a logarithm of the ratio with over without the change.
+
+    Attributes:
+        mean: Estimate.
+        half_width: Half of its 95 % interval.
+        hosts: Number of hosts that changed and are counted.
+        controls: Number of hosts that any of them is compared with.
+        excluded: Number of hosts that changed and are not counted: too few values, another change of
+            software nearby, or too few hosts to compare with.
+    """
+
+    mean: float
+    half_width: float
+    hosts: int
+    controls: int
+    excluded: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stratum:
+    """Units that changed in one bucket, and those of the same kind that they are compared with."""
+
+    changed: Sequence[tuple[str, float]]
+    controls: Sequence[tuple[str, float]]
+
+    @property
+    def common(self) -> float:
+        """Return the mean difference of the comparison."""
+        return math.fsum(one for _, one in self.controls) / len(self.controls)
+
+
+def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) -> Effect | None:
+    """Return the mean effect of a change over the hosts that took it; None without any that can be counted.
+
+    Args:
+        units: All series; every `values` has the same length.
+        window: Buckets before and after the change that are compared; the bucket of the change is neither.
+        shift: Buckets by which both windows are earlier than the change: with `window + 1` the change has
+            no effect yet, and the answer shows whether both kinds of hosts moved alike before it.
+    """
+    adopters = {unit.host for unit in units if unit.adopted is not None}
+    strata = _strata(units, window, shift)
+    counts: dict[str, int] = defaultdict(int)
+    for stratum in strata:
+        for host, _ in stratum.changed:
+            counts[host] += 1
+    if not counts:
+        return None
+    weights = {host: 1 / count / len(counts) for host, count in counts.items()}
+    mean = math.fsum(
+        weights[host] * (value - stratum.common)
+        for stratum in strata
+        for host, value in stratum.changed
+    )
+    controls = {host for stratum in strata for host, _ in stratum.controls}
+    half = _half_width(strata, weights, mean)
+    return Effect(mean, half, len(counts), len(controls), len(adopters - counts.keys()))
+
+
+def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
+    by_kind: dict[Hashable, list[tuple[HostSeries, _Sums]]] = defaultdict(list)
+    for unit in units:
+        by_kind[unit.kind].append((unit, _Sums(unit.values)))
+    found = []
+    for members in by_kind.values():
+        for bucket in {unit.adopted for unit, _ in members if unit.adopted is not None}:
+            at = bucket - shift
+            changed: list[tuple[str, float]] = []
+            controls: list[tuple[str, float]] = []
+            for unit, sums in members:
+                is_changed = unit.adopted == bucket
+                first = unit.adopted
+                if not is_changed and first is not None and first <= at + window:
+                    continue
+                if any(abs(other - at) <= window for other in unit.others):
+                    continue
+                difference = sums.difference(at, window)
+                if difference is not None:
+                    (changed if is_changed else controls).append((unit.host, difference))
+            if changed and len({host for host, _ in controls}) >= LEAST_CONTROLS:
+                found.append(_Stratum(changed, controls))
+    return found
+
+
+class _Sums:
+    """Prefix sums of the known values of a unit."""
+
+    def __init__(self, values: Sequence[float | None]) -> None:
+        self._sums = [0.0, *accumulate(value or 0.0 for value in values)]
+        self._counts = [0, *accumulate(int(value is not None) for value in values)]
+
+    def difference(self, at: int, window: int) -> float | None:
+        """Return the mean of the window after a bucket less that of the one before; None if unknown."""
+        means = [self._mean(at + 1, window), self._mean(at - window, window)]
+        after, before = means
+        return None if after is None or before is None else after - before
+
+    def _mean(self, start: int, window: int) -> float | None:
+        low, high = max(0, start), min(len(self._sums) - 1, start + window)
+        if low >= high:
+            return None
+        count = self._counts[high] - self._counts[low]
+        if count < LEAST_KNOWN * window:
+            return None
+        return (self._sums[high] - self._sums[low]) / count
+
+
+def _half_width(strata: Sequence[_Stratum], weights: dict[str, float], mean: float) -> float:
+    """Return half of the interval of the mean effect."""
+    own: dict[str, float] = defaultdict(float)
+    compared: dict[str, float] = defaultdict(float)
+    noise = 0.0
+    for stratum in strata:
+        common = stratum.common
+        share = math.fsum(weights[host] for host, _ in stratum.changed)
+        for host, value in stratum.changed:
+            own[host] += weights[host] * (value - common - mean)
+        for host, value in stratum.controls:
+            compared[host] -= share * (value - common) / len(stratum.controls)
+        noise += share * _variance(stratum)
+    few = noise / len(weights) + math.fsum(value * value for value in compared.values())
+    half = _quantile(len(compared) - 1) * math.sqrt(few)
+    if len(weights) < MANY_HOSTS:
+        return half
+    influence = [own.get(host, 0.0) + compared.get(host, 0.0) for host in {*own, *compared}]
+    squares = math.fsum(value * value for value in influence)
+    robust = squares * len(weights) / (len(weights) - 1)
+    return max(half, _quantile(len(weights) - 1) * math.sqrt(robust))
+
+
+def _variance(stratum: _Stratum) -> float:
+    """Return the variance of the differences among the hosts that did not change."""
+    hosts: dict[str, list[float]] = defaultdict(list)
+    for host, value in stratum.controls:
+        hosts[host].append(value)
+    means = [math.fsum(one) / len(one) for one in hosts.values()]
+    center = math.fsum(means) / len(means)
+    return math.fsum((one - center) ** 2 for one in means) / (len(means) - 1)
+
+
+def _quantile(degrees: float) -> float:
+    return student_quantile((1 + CONFIDENCE) / 2, max(1.0, degrees))

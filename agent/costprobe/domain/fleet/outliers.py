@@ -1,0 +1,293 @@
+"""GPUs that are slower or hungrier than their peers, with the likely cause and what it costs a month."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal
+
+from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.domain.costing.comparison.change import CostFactors
+from costprobe.domain.detection.causes import UNKNOWN, Explanation, causes
+from costprobe.domain.detection.conditions import Comparison
+from costprobe.domain.detection.levels import Levels
+from costprobe.domain.detection.runs import DetectionRun, conditions, factors
+from costprobe.domain.detection.shares import explanation_of
+from costprobe.domain.fleet.deviation import (
+    Deviation,
+    LabelLevel,
+    PeerValue,
+    deviations_of,
+)
+from costprobe.domain.fleet.discoveries import Excess, discoveries, interval_of
+
+# Peers whose conditions are compared, the nearest first.
+PEERS_COMPARED = 24
+
+FleetMetric = Literal["time", "energy"]
+_METRICS: Sequence[FleetMetric] = ("time", "energy")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLevel:
+    """The level of a probe on a GPU over a period.
+
+    Attributes:
+        host: Its host.
+        device: Its device id.
+        peers: What peers share: GPU model, probe, batch, execution mode, software.
+        run: Medians over the period as one run: time, energy, prices, and conditions of the device.
+        runs: Number of runs.
+        labels: The host's labels, such as its rack.
+        busy_share: Share of the period in which the GPU worked; None if unknown.
+    """
+
+    host: str
+    device: str
+    peers: tuple[str, ...]
+    run: DetectionRun
+    runs: int
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    busy_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExcessCost:
+    """What an excess costs in a month of 730 h.
+
+    Attributes:
+        mean: Currency for the estimated excess.
+        low: For the lower end of its interval.
+        high: For the upper end.
+        currency: ISO 4217 code.
+    """
+
+    mean: float
+    low: float
+    high: float
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A GPU, or all GPUs of a host, that needs more time or energy than its peers.
+
+    Attributes:
+        host: The host.
+        device: The device; empty for the whole host.
+        peers: What it shares with its peers.
+        peer_count: Number of GPUs that it was compared with.
+        time: Excess time per inference; None if it is not reported.
+        energy: Excess energy per inference; None if it is not reported.
+        explanation: What differs from the peers.
+        cost: What the excess costs a month at the present use; None without prices or without a
+            known use.
+        runs: Number of runs.
+        probes: Peers' keys of the other probes of this GPU that deviate too.
+    """
+
+    host: str
+    device: str
+    peers: tuple[str, ...]
+    peer_count: int
+    time: Excess | None
+    energy: Excess | None
+    explanation: Explanation
+    cost: ExcessCost | None
+    runs: int
+    probes: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOutliers:
+    """The outliers of a fleet.
+
+    Attributes:
+        outliers: The most expensive first, then the largest excess.
+        tested: Number of GPUs that have enough peers.
+        untested: Number of GPUs that have not.
+        levels: Levels of the labels in the time per inference that are not counted as a deviation,
+            by the peers' key.
+    """
+
+    outliers: tuple[Outlier, ...]
+    tested: int
+    untested: int
+    levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    metric: FleetMetric
+    peers: tuple[str, ...]
+    deviation: Deviation
+
+
+def outliers_of(gpus: Sequence[GpuLevel], without: Sequence[str] = ()) -> FleetOutliers:
+    """Return the GPUs that need more time or energy than their peers.
+
+    All groups and both metrics are tested together, so that at most 5 % of all that is reported is false.
+
+    Args:
+        gpus: Levels of every probe on every GPU.
+        without: Labels whose levels are removed, such as a cooling row or a lot.
+    """
+    groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
+    for gpu in gpus:
+        groups[gpu.peers].append(gpu)
+    tests: list[_Test] = []
+    levels = []
+    tested: set[tuple[str, str]] = set()
+    for peers, members in groups.items():
+        for metric in _METRICS:
+            found = deviations_of(_values(members, metric, without))
+            if found is not None:
+                tests += [_Test(metric, peers, one) for one in (*found.gpus, *found.hosts)]
+                tested |= {(one.host, one.device) for one in found.gpus}
+                levels += [(peers, level) for level in found.levels if metric == "time"]
+    chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
+    outliers = _joined(_outliers(chosen, len(tests), groups))
+    every = {(gpu.host, gpu.device) for gpu in gpus}
+    return FleetOutliers(
+        tuple(sorted(outliers, key=_rank)), len(tested), len(every - tested), tuple(levels)
+    )
+
+
+def _values(
+    members: Sequence[GpuLevel], metric: FleetMetric, without: Sequence[str]
+) -> list[PeerValue]:
+    return [
+        PeerValue(
+            gpu.host,
+            gpu.device,
+            math.log(value),
+            tuple(gpu.labels.get(name, "") for name in without),
+        )
+        for gpu in members
+        if (value := gpu.run.time_s if metric == "time" else gpu.run.energy_j)
+    ]
+
+
+def _outliers(
+    chosen: Sequence[_Test], tested: int, groups: Mapping[tuple[str, ...], Sequence[GpuLevel]]
+) -> list[Outlier]:
+    """Return an outlier for each GPU or host and group of peers."""
+    found: dict[tuple[tuple[str, ...], str, str], dict[FleetMetric, Excess]] = defaultdict(dict)
+    for test in chosen:
+        one = test.deviation
+        excess = interval_of(one, len(chosen), tested)
+        found[test.peers, one.host, one.device][test.metric] = excess
+    outlying = {(host, device) for _, host, device in found}
+    outliers = []
+    for (peers, host, device), excesses in found.items():
+        members = groups[peers]
+        own = [gpu for gpu in members if gpu.host == host and device in ("", gpu.device)]
+        healthy = [
+            gpu
+            for gpu in members
+            if gpu not in own and not outlying & {(gpu.host, gpu.device), (gpu.host, "")}
+        ]
+        outliers.append(
+            Outlier(
+                host,
+                device,
+                peers,
+                len(members) - len(own),
+                excesses.get("time"),
+                excesses.get("energy"),
+                _explanation(own, healthy, "time" in excesses),
+                monthly_cost(own, excesses.get("time"), excesses.get("energy")),
+                min(gpu.runs for gpu in own),
+            )
+        )
+    return outliers
+
+
+def _explanation(
+    own: Sequence[GpuLevel],
+    healthy: Sequence[GpuLevel],
+    is_slower: bool,  # noqa: FBT001 - of each outlier
+) -> Explanation:
+    """Return the conditions in which an outlier differs from its nearest healthy peers.
+
+    The same signals, least differences and effects explain a drift, where the runs before take the place of
+    the peers.
+    """
+    if not healthy:
+        return Explanation(UNKNOWN)
+    host, labels = own[0].host, dict(own[0].labels)
+
+    def distance(gpu: GpuLevel) -> tuple[bool, int, str, str]:
+        different = sum(gpu.labels.get(name) != value for name, value in labels.items())
+        return gpu.host != host, different, gpu.host, gpu.device
+
+    nearest = [gpu.run for gpu in sorted(healthy, key=distance)[:PEERS_COMPARED]]
+    runs = [gpu.run for gpu in own]
+    found = causes(Comparison(conditions(nearest, {}), conditions(runs, {}), 1 if is_slower else 0))
+    metric: Literal["throughput", "energy"] = "throughput" if is_slower else "energy"
+    return explanation_of(found, Levels(metric, nearest, runs, nearest))
+
+
+def monthly_cost(
+    own: Sequence[GpuLevel], time: Excess | None, energy: Excess | None
+) -> ExcessCost | None:
+    """Return what an excess costs a month: price rate times excess time, electricity times excess joules.
+
+    An inference at the measured factors is compared with one at those of the peers, times the inferences of
+    a month of 730 h at the GPU's present use. Excess that is not reported counts as 0.
+
+    Args:
+        own: Levels of the GPUs of an outlier.
+        time: Reported excess of the time per inference.
+        energy: Reported excess of the energy per inference.
+    """
+    currencies = {gpu.run.currency for gpu in own}
+    if len(currencies) != 1 or not all(currencies):
+        return None
+    if any(gpu.run.price_per_s is None or gpu.busy_share is None for gpu in own):
+        return None
+
+    def total(end: Literal["mean", "low", "high"]) -> float:
+        return math.fsum(
+            _gpu_cost(gpu, *(0.0 if one is None else getattr(one, end) for one in (time, energy)))
+            for gpu in own
+        )
+
+    return ExcessCost(total("mean"), total("low"), total("high"), *currencies)
+
+
+def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:
+    own = factors([gpu.run])
+    peer = CostFactors(
+        own.price_per_s,
+        own.time_s / (1 + time),
+        own.electricity_per_j,
+        own.energy_j / (1 + energy),
+    )
+    rate_per_s = (gpu.busy_share or 0.0) / own.time_s
+    return (own.cost - peer.cost) * rate_per_s * MONTH_H * HOUR_S
+
+
+def _joined(outliers: Sequence[Outlier]) -> list[Outlier]:
+    """Return one outlier for each GPU: that of the probe with the largest excess, with the other probes."""
+    by_gpu: dict[tuple[str, str], list[Outlier]] = defaultdict(list)
+    for one in outliers:
+        by_gpu[one.host, one.device].append(one)
+    joined = []
+    for found in by_gpu.values():
+        first, *others = sorted(found, key=lambda one: (-largest(one), one.peers))
+        joined.append(replace(first, probes=tuple(one.peers for one in others)))
+    return joined
+
+
+def largest(outlier: Outlier) -> float:
+    """Return the larger excess of an outlier, as a share."""
+    return max(one.mean for one in (outlier.time, outlier.energy) if one is not None)
+
+
+def _rank(outlier: Outlier) -> tuple[float, float, str, str]:
+    cost = outlier.cost.mean if outlier.cost else -math.inf
+    return -cost, -largest(outlier), outlier.host, outlier.device

@@ -1,0 +1,111 @@
+"""Difference in differences over hosts that changed at different times."""
+
+import importlib
+import math
+from pathlib import Path
+
+import pytest
+from costprobe.domain.costing.comparison.change import CostFactors
+from costprobe.domain.fleet.adoption import HostSeries, adoption_effect
+from costprobe.domain.fleet.change import FactorSeries, change_effect
+
+BUCKETS = 12
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    return importlib.import_module
+
+
+def pattern(bucket):
+    return 0.1 * math.sin(bucket)
+
+
+def unit(host, adopted=None, effect=0.0, **keys):
+    """A host with the common pattern, and an effect that grows after its change."""
+    values = [
+        pattern(bucket) + (effect * (bucket - adopted) if adopted and bucket > adopted else 0.0)
+        for bucket in range(BUCKETS)
+    ]
+    return HostSeries(host, "encoder", values, adopted, **keys)
+
+
+def test_hosts_are_compared_with_those_that_did_not_change_yet_only():
+    # An effect that grows by 0.1 a bucket: 0.1 and 0.2 in a window of two buckets. With hosts that changed
+    # earlier as comparison it would seem smaller.
+    early = [unit(f"early{n}", 3, 0.1) for n in range(4)]
+    late = [unit(f"late{n}", 8, 0.1) for n in range(4)]
+    never = [unit(f"never{n}") for n in range(3)]
+    found = adoption_effect([*early, *late, *never], 2)
+    assert found.mean == pytest.approx(0.15)
+    assert (found.hosts, found.controls, found.excluded) == (8, 7, 0)
+    before = adoption_effect([*early, *late, *never], 2, 3)
+    assert before.mean == pytest.approx(0.0, abs=1e-12)
+
+
+def test_hosts_that_cannot_be_compared_are_excluded():
+    never = [unit(f"never{n}") for n in range(3)]
+    changed = unit("changed", 5, 0.1)
+    cases = {
+        "another change nearby": unit("other", 5, 0.1, others=frozenset({6})),
+        "no values after": HostSeries("short", "encoder", [0.0] * 6 + [None] * 6, 5),
+        "of another kind": HostSeries("alone", "decoder", [0.0] * BUCKETS, 5),
+        "too early": unit("first", 0, 0.1),
+    }
+    wrong = {
+        name: found
+        for name, one in cases.items()
+        if (found := adoption_effect([changed, one, *never], 2)).excluded != 1 or found.hosts != 1
+    }
+    assert not wrong
+    assert adoption_effect([changed, *never[:2]], 2) is None
+    assert adoption_effect(never, 2) is None
+
+
+def test_intervals_contain_the_effect_as_often_as_they_should(bench):
+    rollouts = bench("rollouts")
+    cases = {
+        "half": {"effect": 0.03},
+        "without effect": {"effect": 0.0, "changed": 20},
+        "few": {"changed": 3, "effect": 0.05},
+        "drifting rows": {"drift": 0.003, "matched": True, "hosts": 60, "changed": 20},
+    }
+    covered = {}
+    for name, recipe in cases.items():
+        hits = 0
+        for seed in range(25):
+            keys = {"hosts": 40, "changed": 20, "days": 8, **recipe}
+            units, truth = rollouts.rollout(rollouts.RolloutRecipe(seed=seed, **keys))
+            found = adoption_effect(units, rollouts.BUCKETS_PER_DAY)
+            hits += abs(found.mean - truth) <= found.half_width
+        covered[name] = hits
+    # Of 25 at 95 %: 21 or fewer have a probability of 3 %.
+    assert min(covered.values()) >= 22, covered
+
+
+def test_effect_on_cost_is_the_sum_of_its_parts():
+    def series(host, adopted, slower, hungrier, price):
+        factors = [
+            CostFactors(
+                price * (1.1 if bucket >= BUCKETS // 2 else 1.0),
+                0.1 * math.exp(pattern(bucket)) * (slower if adopted and bucket > adopted else 1),
+                1e-6,
+                50.0 * (hungrier if adopted and bucket > adopted else 1),
+            )
+            for bucket in range(BUCKETS)
+        ]
+        return FactorSeries(host, "encoder", factors, adopted)
+
+    changed = [series(f"changed{n}", 5 + n % 2, 1.05, 0.9, 1e-3) for n in range(4)]
+    never = [series(f"never{n}", None, 1.0, 1.0, 1e-3) for n in range(4)]
+    found = change_effect([*changed, *never], 3)
+    assert math.exp(found.time.mean) == pytest.approx(1.05)
+    assert math.exp(found.energy.mean) == pytest.approx(0.9)
+    parts = {name: part.mean for name, part in found.parts.items()}
+    assert math.fsum(parts.values()) == pytest.approx(found.cost.mean)
+    # The price rose for all: no effect of the change.
+    assert parts.keys() == {"hardware price", "time per inference", "energy per inference"}
+    assert parts["hardware price"] == pytest.approx(0.0, abs=2e-3)
+    assert parts["time per inference"] > 0 > parts["energy per inference"]
+    assert found.before is not None

@@ -1,0 +1,105 @@
+"""GPUs that deviate from their peers, on a small seeded fleet of the benchmark's generator."""
+
+import importlib
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from costprobe.domain.fleet.deviation import Deviation, PeerValue, deviations_of
+from costprobe.domain.fleet.discoveries import Excess, discoveries, interval_of
+from costprobe.domain.fleet.outliers import monthly_cost, outliers_of
+from costprobe.domain.fleet.robust import spread_of
+
+LABELS = ("row", "lot")
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    return importlib.import_module
+
+
+def test_sick_gpus_are_found_with_their_causes_and_healthy_ones_are_not_reported(bench):
+    peers = bench("peer_fleet")
+    sick = peers.FleetRecipe(hosts=60, sick=0.02, excess=0.06, sick_hosts=1, seed=4)
+    gpus, truth = peers.fleet(sick)
+    found = outliers_of(gpus, LABELS)
+    reported = {(one.host, one.device): one for one in found.outliers}
+    assert reported.keys() == truth.keys()
+    wrong = {
+        truth[key]: one.explanation.name
+        for key, one in reported.items()
+        if one.explanation.name not in peers.NAMES.get(truth[key], (truth[key],))
+    }
+    assert not wrong
+    assert all(one.time.low <= 0.06 <= one.time.high for one in reported.values() if one.time)
+    assert (found.tested, found.untested) == (480, 0)
+    assert {level.hosts for _, level in found.levels if level.label == 0} == {6}
+    healthy, _ = peers.fleet(replace(sick, sick=0.0, sick_hosts=0))
+    assert outliers_of(healthy, LABELS).outliers == ()
+
+
+def test_gpus_without_enough_peers_are_counted_and_not_tested(bench):
+    peers = bench("peer_fleet")
+    gpus, _ = peers.fleet(peers.FleetRecipe(hosts=2, gpus=4))
+    alone = replace(gpus[0], host="other", peers=("another model",))
+    found = outliers_of([*gpus, alone])
+    assert (found.tested, found.untested) == (8, 1)
+
+
+def test_levels_of_hosts_slots_and_labels_are_no_deviation():
+    # Values without noise: only gpu1 of h3 deviates, by 0.1.
+    rack = {n: f"r{n % 2}" for n in range(12)}
+    values = [
+        PeerValue(
+            f"h{n}",
+            f"gpu{slot}",
+            0.05 * (n % 2) + 0.01 * slot + 0.002 * n + 0.1 * ((n, slot) == (3, 1)),
+            (rack[n],),
+        )
+        for n in range(12)
+        for slot in range(4)
+    ]
+    found = deviations_of(values)
+    excess = {(one.host, one.device): one.log_excess for one in found.gpus}
+    assert excess.pop(("h3", "gpu1")) == pytest.approx(0.1, abs=0.005)
+    assert max(map(abs, excess.values())) < 0.005
+    levels = {level.value: level.log_excess for level in found.levels}
+    assert levels["r1"] - levels["r0"] == pytest.approx(0.05, abs=0.005)
+
+
+def test_spread_is_that_of_the_bulk():
+    values = [math.sin(n) for n in range(200)]
+    assert spread_of([*values, 50.0, 60.0]) == pytest.approx(spread_of(values), rel=0.03)
+
+
+def test_false_share_is_bounded_and_small_deviations_are_not_reported():
+    # By hand: of 4 tests, p = 0.001 and 0.02 pass 0.05 k / 4; the third has 1 %.
+    def test(score, excess):
+        return Deviation("h", "gpu0", math.log1p(excess), math.log1p(excess) / score, 1e6)
+
+    tests = [test(2.326, 0.05), test(3.29, 0.04), test(6.0, 0.01), test(0.5, 0.03)]
+    assert discoveries(tests) == [1, 0]
+    assert discoveries([]) == []
+    excess = interval_of(tests[1], 2, 4)
+    # At the level 1 - 0.05 * 2 / 4: 2.2414 standard deviations.
+    half = 2.2414 * math.log(1.04) / 3.29
+    assert excess.mean == pytest.approx(0.04)
+    assert excess.low == pytest.approx(math.exp(math.log(1.04) - half) - 1, rel=1e-3)
+
+
+def test_monthly_cost_is_price_times_excess_time_and_electricity_times_excess_joules(bench):
+    peers = bench("peer_fleet")
+    gpus, _ = peers.fleet(peers.FleetRecipe(hosts=1, gpus=1, sick=0))
+    run = replace(
+        gpus[0].run, time_s=0.105, energy_j=55.0, price_per_s=0.001, electricity_per_j=1e-7
+    )
+    gpu = replace(gpus[0], run=run, busy_share=0.5)
+    time, energy = Excess(0.05, 0.0, 0.1), Excess(0.1, 0.0, 0.2)
+    # Half of 730 h: 12,514,285.7 inferences, each 0.005 s and 5 J above that of a peer.
+    found = monthly_cost([gpu], time, energy)
+    assert found.mean == pytest.approx(1_314_000 / 0.105 * (0.005 * 0.001 + 5 * 1e-7))
+    assert (found.low, found.currency) == (0.0, "EUR")
+    assert monthly_cost([gpu, gpu], time, energy).mean == pytest.approx(2 * found.mean)
+    assert monthly_cost([replace(gpu, busy_share=None)], time, energy) is None
