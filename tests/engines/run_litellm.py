@@ -58,7 +58,11 @@ class LiteLlm(OpenAiEngine):
         }
         config = {
             "model_list": [{"model_name": "tiny", "litellm_params": target}],
-            "litellm_settings": {"callbacks": ["prometheus"], "num_retries": 0},
+            "litellm_settings": {
+                "callbacks": ["prometheus"],
+                "num_retries": 0,
+                "enable_end_user_cost_tracking_prometheus_only": True,
+            },
             "router_settings": {"num_retries": 0, "disable_cooldowns": True},
         }
         # JSON is YAML.
