@@ -64,8 +64,11 @@ ARGUMENTS = {
     "grafana provision": ("provisioning", "--sink", "influxdb"),
 }
 FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
-# Examples that are only parsed: they run until stopped, or change a host or a database.
-PARSED = ("run", "dashboard", "install", "uninstall", "influx setup", "price update")
+# Examples that are only parsed: they run until stopped, change a host or a database, or ask one.
+PARSED = (
+    "run", "dashboard", "install", "uninstall", "influx setup", "price update",
+    "fleet status", "fleet spend", "fleet compare",
+)  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
     "costprobe alerts --exit-code": 1,  # the sink influxdb has a rejected point
@@ -87,6 +90,7 @@ valid_from = 2026-01-01
 APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "install", "uninstall", "price update",
+    "fleet status", "fleet spend", "fleet compare",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)

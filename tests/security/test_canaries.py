@@ -31,6 +31,7 @@ PLACES = [
     "cluster",
     "echo-chat",
     "environment",
+    "fleet",
     "hook-address",
     "hook-key",
     "hook-token",
@@ -73,6 +74,7 @@ COMMANDS = [
     ["budget"],
     ["forecast"],
     ["trend", "--json"],
+    ["fleet", "spend"],
     ["probe", "chat", "--json"],
 ]
 
@@ -256,6 +258,11 @@ api = "gcp"
 url = "{price_list}"
 key_file = "{secrets}/price-list"
 skus = {{ "2E27-4F75-95CD" = 4 }}
+[fleet]
+kind = "influxql"
+url = "{fleet}"
+database = "d"
+token_file = "{secrets}/fleet"
 [[sink]]
 name = "one"
 api = "v1"
@@ -316,6 +323,7 @@ class Bench:
             "v1": repeating(401),
             "v2": repeating(401),
             "otlp": repeating(401),
+            "fleet": repeating(401),
             "hook": taking(),
             "alertmanager": repeating(401),
             "apprise": repeating(500),
@@ -362,7 +370,7 @@ class Bench:
                 lambda: all(
                     server.calls if isinstance(server, InferenceServer) else server.requests
                     for name, server in self.servers.items()
-                    if name not in ("hook", "alertmanager", "apprise")
+                    if name not in ("hook", "alertmanager", "apprise", "fleet")
                 )
             )
             daemon.wait_for(lambda: b"refused-chat" in daemon.look("status"), LOOK_EVERY_S)
@@ -512,7 +520,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     config = load(bench.daemon.config)
     tables = [*config.sink, *config.notifier, *config.probe, *config.service, *config.price]
     tables += [service.tenants for service in config.service if service.tenants]
-    tables += [config.http, config.kubernetes]
+    tables += [config.http, config.kubernetes, config.fleet]
     covered = {
         (type(table).__name__, stem)
         for table in tables
@@ -522,6 +530,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     # Alternatives of the same class of the code: a bearer token, or a password; a feed's key.
     covered |= {
         ("AlertmanagerConfig", "token"),
+        ("FleetConfig", "password"),
         ("KserveProbeConfig", "token"),
         ("SpotPlan", "key"),
     }

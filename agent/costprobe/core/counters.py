@@ -16,7 +16,8 @@ from costprobe.core.records import FieldValue
 PREFIX: Final = "costprobe_"
 # Money counters have the tag `currency`, all others do not.
 _MONEY_TAG: Final = "currency"
-_DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
+# Tags that describe rather than identify: no labels of counters.
+DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
 _MODEL_TAG: Final = "served_model"
 # Prefix of quantities that count only in windows whose energy is known.
 METERED: Final = "metered_"
@@ -169,7 +170,7 @@ def increments(
     if measurement == "cost" and tags.get("basis") != "serving":
         return
     values = {**fields, **_derived(measurement, fields)}
-    labels = {name: value for name, value in tags.items() if name not in _DESCRIPTIVE}
+    labels = {name: value for name, value in tags.items() if name not in DESCRIPTIVE}
     unpriced = {name: value for name, value in labels.items() if name != _MONEY_TAG}
     is_model = _MODEL_TAG in tags
     for counter in COUNTERS.get(measurement, ()):

@@ -59,6 +59,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "trend": _entry("trend", "Look", "Show a field over time, as a table and a plot."),
     "compare": _entry("compare", "Look", "Compare models, and find the cheapest within limits."),
     "dashboard": _entry("dashboard", "Look", "Serve the dashboard: costs, devices, alerts, live."),
+    "fleet": _entry(
+        "fleet", "Look", "Ask about all hosts: state, spend and unit costs.", keeps_root=True
+    ),
     "export": _entry("export", "Look", "Export the series as line protocol, CSV, JSON or FOCUS."),
     "allocation": _entry(
         "allocation", "Money", "Show cost by tenant, namespace, service or model."

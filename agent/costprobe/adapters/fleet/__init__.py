@@ -1,0 +1,1 @@
+"""Questions about all hosts to the database that they push to, or that scrapes them."""

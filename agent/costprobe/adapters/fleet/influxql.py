@@ -1,0 +1,162 @@
+"""InfluxQL: InfluxDB 1.x, the compatible endpoint of 2.x, and 3.x.
+
+Source: InfluxDB's query language reference, https://docs.influxdata.com/influxdb/v1/query_language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from costprobe.adapters.fleet.question import Across, FleetAnswer, GroupValue, OverTime, Question
+from costprobe.adapters.fleet.reader import FleetReader, Span
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.transport import Transport
+from costprobe.adapters.net.errors import Misconfigured, Rejected, RetryLater
+from costprobe.adapters.net.status import server_message
+from costprobe.core.bounded import SHAPE_ERRORS
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S
+
+_FUNCTIONS: Final[dict[OverTime | Across, str]] = {
+    name: name for name in ("sum", "count", "mean", "median", "max")
+}
+_ERRORS_OF_SETUP: Final = ("database not found", "retention policy not found", "authorization")
+
+
+class InfluxQl(FleetReader):
+    """Asks in InfluxQL.
+
+    Args:
+        config: The section [fleet].
+        clock: UTC.
+    """
+
+    def __init__(self, config: FleetConfig, clock: Clock) -> None:
+        super().__init__(config)
+        self._transport = Transport(config, clock)
+
+    def fetch(self, question: Question, span: Span) -> FleetAnswer:
+        """Ask about one span; raises as `FleetReader.fetch`."""
+        config = self._config
+        form = {"q": statement(question, span), "epoch": "ns"}
+        form["db"] = str(config.hourly_database if span.is_hourly else config.database)
+        if config.retention_policy and not span.is_hourly:
+            form["rp"] = config.retention_policy
+        return answer(question, span, self._transport.post("/query", form))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+
+def identifier(name: str) -> str:
+    """Quote a name."""
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def literal(text: str) -> str:
+    """Quote a text."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+def statement(question: Question, span: Span) -> str:
+    """Return the InfluxQL of a question about a span."""
+    field, source = identifier(question.field), identifier(question.measurement)
+    times = _times(span)
+    where = " AND ".join([*_conditions(question), times])
+    by = [identifier(tag) for tag in question.by]
+    inner_by = [identifier(tag) for tag in question.identity]
+    every = [_interval(question.every_s, span)] if question.every_s else []
+    fill = " fill(none)" if every else ""
+    if question.over_time == "newest":
+        # One row per group, with its time.
+        return f"SELECT last({field}) FROM {source} WHERE {where}{_group(by)}"  # noqa: S608 - quoted
+    if question.over_time in ("sum", "count", "paired") and question.across == "sum":
+        how = "sum" if question.over_time == "paired" else question.over_time
+        head = f"SELECT {how}({field}) AS v"
+        return f"{head} FROM {source} WHERE {where}{_group([*every, *by])}{fill}"
+    if question.over_time == "covered":
+        bucket = _interval(question.bucket_s, span)
+        inner = f"SELECT count({field}) AS b FROM {source} WHERE {where}"  # noqa: S608 - quoted
+        inner += f"{_group([bucket, *inner_by])} fill(none)"
+        return f"SELECT count(b) AS v FROM ({inner}) WHERE {times}{_group(by)}"  # noqa: S608 - quoted
+    value = f"{_FUNCTIONS.get(question.over_time)}({field})"
+    if question.over_time == "weighted":
+        value = f"sum({field}) * mean({identifier(question.weight)})"
+    inner = f"SELECT {value} AS x FROM {source} WHERE {where}{_group([*every, *inner_by])}{fill}"  # noqa: S608 - quoted
+    outer = f"SELECT {question.across}(x) AS v FROM ({inner}) WHERE {times}"  # noqa: S608 - quoted
+    return f"{outer}{_group([*every, *by])}{fill}"
+
+
+def _times(span: Span) -> str:
+    if span.is_hourly:
+        # Hourly rows have the time at which their hour begins.
+        return f"time >= {span.start_ns} AND time < {span.end_ns}"
+    return f"time > {span.start_ns} AND time <= {span.end_ns}"
+
+
+def _interval(every_s: int, span: Span) -> str:
+    # A row at the end of an interval belongs to it.
+    offset_ns = (span.start_ns + (0 if span.is_hourly else 1)) % (every_s * NS_PER_S)
+    return f"time({every_s}s, {offset_ns}ns)"
+
+
+def _conditions(question: Question) -> Iterator[str]:
+    for tag, value in question.where.items():
+        yield f"{identifier(tag)} = {literal(value)}"
+    for tag in question.present:
+        yield f"{identifier(tag)} != ''"
+    if question.weight:
+        # Only rows with a value; weights are not negative.
+        yield f"{identifier(question.weight)} >= 0"
+
+
+def _group(parts: list[str]) -> str:
+    return f" GROUP BY {', '.join(parts)}" if parts else ""
+
+
+def answer(question: Question, span: Span, document: dict[str, Any]) -> FleetAnswer:
+    """Parse the response to a statement.
+
+    Raises:
+        RetryLater: It reports a limit or a timeout.
+        Rejected: It reports another error, or has another shape.
+        Misconfigured: It reports that database or rights are missing.
+    """
+    try:
+        result = document["results"][0]
+        problems = [
+            f"the database says: {message['text']}" for message in result.get("messages", ())
+        ]
+        error = result.get("error") or document.get("error")
+        series = result.get("series", ())
+        if result.get("partial") or any(one.get("partial") for one in series):
+            problems.append("the database truncated the answer")
+        rows = tuple(row for one in series for row in _rows(question, span, one))
+    except SHAPE_ERRORS:
+        raise Rejected("the answer is not one of InfluxDB; check url and kind of [fleet]") from None
+    if error:
+        message = server_message(str(error).encode())
+        if any(word in message for word in _ERRORS_OF_SETUP):
+            raise Misconfigured(f"{message}; check database and user of [fleet]")
+        raise RetryLater(message) if "timeout" in message else Rejected(message)
+    return FleetAnswer(rows, tuple(problems))
+
+
+def _rows(question: Question, span: Span, series: dict[str, Any]) -> Iterator[GroupValue]:
+    tags = series.get("tags") or {}
+    group = tuple(str(tags.get(tag) or "") for tag in question.by)
+    for time_ns, value in series["values"]:
+        if value is None:
+            continue
+        if question.over_time == "newest":
+            yield GroupValue(group, int(time_ns) / NS_PER_S, span.end_ns)
+            continue
+        end_ns = span.end_ns
+        if question.every_s:
+            begins_ns = int(time_ns) - (0 if span.is_hourly else 1)
+            end_ns = begins_ns + question.every_s * NS_PER_S
+        yield GroupValue(group, float(value), end_ns)

@@ -1,0 +1,187 @@
+"""PromQL over pushed rows: VictoriaMetrics, where each field of a row is a sample.
+
+A metric is `measurement_field` with the tags of the row as labels. Range selectors of VictoriaMetrics
+exclude their start and include their end, like the spans of a question.
+Source: https://docs.victoriametrics.com/metricsql.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
+from costprobe.adapters.fleet.reader import FleetReader, Span
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.transport import Transport
+from costprobe.adapters.net.errors import Rejected, RetryLater
+from costprobe.adapters.net.status import server_message
+from costprobe.core.bounded import SHAPE_ERRORS
+from costprobe.core.clock import Clock
+from costprobe.core.printable import one_line
+from costprobe.core.records import NS_PER_S
+
+
+class PromQl(FleetReader):
+    """Asks in PromQL; what a question is in PromQL, a subclass says.
+
+    Args:
+        config: The section [fleet].
+        clock: UTC.
+    """
+
+    def __init__(self, config: FleetConfig, clock: Clock) -> None:
+        super().__init__(config)
+        self._transport = Transport(config, clock)
+        is_path = config.tenant is not None and config.kind == "victoriametrics"
+        self._prefix = f"/select/{config.tenant}/prometheus" if is_path else ""
+
+    def fetch(self, question: Question, span: Span) -> FleetAnswer:
+        """Ask about one span; raises as `FleetReader.fetch`."""
+        range_s = question.every_s or (span.end_ns - span.start_ns) // NS_PER_S
+        text = self.expression(question, range_s, span)
+        if text is None:
+            return FleetAnswer((), (f"{question.measurement}.{question.field}: {NOT_SCRAPED}",))
+        end_s = span.end_ns // NS_PER_S
+        form = {"query": text, "timeout": f"{math.ceil(self._config.timeout_s)}s", "nocache": "1"}
+        if question.every_s:
+            start_s = span.start_ns // NS_PER_S + question.every_s
+            form |= {"start": str(start_s), "end": str(end_s), "step": str(question.every_s)}
+            document = self._transport.post(f"{self._prefix}/api/v1/query_range", form)
+        else:
+            document = self._transport.post(
+                f"{self._prefix}/api/v1/query", {**form, "time": str(end_s)}
+            )
+        return answer(tuple(map(self.label_name, question.by)), document)
+
+    def label_name(self, tag: str) -> str:
+        """Return the label of a tag; VictoriaMetrics keeps its characters."""
+        return tag
+
+    def expression(self, question: Question, range_s: int, span: Span) -> str | None:
+        """Return the PromQL of a question, evaluated at the end of a range; None if there is none."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+
+NOT_SCRAPED: Final = "not in /metrics, so a Prometheus that scrapes it cannot answer"
+
+
+class VictoriaMetrics(PromQl):
+    """Asks about rows that the hosts push."""
+
+    def expression(self, question: Question, range_s: int, span: Span) -> str | None:
+        """Return the PromQL of a question, evaluated at the end of a range."""
+        config = self._config
+        database = config.hourly_database if span.is_hourly else config.database
+        where = {**question.where, **({"db": database} if database else {})}
+        labels = matchers(where, question.present)
+
+        def selected(field: str) -> str:
+            return f"{question.measurement}_{field}{labels}"
+
+        metric, by = selected(question.field), grouping(question.by)
+        if question.over_time == "covered":
+            if span.is_hourly:
+                each = f"count_over_time({metric}[{range_s}s])"
+            else:
+                each = covered(metric, grouping(question.identity), question.bucket_s, range_s)
+            return f"sum by {by} ({each})"
+        if question.over_time == "newest":
+            return f"max by {by} (tlast_over_time({metric}[{range_s}s]))"
+        if question.over_time in ("weighted", "paired"):
+            weight = f"avg_over_time({selected(question.weight)}[{range_s}s])"
+            factor = "*" if question.over_time == "weighted" else "+ 0 *"
+            return f"sum by {by} (sum_over_time({metric}[{range_s}s]) {factor} {weight})"
+        each = over_range(question.over_time, metric, range_s)
+        if question.across == "count":
+            each = f"count by {grouping(question.identity)} ({each})"
+        return across(question.across, by, each)
+
+
+def covered(metric: str, identity: str, bucket_s: int, range_s: int) -> str:
+    """Return how many buckets before each evaluation have a sample, by the identity of a series."""
+    # Prometheus before 3.0 includes the start of a range: it is a second later.
+    has_row = f"count by {identity} (count_over_time({metric}[{bucket_s - 1}s])) > bool 0"
+    return f"sum_over_time(({has_row})[{range_s - 1}s:{bucket_s}s])"
+
+
+def over_range(over_time: str, metric: str, range_s: int) -> str:
+    """Return an aggregation over time of each series."""
+    if over_time == "median":
+        return f"quantile_over_time(0.5, {metric}[{range_s}s])"
+    name = {"mean": "avg"}.get(over_time, over_time)
+    return f"{name}_over_time({metric}[{range_s}s])"
+
+
+def across(how: str, by: str, each: str) -> str:
+    """Return an aggregation across series."""
+    if how == "median":
+        return f"quantile by {by} (0.5, {each})"
+    return f"{ {'mean': 'avg'}.get(how, how) } by {by} ({each})"
+
+
+def grouping(tags: tuple[str, ...]) -> str:
+    """Return the labels of an aggregation."""
+    return f"({', '.join(label(tag) for tag in tags)})"
+
+
+def label(tag: str) -> str:
+    """Return a tag as a label: escaped, as VictoriaMetrics keeps its characters."""
+    plain = "".join(
+        mark if mark == "_" or (mark.isascii() and mark.isalnum()) else f"\\{mark}" for mark in tag
+    )
+    return f"\\{plain}" if plain[:1].isdigit() else plain
+
+
+def matchers(where: dict[str, str], present: tuple[str, ...] = ()) -> str:
+    """Return the label matchers of a selector."""
+    parts = [f"{label(tag)}={quoted(value)}" for tag, value in where.items()]
+    parts += [f'{label(tag)}!=""' for tag in present]
+    return "{" + ", ".join(parts) + "}"
+
+
+def quoted(text: str) -> str:
+    """Quote a text."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def answer(names: tuple[str, ...], document: dict[str, Any]) -> FleetAnswer:
+    """Parse the response to a query.
+
+    Args:
+        names: Labels of the groups, in the order of the question's tags.
+        document: The response.
+
+    Raises:
+        RetryLater: It reports a timeout.
+        Rejected: It reports another error, or has another shape.
+    """
+    if document.get("status") == "error":
+        message = server_message(str(document.get("error")).encode())
+        raise RetryLater(message) if "timeout" in message else Rejected(message)
+    try:
+        data = document["data"]
+        problems = [
+            f"the database says: {one_line(str(text))}" for text in document.get("warnings") or ()
+        ]
+        if document.get("isPartial") or data.get("isPartial"):
+            problems.append("a storage node of the cluster did not answer")
+        rows = tuple(row for series in data["result"] for row in _rows(names, series))
+    except SHAPE_ERRORS:
+        raise Rejected("the answer is not one of PromQL; check url and kind of [fleet]") from None
+    return FleetAnswer(rows, tuple(problems))
+
+
+def _rows(names: tuple[str, ...], series: dict[str, Any]) -> Iterator[GroupValue]:
+    labels = series["metric"]
+    group = tuple(str(labels.get(tag) or "") for tag in names)
+    for time_s, text in series["values"] if "values" in series else [series["value"]]:
+        value = float(text)
+        if math.isfinite(value):
+            yield GroupValue(group, value, round(float(time_s) * NS_PER_S))

@@ -1,0 +1,109 @@
+"""A question to the database of a fleet, and its answer.
+
+A question is one number per group of series; the database aggregates the rows, and only the groups come
+back. It is aggregated twice: over time, within each series, then across the series of a group:
+
+    # What each host cost, by currency.
+    Question("device", "cost", "sum", by=("host", "currency"))
+    # Median latency of each probe on each GPU.
+    Question("probe", "latency_p50_ms", "median", "median", by=("host", "device", "probe", "batch"))
+    # Number of devices by GPU model.
+    Question("device", "cost", "count", "count", by=("model",))
+    # Cost of each service per day.
+    Question("allocation", "cost", "sum", by=("service", "currency"), every_s=86_400)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from costprobe.core.schema import SCHEMA
+
+OverTime = Literal[
+    "sum", "count", "mean", "median", "max", "newest", "weighted", "paired", "covered"
+]
+Across = Literal["sum", "count", "mean", "median", "max"]
+# Tags that tell apart what is measured; the others describe it, and may change.
+_IDENTITY: Final = ("device", "probe", "service", "served_model", "tenant", "part", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One number per group of series.
+
+    Attributes:
+        measurement: Series family, as in `core.schema`.
+        field: Its numeric field; of `count` any field.
+        over_time: Aggregation within a series. `sum`, `mean`, `median`, `max` of the values; `count`
+            of the rows; `newest`: UTC in s of the newest row; `covered`: number of buckets of
+            `bucket_s` with a row; `weighted`: the sum times the mean of `weight`; `paired`: the sum in series
+            that have `weight`.
+        across: Aggregation across the series of a group. A series is a host with the tags of what is
+            measured: device, probe, service, model, tenant, part, batch.
+        by: Tags and labels of the groups; an absent tag is the empty text.
+        where: Tags and their values; the empty text for rows without the tag.
+        present: Tags that rows must have.
+        weight: Field of the same rows, never negative, for `weighted` and `paired`.
+        bucket_s: Length of a bucket for `covered`, in s; spans must be multiples of it.
+        every_s: FleetAnswer for each interval of this length, in s; 0 for one of the whole span.
+    """
+
+    measurement: str
+    field: str
+    over_time: OverTime
+    across: Across = "sum"
+    by: tuple[str, ...] = ()
+    where: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    present: tuple[str, ...] = ()
+    weight: str = ""
+    bucket_s: int = 3600
+    every_s: int = 0
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether the answers of parts of a span add up to that of the span."""
+        return self.across == "sum" and self.over_time in (
+            "sum",
+            "count",
+            "weighted",
+            "paired",
+            "covered",
+        )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The tags of a series, the group's included."""
+        tags = SCHEMA[self.measurement].tags
+        own = ("host", *(tag for tag in _IDENTITY if tag in tags))
+        return (*own, *(tag for tag in self.by if tag not in own))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValue:
+    """The answer for one group.
+
+    Attributes:
+        tags: Values of `Question.by`, in its order.
+        value: The number; never NaN.
+        time_ns: End of the interval of `every_s`, UTC in ns; that of the span without intervals.
+    """
+
+    tags: tuple[str, ...]
+    value: float
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAnswer:
+    """The answer of a database.
+
+    Attributes:
+        rows: The groups; of unknown order.
+        problems: Why the answer is partial, one sentence each, printable; empty if it is complete.
+    """
+
+    rows: tuple[GroupValue, ...]
+    problems: tuple[str, ...] = ()

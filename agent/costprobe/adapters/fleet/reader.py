@@ -1,0 +1,183 @@
+"""The reader of a fleet: one interface, with the limits and the splitting that all databases share."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.net.errors import DeliveryError, Rejected, RetryLater
+from costprobe.adapters.system.outside_text import outside_text
+from costprobe.core.moments import iso
+from costprobe.core.records import NS_PER_S
+
+HOUR_NS: Final = 3600 * NS_PER_S
+# Measurements with hourly rows; of the others rows are few.
+_HOURLY: Final = frozenset({"device", "probe", "cost", "serving", "allocation", "tenant"})
+# From here on the hourly rows answer, where there are any.
+_HOURLY_FROM_NS: Final = 48 * HOUR_NS
+# Hours that may not be aggregated yet.
+_HOURLY_LATE_NS: Final = 2 * HOUR_NS
+# A refused span is halved so often: into at most 32 parts.
+_HALVINGS_MAX: Final = 5
+# Longest time of a question, in requests of the longest time.
+_REQUESTS_OF_TIME: Final = 4
+_PROBLEMS_MAX: Final = 5
+
+
+class Span(NamedTuple):
+    """A span of time that one request asks about: after its start, up to its end.
+
+    Attributes:
+        start_ns: UTC in ns.
+        end_ns: UTC in ns.
+        is_hourly: Whether the hourly rows answer.
+    """
+
+    start_ns: int
+    end_ns: int
+    is_hourly: bool = False
+
+
+class FleetReader(ABC):
+    """Answers questions about all hosts from one database. Not thread-safe.
+
+    Args:
+        config: The section [fleet].
+    """
+
+    def __init__(self, config: FleetConfig) -> None:
+        self._config = config
+
+    @abstractmethod
+    def fetch(self, question: Question, span: Span) -> FleetAnswer:
+        """Ask about one span, in one request or a few.
+
+        Raises:
+            RetryLater: The database is unreachable, overloaded or too slow.
+            Rejected: It rejected the query, or the answer is too large.
+            Misconfigured: URL or credentials are wrong.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+    def ask(self, question: Question, start_ns: int, end_ns: int, now_ns: int) -> FleetAnswer:
+        """Ask a question about the rows after `start_ns` up to `end_ns`.
+
+        Where the database has hourly rows, they answer for whole hours of longer periods. Where it
+        rejects a period as too large, or runs out of time, the period is halved; what remains
+        without an answer is stated in `FleetAnswer.problems`.
+
+        Args:
+            question: The question.
+            start_ns: UTC in ns, at a multiple of the question's `bucket_s` and `every_s`.
+            end_ns: UTC in ns, likewise.
+            now_ns: UTC in ns: the newest hours have no hourly rows yet.
+
+        Raises:
+            DeliveryError: No part of the period was answered.
+        """
+        ends_s = time.monotonic() + _REQUESTS_OF_TIME * self._config.timeout_s
+        answers: list[FleetAnswer] = []
+        missing: list[tuple[Span, DeliveryError]] = []
+        for span in self._spans(question, start_ns, end_ns, now_ns):
+            for answered in self._answers(question, span, _HALVINGS_MAX, ends_s):
+                if isinstance(answered, FleetAnswer):
+                    answers.append(answered)
+                else:
+                    missing.append(answered)
+        if not answers and missing:
+            raise missing[0][1]
+        problems = [problem for answer in answers for problem in answer.problems]
+        problems += [
+            f"no answer from {iso(span.start_ns)} to {iso(span.end_ns)}: {error.reason}"
+            for span, error in missing
+        ]
+        rows = merged(question, [answer.rows for answer in answers])
+        if len(rows) > self._config.max_groups and not question.every_s:
+            raise Rejected(
+                f"the answer has {len(rows):,} groups, more than fleet.max_groups; ask for fewer hosts"
+            )
+        shown = dict.fromkeys(outside_text(problem) for problem in problems)
+        return FleetAnswer(rows, tuple(list(shown)[:_PROBLEMS_MAX]))
+
+    def _spans(self, question: Question, start_ns: int, end_ns: int, now_ns: int) -> Iterator[Span]:
+        """Yield the parts of a period by the rows that answer them."""
+        start_h, end_h = -(-start_ns // HOUR_NS), min(end_ns, now_ns - _HOURLY_LATE_NS) // HOUR_NS
+        is_long = end_ns - start_ns > _HOURLY_FROM_NS and start_h < end_h
+        # An hourly row stands for many.
+        is_counted = question.over_time == "count" and question.across == "sum"
+        is_hourly = (
+            self._config.hourly_database is not None
+            and question.measurement in _HOURLY
+            and question.over_time != "newest"
+            and not is_counted
+        )
+        has_hours = question.every_s % 3600 == 0 and question.bucket_s % 3600 == 0
+        if not (is_long and is_hourly and has_hours):
+            yield Span(start_ns, end_ns)
+            return
+        first_ns, last_ns = start_h * HOUR_NS, end_h * HOUR_NS
+        yield Span(first_ns, last_ns, is_hourly=True)
+        if question.is_additive:
+            # A median of parts is not that of the whole: it leaves out the edges.
+            if start_ns < first_ns:
+                yield Span(start_ns, first_ns)
+            if last_ns < end_ns:
+                yield Span(last_ns, end_ns)
+
+    def _answers(
+        self, question: Question, span: Span, halvings: int, ends_s: float
+    ) -> Iterator[FleetAnswer | tuple[Span, DeliveryError]]:
+        """Yield the answers of a span, or of its halves if it is rejected as a whole."""
+        if time.monotonic() > ends_s:
+            yield span, RetryLater("the time for this question is over; ask for a shorter period")
+            return
+        try:
+            found = self.fetch(question, span)
+        except (RetryLater, Rejected) as error:
+            step_ns = max(question.every_s, question.bucket_s, 60) * NS_PER_S
+            half_ns = (span.end_ns - span.start_ns) // 2 // step_ns * step_ns
+            can_halve = question.is_additive or question.every_s > 0
+            if not (halvings and half_ns and can_halve and is_limit(error)):
+                yield span, error
+                return
+        else:
+            yield found
+            return
+        middle_ns = span.start_ns + half_ns
+        for start_ns, end_ns in ((span.start_ns, middle_ns), (middle_ns, span.end_ns)):
+            half = span._replace(start_ns=start_ns, end_ns=end_ns)
+            yield from self._answers(question, half, halvings - 1, ends_s)
+
+
+def is_limit(error: DeliveryError) -> bool:
+    """Return whether a shorter period may succeed: a limit of time, samples, series or size."""
+    if isinstance(error, Rejected) and error.too_large:
+        return True
+    text = error.reason.lower()
+    words = ("limit", "too many", "timeout", "timed out", "exceed", "cannot select more")
+    return any(word in text for word in words)
+
+
+def merged(question: Question, parts: Sequence[Sequence[GroupValue]]) -> tuple[GroupValue, ...]:
+    """Return the rows of the parts of a period as those of the whole.
+
+    Numbers of series are those of the part with the most: a series counts once.
+    """
+    groups: dict[tuple[tuple[str, ...], int], list[float]] = defaultdict(list)
+    end_ns = max((row.time_ns for rows in parts for row in rows), default=0)
+    for rows in parts:
+        for row in rows:
+            groups[row.tags, row.time_ns if question.every_s else end_ns].append(row.value)
+    combine = math.fsum if question.is_additive else max
+    return tuple(
+        GroupValue(tags, combine(values), time_ns) for (tags, time_ns), values in groups.items()
+    )

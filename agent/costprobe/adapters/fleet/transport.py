@@ -1,0 +1,97 @@
+"""HTTP requests to the database of a fleet: bounded, with its credentials and tenant."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.net.client import HttpClient
+from costprobe.adapters.net.destination import Destination
+from costprobe.adapters.net.errors import Rejected
+from costprobe.adapters.net.limits import ExchangeLimits
+from costprobe.adapters.net.secret import Secret, credentials_folder
+from costprobe.adapters.net.status import Hints, raise_for_status
+from costprobe.core.bounded import MAX_BYTES, UnusableInputError, bounded_object
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S
+
+_HINTS: Final = Hints(
+    unauthorized="check token_file, or user and password_file, of [fleet]",
+    not_found="check url, kind and tenant of [fleet]",
+    unexpected="check url and kind of [fleet]",
+)
+
+
+class Transport:
+    """Sends queries and returns JSON objects.
+
+    Args:
+        config: The section [fleet].
+        clock: For a Retry-After date.
+    """
+
+    def __init__(self, config: FleetConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        folder = credentials_folder(os.environ)
+        self._password = Secret("password", config.password_file, None, folder)
+        self._token = Secret("token", config.token_file, config.token_credential, folder)
+        limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
+        self._http = HttpClient(limits, ca_file=config.ca_file, keep=1)
+
+    def post(self, path: str, form: Mapping[str, str]) -> dict[str, Any]:
+        """Send a form to a path below the section's URL and return the JSON object of the response.
+
+        Raises:
+            RetryLater: The database is unreachable, overloaded or too slow.
+            Rejected: It rejected the query, or its answer is larger than 16 MiB or no JSON object.
+            Misconfigured: URL, certificates or credentials are wrong.
+        """
+        headers, secrets = self._headers()
+        destination = Destination.parse(self._config.url.rstrip("/") + path)
+        response = self._http.request(
+            "POST",
+            destination,
+            {**headers, "Content-Type": "application/x-www-form-urlencoded"},
+            urlencode(form).encode(),
+        )
+        raise_for_status(
+            response,
+            now_s=self._clock.time_ns() / NS_PER_S,
+            secrets=secrets,
+            hints=_HINTS,
+            is_tls=destination.is_tls,
+            name=destination.name,
+        )
+        try:
+            return bounded_object(response.body)
+        except UnusableInputError as error:
+            raise Rejected(
+                f"{destination.name}: unusable answer ({error})", too_large=response.is_truncated
+            ) from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def _headers(self) -> tuple[dict[str, str], list[str]]:
+        """Return the headers, and the secrets in them."""
+        config = self._config
+        headers = dict(config.headers)
+        if config.tenant is not None and config.kind == "prometheus":
+            headers["X-Scope-OrgID"] = config.tenant
+        if config.user is not None:
+            password = self._password.read() if self._password.is_given else ""
+            pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {pair}"
+            return headers, [password, pair] if password else []
+        if self._token.is_given:
+            token = self._token.read_ascii()
+            # InfluxDB 2.x does not accept the scheme Bearer.
+            scheme = "Token" if config.kind == "influxql" else "Bearer"
+            headers["Authorization"] = f"{scheme} {token}"
+            return headers, [token]
+        return headers, []

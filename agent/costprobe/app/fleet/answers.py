@@ -1,0 +1,97 @@
+"""A period of a fleet, and the answers of its database about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.reader import FleetReader
+from costprobe.core.records import NS_PER_S
+
+FINE_S: Final = 300
+COARSE_S: Final = 3600
+# A period is counted in at most about so many buckets.
+_BUCKETS_MAX: Final = 720
+
+# A group: the values of the tags that a question is grouped by.
+Group = tuple[str, ...]
+
+
+class FleetPeriod(NamedTuple):
+    """The period of a question: the rows after its start up to its end.
+
+    Attributes:
+        start_ns: UTC in ns, a multiple of the bucket.
+        end_ns: UTC in ns, likewise.
+        bucket_s: Length of the buckets in which coverage is counted, in s.
+        now_ns: UTC in ns.
+    """
+
+    start_ns: int
+    end_ns: int
+    bucket_s: int
+    now_ns: int
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets."""
+        return (self.end_ns - self.start_ns) // (self.bucket_s * NS_PER_S)
+
+
+def fleet_period(since_ns: int, until_ns: int, now_ns: int) -> FleetPeriod:
+    """Return a period in whole buckets: both instants are rounded down.
+
+    Args:
+        since_ns: UTC in ns.
+        until_ns: UTC in ns; after `since_ns`.
+        now_ns: UTC in ns.
+
+    Raises:
+        ValueError: The period has no whole bucket.
+    """
+    is_short = until_ns - since_ns <= _BUCKETS_MAX * FINE_S * NS_PER_S
+    bucket_s = FINE_S if is_short else COARSE_S
+    step_ns = bucket_s * NS_PER_S
+    period = FleetPeriod(
+        since_ns // step_ns * step_ns, until_ns // step_ns * step_ns, bucket_s, now_ns
+    )
+    if not period.buckets:
+        raise ValueError(f"a period is at least {FINE_S // 60} minutes long")
+    return period
+
+
+class FleetAnswers:
+    """Asks a fleet's database about one period, and gathers why answers are partial.
+
+    Args:
+        reader: The database.
+        period: The period.
+        labels: Only rows with these tags.
+    """
+
+    def __init__(self, reader: FleetReader, period: FleetPeriod, labels: Mapping[str, str]) -> None:
+        self._reader = reader
+        self._labels = labels
+        self._problems: dict[str, None] = {}
+        self.period = period
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why answers are partial, one sentence each."""
+        return tuple(self._problems)
+
+    def groups(self, question: Question) -> dict[Group, float]:
+        """Return the number of each group.
+
+        Raises:
+            DeliveryError: The database did not answer.
+        """
+        period = self.period
+        asked = dataclasses.replace(
+            question, where={**question.where, **self._labels}, bucket_s=period.bucket_s
+        )
+        answer = self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
+        self._problems |= dict.fromkeys(answer.problems)
+        return {row.tags: row.value for row in answer.rows}

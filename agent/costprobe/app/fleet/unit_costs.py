@@ -1,0 +1,215 @@
+"""What one inference and a million tokens cost across a fleet, by model and one more dimension."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from costprobe.adapters.fleet.question import Question
+from costprobe.app.fleet.answers import FleetAnswers, Group
+from costprobe.core.serving_ratios import SERVING_RATIOS
+
+_RATIOS: Final = (
+    "cost_per_inference",
+    "cost_per_request",
+    "cost_per_million_tokens_in",
+    "cost_per_million_tokens_out",
+    "idle_share",
+)
+_SUMS: Final = tuple(dict.fromkeys(f for name in _RATIOS for f in SERVING_RATIOS[name].fields))
+# A host with GPUs of several models: which of them served is unknown.
+SEVERAL: Final = "several"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetUnitCost:
+    """The unit costs of a model, in one currency.
+
+    Attributes:
+        basis: `probe`: an inference on an otherwise idle device. `serving`: the whole cost of the
+            devices, idle time included.
+        model: Probe, served model, or service of one model.
+        group: Value of the further dimension; empty without one.
+        currency: ISO 4217 code.
+        cost_per_inference: Of a probe the median over its devices of each one's median; of production
+            a ratio of sums. None if it was not counted.
+        cost_per_request: As a ratio of sums.
+        cost_per_million_tokens_in: As a ratio of sums.
+        cost_per_million_tokens_out: As a ratio of sums.
+        energy_per_inference_j: Of a probe, like its cost; None for production.
+        idle_share: Of production, the part of the cost that paid for idle time.
+        series: Number of devices of a probe, or of hosts of a service.
+    """
+
+    basis: str
+    model: str
+    group: str
+    currency: str
+    cost_per_inference: float | None = None
+    cost_per_request: float | None = None
+    cost_per_million_tokens_in: float | None = None
+    cost_per_million_tokens_out: float | None = None
+    energy_per_inference_j: float | None = None
+    idle_share: float | None = None
+    series: int = 0
+
+
+def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
+    """Return the unit costs of all models, by basis, model and currency, the cheapest first.
+
+    Args:
+        answers: The database, and the period.
+        by: `model` for models only; else the further dimension: `gpu_model`, or another tag or label.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    found = [*_probed(answers, by), *_served(answers, by)]
+    unpriced = float("inf")
+    return sorted(
+        found,
+        key=lambda one: (
+            one.basis,
+            one.model,
+            one.currency,
+            unpriced if one.cost_per_inference is None else one.cost_per_inference,
+            one.group,
+        ),
+    )
+
+
+def _probed(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
+    # The engine computes each device's median; the fleet's devices are few numbers.
+    further = () if by in ("model", "gpu_model") else (by,)
+    tags = ("host", "device", "probe", "currency", *further)
+    medians = {
+        field: answers.groups(
+            Question("cost", field, "median", "median", by=tags, where={"basis": "probe"})
+        )
+        for field in ("cost_per_inference", "energy_per_inference_j")
+    }
+    models = _device_models(answers) if by == "gpu_model" and medians["cost_per_inference"] else {}
+    values: dict[Group, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for field, groups in medians.items():
+        for (host, device, probe, currency, *rest), value in groups.items():
+            group = rest[0] if rest else models.get((host, device), "")
+            values[probe, group, currency][field].append(value)
+    for (probe, group, currency), by_field in values.items():
+        costs, joules = by_field["cost_per_inference"], by_field["energy_per_inference_j"]
+        yield FleetUnitCost(
+            basis="probe",
+            model=probe,
+            group=group,
+            currency=currency,
+            cost_per_inference=statistics.median(costs) if costs else None,
+            energy_per_inference_j=statistics.median(joules) if joules else None,
+            series=len(costs),
+        )
+
+
+def _served(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
+    dimension = {"model": (), "gpu_model": ("host",)}.get(by, (by,))
+    hosts = _host_models(answers) if by == "gpu_model" else {}
+    sums: dict[Group, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for field in _SUMS:
+        for key, value in _by_model(answers, field, dimension).items():
+            service, currency, *rest = key
+            group = rest[0] if rest else ""
+            sums[service, hosts.get(group, "") if hosts else group, currency][field] += value
+    counted = _counted_hosts(answers, dimension, hosts)
+    for (model, group, currency), fields in _priced(sums).items():
+        values = {name: SERVING_RATIOS[name].of(fields) for name in _RATIOS}
+        yield FleetUnitCost(
+            basis="serving",
+            model=model,
+            group=group,
+            currency=currency,
+            series=counted.get((model, group), 0),
+            **values,
+        )
+
+
+def _priced(sums: Mapping[Group, dict[str, float]]) -> dict[Group, dict[str, float]]:
+    """Return the sums of each currency, with the counts of the same model, which have no currency.
+
+    A model that is paid in several currencies has no unit costs where the database counts its
+    requests without the currency: which of them were paid in which is unknown.
+    """
+    paid: dict[Group, list[Group]] = defaultdict(list)
+    for key, fields in sums.items():
+        if "cost_total" in fields:
+            paid[key[:2]].append(key)
+    return {
+        key: {**sums.get((*key[:2], ""), {}), **sums[key]} if len(keys) == 1 else sums[key]
+        for keys in paid.values()
+        for key in keys
+    }
+
+
+def _by_model(answers: FleetAnswers, field: str, dimension: Group) -> dict[Group, float]:
+    """Return a sum by (model, currency, dimension); a service of one model has its name."""
+    where = {"basis": "serving"}
+    by_model = answers.groups(
+        Question(
+            "cost",
+            field,
+            "sum",
+            by=("service", "served_model", "currency", *dimension),
+            where=where,
+            present=("served_model",),
+        )
+    )
+    whole = answers.groups(
+        Question(
+            "cost",
+            field,
+            "sum",
+            by=("service", "currency", *dimension),
+            where={**where, "served_model": ""},
+        )
+    )
+    found: dict[Group, float] = defaultdict(float)
+    divided = set()
+    for (service, model, *rest), value in by_model.items():
+        found[(model, *rest)] += value
+        divided.add(service)
+    for (service, *rest), value in whole.items():
+        if service not in divided:
+            found[(service, *rest)] += value
+    return found
+
+
+def _counted_hosts(
+    answers: FleetAnswers, dimension: Group, hosts: Mapping[str, str]
+) -> dict[Group, int]:
+    """Return the number of hosts by (model, dimension)."""
+    tags = ("service", "served_model", "host", *(tag for tag in dimension if tag != "host"))
+    found: dict[Group, set[str]] = defaultdict(set)
+    for present in ((), ("served_model",)):
+        where = {"basis": "serving"} if present else {"basis": "serving", "served_model": ""}
+        groups = answers.groups(
+            Question("cost", "cost_total", "count", "count", by=tags, where=where, present=present)
+        )
+        for service, model, host, *rest in groups:
+            group = hosts.get(host, "") if hosts else rest[0] if rest else ""
+            is_host = dimension == ("host",) and not hosts
+            found[model or service, host if is_host else group].add(host)
+    return {key: len(names) for key, names in found.items()}
+
+
+def _device_models(answers: FleetAnswers) -> dict[Group, str]:
+    groups = answers.groups(
+        Question("device", "cost", "count", "count", by=("host", "device", "model"))
+    )
+    return {(host, device): model for host, device, model in groups}
+
+
+def _host_models(answers: FleetAnswers) -> dict[str, str]:
+    groups = answers.groups(Question("device", "cost", "count", "count", by=("host", "model")))
+    found: dict[str, set[str]] = defaultdict(set)
+    for host, model in groups:
+        found[host].add(model)
+    return {host: min(models) if len(models) == 1 else SEVERAL for host, models in found.items()}

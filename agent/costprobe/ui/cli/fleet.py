@@ -1,0 +1,215 @@
+"""`costprobe fleet`: the same questions over all hosts, answered by the database they push to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import click
+
+from costprobe.app.fleet.answers import FleetAnswers
+from costprobe.app.fleet.spend import fleet_spend
+from costprobe.app.fleet.status import HostState, fleet_status
+from costprobe.app.fleet.unit_costs import fleet_unit_costs
+from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.fleet_options import (
+    FleetKey,
+    fleet_answers,
+    head_of,
+    period_options,
+)
+from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.timespan import Timespan
+from costprobe.ui.cli.views import fleet_tables
+from costprobe.ui.text import local
+
+_Labels = Sequence[tuple[str, str]]
+
+
+@click.group(cls=ExampleGroup)
+def command() -> None:
+    """Ask about all hosts: state, spend and unit costs.
+
+    The database of [fleet] answers: InfluxDB, VictoriaMetrics or a Prometheus. It aggregates the rows
+    itself; nothing is read from the store of this host, and no daemon is needed.
+    """
+
+
+@command.command(
+    examples=(
+        "costprobe fleet status  # hosts, silent ones first, with versions, faults and incidents",
+        "costprobe fleet status --by label:rack --since 30d  # hosts of each rack that were seen in 30 days",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("host"),
+    default="host",
+    show_default=True,
+    help="List hosts, or groups by a label.",
+)
+@click.option(
+    "--silent-after",
+    "silent_after_s",
+    type=Timespan(),
+    default="3m",
+    show_default=True,
+    help="A host without a row for so long is silent.",
+)
+@period_options(since="7d")
+@click.pass_obj
+def status(  # noqa: PLR0913 - an option each
+    config: str | None,
+    *,
+    by: str,
+    silent_after_s: float,
+    since_ns: int,
+    until_ns: int | None,
+    labels: _Labels,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show the hosts that sent rows in a period: silent ones, versions, faults and incidents.
+
+    A host that sent no row since `--since` is unknown here.
+    """
+    label = "" if by == "host" else by
+    with fleet_answers(config, since_ns, until_ns, labels, to_the_second=True) as answers:
+        states = fleet_status(answers, silent_after_s, label)
+    if as_json:
+        versions = sorted({state.version for state in states})
+        groups = fleet_tables.status_groups(states) if label else []
+        hosts = [asdict(state) for state in states]
+        echo_json(
+            {
+                **head_of(answers),
+                "by": by,
+                "hosts": len(states),
+                "silent": sum(state.is_silent for state in states),
+                "versions": {v: sum(s.version == v for s in states) for v in versions},
+                "groups": groups,
+                "states": hosts,
+            }
+        )
+    elif as_csv:
+        heads = [field.name for field in fields(HostState)]
+        echo_file(fleet_tables.csv_lines(heads, (list(asdict(one).values()) for one in states)))
+        _echo_problems(answers)
+    else:
+        _require(states, answers)
+        end_ns = answers.period.end_ns
+        echo_lines(fleet_tables.status_lines(states, label, end_ns), [("silent for", "bad")])
+        _echo_problems(answers)
+
+
+@command.command(
+    examples=(
+        "costprobe fleet spend --since 30d --by service  # what each service cost on all hosts",
+        "costprobe fleet spend --by label:team --csv  # a spreadsheet of the spend by team",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("host", "device", "gpu_model", "model", "service", "tenant"),
+    help="What the spend is divided by (default: the total only).",
+)
+@period_options(since="30d")
+@click.pass_obj
+def spend(
+    config: str | None,
+    *,
+    by: str | None,
+    since_ns: int,
+    until_ns: int | None,
+    labels: _Labels,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show what all devices cost in a period: money, energy, emissions and idle share.
+
+    `model` is the served model, `gpu_model` the product name of the GPU. Two currencies are never
+    added. The period begins and ends with whole five minutes, of more than 2.5 days with whole hours;
+    "covered" is the share of these that have rows, over the devices that had a row in the period.
+    """
+    with fleet_answers(config, since_ns, until_ns, labels) as answers:
+        found = fleet_spend(answers, by or "")
+    if as_json:
+        echo_json({**head_of(answers), **fleet_tables.spend_document(found, by or "")})
+        return
+    if as_csv:
+        cells = fleet_tables.spend_cells(found)
+        echo_file(fleet_tables.csv_lines(fleet_tables.SPEND_HEADS, cells))
+    else:
+        _require(found.total.costs, answers)
+        period = answers.period
+        echo_lines(
+            [
+                f"{local(period.start_ns)} to {local(period.end_ns)}, {found.total.series:,} devices",
+                *fleet_tables.spend_lines(found, by or ""),
+            ]
+        )
+    _echo_problems(answers)
+
+
+@command.command(
+    examples=(
+        "costprobe fleet compare --by gpu_model  # each model's cost per inference by GPU model",
+        "costprobe fleet compare --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("model", "gpu_model", "host", "service"),
+    default="model",
+    show_default=True,
+    help="Compare models only, or each model by this.",
+)
+@period_options(since="7d")
+@click.pass_obj
+def compare(
+    config: str | None,
+    *,
+    by: str,
+    since_ns: int,
+    until_ns: int | None,
+    labels: _Labels,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Compare the cost per inference and per million tokens over all hosts.
+
+    By model, and by GPU model, host or any label, such as cloud or driver. Probe and production costs,
+    and different currencies, are never compared with each other.
+    """
+    with fleet_answers(config, since_ns, until_ns, labels) as answers:
+        found = fleet_unit_costs(answers, by)
+    if as_json:
+        costs = fleet_tables.compare_document(found)
+        echo_json({**head_of(answers), "by": by, "models": costs})
+        return
+    if as_csv:
+        heads = fleet_tables.COMPARE_HEADS
+        cells: Iterable[Mapping[str, Any]] = map(asdict, found)
+        lines = fleet_tables.csv_lines(heads, ([one[head] for head in heads] for one in cells))
+        echo_file(lines)
+    else:
+        _require(found, answers)
+        echo_lines(fleet_tables.compare_lines(found, by))
+    _echo_problems(answers)
+
+
+def _require(found: Sequence[object], answers: FleetAnswers) -> None:
+    """Fail if there is nothing to show."""
+    if not found:
+        reasons = "; ".join(answers.problems)
+        raise click.ClickException(
+            f"no rows since {local(answers.period.start_ns)}"
+            f"{f': {reasons}' if reasons else '; do the hosts push to the database of [fleet]?'}"
+        )
+
+
+def _echo_problems(answers: FleetAnswers) -> None:
+    """Say on standard error why an answer is partial."""
+    for problem in answers.problems:
+        echo(f"partial: {problem}", "note", err=True)

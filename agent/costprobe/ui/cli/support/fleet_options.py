@@ -1,0 +1,137 @@
+"""What the commands of `costprobe fleet` share: their options, the period and the database."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final, TypeVar
+
+import click
+
+from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.net.errors import RetryLater
+from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, fleet_period
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.cli.support.label_option import LABEL
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.timespan import Moment
+
+# Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
+ARRIVED_NS: Final = 60 * NS_PER_S
+_LABEL_PREFIX: Final = "label:"
+_LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class FleetKey(click.ParamType[str]):
+    """What an answer is divided by: one of some names, or `label:NAME`.
+
+    Args:
+        names: The names.
+    """
+
+    name = "key"
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        """Return the choices for the help."""
+        return f"[{'|'.join((*self._names, f'{_LABEL_PREFIX}NAME'))}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, or that of the label."""
+        if value in self._names:
+            return value
+        label = value.removeprefix(_LABEL_PREFIX)
+        if label == value or not _LABEL_NAME.fullmatch(label):
+            choices = ", ".join(self._names)
+            self.fail(f"{value!r}: write {choices}, or {_LABEL_PREFIX}NAME", param, ctx)
+        return label
+
+
+def period_options(since: str) -> Callable[[_Function], _Function]:
+    """Return the options that all commands share.
+
+    Args:
+        since: Default of `--since`.
+    """
+
+    def decorated(function: _Function) -> _Function:
+        for option in (
+            click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            LABEL,
+            click.option(
+                "--until", "until_ns", type=Moment(), help='"1h" or a date (default: a minute ago).'
+            ),
+            click.option(
+                "--since",
+                "since_ns",
+                type=Moment(),
+                default=since,
+                show_default=True,
+                help='"7d" or a date.',
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+@contextmanager
+def fleet_answers(
+    given_path: str | None,
+    since_ns: int,
+    until_ns: int | None,
+    labels: Sequence[tuple[str, str]],
+    *,
+    to_the_second: bool = False,
+) -> Iterator[FleetAnswers]:
+    """Return the configured database of the fleet, ready for questions about a period.
+
+    Args:
+        given_path: The file in the command's options.
+        since_ns: UTC in ns.
+        until_ns: UTC in ns; None for a minute ago.
+        labels: Only rows with these tags.
+        to_the_second: Whether the period ends to the second, for questions without coverage.
+
+    Raises:
+        click.ClickException: No [fleet] is configured, the period is empty (exit code 2), or the
+            database does not answer.
+    """
+    config = LoadedConfig(given_path).config.fleet
+    if config is None:
+        raise bad_input(
+            "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
+        )
+    now_ns = time.time_ns()
+    end_ns = now_ns - ARRIVED_NS if until_ns is None else until_ns
+    if since_ns >= end_ns:
+        raise bad_input("--since: must be before --until")
+    try:
+        period = fleet_period(since_ns, end_ns, now_ns)
+    except ValueError as error:
+        raise bad_input(f"--since: {error}") from error
+    if to_the_second:
+        period = FleetPeriod(period.start_ns, end_ns // NS_PER_S * NS_PER_S, 1, now_ns)
+    with closing(fleet_reader(config, SystemClock())) as reader:
+        try:
+            yield FleetAnswers(reader, period, dict(labels))
+        except RetryLater as error:
+            raise click.ClickException(f"{error.reason}; is the database of [fleet] up?") from error
+
+
+def head_of(answers: FleetAnswers) -> Mapping[str, Any]:
+    """Return the keys that all JSON documents begin with."""
+    return {
+        "since_ns": answers.period.start_ns,
+        "until_ns": answers.period.end_ns,
+        "is_partial": bool(answers.problems),
+        "problems": list(answers.problems),
+    }

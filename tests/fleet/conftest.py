@@ -1,0 +1,55 @@
+"""The three databases of a simulated fleet, each a real server."""
+
+import urllib.parse
+
+import pytest
+from costprobe.adapters.fleet.settings import FleetConfig
+from fakes import fleet
+from fakes.servers import InfluxDB, Prometheus, VictoriaMetrics, fetch, get, running
+
+DATABASE = "costprobe"
+CHUNK_LINES = 5000
+
+
+def write(server, **query):
+    lines = fleet.lines().splitlines()
+    for start in range(0, len(lines), CHUNK_LINES):
+        body = b"\n".join(lines[start : start + CHUNK_LINES])
+        with fetch(f"{server.url}/write?{urllib.parse.urlencode(query)}", body):
+            pass
+
+
+@pytest.fixture(scope="session")
+def influxdb(tmp_path_factory):
+    with running(InfluxDB, tmp_path_factory.mktemp("influxdb"), "influxd") as server:
+        server.query(f'CREATE DATABASE "{DATABASE}"')
+        write(server, db=DATABASE)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def victoriametrics(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("victoria")
+    with running(VictoriaMetrics, folder, "victoria-metrics") as server:
+        write(server, db=DATABASE)
+        get(f"{server.url}/internal/force_flush")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory):
+    class Scraped(Prometheus):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self.backfill("\n".join([*fleet.scraped(), ""]))
+
+    with running(Scraped, tmp_path_factory.mktemp("prometheus"), "prometheus") as server:
+        yield server
+
+
+@pytest.fixture(params=["influxql", "victoriametrics", "prometheus"])
+def config(request):
+    """The section [fleet] of each kind of database with the simulated fleet."""
+    server = request.getfixturevalue({"influxql": "influxdb"}.get(request.param, request.param))
+    database = {} if request.param == "prometheus" else {"database": DATABASE}
+    return FleetConfig.model_validate({"kind": request.param, "url": server.url, **database})

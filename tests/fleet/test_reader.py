@@ -1,0 +1,116 @@
+"""The contract of the fleet's readers: the same answers as a computation over the simulated rows."""
+
+import math
+import statistics
+from collections import defaultdict
+
+import pytest
+from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.core.records import NS_PER_S
+from fakes import fleet
+from fakes.clock import FakeClock
+
+START_S, END_S = fleet.END_S - 7200, fleet.END_S
+SERVING = {"basis": "serving", "served_model": ""}
+QUESTIONS = {
+    "cost by host": Question("device", "cost", "sum", by=("host", "currency")),
+    "cost by rack": Question("device", "cost", "sum", by=("rack", "currency")),
+    "cost by model": Question("device", "cost", "sum", by=("model", "currency")),
+    "energy": Question("device", "energy_j", "sum"),
+    "carbon by host": Question("device", "carbon_g", "sum", by=("host",)),
+    "cost of an hour": Question("device", "cost", "sum", by=("currency",), every_s=3600),
+    "devices": Question("device", "cost", "count", "count", by=("model",)),
+    "covered hours": Question("device", "cost", "covered", by=("host",), bucket_s=3600),
+    "covered buckets": Question("device", "cost", "covered", by=("host",), bucket_s=300),
+    "used cost": Question("device", "cost", "weighted", by=("currency",), weight="util_pct"),
+    "cost of metered devices": Question(
+        "device", "cost", "paired", by=("host",), weight="carbon_g"
+    ),
+    "allocation": Question("allocation", "cost", "sum", by=("service", "part", "currency")),
+    "tenants": Question("tenant", "cost", "sum", by=("tenant", "currency")),
+    "service": Question("cost", "cost_total", "sum", by=("service", "currency"), where=SERVING),
+    "tokens": Question("cost", "tokens_out", "sum", by=("service",), where=SERVING),
+    "models": Question(
+        "cost",
+        "cost_total",
+        "sum",
+        by=("served_model", "currency"),
+        where={"basis": "serving"},
+        present=("served_model",),
+    ),
+    "latency": Question(
+        "probe", "latency_p50_ms", "median", "median", by=("host", "device", "probe", "batch")
+    ),
+    "typical cost": Question(
+        "cost", "cost_per_inference", "median", "median", by=("probe",), where={"basis": "probe"}
+    ),
+    "hottest": Question("device", "temp_c", "max", "max", by=("host", "device")),
+    "clocks": Question("probe", "sm_clock_mhz", "mean", "mean", by=("host", "device")),
+    "runs": Question("probe", "latency_p50_ms", "count", by=("host",)),
+    "faults": Question("event", "title", "count", by=("host",), where={"kind": "fault"}),
+    "newest": Question("agent", "rss_bytes", "newest", by=("host", "version")),
+}
+OVER_TIME = {
+    "sum": math.fsum,
+    "count": len,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "max": max,
+}
+RELATIVE_ERROR = 1e-9
+
+
+def expected(question):
+    """The answer to a question, computed over the rows."""
+    series = defaultdict(lambda: defaultdict(list))
+    for row in fleet.rows():
+        time_s = row.time_ns // NS_PER_S
+        tags = {tag: row.tags.get(tag, "") for tag in (*question.identity, *question.where)}
+        if (
+            row.measurement == question.measurement
+            and question.field in row.fields
+            and (question.over_time != "paired" or question.weight in row.fields)
+            and START_S < time_s <= END_S
+            and all(tags[tag] == value for tag, value in question.where.items())
+            and all(row.tags.get(tag) for tag in question.present)
+        ):
+            every_s = question.every_s or END_S - START_S
+            end_s = START_S - (START_S - time_s) // every_s * every_s
+            group = tuple(tags[tag] for tag in question.by)
+            identity = tuple(tags[tag] for tag in question.identity)
+            series[group, end_s * NS_PER_S][identity].append(row)
+    return {
+        group: OVER_TIME[question.across](
+            [over_time(question, rows) for rows in by_identity.values()]
+        )
+        for group, by_identity in series.items()
+    }
+
+
+def over_time(question, rows):
+    values = [row.fields[question.field] for row in rows]
+    times_s = [row.time_ns // NS_PER_S for row in rows]
+    if question.over_time == "newest":
+        return max(times_s)
+    if question.over_time == "covered":
+        return len({-(-time_s // question.bucket_s) for time_s in times_s})
+    if question.over_time == "weighted":
+        weights = [row.fields[question.weight] for row in rows]
+        return math.fsum(values) * statistics.fmean(weights)
+    return OVER_TIME[{"paired": "sum"}.get(question.over_time, question.over_time)](values)
+
+
+def test_reader_answers_as_computed_over_the_rows(config):
+    reader = fleet_reader(config, FakeClock(END_S * NS_PER_S))
+    wrong = {}
+    for name, question in QUESTIONS.items():
+        answer = reader.ask(question, START_S * NS_PER_S, END_S * NS_PER_S, END_S * NS_PER_S)
+        found = {(row.tags, row.time_ns): row.value for row in answer.rows}
+        if name == "newest":
+            found = {key: pytest.approx(value, abs=15) for key, value in found.items()}
+        wanted = expected(question)
+        if answer.problems or found != pytest.approx(wanted, rel=RELATIVE_ERROR):
+            wrong[name] = answer.problems, found, wanted
+    reader.close()
+    assert not wrong
