@@ -4,8 +4,9 @@ import random
 from functools import partial
 from zoneinfo import ZoneInfo
 
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.switched_off import Block, idle_blocks, idle_runs
-from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, hour_of_week
+from costprobe.domain.advice.workload import HourLoad, hour_of_week
 from fakes.past import MONDAY
 from fakes.sizes import sized
 from hypothesis import given

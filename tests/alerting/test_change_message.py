@@ -9,8 +9,8 @@ from costprobe.domain.alerting.change_message import (
     MoneyChange,
     PricePart,
     change_message,
-    page_link,
 )
+from costprobe.domain.alerting.incidents import page_link
 from costprobe.domain.detection.causes import Cause, Explanation, Share
 from fakes.cases import check_all
 

@@ -6,7 +6,8 @@ from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.outcome import ProbeFault
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.measuring.device_queue import DeviceQueue
-from costprobe.app.measuring.probe_jobs import JobParts, Listeners, ProbeJob
+from costprobe.app.measuring.listeners import Listeners
+from costprobe.app.measuring.probe_jobs import JobParts, ProbeJob
 from costprobe.app.measuring.targets import ProbeTarget
 from costprobe.core.records import Device
 from fakes.clock import FakeClock

@@ -13,7 +13,8 @@ from costprobe.app.accounting.claimant import Claimant
 from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
-from costprobe.app.accounting.serving import Serving, Surroundings
+from costprobe.app.accounting.serving import Serving
+from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import parse
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading

@@ -6,7 +6,6 @@ Every reader of such text uses these functions, so that no input can exhaust mem
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final
@@ -86,6 +85,8 @@ def bounded_toml(content: str | bytes, max_bytes: int) -> dict[str, Any]:
         text = content.decode() if isinstance(content, bytes) else content
     except UnicodeDecodeError as error:
         raise UnusableInputError(f"is not UTF-8 text (byte {error.start})") from None
+    import tomllib  # noqa: PLC0415 - the sensor child, which reads JSON only, does without its memory
+
     try:
         return tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError) as error:

@@ -14,8 +14,10 @@ from costprobe.core.records import NS_PER_S
 
 WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
 
-DAY_MINUTES: Final = 24 * 60
-WEEK_MINUTES: Final = 7 * DAY_MINUTES
+HOURS_A_DAY: Final[int] = 24
+HOURS_A_WEEK: Final[int] = 7 * HOURS_A_DAY
+DAY_MINUTES: Final = 60 * HOURS_A_DAY
+WEEK_MINUTES: Final = 60 * HOURS_A_WEEK
 
 
 class WeeklyHoursConfig(Section):

@@ -15,7 +15,7 @@ from costprobe.adapters.storage.health import quarantined
 from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
-from costprobe.app.measuring.probe_jobs import Listeners
+from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor

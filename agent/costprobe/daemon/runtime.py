@@ -19,30 +19,26 @@ from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.spot_feeds import SpotFeeds
 from costprobe.app.accounting.stored_history import StoredHistory
+from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.accounting.timed_feed import RETRY_S
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
 from costprobe.app.delivery.sink_delivery import SinkDelivery
-from costprobe.app.measuring.device_queue import DeviceQueue
-from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, ProbeJob
-from costprobe.app.measuring.targets import targets
-from costprobe.app.schedule import Schedule, stagger_offset_s
+from costprobe.app.schedule import Schedule
 from costprobe.app.secret_places import learn_secrets
 from costprobe.app.watching.annotations import Annotations
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import Device, Event
+from costprobe.daemon import optional_parts
 from costprobe.daemon.shared_parts import SharedParts
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from costprobe.domain.pricing.source import SourceConfig
 
-if TYPE_CHECKING:  # a daemon without a service or a budget must not load these
+if TYPE_CHECKING:  # loaded with a service only
     from costprobe.app.accounting.claimant import Claimant
-    from costprobe.app.accounting.serving import Serving
-    from costprobe.app.budgeting.budgets import BudgetTracker
 
 SPARE_WORKERS = 3
 # For the scrapes and windows of pods.
@@ -105,15 +101,34 @@ class Runtime:
             carbon,
             charges=charges,
         )
-        self._budgets = self._budgets_of(config)
-        runs = ProbeRuns()
-        self._measurer = Measurer(
-            parts.sensor, parts.ledger, lock_folder, self._stop, parts.clock.monotonic_ns, runs
+        self._budgets = optional_parts.budget_tracker(
+            config, parts, self.tags, self._take_event, self._stop
         )
-        self._serving = self._serving_of(config, devices, charges, carbon, runs)
-        self._probe_jobs = self._jobs_of(config, devices)
+        runs = ProbeRuns()
+        self._probes = optional_parts.host_probes(
+            config,
+            devices,
+            parts,
+            self.accounts,
+            runs=runs,
+            lock_folder=lock_folder,
+            stop=self._stop,
+        )
+        around = Surroundings(
+            charges=charges,
+            runs=runs,
+            clock=parts.clock,
+            tags=self.tags,
+            ledger=parts.ledger,
+            on_event=self._take_event,
+            store_path=parts.store.path,
+            carbon=carbon,
+            on_containers=self._take_containers,
+        )
+        self._serving = optional_parts.serving(config, devices, around)
+        probe_jobs = len(self._probes.jobs) if self._probes is not None else 0
         # A service's scrape and the end of its window may be due together.
-        workers = len(self._probe_jobs) + 2 * len(config.service) + SPARE_WORKERS
+        workers = probe_jobs + 2 * len(config.service) + SPARE_WORKERS
         workers += POD_WORKERS if config.kubernetes is not None else 0
         self.schedule = Schedule(workers, parts.clock, parts.steps.is_stepped)
         self.delivery = SinkDelivery(
@@ -127,19 +142,12 @@ class Runtime:
             self.watching.firing_for,
             self.tags,
         )
-        self._add_jobs(config)
+        self._add_jobs()
 
-    def _add_jobs(self, config: Config) -> None:
+    def _add_jobs(self) -> None:
         """Schedule the configuration's probes, budgets, services and feeds."""
-        for job in self._probe_jobs:
-            self.schedule.add(
-                job.name,
-                job.probe.every_s,
-                job,
-                offset_s=stagger_offset_s(self.tags["host"], job.probe.stagger_s),
-                at_once=config.probing.duty >= FULL_DUTY
-                or not self._history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
-            )
+        if self._probes is not None:
+            self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
         if self._budgets is not None:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         if self._serving is not None:
@@ -199,7 +207,8 @@ class Runtime:
         self._stop.set()
         self._parts.steps.unsubscribe(self._clock_was_stepped)
         self.schedule.stop()
-        self._measurer.close()
+        if self._probes is not None:
+            self._probes.close()
         self.watching.close()
         self._parts.ledger.observe(None)
         self.notifying.stop()
@@ -232,9 +241,7 @@ class Runtime:
     def status(self) -> dict[str, Any]:
         """Return the status of each part; the same keys as EMPTY_STATUS of `current_runtime`."""
         return {
-            "probes": [
-                {**job.status(), "next_ns": self._next_run_ns(job)} for job in self._probe_jobs
-            ],
+            "probes": self._probes.status(self.schedule) if self._probes is not None else [],
             "services": self._serving.status() if self._serving else [],
             "kubernetes": self._serving.pods_status() if self._serving else {},
             "jobs": {name: record.document() for name, record in self.schedule.records.items()},
@@ -246,68 +253,8 @@ class Runtime:
             "budgets": self._budgets.status() if self._budgets is not None else [],
         }
 
-    def _next_run_ns(self, job: ProbeJob) -> int | None:
-        """Return when a probe runs next within its duty budget; None if it does not."""
-        wait_s = job.wait_s()
-        return None if wait_s is None else self.schedule.next_run_ns(job.name, wait_s)
-
-    def _budgets_of(self, config: Config) -> BudgetTracker | None:
-        if not config.budget:
-            return None
-        # Imported here: a daemon without a budget does not need the memory.
-        from costprobe.app.budgeting.budgets import BudgetTracker  # noqa: PLC0415
-
-        return BudgetTracker(
-            config,
-            self._parts.ledger,
-            self._parts.store.path,
-            self._parts.clock,
-            self.tags,
-            on_event=self._take_event,
-            stop=self._stop,
-        )
-
-    def _serving_of(
-        self,
-        config: Config,
-        devices: Sequence[Device],
-        charges: DeviceCharges,
-        carbon: CarbonBook,
-        runs: ProbeRuns,
-    ) -> Serving | None:
-        if not config.service and config.kubernetes is None:
-            return None
-        # Imported here: a daemon without a service does not need the memory.
-        from costprobe.app.accounting.serving import Serving, Surroundings  # noqa: PLC0415
-
-        around = Surroundings(
-            charges=charges,
-            runs=runs,
-            clock=self._parts.clock,
-            tags=self.tags,
-            ledger=self._parts.ledger,
-            on_event=self._take_event,
-            store_path=self._parts.store.path,
-            carbon=carbon,
-            on_containers=self._take_containers,
-        )
-        return Serving(config, devices, around)
-
     def _take_containers(self, containers: Sequence[Claimant]) -> None:
         """Label the rows of the containers of this node, and let alerts concern them."""
         for container in containers:
             self._labels.add_service(container.name, container.labels)
         self.watching.set_containers([container.name for container in containers])
-
-    def _jobs_of(self, config: Config, devices: Sequence[Device]) -> list[ProbeJob]:
-        ledger, clock = self._parts.ledger, self._parts.clock
-        queues = {
-            device.name: DeviceQueue(device.name, config.probing.duty, ledger, clock)
-            for device in devices
-        }
-        parts = JobParts(self._measurer, self.accounts, ledger, clock, self._parts.listeners)
-        return [
-            ProbeJob(probe, target, [queues[device.name] for device in target.devices], parts)
-            for probe in config.probe
-            for target in targets(probe, devices)
-        ]

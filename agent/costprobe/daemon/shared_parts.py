@@ -8,7 +8,7 @@ from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.measuring.probe_jobs import Listeners
+from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -205,6 +204,8 @@ def _is_long(form: str) -> bool:
 
 def _written_forms(secret: str) -> set[str]:
     """Return a secret as text, and as it is usually encoded."""
+    import html  # noqa: PLC0415 - its table of entities takes memory, and most hosts have no secret
+
     forms: set[str] = set()
     for form in {secret, secret.strip()} - {""}:
         forms |= {form, json.dumps(form)[1:-1], quote(form, safe=""), quote(form), quote_plus(form)}
@@ -247,6 +248,8 @@ def _parts_of_url(secret: str) -> Iterator[str]:
 
 def _decoded_views(text: str) -> Iterator[str]:
     """Yield a text as it is, and with the escapes of JSON, URLs and HTML decoded up to twice."""
+    import html  # noqa: PLC0415 - as above
+
     yield text
     for _ in range(2):
         if not _ESCAPE.search(text):

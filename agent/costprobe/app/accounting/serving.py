@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.claimant import Claimant, Grouping, grouped
-from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog, longest_gap_s
-from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.pods import Pods
 from costprobe.app.accounting.price_files import EVERY_S, PriceFile
-from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.app.accounting.serving_service import ServedService
+from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import Config
 from costprobe.app.schedule import Schedule
-from costprobe.core.clock import Clock
-from costprobe.core.records import Device, Event, Point, Reading
-from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
+from costprobe.core.records import Device, Point, Reading
 
 END_OF_TIME_NS = 2**63 - 1
 # Interval of the check for windows that the sensors' readings cover.
 SETTLE_S = 5.0
 MIN_SETTLE_S = 0.25
 SPARE_PATIENCE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The inputs of the services' cost.
-
-    Attributes:
-        charges: What the devices cost, by their readings.
-        runs: Probe runs.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        ledger: Stores rows, and the last window of each service.
-        on_event: Stores events.
-        store_path: The store, from which rolling costs are restored.
-        proc: Root of the proc file system.
-        carbon: Carbon intensities.
-        on_containers: Receives the containers of this node that hold devices.
-    """
-
-    charges: DeviceCharges
-    runs: ProbeRuns
-    clock: Clock
-    tags: Mapping[str, str]
-    ledger: Ledger
-    on_event: Callable[[Event], None]
-    store_path: Path
-    proc: Path = Path("/proc")
-    carbon: CarbonBook = NO_CARBON
-    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
 
 
 class Serving:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -11,36 +11,22 @@ from typing import Any
 from costprobe import __version__
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import is_busy
-from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
+from costprobe.adapters.probing.outcome import ProbeFault
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.app.measuring.device_queue import DeviceQueue
+from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Event
-from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.domain.costing.probe.run import MeasuredRun
 
 logger = logging.getLogger(__name__)
 
 FULL_DUTY = 1.0
 LOOK_AGAIN_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Callbacks for probe runs.
-
-    Attributes:
-        on_progress: Receives the phases of a run.
-        on_report: Receives the report of a run.
-        on_fault: Receives the fault of a run without a result.
-    """
-
-    on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
-    on_report: Callable[[ProbeReport], None]
-    on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
 
 
 @dataclass(frozen=True, slots=True)

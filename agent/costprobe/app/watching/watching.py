@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.configuration import Config
 from costprobe.app.watching.incident_store import IncidentStore
-from costprobe.app.watching.row_groups import by_time
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
-from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.records import Event, Point
 from costprobe.domain.alerting.defaults import effective_rules
-from costprobe.domain.alerting.drift_monitor import STATE_PREFIXES, DriftMonitor
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.costing.probe.points import event_point
 
+if TYPE_CHECKING:
+    from costprobe.app.watching.detectors import Detectors
+
 logger = logging.getLogger(__name__)
 
-DAY_NS = 86_400 * NS_PER_S
-# A detector without a stored state is trained with this much of its series' history.
-LEARN_NS = 21 * DAY_NS
 ENGINE_STATE = "alerting"
 PUBLIC_STATE = "alerts"
-# A row's time is computed from CLOCK_MONOTONIC: it may be slightly later than now.
-AHEAD_NS = 60 * NS_PER_S
-# Detector states are stored once an hour, one after the other.
-OVERLAP_NS = 3600 * NS_PER_S
 
 
 class Watching:
@@ -73,7 +65,7 @@ class Watching:
         self._tags = dict(tags)
         self._lock = Lock()
         self._steps = steps
-        self._monitor = DriftMonitor(config.detection, self._history)
+        self._detectors = _detectors_of(config, store)
         rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
         probes = {None, *(probe.name for probe in config.probe)}
         budgets = {None, *(budget.name for budget in config.budget)}
@@ -109,11 +101,9 @@ class Watching:
             now_ns = self._clock.time_ns()
             for point in points:
                 self._engine.observe(point)
-            # Rows measured before the wall clock was set back would be in the detectors' future.
-            events = self._monitor.update(
-                point for point in points if point.time_ns <= now_ns + AHEAD_NS
-            )
-            return [self._noticed(event) for event in events]
+            if self._detectors is None:
+                return []
+            return [self._noticed(event) for event in self._detectors.update(points, now_ns)]
 
     def tick(self, faults: Collection[Fault]) -> bool:
         """Evaluate every rule and store the outcome; return whether there are new notices."""
@@ -153,7 +143,7 @@ class Watching:
         """
         with self._lock:
             self._commit(self._clock.time_ns())
-            documents = self._monitor.documents()
+            documents = self._detectors.documents() if self._detectors is not None else {}
         for name, document in documents.items():
             self._store.put_state(name, document)
 
@@ -220,13 +210,16 @@ class Watching:
                     self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
-        self._catch_up()
+        if self._detectors is not None:
+            for event in self._detectors.catch_up(self._clock.time_ns()):
+                self._ledger.append([self._noticed(event)])
 
     def _clock_was_stepped(self, step: ClockStep) -> None:
         """Shift the timing state of rules and detectors after a wall-clock step."""
         with self._lock:
             self._engine.clock_was_stepped(step)
-            self._monitor.clock_was_stepped(step)
+            if self._detectors is not None:
+                self._detectors.clock_was_stepped(step)
 
     def _noticed(self, event: Event) -> Point:
         """Log an event and pass it to the rules; return its row, which the ledger stores."""
@@ -253,42 +246,14 @@ class Watching:
             "silences": [silence_document(silence) for silence in self._engine.silences(now_ns)],
         }
 
-    def _history(
-        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
-    ) -> Sequence[Point]:
-        tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
-        with closing(StoreReader.open(self._store.path)) as reader:
-            return reader.newest(measurement, *span_ns, tags, limit=limit)
 
-    def _catch_up(self) -> None:
-        """Pass the rows after their stored states to the detectors.
+def _detectors_of(config: Config, store: Store) -> Detectors | None:
+    if not (config.probe or config.service or config.kubernetes):
+        return None
+    # Imported here: a daemon without a probe or a service does not need the memory.
+    from costprobe.app.watching.detectors import Detectors  # noqa: PLC0415
 
-        An event that was reported before is reported again with the same identity, which has no
-        effect. Rows older than the states only update the detectors.
-        """
-        now_ns = self._clock.time_ns()
-        with closing(StoreReader.open(self._store.path)) as reader:
-            kept = {
-                name: state
-                for name, state in reader.states().items()
-                if name.startswith(STATE_PREFIXES)
-            }
-            for problem in self._monitor.restore(document for document, _ in kept.values()):
-                logger.warning("%s", problem)
-            self._monitor.rewind(now_ns)
-            times_ns = [time_ns for _, time_ns in kept.values()]
-            tell_after_ns = min([*times_ns, now_ns])
-            stored = {(s.tags["device"], s.tags["probe"]) for s in reader.series("probe")}
-            since_ns = now_ns - LEARN_NS
-            served = {
-                s.tags["service"] for s in reader.series("cost") if s.tags.get("basis") == "serving"
-            }
-            if stored <= self._monitor.probes() and served <= self._monitor.services():
-                since_ns = max(since_ns, tell_after_ns - OVERLAP_NS)
-            for together in by_time(reader, ("probe", "cost"), since_ns, now_ns + 1):
-                for event in self._monitor.update(together):
-                    if event.time_ns > tell_after_ns:
-                        self._ledger.append([self._noticed(event)])
+    return Detectors(config.detection, store.path)
 
 
 def _log(row: Point) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from costprobe.core.units import percent
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.scaling import (
     Scaling,
     idle_share,
@@ -15,13 +16,7 @@ from costprobe.domain.advice.scaling import (
 )
 from costprobe.domain.advice.supply import HEADROOM, Choice, DevicePrice, Placement
 from costprobe.domain.advice.switched_off import idle_blocks, words_of
-from costprobe.domain.advice.workload import (
-    HOURS_A_WEEK,
-    HourLoad,
-    Unit,
-    WorkloadHistory,
-    hour_of_week,
-)
+from costprobe.domain.advice.workload import HourLoad, Unit, WorkloadHistory, hour_of_week
 
 
 def choices_of(

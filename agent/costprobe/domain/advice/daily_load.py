@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, tzinfo
 
 from costprobe.core.units import HOUR_S
+from costprobe.core.weekly_hours import HOURS_A_DAY
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.placements import measured_workloads
 from costprobe.domain.advice.service_history import ServiceHistory
-from costprobe.domain.advice.workload import HOURS_A_DAY, WorkloadHistory
+from costprobe.domain.advice.workload import WorkloadHistory
 
 # Units of a load, the one that users count first.
 UNITS = ("requests", "tokens_out", "inferences")

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.domain.advice.daily_load import LoadSubject
 from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
 from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.supply import HEADROOM, DevicePrice, Placement
-from costprobe.domain.advice.workload import HOURS_A_DAY, HOURS_A_WEEK
 
 # The slope of energy over load needs a week of hours.
 LEAST_HOURS = HOURS_A_WEEK

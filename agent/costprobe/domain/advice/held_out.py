@@ -6,14 +6,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.scaling import ScaledHour
 from costprobe.domain.advice.supply import Choice, monthly_cost
-from costprobe.domain.advice.workload import (
-    HOURS_A_WEEK,
-    HourLoad,
-    WorkloadHistory,
-    hour_of_week,
-)
+from costprobe.domain.advice.workload import HourLoad, WorkloadHistory, hour_of_week
 
 # Share of the held-out hours in which a supply may lack capacity for a minute.
 SHORT_SHARE_MAX = 0.01

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from costprobe.core.device_kinds import DEVICE_KINDS
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory
 from costprobe.domain.advice.history import ExpectedLoad, History
@@ -14,7 +15,6 @@ from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
 from costprobe.domain.advice.supply import Placement, Watts
 from costprobe.domain.advice.units import unit_of
 from costprobe.domain.advice.workload import (
-    HOURS_A_WEEK,
     WorkloadHistory,
     connected,
     measured_load,

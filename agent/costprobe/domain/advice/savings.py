@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.choices import action_of, assumptions_of, choices_of
 from costprobe.domain.advice.held_out import HeldOut, failure, tested
 from costprobe.domain.advice.history import History
@@ -21,7 +22,7 @@ from costprobe.domain.advice.supply import (
     interval,
     monthly_cost,
 )
-from costprobe.domain.advice.workload import HOURS_A_WEEK, HourLoad, WorkloadHistory
+from costprobe.domain.advice.workload import HourLoad, WorkloadHistory
 from costprobe.domain.costing.money import exact
 
 # A week contains every hour of the weekly pattern.

@@ -8,8 +8,12 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Name, Section
-from costprobe.core.weekly_hours import WeeklyHoursConfig, check_each_applies
-from costprobe.domain.advice.workload import HOURS_A_DAY, HOURS_A_WEEK
+from costprobe.core.weekly_hours import (
+    HOURS_A_DAY,
+    HOURS_A_WEEK,
+    WeeklyHoursConfig,
+    check_each_applies,
+)
 
 PerSecond = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 

@@ -10,9 +10,10 @@ from datetime import tzinfo
 from decimal import Decimal
 
 from costprobe.core.units import HOUR_S, KWH_J, MONTH_H
+from costprobe.core.weekly_hours import HOURS_A_DAY
 from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.scaling import Scaling
-from costprobe.domain.advice.workload import HOURS_A_DAY, WorkloadHistory, hour_of_week
+from costprobe.domain.advice.workload import WorkloadHistory, hour_of_week
 from costprobe.domain.costing.money import exact
 from costprobe.domain.pricing.rate import Rate
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from costprobe.core.weekly_hours import WEEKDAYS
-from costprobe.domain.advice.workload import HOURS_A_DAY, HOURS_A_WEEK, HourLoad, hour_of_week
+from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK, WEEKDAYS
+from costprobe.domain.advice.workload import HourLoad, hour_of_week
 
 # Each hour of the week must be observed at least twice.
 LEAST_WEEKS = 2

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from costprobe.core.units import HOUR_S
+from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.domain.advice.device_history import MINUTES, DeviceHistory, Hour
 from costprobe.domain.advice.service_history import ServedHour, ServiceHistory
 
-HOURS_A_DAY, HOURS_A_WEEK = 24, 168
 _MINUTE_S, _PCT = 60.0, 100
 _ALL_MINUTES = (1 << MINUTES) - 1
 # Of four weeks the last one is held out, of three as well; fewer have none.

@@ -131,12 +131,6 @@ def _clock_time(time_ns: int, now_ns: int, zone: tzinfo | None) -> str:
     return f"{then:%H:%M %Z}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M %Z}"
 
 
-def page_link(public_url: str, time_ns: int) -> str:
-    """Return the URL of the dashboard's page at a UTC time in ns."""
-    moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
-    return f"{public_url.rstrip('/')}/?at={moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
 def _headline(change: ChangeFacts, verb: str, zone: tzinfo | None) -> str:
     paid = change.money
     basis = f" {change.basis}" if change.basis else ""

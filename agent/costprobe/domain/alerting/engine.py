@@ -9,7 +9,6 @@ from typing import Any
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom
 from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.domain.alerting.change_message import page_link
 from costprobe.domain.alerting.incident_groups import IncidentGrouping, alert_row
 from costprobe.domain.alerting.incidents import (
     Incident,
@@ -18,6 +17,7 @@ from costprobe.domain.alerting.incidents import (
     in_order,
     is_due,
     new_incident,
+    page_link,
     with_symptoms,
 )
 from costprobe.domain.alerting.notices import NoticeRules

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from costprobe.core.incident import Alert, Symptom
@@ -224,3 +225,9 @@ def _leading_order(symptom: Symptom) -> tuple[bool, bool, int, int]:
         -SEVERITIES[symptom.severity],
         symptom.since_ns,
     )
+
+
+def page_link(public_url: str, time_ns: int) -> str:
+    """Return the URL of the dashboard's page at a UTC time in ns."""
+    moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
+    return f"{public_url.rstrip('/')}/?at={moment:%Y-%m-%dT%H:%M:%SZ}"

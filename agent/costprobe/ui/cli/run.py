@@ -14,7 +14,7 @@ from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.system.log import line_time, start_logging
 from costprobe.app.accounting.documents import report_document, terms_document
-from costprobe.app.measuring.probe_jobs import Listeners
+from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.location import SYSTEM_PATH

@@ -1,0 +1,97 @@
+"""Parts that only some configurations need; a daemon without them does not load their modules."""
+
+# ruff: noqa: PLC0415 - the imports within the functions are the purpose of this module
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING
+
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.surroundings import Surroundings
+from costprobe.app.configuration import Config
+from costprobe.core.records import Device, Event
+from costprobe.daemon.shared_parts import SharedParts
+
+if TYPE_CHECKING:
+    from costprobe.app.accounting.serving import Serving
+    from costprobe.app.budgeting.budgets import BudgetTracker
+    from costprobe.app.measuring.host_probes import HostProbes
+
+
+def budget_tracker(
+    config: Config,
+    parts: SharedParts,
+    tags: Mapping[str, str],
+    on_event: Callable[[Event], None],
+    stop: Flag,
+) -> BudgetTracker | None:
+    """Return the tracker of the budgets; None without a budget.
+
+    Args:
+        config: The configuration.
+        parts: The parts that are kept across reloads.
+        tags: Host and static labels.
+        on_event: Stores events.
+        stop: Ends a computation.
+    """
+    if not config.budget:
+        return None
+    from costprobe.app.budgeting.budgets import BudgetTracker
+
+    return BudgetTracker(
+        config,
+        parts.ledger,
+        parts.store.path,
+        parts.clock,
+        tags,
+        on_event=on_event,
+        stop=stop,
+    )
+
+
+def host_probes(
+    config: Config,
+    devices: Sequence[Device],
+    parts: SharedParts,
+    accounts: Accounts,
+    *,
+    runs: ProbeRuns,
+    lock_folder: Path,
+    stop: Flag,
+) -> HostProbes | None:
+    """Return the probes; None without a probe. Arguments as of `HostProbes`."""
+    if not config.probe:
+        return None
+    from costprobe.app.measuring.host_probes import HostProbes
+
+    return HostProbes(
+        config,
+        devices,
+        parts.sensor,
+        accounts,
+        parts.ledger,
+        parts.clock,
+        listeners=parts.listeners,
+        runs=runs,
+        lock_folder=lock_folder,
+        stop=stop,
+    )
+
+
+def serving(config: Config, devices: Sequence[Device], around: Surroundings) -> Serving | None:
+    """Return the services and containers; None without a service and Kubernetes.
+
+    Args:
+        config: The configuration.
+        devices: The discovered devices.
+        around: The inputs of their cost.
+    """
+    if not config.service and config.kubernetes is None:
+        return None
+    from costprobe.app.accounting.serving import Serving
+
+    return Serving(config, devices, around)
