@@ -95,8 +95,8 @@ class TenantsConfig(Section):
             )
         if self.url is None and (self.token_file or self.token_credential or self.ca_file):
             raise ValueError(
-                "token_file, token_credential and ca_file are for an own url; without one, those of"
-                " the service apply"
+                "token_file, token_credential and ca_file are for an own url: remove them, or write"
+                " the url; without one, those of the service apply"
             )
         if self.token_file and self.token_credential:
             raise ValueError("give token_file or token_credential, not both")

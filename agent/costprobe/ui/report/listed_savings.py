@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from costprobe.core.money_text import money
+from costprobe.core.units import percent as share
 from costprobe.domain.advice.savings import Answer, Supply
 from costprobe.ui.report.grouping import devices_text
-from costprobe.ui.report.words import share
 from costprobe.ui.savings import held_out_words, load_words
 
 # "gpu0 and gpu1 and gpu2", as actions and workloads list devices.

@@ -11,11 +11,12 @@ from costprobe.app.budgeting.budget_status import verdict
 from costprobe.app.overview.records import MainChange, Spending, UnitGroup
 from costprobe.core.money_text import money, unit_price
 from costprobe.core.units import MONTH_H, counted
+from costprobe.core.units import percent as share
 from costprobe.domain.costing.money import total_of
 from costprobe.ui.report.grouping import devices_text, trend_groups
 from costprobe.ui.report.listed_savings import saving_groups
 from costprobe.ui.report.model import Report, ReportedChange, Spend, TrendGroup
-from costprobe.ui.report.words import PARTS, energy, minute, percent, share, spend_change
+from costprobe.ui.report.words import PARTS, energy, minute, percent, spend_change
 
 MAX_ALERTS: Final = 3
 MAX_SAVINGS: Final = 3
