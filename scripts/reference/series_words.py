@@ -229,6 +229,18 @@ MEASUREMENTS: Mapping[str, Words] = {
         },
         {"engine": "Engine of the `[[service]]`."},
     ),
+    "software": Words(
+        "The software of a run of a probe, as tags, so that a database can select and group by it:"
+        " [fleet](../fleet.md). Absent for probes of servers.",
+        {"probe_runs": "Number of runs of the probe."},
+        {
+            "driver": "Version of the driver.",
+            "torch": "Version of PyTorch.",
+            "cuda": "Version of CUDA that PyTorch was built with.",
+            "dtype": "Configured dtype; `as made` if the model keeps its own.",
+            "weights_hash": "Hash of the model's weights.",
+        },
+    ),
     "allocation": Words(
         "Cost allocation: a part of a device's cost in a window. The parts add up to the cost.",
         {

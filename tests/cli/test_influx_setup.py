@@ -83,7 +83,9 @@ def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
         make_point("tenant", tags, {"cost": 0.25}, END_NS - minute * 300 * NS_PER_S)
         for minute in range(1, 200)
     ]
-    points = [*day.points(END_NS), *tenants]
+    versions = {"host": "h", "device": "gpu0", "probe": "cnn", "driver": "560.28"}
+    software = make_point("software", versions, {"probe_runs": 1}, END_NS - NS_PER_S)
+    points = [*day.points(END_NS), *tenants, software]
     for first in range(0, len(points), 5000):
         send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
     writer.close()

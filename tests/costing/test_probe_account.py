@@ -50,7 +50,7 @@ def test_account_run_is_deterministic_and_changes_no_input():
     assert account(RUN) == first
     assert account(RUN, state) == account(RUN, state)
     assert state == first.state
-    assert [row.measurement for row in first.rows] == ["probe", "cost"]
+    assert [row.measurement for row in first.rows] == ["probe", "cost", "software"]
     assert first.events == ()
 
 
@@ -64,19 +64,19 @@ def test_next_run_uses_the_previous_state():
     cost = second.report.cost
     assert (cost.per_inference, cost.reference) == (pytest.approx(2e-5), pytest.approx(1e-5))
     assert [event.kind for event in second.events] == ["price"]
-    assert [row.measurement for row in second.rows] == ["probe", "cost", "event"]
+    assert [row.measurement for row in second.rows] == ["probe", "cost", "software", "event"]
 
 
 def test_contended_run_is_marked_and_left_out_of_rolling_costs():
     first = account(RUN)
     slow = replace(RUN, result=replace(RESULT, inferences=100), activity={"contended": True})
     second = account(slow, first.state, time_ns=TIME_NS + 300 * NS_PER_S)
-    probe, cost = second.rows
+    probe, cost, _ = second.rows
     assert probe.fields["contended"] is cost.fields["contended"] is True
     assert cost.fields["cost_per_inference"] == pytest.approx(1e-4)
     assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
     # A host that is never idle has a cost, too.
-    (_, only) = account(slow).rows
+    (_, only, _) = account(slow).rows
     assert only.fields["rolling_1h"] == pytest.approx(1e-4)
     assert "contended" not in first.rows[1].fields
 
@@ -100,7 +100,7 @@ def test_run_without_price_has_no_cost_and_keeps_the_reference():
     prices = Prices(None, None, None)
     accounted = account_run(RUN, prices, before, {}, TIME_NS)
     assert accounted.report.cost is None
-    assert [row.measurement for row in accounted.rows] == ["probe"]
+    assert [row.measurement for row in accounted.rows] == ["probe", "software"]
     assert accounted.state.reference == before.reference
 
 
@@ -112,7 +112,7 @@ def test_tokens_of_a_run_have_rates_energy_and_cost():
         (prefilled, "tokens_in", 51_200.0, 3906.25, 0.01953125),
     ):
         accounted = account(replace(RUN, result=result))
-        probe, cost = accounted.rows
+        probe, cost, _ = accounted.rows
         assert probe.fields[f"{name}_per_s"] == pytest.approx(per_s)
         assert probe.fields[f"energy_per_million_{name}_j"] == pytest.approx(per_million_j)
         assert cost.fields[f"cost_per_million_{name}"] == pytest.approx(per_million)
@@ -125,3 +125,14 @@ def test_tokens_of_a_run_have_rates_energy_and_cost():
         words = "out" if name == "tokens_out" else "in"
         shown = f"${per_million:.4g} {words}; {joules(per_million_j)} {words}"
         assert per_million_tokens(candidate) == shown
+
+
+def test_software_of_a_run_is_in_tags_and_odd_versions_are_left_out():
+    software = {"driver": "560.28", "torch": "2.13.0+cu129", "weights": "3f", "cuda": "x\n=1"}
+    run = replace(RUN, result=replace(RESULT, software={**software, "python": "3.11"}))
+    (row,) = [row for row in account(run).rows if row.measurement == "software"]
+    own = {"host": "h", "device": RESULT.device, "probe": RESULT.probe}
+    wanted = {"driver": "560.28", "torch": "2.13.0+cu129", "weights_hash": "3f"}
+    assert (row.tags, row.fields) == ({**own, **wanted}, {"probe_runs": 1})
+    served = replace(RUN, result=replace(RESULT, software={"server": "vllm"}))
+    assert "software" not in {row.measurement for row in account(served).rows}

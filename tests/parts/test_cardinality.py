@@ -17,7 +17,13 @@ from costprobe.core.schema import SCHEMA
 from costprobe.domain.alerting.defaults import effective_rules
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.settings import AlertingConfig
-from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
+from costprobe.domain.costing.probe.points import (
+    cost_point,
+    device_point,
+    event_point,
+    probe_point,
+    software_point,
+)
 from costprobe.domain.costing.serving.allocation import Line
 from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost, TokenShares
 from costprobe.domain.costing.serving.serving_points import (
@@ -60,6 +66,11 @@ BOUNDED_BY = {
     "rule": "the configuration's rules",
     "state": "a literal",
     "version": "releases that the host ever ran",
+    "driver": "versions that the host ever ran",
+    "torch": "versions that the host ever ran",
+    "cuda": "versions that the host ever ran",
+    "dtype": "the configuration's probes",
+    "weights_hash": "the models that the host ever loaded",
 }
 
 
@@ -103,6 +114,7 @@ def made_by_probe(texts, number):
     time_ns = START_NS + number
     return [
         probe_point(measured, None, activity, HOST, time_ns),
+        *filter(None, [software_point(measured, HOST, time_ns)]),
         cost_point(cost, measured, {}, "counter", HOST, time_ns),
     ]
 

@@ -33,6 +33,7 @@ def fields_of_kind(kind):
 
 def test_totals_of_intervals_are_summed():
     assert fields_of_kind("sum") == {
+        "software.probe_runs",
         "device.energy_j",
         "device.dram_energy_j",
         "device.cost",

@@ -63,6 +63,10 @@ SCHEMA: dict[str, Measurement] = {
             bools="contended energy_suspect cached",
         ),
     ),
+    "software": Measurement(
+        tags=("device", "probe", "driver", "torch", "cuda", "dtype", "weights_hash"),
+        fields=_typed(ints="probe_runs"),
+    ),
     "cost": Measurement(
         tags=("device", "probe", "service", "served_model", "basis", "plan", "currency"),
         fields=_typed(

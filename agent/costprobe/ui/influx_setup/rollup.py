@@ -40,6 +40,7 @@ class HourlySeries(NamedTuple):
 ROLLED: Final = (
     HourlySeries("device", "device"),
     HourlySeries("probe", "probe"),
+    HourlySeries("software", "software"),
     HourlySeries("cost", "cost", "probe"),
     HourlySeries("cost_serving", "cost", "serving"),
     HourlySeries("serving", "serving"),

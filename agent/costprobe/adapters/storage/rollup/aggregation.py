@@ -73,6 +73,7 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
             }
         ),
     },
+    "software": {"sum": frozenset({"probe_runs"})},
     "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
     "tenant": {"sum": frozenset({"cost", "tokens_in", "tokens_out", "requests", "energy_j"})},
     "agent": {

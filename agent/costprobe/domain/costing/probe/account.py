@@ -14,7 +14,12 @@ from costprobe.core.records import BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
 from costprobe.domain.costing.probe.news import price_events, software_event
-from costprobe.domain.costing.probe.points import cost_point, event_point, probe_point
+from costprobe.domain.costing.probe.points import (
+    cost_point,
+    event_point,
+    probe_point,
+    software_point,
+)
 from costprobe.domain.costing.probe.probe_basis import cost_sample
 from costprobe.domain.costing.probe.rolling import Rolled, RollingCosts, RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
@@ -101,7 +106,7 @@ class AccountedRun:
     Attributes:
         report: The priced run.
         events: Changes of price, software or board.
-        rows: Rows of `probe`, `cost` and `event`, to be stored together.
+        rows: Rows of `probe`, `cost`, `software` and `event`, to be stored together.
         state: State for the next run of the probe on the device.
     """
 
@@ -172,11 +177,19 @@ def account_run(
         emitted,
         contended=contended,
     )
+    software = software_point(result, tags, time_ns)
     state = replace(
         before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows
     )
     return AccountedRun(
-        report, events, (*points, *(event_point(event, tags) for event in events)), state
+        report,
+        events,
+        (
+            *points,
+            *(() if software is None else (software,)),
+            *(event_point(event, tags) for event in events),
+        ),
+        state,
     )
 
 

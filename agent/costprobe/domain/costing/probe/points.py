@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from costprobe.core.records import (
     CostSample,
@@ -22,6 +24,15 @@ from costprobe.domain.costing.probe.energy import ProbeEnergy
 from costprobe.domain.costing.probe.rolling import Rolled
 
 MILLION = 1_000_000
+# Tags of `software`, and the fact of the fingerprint that each contains.
+SOFTWARE_TAGS: Final[Mapping[str, str]] = {
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "cuda",
+    "dtype": "dtype",
+    "weights_hash": "weights",
+}
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 # Fields of a reading that are totals of its interval.
 _TOTALS = frozenset({"energy_j", "dram_energy_j", "throttle_power_s", "throttle_thermal_s"})
 
@@ -121,6 +132,27 @@ def probe_point(
     batch = "" if "concurrency" in result.tags else str(result.batch)
     own_tags = {"device": result.device, "probe": result.probe, "batch": batch, **result.tags}
     return make_point("probe", {**tags, **own_tags}, fields, time_ns)
+
+
+def software_point(result: ProbeResult, tags: Mapping[str, str], time_ns: int) -> Point | None:
+    """Return a row of `software`; None if no version is known.
+
+    A version that is no short plain text is absent: a tag must not become a series of its own each time.
+
+    Args:
+        result: Result of the probe.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the end of the steady-state window.
+    """
+    known = {
+        tag: value
+        for tag, key in SOFTWARE_TAGS.items()
+        if _VERSION.fullmatch(value := result.software.get(key, ""))
+    }
+    if not known:
+        return None
+    own_tags = {"device": result.device, "probe": result.probe, **known}
+    return make_point("software", {**tags, **own_tags}, {"probe_runs": 1}, time_ns)
 
 
 def cost_point(  # noqa: PLR0913 - what a row holds
