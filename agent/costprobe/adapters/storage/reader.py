@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-from costprobe.adapters.storage import totals
-from costprobe.adapters.storage.database import Database, open_reader, size_bytes
+from costprobe.adapters.storage.database import Database, open_reader
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.history import SeriesValues, StoredSeries
-from costprobe.adapters.storage.outbox import notice_queue as notices
-from costprobe.adapters.storage.outbox import outbox, outbox_order
-from costprobe.adapters.storage.outbox.notice_queue import NotifierStatus
-from costprobe.adapters.storage.outbox.outbox import RejectedLine, SinkStatus
 from costprobe.adapters.storage.rollup.rolled import (
     RolledPoint,
     rolled_line,
 )
 from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.adapters.storage.row_finder import RowFinder, stored_json
-from costprobe.core.counters import StoredSample
+from costprobe.adapters.storage.state_reader import StateReader
 from costprobe.core.line_protocol import (
     fields_reader,
     number_reader,
@@ -32,7 +26,7 @@ from costprobe.core.records import Point
 from costprobe.core.row_spans import RowEnd
 
 
-class StoreReader:
+class StoreReader(StateReader):
     """Read the store without blocking its writer.
 
     Time ranges include their start and exclude their end. `tags` selects the series that have all
@@ -40,8 +34,7 @@ class StoreReader:
     """
 
     def __init__(self, path: Path, database: Database) -> None:
-        self.path = path
-        self._database = database
+        super().__init__(path, database)
         self._finder = RowFinder(database)
 
     @classmethod
@@ -280,57 +273,6 @@ class StoreReader:
             for row in self._finder.newest(series, since_ns, until_ns, limit)
         ]
         return sorted(points, key=attrgetter("time_ns"))
-
-    def states(self) -> dict[str, tuple[Any, int]]:
-        """Return every state document with the UTC ns of its last change."""
-        rows = self._fetch("SELECT name, document, time_ns FROM states ORDER BY name")
-        return {
-            name: (stored_json(self.path, document), time_ns) for name, document, time_ns in rows
-        }
-
-    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
-        """Return a state document; None if there is none."""
-        rows = self._fetch("SELECT document FROM states WHERE name = ?", name)
-        return next((stored_json(self.path, document) for (document,) in rows), None)
-
-    def sinks(self) -> list[SinkStatus]:
-        """Return the status of every registered sink, by name."""
-        with self._database.reading("read") as connection:
-            return outbox_order.sinks(connection)
-
-    def notifiers(self) -> list[NotifierStatus]:
-        """Return the status of every notifier, by name."""
-        with self._database.reading("read") as connection:
-            return notices.statuses(connection)
-
-    def rejected(self, sink: str) -> list[tuple[int, RejectedLine]]:
-        """Return the newest rows that a sink rejected, with the UTC ns of the rejection, oldest first."""
-        rows = self._fetch(
-            "SELECT time_ns, line, reason FROM rejected WHERE sink = ? ORDER BY id", sink
-        )
-        return [(time_ns, RejectedLine(line, reason)) for time_ns, line, reason in rows]
-
-    def dropped_points(self) -> int:
-        """Return the points lost since the store was created: past retention unsent, or never stored."""
-        with self._database.reading("read") as connection:
-            return outbox.counted(connection, outbox.DROPPED_POINTS)
-
-    def totals(self) -> list[StoredSample]:
-        """Return the totals of the counters of `/metrics` since the store was created, by name and labels."""
-        with self._database.reading("read") as connection:
-            return list(totals.read(connection))
-
-    def size_bytes(self) -> int:
-        """Return the size of the store on disk in bytes, log included."""
-        return size_bytes(self.path)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._database.close()
-
-    def _fetch(self, sql: str, *values: str | int) -> list[Any]:
-        with self._database.reading("read") as connection:
-            return connection.execute(sql, values).fetchall()
 
     def _tags(self, document: str) -> dict[str, str]:
         tags = stored_json(self.path, document)

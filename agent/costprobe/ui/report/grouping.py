@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from costprobe.domain.costing.comparison.compare import Candidate, Summary
-from costprobe.ui.report.model import Bucket, ModelFigures, Price, Report, Trend, TrendGroup
+from costprobe.ui.report.identical_devices import ModelFigures, TrendGroup
+from costprobe.ui.report.model import Bucket, Price, Report, Trend
 from costprobe.ui.text import per_million_tokens
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)")

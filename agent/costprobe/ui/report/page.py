@@ -22,8 +22,9 @@ from costprobe.ui.report.grouping import (
     token_words,
     trend_groups,
 )
+from costprobe.ui.report.identical_devices import TrendGroup
 from costprobe.ui.report.listed_savings import saving_groups
-from costprobe.ui.report.model import Report, ReportedChange, Trend, TrendGroup
+from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.summary import first_page
 from costprobe.ui.report.trends import step_ns

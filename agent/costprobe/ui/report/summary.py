@@ -14,8 +14,9 @@ from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
 from costprobe.domain.costing.money import total_of
 from costprobe.ui.report.grouping import devices_text, trend_groups
+from costprobe.ui.report.identical_devices import TrendGroup
 from costprobe.ui.report.listed_savings import saving_groups
-from costprobe.ui.report.model import Report, ReportedChange, Spend, TrendGroup
+from costprobe.ui.report.model import Report, ReportedChange, Spend
 from costprobe.ui.report.words import PARTS, energy, minute, percent, spend_change
 
 MAX_ALERTS: Final = 3
