@@ -8,7 +8,7 @@ from pathlib import Path
 
 from costprobe.ui.cli.support.config_sample import readme_sample, service_sample
 
-from scripts.reference import commands, configuration, series, webhook
+from scripts.reference import commands, configuration, series, timing_page, webhook
 
 ROOT = Path(__file__).parents[2]
 # A new page is one entry here, and one in the nav of mkdocs.yml.
@@ -18,6 +18,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/series.md": series.render,
     "docs/reference/webhook.md": webhook.render,
     "systemd/costprobe.toml.example": service_sample,
+    "agent/costprobe/ui/dashboard/static/timing.html": timing_page.render,
 }
 # Files with a generated part between two marker lines.
 EXCERPTS: Mapping[str, Callable[[], str]] = {"README.md": readme_sample}

@@ -120,6 +120,15 @@ def labelled_rows(time_ns):
     ]
 
 
+def tenant_rows(time_ns, costs):
+    """A window of a service, divided among tenants."""
+    tags = {**HOST, "service": "chat", "currency": "EUR"}
+    return [
+        make_point("tenant", {**tags, "tenant": tenant}, {"cost": cost}, time_ns)
+        for tenant, cost in costs.items()
+    ]
+
+
 def device_row(device, count, time_ns):
     is_idle = count % 4 == 0
     return make_point(

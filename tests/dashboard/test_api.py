@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.schema import make_point
-from dashboard_samples import BUDGETS, DEVICES, cost_rows, labelled_rows, planned, served_rows
+from dashboard_samples import (
+    BUDGETS,
+    DEVICES,
+    cost_rows,
+    labelled_rows,
+    planned,
+    served_rows,
+    tenant_rows,
+)
 from fakes.command import called
 from fakes.number_names import is_vocabulary, numbers_of
 from hypothesis import HealthCheck, given, settings
@@ -185,6 +193,21 @@ def test_spend_is_the_sum_of_costs_by_use_and_device(page, store, clock):
     assert parts["service", "rank"] == 0.5
     assert parts["idle", ""] == 0.25
     assert sum(parts.values()) == pytest.approx(allocation["cost"])
+    assert found["tenants"] == []
+
+
+def test_tenants_and_the_cost_without_one_add_up_to_the_devices(page, store, clock):
+    # The window of each tenant costs a cent more than the one before; 20 are named.
+    costs = {f"team-{number:02}": 0.01 * (number + 1) for number in range(23)}
+    store.append(tenant_rows(clock.time_ns() - 10**9, {**costs, "unattributed": 0.5}))
+    (tenants,) = page.json("/api/spend")["tenants"]
+    parts = {(part["rest"], part["name"]): part["cost"] for part in tenants["parts"]}
+    named = {name: cost for (rest, name), cost in parts.items() if rest is None}
+    assert list(named) == sorted(costs, reverse=True)[:20]
+    assert named["team-22"] == pytest.approx(0.23)
+    assert (tenants["left_out"], parts["others", ""]) == (3, pytest.approx(0.06))
+    assert parts["unattributed", "unattributed"] == pytest.approx(0.5)
+    assert sum(parts.values()) == pytest.approx(tenants["cost"])
 
 
 def test_labels_divide_the_cost_and_filter_the_trend(page, store, clock):

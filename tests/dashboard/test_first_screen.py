@@ -6,15 +6,25 @@ import pytest
 from browser_tab import TIMEOUT_MS, Tab
 from costprobe.core.clock import SystemClock
 from costprobe.core.money_text import price_scale, unit_price
-from dashboard_samples import cost_rows, device_row, planned, status_document, write_status
+from dashboard_samples import (
+    cost_rows,
+    device_row,
+    labelled_rows,
+    planned,
+    status_document,
+    tenant_rows,
+    write_status,
+)
 
 NS_PER_S = 10**9
 
 pytestmark = pytest.mark.timeout(900)
 
+TENANTS = {"<b>search</b>": 0.3, "other": 0.2, "unattributed": 0.25}
 # The answers that fit on the screen: their elements, and the height in px that they end within.
 SCREENS = {
     (1440, 900): ("#spend-now", "#change", "#units", "#firing"),
+    (768, 1024): ("#spend-now", "#change", "#units"),
     (375, 667): ("#spend-now", "#change", "#units [data-cost] >> nth=0"),
 }
 
@@ -38,7 +48,7 @@ def test_answers_are_on_the_first_screen(open_tab, today):
             ]
         )
     tab = open_tab(viewport={"width": 1440, "height": 900})
-    tab.page.wait_for_selector("#spend-now .bar")
+    tab.page.wait_for_selector("#spend-now .planned", state="attached")
     for (width_px, height_px), selectors in SCREENS.items():
         tab.page.set_viewport_size({"width": width_px, "height": height_px})
         found = bottoms(tab, selectors)
@@ -81,7 +91,7 @@ def test_times_and_unit_prices_are_written_as_elsewhere(open_tab):
     assert shown == [text.replace("million", "M") for text in expected]
 
 
-def test_data_wanted_during_a_load_is_loaded_again(open_tab):
+def test_data_that_arrives_during_a_load_is_loaded_again(open_tab):
     # Money of the month may arrive while the overview without it is being loaded.
     read = open_tab().page.evaluate(
         """async () => {
@@ -102,11 +112,17 @@ def test_data_wanted_during_a_load_is_loaded_again(open_tab):
           loading.hurry();
           loads[0]();
           await begun(2);
+          // What arrives during a load is loaded when it is due, also if nothing arrives afterwards.
+          newest = "newer";
+          loading.refresh();
+          loading.everyMs = 0;
           loads[1]();
+          await begun(3);
+          loads[2]();
           return read;
         }"""
     )
-    assert read == ["old", "new"]
+    assert read == ["old", "new", "newer"]
 
 
 def is_stale(tab, words):
@@ -203,12 +219,22 @@ def test_many_devices_are_a_sortable_table(open_tab, today):
     assert tab.page.locator("#devices .scroll").bounding_box()["height"] < 700
 
 
-def test_use_of_the_day_adds_up_to_its_total(open_tab):
+def test_uses_and_tenants_of_the_day_add_up_to_its_total(open_tab, today):
+    time_ns = SystemClock().time_ns() - NS_PER_S
+    today.append([*labelled_rows(time_ns), *tenant_rows(time_ns, TENANTS)])
     tab = open_tab()
     tab.page.wait_for_selector("#spend tfoot data")
-    values = tab.page.eval_on_selector_all(
-        "#spend [data-part]:not([data-part=model]) data",
-        "found => found.map(data => Number(data.value))",
-    )
-    total = float(tab.page.get_attribute("#spend tfoot data", "value"))
-    assert sum(values) == pytest.approx(total)
+    for name in ("use", "tenant"):
+        place = f"#spend [aria-label='Cost by {name}']"
+        values = tab.page.eval_on_selector_all(
+            f"{place} [data-part]:not([data-part=model]) data",
+            "found => found.map(data => Number(data.value))",
+        )
+        total = float(tab.page.get_attribute(f"{place} tfoot data", "value"))
+        assert sum(values) == pytest.approx(total), name
+    # A name from a gateway is shown as text.
+    shown = tab.page.locator("[aria-label='Cost by tenant'] tbody th").all_text_contents()
+    assert shown[:3] == ["<b>search</b>", "other", "unattributed"]
+    # The first screen names the largest uses.
+    tab.page.wait_for_selector("#spend-now a[href='#split-title']")
+    assert "no service, " in tab.text("[data-tile='Spend now']")

@@ -1,5 +1,6 @@
 """Live updates: one stream per open page, bounded in number, closed with the server."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 import time
 
 import pytest
+from costprobe.ui.dashboard.live import Live, event
 from dashboard_samples import cost_rows
 from fakes.command import called
 
@@ -65,6 +67,24 @@ def test_stream_sends_the_current_state_and_then_each_change(page, store, clock,
         if cost["time_ms"] == clock.time_ns() // 10**6 - 1000:
             break
     assert cost["fields"]["cost_per_inference"] == pytest.approx(5e-6 * 1.999)
+
+
+def test_change_during_the_first_message_is_sent(tmp_path):
+    file, read = tmp_path / "store.db", []
+
+    def document():
+        read.append(file.exists())
+        file.touch()
+        return {"is_changed": read[-1]}
+
+    async def messages():
+        live = Live(file, document, poll_every_s=0.01)
+        async with live.listening("") as listener:
+            return [await listener.take(60), await listener.take(60)]
+
+    assert asyncio.run(messages()) == [
+        event("now", {"is_changed": is_changed}) for is_changed in (False, True)
+    ]
 
 
 def test_stream_above_the_limit_gets_503_with_retry_after(page_on, store, clock, stream_of):

@@ -41,6 +41,8 @@ SERVICES = (
     ("chat", DEVICES[4:7], (("llama-3.1-8b", 0.7), ("llama-3.1-70b", 0.3)), 9.0, 900, 260),
     ("search", DEVICES[7:], (("", 1.0),), 60.0, 0, 0),
 )
+# Teams of the service chat, with their shares of its cost.
+TEAMS = {"search": 0.34, "assistant": 0.27, "support": 0.16, "research": 0.08, "unattributed": 0.15}
 CONFIG = """
 [host]
 name = "gpu-01"
@@ -71,6 +73,10 @@ name = "chat"
 url = "http://127.0.0.1:8000"
 engine = "vllm"
 devices = ["gpu4", "gpu5", "gpu6"]
+[service.tenants]
+gateway = "litellm"
+url = "http://127.0.0.1:4000"
+label = "team"
 [[service]]
 name = "search"
 url = "http://127.0.0.1:8001"
@@ -271,6 +277,11 @@ def _service(rng, service):
                 yield make_point(
                     "allocation", own, {**amounts, "cost": sum(amounts.values())}, time_ns
                 )
+        if name == "chat":
+            window = len(devices) * (hardware + electricity) * 0.995
+            for team, share in TEAMS.items():
+                fields = {"cost": window * share}
+                yield make_point("tenant", {**tags, "tenant": team}, fields, time_ns)
         requests = max(1, round(per_s * demand * length_s))
         whole = [("", 1.0)] if len(models) > 1 else []
         for model, share in (*whole, *models):

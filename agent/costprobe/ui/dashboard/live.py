@@ -35,6 +35,8 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
+# Inode, size and time of change of each file of the store.
+_Version = tuple[tuple[int, int, int], ...]
 
 
 class Listener:
@@ -112,10 +114,12 @@ class Live:
         """Add a listener of a site, with the current state as its first message."""
         listener = Listener(site)
         self._listeners.add(listener)
+        # Before the first message is read: a later commit is a change.
+        version = self._version()
         try:
             listener.put(await asyncio.to_thread(self._message))
             if self._watcher is None and not self._is_closed:
-                self._watcher = asyncio.create_task(self._watch())
+                self._watcher = asyncio.create_task(self._watch(version))
             yield listener
         finally:
             self._listeners.discard(listener)
@@ -129,8 +133,7 @@ class Live:
         while not self._is_closed and asyncio.get_running_loop().time() < ends_s:
             yield await listener.take(HEARTBEAT_S)
 
-    async def _watch(self) -> None:
-        previous = self._version()
+    async def _watch(self, previous: _Version) -> None:
         while True:
             await asyncio.sleep(self._poll_every_s)
             version = self._version()
@@ -141,7 +144,7 @@ class Live:
             for listener in self._listeners:
                 listener.put(message)
 
-    def _version(self) -> tuple[tuple[int, int, int], ...]:
+    def _version(self) -> _Version:
         """Return a value that changes with each commit: in WAL mode the size of the log."""
         return tuple(_stamp(Path(f"{self._store}{suffix}")) for suffix in ("", "-wal"))
 

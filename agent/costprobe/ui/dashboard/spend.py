@@ -1,4 +1,4 @@
-"""What the last day cost: `/api/spend`, by use, device and label."""
+"""What the last day cost: `/api/spend`, by use, device, tenant and label."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.label_spend import label_spend
 from costprobe.app.budgeting.spend_reading import LATE_NS, Usual, span_spend
 from costprobe.app.overview.day_allocation import day_allocations
+from costprobe.app.overview.key_allocation import KeyAllocation, allocation_by
 from costprobe.app.overview.records import DayAllocation
 from costprobe.core.host import OWN_TAGS
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -21,14 +22,16 @@ from costprobe.ui.dashboard.now import NS_PER_MS
 USUAL_S = 10.0
 # Names of labels, and values of each.
 LABELS_MAX = 50
+# Tenants by name; the others are one part.
+TENANTS_MAX = 20
 # A smaller share without the label is a rounding error, or a window that began before the day.
 LEAST_REST = 0.001
 
 
 def spend_document(reader: StoreReader, book: SpendBook | None, now_ns: int) -> dict[str, Any]:
-    """Return the allocation of the last day by currency, the cost of each device, and that of each label.
+    """Return the allocation of the last day by currency, and the cost of each device, tenant and label.
 
-    The costs of a label's values and of none add up to the cost of the devices.
+    The costs of a label's values and of none add up to the cost of the devices, as do those of tenants.
 
     Args:
         reader: The store.
@@ -40,11 +43,15 @@ def spend_document(reader: StoreReader, book: SpendBook | None, now_ns: int) -> 
     """
     allocations = [] if book is None else day_allocations(reader, book, now_ns)
     since_ns = allocations[0].since_ns if allocations else now_ns
+    day = TimeSpan(since_ns, now_ns)
+    has_tenants = bool(allocations and reader.series("tenant"))
+    tenants = allocation_by("tenant", reader, day, Usual(USUAL_S)) if has_tenants else []
     return {
         "since_ms": since_ns // NS_PER_MS,
         "until_ms": now_ns // NS_PER_MS,
         "allocations": [_allocation(allocation) for allocation in allocations],
-        "labels": _labels(reader, TimeSpan(since_ns, now_ns)) if allocations else [],
+        "tenants": [_tenants(allocation) for allocation in tenants],
+        "labels": _labels(reader, day) if allocations else [],
     }
 
 
@@ -58,6 +65,27 @@ def _allocation(allocation: DayAllocation) -> dict[str, Any]:
         ],
         "devices": [
             {"device": device, "cost": cost} for device, cost in allocation.by_device.items()
+        ],
+    }
+
+
+def _tenants(allocation: KeyAllocation) -> dict[str, Any]:
+    """Return the largest tenants, the sum of the others, and the cost without a tenant."""
+    named = [part for part in allocation.parts if part.rest is None]
+    others = named[TENANTS_MAX:]
+    parts: list[tuple[str, str | None, float]] = [
+        *((part.name, None, part.cost) for part in named[:TENANTS_MAX]),
+        ("", "others", math.fsum(part.cost for part in others)),
+        *((part.name, part.rest, part.cost) for part in allocation.parts if part.rest is not None),
+    ]
+    return {
+        "currency": allocation.currency,
+        "cost": allocation.total,
+        "left_out": len(others),
+        "parts": [
+            {"name": name, "rest": rest, "cost": cost}
+            for name, rest, cost in parts
+            if rest is None or cost > 0
         ],
     }
 

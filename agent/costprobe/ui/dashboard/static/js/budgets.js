@@ -1,7 +1,7 @@
 // Budgets: amount, spend and forecast.
 
 import { byId, el, show, strip, svg } from "./dom.js";
-import { moment, money, percent } from "./format.js";
+import { moment, money, percent, plural } from "./format.js";
 
 const exact = (value, text) => el("data", { value: String(value) }, text);
 const TICK = 0.8;
@@ -30,8 +30,8 @@ function budgetCard(budget) {
   const remarks = [
     budget.method ? `${budget.method}, from ${budget.history_h} h` : null,
     budget.note || null,
-    ...budget.missing.map((text) => `not included: ${text}`),
   ].filter(Boolean);
+  const gaps = budget.missing.map((text) => el("li", {}, text));
   return el("article", { class: "card", "data-budget": budget.budget },
     el("h3", {}, budget.budget),
     el("p", { class: "muted" }, `${budget.scope}, ${budget.period_words} (${budget.timezone})`),
@@ -40,14 +40,16 @@ function budgetCard(budget) {
     el("p", { class: `state ${kind}` }, words),
     el("dl", {},
       fact("spent", written(spent), spent > amount ? "over" : "spent"),
-      fact("forecast for the period", forecast === null ? "not enough data" : written(forecast), "expected"),
+      fact("forecast", forecast === null ? "not enough data" : written(forecast), "expected"),
       forecast === null ? null
         : fact("80 % interval", [written(budget.forecast_low), " to ", written(budget.forecast_high)]),
       fact("budget", written(amount), "planned"),
       fact("period elapsed", percent(budget.elapsed_share)),
-      fact("coverage of elapsed time", percent(budget.coverage)),
-      fact("ends", moment(budget.period_end_ms).slice(0, 16))),
-    remarks.length ? el("ul", { class: "remarks muted" }, remarks.map((text) => el("li", {}, text))) : null);
+      fact("coverage so far", percent(budget.coverage)),
+      fact("ends", moment(budget.period_end_ms).slice(0, 16).replace(" 00:00", ""))),
+    remarks.length ? el("ul", { class: "remarks muted" }, remarks.map((text) => el("li", {}, text))) : null,
+    gaps.length ? el("details", { class: "remarks muted", "data-key": budget.budget },
+      el("summary", {}, `${plural(gaps.length, "part")} not included`), el("ul", { class: "remarks" }, gaps)) : null);
 }
 
 export function showBudgets(answer) {

@@ -40,7 +40,7 @@ export function showChange({ change }) {
   const more = change.left_out ? `, and ${plural(change.left_out, "other series", "other series")}` : "";
   show(place,
     el("p", { class: "headline" },
-      pct === null ? el("strong", {}, text(change.title))
+      pct === null ? [el("strong", {}, text(change.title)), ` since ${when(change.since_ms, nowMs)}${more}`]
         : [el("strong", {}, changeText(pct)), ` ${subjectOf(change.tags)} since ${when(change.since_ms, nowMs)}${more}`],
       perMonth === null ? null
         : el("span", { class: "month" }, `about ${money(Math.abs(perMonth), change.currency)} ${perMonth < 0 ? "less" : "more"} a month`)),
@@ -59,7 +59,7 @@ function alertEntry(alert) {
     labelText(alert.labels)].filter(Boolean);
   const more = alert.symptoms_left_out ? [`and ${alert.symptoms_left_out} more`] : [];
   const symptoms = alert.symptoms.length > 1 ? [...alert.symptoms, ...more] : [];
-  return el("details", { class: `note ${alert.silenced ? "" : KINDS[alert.severity] ?? "good"}`, "data-alert": alert.id },
+  return el("details", { class: `note ${alert.silenced ? "" : KINDS[alert.severity] ?? "good"}`, "data-key": alert.id },
     el("summary", {}, el("strong", {}, `${alert.name}, ${alert.severity}`), ` since ${when(alert.since_ms, nowMs)}`,
       el("span", { class: "line" }, text(alert.summary))),
     alert.detail || alert.cause ? el("p", {}, text(alert.detail || `Cause: ${alert.cause}`)) : null,
@@ -75,15 +75,13 @@ function faultEntry(fault) {
 /** Show the alerts and faults of `/api/now`, the worst first. */
 export function showFiring(now) {
   const place = byId("firing");
-  const open = new Set(Array.from(place.querySelectorAll("details[open]"), (entry) => entry.dataset.alert));
   const isQuiet = (alert) => Number(alert.silenced || alert.state !== "firing");
   const alerts = [...now.alerts].sort((a, b) => isQuiet(a) - isQuiet(b) || b.since_ms - a.since_ms);
   // Without the daemon nothing else is known.
   const dead = now.faults.filter(({ name }) => name === "not_running");
   const faults = now.faults.filter((fault) => !dead.includes(fault));
   const entries = [...dead.map(faultEntry), ...alerts.map(alertEntry), ...faults.map(faultEntry)];
-  for (const entry of entries) entry.toggleAttribute("open", open.has(entry.dataset.alert));
   const rest = entries.slice(SHOWN);
   show(place, entries.length ? entries.slice(0, SHOWN) : el("p", { class: "note good" }, "No alert is firing and no fault is active."),
-    rest.length ? el("details", { "data-alert": "rest", ...(open.has("rest") ? { open: true } : {}) }, el("summary", {}, `${rest.length} more`), rest) : null);
+    rest.length ? el("details", { "data-key": "rest" }, el("summary", {}, `${rest.length} more`), rest) : null);
 }

@@ -2,7 +2,8 @@
 
 import { Chart } from "./chart.js";
 import { byId, el } from "./dom.js";
-import { moment, money, number, PER_THOUSAND, seriesNames } from "./format.js";
+import { moment, money, number, scaleWords, seriesNames } from "./format.js";
+import { priceScale } from "./scale.js";
 
 const sweep = new Chart(byId("sweep"), "Latency and cost by batch size");
 let curves = [];
@@ -25,9 +26,11 @@ function drawSweep() {
   const points = curve?.points ?? [];
   const hasCost = points.length > 0 && points.every((point) => Number.isFinite(point.cost_per_inference));
   const currency = curve?.tags.currency;
+  const scale = hasCost ? priceScale(Math.max(...points.map((point) => point.cost_per_inference))) : 1;
+  const words = `cost per ${scaleWords(scale, "inference")}`;
   const ms = (value) => `${number(value)} ms`;
   const right = hasCost
-    ? { name: "cost per 1,000", write: (value) => money(value, currency), of: (point) => point.cost_per_inference * PER_THOUSAND }
+    ? { name: words, write: (value) => money(value, currency), of: (point) => point.cost_per_inference * scale }
     : { name: "throughput, /s", write: number, of: (point) => point.throughput_per_s };
   const cheapest = points.find((point) => point.cheapest);
   const optional = (value, write) => (Number.isFinite(value) ? write(value) : "–");
@@ -40,11 +43,11 @@ function drawSweep() {
       { scale: "right", label: right.name, write: right.write, side: 1 }],
     summary: cheapest ? `batch ${cheapest.batch} is the cheapest; measured ${moment(curve.time_ms)}`
       : curve ? `measured ${moment(curve.time_ms)}` : "none",
-    heads: ["#Batch", "#Latency p50", "#Throughput", "#Energy", "#Cost per 1,000", "Note"],
+    heads: ["#Batch", "#Latency p50", "#Throughput", "#Energy", `#${words}`, "Note"],
     table: () => points.map((point) => [
       String(point.batch), optional(point.latency_p50_ms, ms), optional(point.throughput_per_s, (v) => `${number(v)} /s`),
       optional(point.energy_per_inference_j, (v) => `${number(v, 3)} J`),
-      optional(point.cost_per_inference, (v) => money(v * PER_THOUSAND, currency)), point.cheapest ? "cheapest" : ""]),
+      optional(point.cost_per_inference, (v) => money(v * scale, currency)), point.cheapest ? "cheapest" : ""]),
     none,
   });
 }

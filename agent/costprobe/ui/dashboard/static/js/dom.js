@@ -25,9 +25,14 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 
 export const byId = (id) => document.getElementById(id);
 
-/** Replace the content of an element unless it is unchanged, to keep focus and scroll position. */
+/**
+ * Replace the content of an element unless it is unchanged, to keep focus and scroll position.
+ * Details with a data-key stay open.
+ */
 export function show(place, ...children) {
   const fresh = el("div", {}, ...children);
+  const open = new Set(Array.from(place.querySelectorAll("details[open]"), (entry) => entry.dataset.key));
+  for (const entry of fresh.querySelectorAll("details[data-key]")) entry.open = open.has(entry.dataset.key);
   if (place.innerText !== undefined && place.isEqualNode(shell(place, fresh))) return;
   place.replaceChildren(...fresh.childNodes);
 }

@@ -1,8 +1,10 @@
 // Numbers, money and times in the format of the command line.
 
 const SIGNS = { USD: "$", EUR: "€", GBP: "£" };
-export const PER_THOUSAND = 1000;
+const PER_THOUSAND = 1000;
 const DAY_S = 86400;
+// A number and its unit stay on one line.
+const SPACE = "\u00a0";
 
 const isKnown = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
@@ -38,7 +40,7 @@ export function moneyOf(field) {
 }
 
 export function percent(share) {
-  return share === null || share === undefined ? "–" : `${number(share * 100, 3)} %`;
+  return share === null || share === undefined ? "–" : `${number(share * 100, 3)}${SPACE}%`;
 }
 
 export function bytes(value) {
@@ -126,13 +128,13 @@ export function scaleWords(scale, unit) {
 const CHANGES = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 
 /** The size of a change in percent: "8.4 %", "120 %". */
-export const changeSize = (pct) => `${CHANGES.format(Math.abs(pct) >= 100 ? Math.round(Math.abs(pct)) : Math.abs(pct))} %`;
+export const changeSize = (pct) => `${CHANGES.format(Math.abs(pct) >= 100 ? Math.round(Math.abs(pct)) : Math.abs(pct))}${SPACE}%`;
 
 /** A value with the prefix of its unit that leaves at most four digits before the point. */
 function prefixed(value, unit) {
   if (!isKnown(value)) return "–";
   const [factor, prefix] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([limit]) => Math.abs(value) >= limit) ?? [1, ""];
-  return `${number(value / factor, 3)} ${prefix}${unit}`;
+  return `${number(value / factor, 3)}${SPACE}${prefix}${unit}`;
 }
 
 /** A power: "2.5 kW". */

@@ -4,21 +4,23 @@ const RETRY_MS = 5000;
 // Pause after a load, as a multiple of its duration, to limit CPU use on the host.
 const REST_FACTOR = 20;
 
-/** Something that is loaded again at most every so many ms, one load at a time. */
+/** Something that is loaded again at most every so many ms, one load at a time; a failed load is retried. */
 export class Loading {
   constructor(everyMs, trouble, load) {
-    Object.assign(this, { everyMs, trouble, load, dueMs: 0, timer: null, isBusy: false, isWanted: false });
+    Object.assign(this, { everyMs, trouble, load, dueMs: 0, timer: null, isBusy: false, isStale: false, isUrgent: false });
   }
 
-  /** Load it when it is due. */
+  /** Load it when it is due; what a load under way has read may be old by now. */
   refresh() {
+    this.isStale = this.isBusy;
     if (this.isBusy || this.timer !== null) return;
     this.timer = setTimeout(() => this.run(), Math.max(0, this.dueMs - Date.now()));
   }
 
-  /** Load it now, or again after the load under way, which may have read what is old by now. */
+  /** Load it now, or right after the load under way. */
   hurry() {
-    this.isWanted = this.isBusy;
+    this.isUrgent = this.isBusy;
+    if (this.isBusy) return;
     clearTimeout(this.timer);
     this.timer = null;
     this.dueMs = 0;
@@ -26,8 +28,7 @@ export class Loading {
   }
 
   async run() {
-    this.timer = null;
-    this.isBusy = true;
+    Object.assign(this, { timer: null, isBusy: true, isStale: false, isUrgent: false });
     const begun = Date.now();
     try {
       await this.load();
@@ -37,9 +38,10 @@ export class Loading {
       // A lost server is shown by the state of the connection.
       if (error.status) this.trouble(error.message);
       this.dueMs = Date.now() + RETRY_MS;
-    } finally {
-      this.isBusy = false;
-      if (this.isWanted) this.hurry();
+      this.isStale = true;
     }
+    this.isBusy = false;
+    if (this.isUrgent) this.hurry();
+    else if (this.isStale) this.refresh();
   }
 }

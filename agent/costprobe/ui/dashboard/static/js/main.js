@@ -19,7 +19,7 @@ const POLL_MS = 15000;
 const OVERVIEW_EVERY_MS = 10000;
 const REST_EVERY_MS = 60000;
 
-const state = { now: null, overview: null, source: null, poll: null };
+const state = { now: null, overview: null, allocations: [], source: null, poll: null };
 const trend = new Trend(ask, () => showCosts());
 byId("zone").textContent = zone();
 
@@ -38,12 +38,16 @@ function trouble(text) {
 
 function showCosts() {
   if (state.overview) showUnits(state.overview, trend.state.label);
-  if (state.now) showParts(state.now, trend.state.label);
+  if (state.now) showParts(state.now, trend.state.label, state.overview?.units ?? []);
+}
+
+function showSpend() {
+  if (state.overview) showSpendNow(state.overview, state.now.devices, state.allocations);
 }
 
 const overview = new Loading(OVERVIEW_EVERY_MS, trouble, async () => {
   state.overview = await ask("/api/overview");
-  showSpendNow(state.overview, state.now.devices);
+  showSpend();
   showChange(state.overview);
   showCosts();
 });
@@ -53,6 +57,8 @@ async function loadSpend() {
   showBudgets(await ask("/api/budgets"));
   overview.hurry();
   const spend = await ask("/api/spend");
+  state.allocations = spend.allocations;
+  showSpend();
   showAllocation(spend);
   takeCosts(spend);
 }
@@ -86,14 +92,15 @@ function take(now) {
   trend.take(now);
   showHost(now);
   showFiring(now);
-  showParts(now, trend.state.label);
+  showParts(now, trend.state.label, state.overview?.units ?? []);
   showDevices(now);
   overview.refresh();
   rest.refresh();
 }
 
+// A hidden page does not subscribe to live updates.
 function listen() {
-  if (state.source) return;
+  if (state.source || document.visibilityState !== "visible") return;
   const source = new EventSource("/api/live");
   state.source = source;
   source.addEventListener("now", (message) => {
@@ -130,7 +137,6 @@ function leave() {
   clearTimeout(state.poll);
 }
 
-// A hidden page does not subscribe to live updates.
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState === "visible") {
     listen();

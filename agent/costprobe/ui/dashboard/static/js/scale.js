@@ -1,6 +1,6 @@
 // What a chart's values are: amounts with their unit, or changes from a baseline in percent.
 
-import { money, moneyOf, number } from "./format.js";
+import { money, moneyOf, number, scaleWords } from "./format.js";
 
 // A calm series fills the height of a chart only from this variation on.
 const LEAST_SHARE = 0.02;
@@ -14,11 +14,12 @@ export const signed = (pct) => `${changes.format(pct)} %`;
 const axisChange = (pct) => `${pct > 0 ? "+" : ""}${number(pct, 3)} %`;
 
 // A unit price is written for 1, 1,000 or a million units, as core/money_text.py chooses it.
-const PRICE_SCALES = { 1: "", 1000: "1,000 ", 1000000: "M " };
+const PRICE_SCALES = [1, 1000, 1_000_000];
 const PRICE_MIN = 0.1;
 
-const priceScale = (price) =>
-  Number(Object.keys(PRICE_SCALES).find((scale) => Math.abs(price) * Number(scale) >= PRICE_MIN) ?? 1_000_000);
+/** How many units an amount for one unit is written for. */
+export const priceScale = (price) =>
+  PRICE_SCALES.find((scale) => Math.abs(price) * scale >= PRICE_MIN) ?? 1_000_000;
 
 const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
@@ -33,7 +34,7 @@ function writing({ field, unit, currency }, price) {
     return { factor: 1, unit, plain: (value) => number(value), write, brief: write };
   }
   const scale = factor === 1 ? 1 : priceScale(price);
-  const words = factor === 1 ? unit : `per ${PRICE_SCALES[scale]}${unit}${scale === 1 ? "" : "s"}`;
+  const words = factor === 1 ? unit : `per ${scaleWords(scale, unit)}`;
   const plain = (value) => money(value, currency);
   return { factor: scale, unit: words, plain, write: (value) => `${plain(value)} ${words}`.trim(), brief: plain };
 }

@@ -91,7 +91,7 @@ function draw() {
     : [el("table", { class: "units" },
       el("caption", { class: "unseen" }, "Cost of the last hour, against the same hour a day and a week before; identical devices are one row."),
       el("thead", {}, el("tr", {}, head("Model or service"), head("Cost now", "n"), head("24 h", "n"), head("7 d", "n"),
-        head("Trend", "wide"), head("Latency", "n wide"), head("Energy", "n wide"), head("On", "on"))),
+        head("Trend", "wide"), head(el("a", { href: "/static/timing.html", title: "Why our timing" }, "Latency"), "n wide"), head("Energy", "n wide"), head("On", "on"))),
       el("tbody", {}, visible.flatMap(groupRows))),
     rest > 0 ? el("button", { type: "button", class: "more", "aria-expanded": String(isWhole), onclick: () => { isWhole = !isWhole; draw(); } },
       isWhole ? "Show fewer" : `Show ${rest} more`) : null]);
