@@ -41,7 +41,7 @@ class Host:
     def look(self, looks=1):
         for _ in range(looks):
             self.clock.move(RETENTION_EVERY_S)
-            self.retention.apply(KEPT)
+            self.retention.apply(KEPT, 10.0)
 
     @property
     def events(self):
@@ -86,7 +86,7 @@ def test_wrong_wall_clock_at_the_start_does_not_advance_retention(host):
     before = host.events
     host.clock.step(20 * 365 * DAY_S)
     host.restart()
-    host.retention.apply(KEPT)
+    host.retention.apply(KEPT, 10.0)
     assert before - host.events == CATCHES_UP * RETENTION_EVERY_S / HOUR_S
 
 
@@ -105,5 +105,5 @@ def test_retention_catches_up_after_the_host_was_off(host):
 def test_shorter_retention_takes_effect_at_once(host):
     host.look()
     names = ("retention", "rollup_1m_retention", "rollup_1h_retention")
-    host.retention.apply(StoreConfig.model_validate(dict.fromkeys(names, "1d")))
+    host.retention.apply(StoreConfig.model_validate(dict.fromkeys(names, "1d")), 10.0)
     assert host.events == 23

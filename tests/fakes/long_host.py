@@ -94,7 +94,10 @@ FULL, COARSE = Detail(), Detail(device_s=900, probe_s=3600, raw_days=2, minute_d
 
 
 def made(folder, now_ns, days=120, detail=FULL):
-    """Write a configuration and its store, whose rows end at a time; return the file's path."""
+    """Write a configuration and its store, whose rows end at a time; return the file's path.
+
+    Full hours are not summarized: see `summarized`.
+    """
     file = folder / "costprobe.toml"
     file.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
     store = Store.open(folder / "costprobe.db", FakeClock(now_ns))
@@ -106,6 +109,14 @@ def made(folder, now_ns, days=120, detail=FULL):
     _Filling(connection, now_ns, days, detail).fill()
     connection.execute("COMMIT")
     connection.close()
+    return file
+
+
+def summarized(file, now_ns, detail=FULL):
+    """Write the summaries of full hours, as the daemon does while it runs; return the file's path."""
+    store = Store.open(file.parent / "costprobe.db", FakeClock(now_ns))
+    store.summarize(now_ns, detail.device_s, limit=10**9)
+    store.close()
     return file
 
 

@@ -48,7 +48,8 @@ def test_hourly_sums_equal_the_sums_of_all_rows(reader):
 def test_numbers_equal_the_fields_of_points(reader):
     span, tags = (NOW_NS - 33 * DAY_NS, NOW_NS + 1), {"device": "gpu3"}
     names = ("carbon_g", "cost", "util_pct", "mem_used_bytes", "no_such_field")
-    found = list(reader.numbers("device", names, *span, tags, highest=("mem_used_bytes",)))
+    _, rows = reader.loads("device", names, *span, tags, highest=("mem_used_bytes",), edge_ns=0)
+    (found,) = rows.values()
     points = list(reader.points("device", *span, tags))
     assert len(found) == len(points) > 900
     for (time_ns, end, values), point in zip(found, points, strict=True):
@@ -67,7 +68,8 @@ def test_fields_that_lack_in_some_rows_are_absent(tmp_path):
     store.append([Point("device", {"device": "gpu0"}, f, i * S) for i, f in enumerate(rows, 1)])
     store.close()
     reader = StoreReader.open(tmp_path / "costprobe.db")
-    found = list(reader.numbers("device", ("cost", "util_pct", "a_first"), 0, 10 * S))
+    _, rows = reader.loads("device", ("cost", "util_pct", "a_first"), 0, 10 * S, edge_ns=0)
+    (found,) = rows.values()
     (hour,) = reader.hourly_sums("device", "cost", 0, 10 * S)
     reader.close()
     assert [values for _, _, values in found] == [

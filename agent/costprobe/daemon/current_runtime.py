@@ -173,6 +173,6 @@ class CurrentRuntime:
             self.store_status()
 
     def _retain(self, config: Config) -> None:
-        self._retention.apply(config.store)
+        self._retention.apply(config.store, config.telemetry.aggregate_s)
         if self.runtime is not None:
             self.runtime.delivery.keep_bounds()

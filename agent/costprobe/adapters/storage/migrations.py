@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costprobe.adapters.storage.errors import StoreError
+from costprobe.core.records import NS_PER_S
 
 APPLICATION_ID = 0x43505242  # "CPRB", as `file` and SQLite show it
 
@@ -117,6 +118,26 @@ MIGRATIONS: tuple[Migration, ...] = (
                 value TEXT NOT NULL,
                 PRIMARY KEY (name, labels)
             ) WITHOUT ROWID""",
+        ),
+    ),
+    Migration(
+        "0005 summaries of hours",
+        (
+            """CREATE TABLE summaries (
+                kind TEXT NOT NULL,
+                series_id INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+                time_ns INTEGER NOT NULL,
+                document TEXT NOT NULL,
+                PRIMARY KEY (series_id, kind, time_ns)
+            ) WITHOUT ROWID""",
+            # A summary is of all rows of its hour: a late row makes it wrong.
+            # Ten minutes around the hour, because a row begins before its time.
+            f"""CREATE TRIGGER late_rows AFTER INSERT ON points BEGIN
+                DELETE FROM summaries WHERE series_id = new.series_id
+                    AND kind IN ('sums', 'load', 'rows')
+                    AND time_ns > new.time_ns - {4200 * NS_PER_S}
+                    AND time_ns <= new.time_ns + {600 * NS_PER_S};
+            END""",  # noqa: S608 - literals
         ),
     ),
 )

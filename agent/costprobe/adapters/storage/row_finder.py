@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
-from costprobe.adapters.storage import number_columns
+from costprobe.adapters.storage import summarized
 from costprobe.adapters.storage.database import Database
 from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.history import StoredSeries
-from costprobe.adapters.storage.rollup import sampling
+from costprobe.adapters.storage.rollup import number_columns, sampling
 from costprobe.adapters.storage.rollup.aggregation import number_at
 from costprobe.adapters.storage.rollup.rolled import FoundRow, rolled_point
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
 from costprobe.core.bounded import bounded_json
-from costprobe.core.line_protocol import parse_field_set
+from costprobe.core.line_protocol import fields_reader, parse_field_set
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.row_spans import RowEnd
 
@@ -45,6 +46,8 @@ _NEWEST_SQL = """SELECT max(time_ns) FROM (
     UNION ALL SELECT max(time_ns) FROM rollups_1h WHERE series_id = ?)"""
 _ROWS_SQL = f"{_ALL_TABLES} ORDER BY time_ns LIMIT :limit"
 _NEWEST_ROWS_SQL = f"{_ALL_TABLES} ORDER BY time_ns DESC LIMIT :limit"
+# Time, end and numeric fields of a row.
+NumberRow = tuple[int, RowEnd, tuple[float | None, ...]]
 
 
 class RowFinder:
@@ -166,8 +169,8 @@ class RowFinder:
         fields: Sequence[str],
         highest: Sequence[str],
         span_ns: tuple[int, int],
-    ) -> Iterator[tuple[int, RowEnd, tuple[float | None, ...]]]:
-        """Iterate over numeric fields of the rows of each series; see `StoreReader.numbers`."""
+    ) -> Iterator[NumberRow]:
+        """Iterate over numeric fields of the rows of each series."""
         sql = number_columns.rows_sql(fields, highest, self._all_layouts())
         for series in wanted:
             for row in self.chunks(series, *span_ns, sql=sql):
@@ -179,9 +182,58 @@ class RowFinder:
         """Return the sums of a total of a series by the hour, in order of time."""
         edges_ns = number_columns.hour_edges(*_within_limits(*span_ns), cuts_ns)
         layouts = self._all_layouts()
-        with self._database.snapshot("read") as connection:
-            found = number_columns.hourly_sums(connection, series.id, field, edges_ns, layouts)
-            return sorted(found)
+        return summarized.hourly_sums(self._database, series, field, edges_ns, layouts)
+
+    def points(
+        self,
+        wanted: Sequence[StoredSeries],
+        span_ns: tuple[int, int],
+        fields: frozenset[str] | None,
+        coarsest_s: int,
+    ) -> Iterator[Point]:
+        """Iterate over the points of the series in order of time; see `StoreReader.points`."""
+        span_ns = _within_limits(*span_ns)
+        found = [self._points_of(series, span_ns, fields, coarsest_s) for series in wanted]
+        return heapq.merge(*found, key=attrgetter("time_ns")) if len(found) > 1 else chain(*found)
+
+    def _points_of(
+        self,
+        series: StoredSeries,
+        span_ns: tuple[int, int],
+        fields: frozenset[str] | None,
+        coarsest_s: int,
+    ) -> Iterator[Point]:
+        read = parse_field_set if fields is None else fields_reader(fields)
+
+        def rows_in(span_ns: tuple[int, int]) -> Iterator[Point]:
+            for row in self._rows(series, *span_ns, _MERGED_CHUNK_ROWS):
+                if row.period_s <= coarsest_s:
+                    yield self.point(series, row, read, fields)
+
+        if fields is None or not summarized.is_summarized(series, fields):
+            return rows_in(span_ns)
+        hours = summarized.stored(self._database, series, "rows", span_ns)
+        return summarized.points(series, hours, span_ns, fields, rows_in)
+
+    def loads(
+        self,
+        wanted: Iterable[StoredSeries],
+        fields: Sequence[str],
+        highest: Sequence[str],
+        span_ns: tuple[int, int],
+        edge_ns: int,
+    ) -> tuple[list[tuple[int, Any]], dict[tuple[int, int], list[NumberRow]]]:
+        """Return summaries of hours, and rows of the rest; see `StoreReader.loads`."""
+        hours, rows = [], dict[tuple[int, int], list[NumberRow]]()
+        since_ns, until_ns = _within_limits(*span_ns)
+        for series in wanted:
+            own = summarized.stored(self._database, series, "load", (since_ns, until_ns))
+            hours += own
+            for gap in summarized.gaps(own, (since_ns, until_ns)):
+                around = max(since_ns, gap[0] - edge_ns), min(until_ns, gap[1] + edge_ns)
+                found = self.numbers([series], fields, highest, around)
+                rows.setdefault(gap, []).extend(found)
+        return hours, rows
 
     def _all_layouts(self) -> dict[int, list[str]]:
         """Return the field names of every layout."""

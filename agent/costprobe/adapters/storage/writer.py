@@ -22,7 +22,7 @@ from costprobe.adapters.storage.outbox import outbox, outbox_order
 from costprobe.adapters.storage.outbox.notice_queue import NotifierStatus, QueuedNotice
 from costprobe.adapters.storage.outbox.outbox import Backlog, Rejections, SinkStatus
 from costprobe.adapters.storage.outbox.sink_outbox import SinkAccess, SinkOutbox
-from costprobe.adapters.storage.rollup import retention, rollup
+from costprobe.adapters.storage.rollup import retention, rollup, summaries
 from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow, insert, rendered
 from costprobe.adapters.storage.store_files import StoreLock
@@ -31,6 +31,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.records import Point
 
 RETAIN_ROWS = 500
+SUMMARIES = 4
 # The outbox is read sequentially: pages are not read again.
 OUTBOX_CACHE_KB = 512
 
@@ -258,6 +259,14 @@ class Store:
             if retained.removed:
                 self._ids.clear()  # a series without rows was deleted
         return retained
+
+    def summarize(self, until_ns: int, usual_s: float, limit: int = SUMMARIES) -> bool:
+        """Summarize at most `limit` full hours of series, as of a UTC ns; True if all are done.
+
+        `usual_s` is the length of a row of `device` in s if there are too few to derive it.
+        """
+        with self._database.transaction("summarize") as connection:
+            return summaries.summarize(connection, until_ns, usual_s, limit)
 
     def release_pages(self, *, keep: bool = True) -> bool:
         """Return some free pages to the file system in a short step; True if there are more.

@@ -20,7 +20,7 @@ _BEGINNING_OF_TIME_NS: Final = -(2**63)
 
 
 class Retention:
-    """Aggregates and deletes rows past their retention.
+    """Aggregates and deletes rows past their retention, and summarizes full hours.
 
     The wall clock may be wrong by years for a while, after a dead battery, a wrong time server or a
     mistyped date. Retention therefore uses a separate time, which is never later than the wall clock
@@ -39,13 +39,18 @@ class Retention:
         # The time before a start is unknown: one period of it counts.
         self._looked_ns = clock.monotonic_ns() - int(RETENTION_EVERY_S * NS_PER_S)
 
-    def apply(self, config: StoreConfig) -> None:
+    def apply(self, config: StoreConfig, device_row_s: float) -> None:
         """Apply the retention in a bounded number of steps; the next call continues.
 
         Args:
             config: The retention of each resolution.
+            device_row_s: Configured length of a row of `device` in s.
         """
-        prune(self._store, config, self._now_ns())
+        now_ns = self._now_ns()
+        prune(self._store, config, now_ns)
+        for _ in range(_STEPS):
+            if self._store.summarize(now_ns, device_row_s):
+                break
 
     def _now_ns(self) -> int:
         """Return the time of retention, UTC in ns."""

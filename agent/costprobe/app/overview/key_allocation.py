@@ -62,7 +62,7 @@ def summed(
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Mapping[str, str], float]]:
     """Yield the tags and the sum of a field of each series in a span, its end included."""
-    for series in reader.values(measurement, field, span.start_ns + 1, span.end_ns + 1, tags):
+    for series in reader.hourly_sums(measurement, field, span.start_ns + 1, span.end_ns + 1, tags):
         yield series.tags, math.fsum(series.values)
 
 
@@ -83,7 +83,10 @@ def allocation_by(
     Raises:
         StoreError: The store cannot be read.
     """
-    costs = reader.values("device", "cost", span.start_ns - LATE_NS, span.end_ns + LATE_NS)
+    edges_ns = span.start_ns, span.end_ns
+    costs = reader.hourly_sums(
+        "device", "cost", edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS, cuts_ns=edges_ns
+    )
     spent = span_spend(costs, span, usual, lambda _device, _time_ns: "")
     by_key = _SOURCES[key](reader, span)
     for tags, cost in summed(reader, "allocation", "cost", span, {"part": PROBING}):

@@ -80,6 +80,16 @@ class Hour:
             start_ns, minute, until_ns = until_ns, minute + 1, until_ns + MINUTE_NS
         self.busy_s_by_minute[minute] += per_ns * (end_ns - start_ns)
 
+    def merge(self, other: Hour) -> None:
+        """Add the telemetry of another part of the same hour."""
+        self.minutes |= other.minutes
+        self.util_pct_s += other.util_pct_s
+        self.util_s += other.util_s
+        self.energy_j += other.energy_j
+        self.power_s += other.power_s
+        for minute, busy_s in enumerate(other.busy_s_by_minute):
+            self.busy_s_by_minute[minute] += busy_s
+
     @property
     def is_known(self) -> bool:
         """Whether the hour's coverage is sufficient."""
@@ -116,13 +126,22 @@ class DeviceHistory:
         """Name of the device."""
         return self.device.name
 
-    def add(self, interval: Interval) -> None:
-        """Add telemetry; an interval with a probe counts only as coverage."""
+    def add(self, interval: Interval, within: tuple[int, int] | None = None) -> None:
+        """Add telemetry; an interval with a probe counts only as coverage.
+
+        Args:
+            interval: The telemetry.
+            within: Span in UTC ns; what lies outside is left out. None for all of it.
+        """
         has_probe = self._has_probe(interval)
-        since_ns = interval.start_ns
-        while since_ns < interval.end_ns:
+        since_ns, end_ns = interval.start_ns, interval.end_ns
+        if within is not None:
+            since_ns, end_ns = max(since_ns, within[0]), min(end_ns, within[1])
+            if since_ns >= end_ns:
+                return
+        while since_ns < end_ns:
             number, within_ns = divmod(since_ns, HOUR_NS)
-            until_ns = min(interval.end_ns, (number + 1) * HOUR_NS)
+            until_ns = min(end_ns, (number + 1) * HOUR_NS)
             hour = self.hours.get(number)
             if hour is None:
                 hour = self.hours[number] = Hour()
@@ -135,9 +154,28 @@ class DeviceHistory:
                 hour.energy_j += interval.power_w * length_s
                 hour.power_s += length_s
             since_ns = until_ns
-        if interval.mem_used_bytes_max is not None and not has_probe:
-            most = max(interval.mem_used_bytes_max, self.mem_used_bytes_max or 0.0)
-            self.mem_used_bytes_max = most
+        if not has_probe:
+            self._use_memory(interval.mem_used_bytes_max)
+
+    def add_hour(self, number: int, hour: Hour, mem_used_bytes_max: float | None) -> None:
+        """Add an hour of one of the series of the device.
+
+        Args:
+            number: Its number since 1970, UTC.
+            hour: The hour.
+            mem_used_bytes_max: Peak memory in use in it, without probes; None if unknown.
+        """
+        before = self.hours.get(number)
+        if before is None:
+            if hour.minutes:
+                self.hours[number] = hour
+        else:
+            before.merge(hour)
+        self._use_memory(mem_used_bytes_max)
+
+    def _use_memory(self, used_bytes: float | None) -> None:
+        if used_bytes is not None:
+            self.mem_used_bytes_max = max(used_bytes, self.mem_used_bytes_max or 0.0)
 
     def _has_probe(self, interval: Interval) -> bool:
         """Whether a probe ran in the interval; in a rolled-up hour a probe's share is negligible."""

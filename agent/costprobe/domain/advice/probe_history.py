@@ -9,7 +9,7 @@ from typing import Literal
 from costprobe.core.records import Point
 from costprobe.core.units import counted
 from costprobe.domain.costing.comparison.compare import summarized
-from costprobe.domain.costing.comparison.compare_rows import number, sifted
+from costprobe.domain.costing.comparison.compare_rows import keyed, number, numbers, sifted
 
 # Fewer runs at a batch are not representative; a sweep has one long run per batch.
 LEAST_RUNS = 5
@@ -119,9 +119,9 @@ def probe_histories(
             name, and it has no bound.
     """
     runs: dict[tuple[str, str], list[Point]] = {}
-    for row in probes:
-        if row.tags.get("batch", "").isdigit() and not any(row.tags.get(way) for way in _WAYS):
-            runs.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
+    for key, row in keyed(probes, _plain_run):
+        if key is not None:
+            runs.setdefault(key, []).append(row)
     curves: dict[tuple[str, str], list[Point]] = {}
     for row in sweeps:
         curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
@@ -134,6 +134,13 @@ def probe_histories(
     return histories
 
 
+def _plain_run(tags: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return probe and device of a run; None for one of a variant."""
+    if tags.get("batch", "").isdigit() and not any(tags.get(way) for way in _WAYS):
+        return tags["probe"], tags["device"]
+    return None
+
+
 def _history(
     key: tuple[str, str], rows: Sequence[Point], curve: Sequence[Point], configured: Known
 ) -> ProbeHistory | None:
@@ -143,8 +150,8 @@ def _history(
     if not usable:
         return None
     batches: dict[int, list[Point]] = {}
-    for row in measured_runs:
-        batches.setdefault(int(row.tags["batch"]), []).append(row)
+    for batch, row in keyed(measured_runs, lambda tags: int(tags["batch"])):
+        batches.setdefault(batch, []).append(row)
     figures: dict[int, BatchFigures] = {}
     # Of several numbers of threads the one with the highest throughput is taken last.
     sweep = _last_sweep(curve, usable[-1].fields.get("fingerprint"))
@@ -200,6 +207,5 @@ def _figures(
 
 
 def _median(rows: Sequence[Point], field: str) -> float | None:
-    values = (number(row, field) for row in rows)
-    summary = summarized([value for value in values if value is not None])
+    summary = summarized(numbers(rows, field))
     return None if summary is None else summary.value

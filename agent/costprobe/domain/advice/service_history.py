@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, MINUTES
+from costprobe.domain.costing.comparison.read_fields import UNITS
 
-# Units of work, the closest to what keeps a device busy first.
-UNITS = ("inferences", "tokens_out", "requests")
 # Rows do not begin and end at full minutes exactly.
 _WHOLE_MINUTE_S = 59.0
 

@@ -180,10 +180,7 @@ def measured_load(
         known = [share for share in shares if share is not None]
         if len(known) < len(shares):
             continue
-        busy = [
-            math.fsum(hour.busy_s_by_minute[minute] for hour in hours) / _MINUTE_S
-            for minute in range(MINUTES)
-        ]
+        busy = [busy_s / _MINUTE_S for busy_s in _added([hour.busy_s_by_minute for hour in hours])]
         mean = math.fsum(known) / _PCT
         served = [service.hours.get(number, ServedHour()) for service in services]
         units = served[0].counts[unit.name] if unit is not None and served else ()
@@ -210,16 +207,21 @@ def _minutes(
 ) -> Minutes:
     """Return the minutes of an hour; one is without work if no device and no service had any."""
     held = 0
-    for minute in range(MINUTES):
-        idle_s = idle_pct / _PCT * _MINUTE_S
-        is_busy = any(hour.busy_s_by_minute[minute] >= idle_s for hour in hours)
-        held |= is_busy << minute
+    idle_s = idle_pct / _PCT * _MINUTE_S
+    for hour in hours:
+        for minute, busy_s in enumerate(hour.busy_s_by_minute):
+            if busy_s >= idle_s:
+                held |= 1 << minute
     for one in served:
         held |= ~one.idle & _ALL_MINUTES
-    requests = [
-        math.fsum(one.counts["requests"][minute] for one in served) for minute in range(MINUTES)
-    ]
-    return Minutes(busy, requests, held)
+    return Minutes(busy, _added([one.counts["requests"] for one in served]), held)
+
+
+def _added(of_minutes: Sequence[Sequence[float]]) -> Sequence[float]:
+    """Return the sum of each minute of an hour."""
+    if len(of_minutes) == 1:
+        return of_minutes[0]
+    return [math.fsum(values) for values in zip(*of_minutes, strict=True)]
 
 
 def repeated_week(profile: Sequence[float], first: int, zone: tzinfo | None) -> dict[int, HourLoad]:

@@ -24,10 +24,13 @@ from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
 from costprobe.domain.costing.comparison.compare import Candidate, compared
 from costprobe.domain.costing.comparison.compare_rows import (
-    PAID_FIELDS,
-    RUN_FIELDS,
     probe_candidates,
     service_candidates,
+)
+from costprobe.domain.costing.comparison.read_fields import (
+    PAID_FIELDS,
+    RUN_FIELDS,
+    SERVICE_FIELDS,
 )
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_per_kwh
@@ -151,7 +154,7 @@ def _paid_rows(
     listed = hosted_models() if config.api else {}
     of_services = {service.name: service.quality for service in config.service}
     for service in sorted({name for one in series if (name := one.tags.get("service", ""))}):
-        paid = list(reader.points("cost", *span, {"service": service}))
+        paid = list(reader.points("cost", *span, {"service": service}, fields=SERVICE_FIELDS))
         now = [row for row in paid if row.time_ns >= period.since_ns]
         candidates += service_candidates(now, of_services)
         hosting += hosting_choices(now, config.api, listed)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from costprobe.core.money_text import PER_THOUSAND
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.costing.comparison.compare_rows import keyed, numbers
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
@@ -60,8 +60,8 @@ def trends(costs: Iterable[Iterable[Point]], period: Period) -> list[Trend]:
 def _counted_trends(costs: Iterable[Point], period: Period) -> Iterator[tuple[int, Trend]]:
     """Yield the trends of a probe or service, each with its number of rows."""
     groups: dict[Key, list[Point]] = defaultdict(list)
-    for row in costs:
-        groups[_key(row)].append(row)
+    for key, row in keyed(costs, _key):
+        groups[key].append(row)
     has_models = {key[4] for key in groups if key[3]}
     for key, rows in groups.items():
         if key[4] in has_models and not key[3]:
@@ -71,8 +71,7 @@ def _counted_trends(costs: Iterable[Point], period: Period) -> Iterator[tuple[in
             yield len(rows), trend
 
 
-def _key(row: Point) -> Key:
-    tags = row.tags
+def _key(tags: Mapping[str, str]) -> Key:
     return (
         tags.get("basis", "probe"),
         tags.get("device", ""),
@@ -118,11 +117,7 @@ def _buckets(
 def _median(rows: Sequence[Point]) -> float | None:
     """Return the median cost, of contended runs only where there are no others."""
     undisturbed = [row for row in rows if row.fields.get("contended") is not True]
-    costs = [
-        cost
-        for row in undisturbed or rows
-        if (cost := number(row, "cost_per_inference")) is not None
-    ]
+    costs = numbers(undisturbed or rows, "cost_per_inference")
     return statistics.median(costs) if costs else None
 
 

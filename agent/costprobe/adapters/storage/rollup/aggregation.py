@@ -85,6 +85,13 @@ _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
 # A few samples an hour with possible outliers: the median is robust.
 SAMPLED: Final = frozenset({"probe", "cost", "serving", "allocation", "tenant"})
 
+# Totals that are summed by the hour for reports: `StoreReader.hourly_sums`.
+SUMMED: Final[Mapping[str, Sequence[str]]] = {
+    "device": ("cost", "energy_j", "carbon_g"),
+    "allocation": ("cost",),
+    "tenant": ("cost",),
+}
+
 
 class Cell(NamedTuple):
     """Aggregate of one field in a period.

@@ -205,6 +205,12 @@ class _Step:
         """Merge an aggregate (newest time, number of rows, cells) into the row of its period."""
         newest_ns, rows, cells = counts_and_cells
         key = (series_id, time_ns)
+        if tier is HOURS:
+            self._connection.execute(
+                "DELETE FROM summaries WHERE series_id = ? AND kind IN ('sums', 'load', 'rows')"
+                " AND time_ns = ?",
+                key,
+            )
         stored = self._connection.execute(
             f"SELECT newest_ns, rows, layout_id, cells FROM {tier.table}"  # noqa: S608 - a literal
             " WHERE series_id = ? AND time_ns = ?",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
@@ -16,36 +18,8 @@ _WAYS = ("cold", "compile", "cuda_graph", "weights")
 # Tags that identify a candidate.
 _TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
 
-# The fields of `probe` and, on the probe basis, of `cost` that a comparison or savings read.
-RUN_FIELDS = frozenset(
-    {
-        "fingerprint",
-        "contended",
-        "throttled_pct",
-        "latency_p50_ms",
-        "latency_p99_ms",
-        "throughput_per_s",
-        "energy_per_inference_j",
-        "energy_above_idle_j",
-        "energy_method",
-        "energy_scope",
-        "token_source",
-        "energy_per_million_tokens_in_j",
-        "energy_per_million_tokens_out_j",
-    }
-)
-PAID_FIELDS = frozenset(
-    {
-        "contended",
-        "cost_per_inference",
-        "carbon_per_inference_g",
-        "cost_per_million_tokens_in",
-        "cost_per_million_tokens_out",
-    }
-)
-
 Key = tuple[str, ...]
-At = tuple[int, str, str, str]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +43,16 @@ def sifted(rows: Sequence[Point]) -> Sifted:
     """Separate disturbed samples, and those of other software than the newest row."""
     if not rows:
         return Sifted((), 0, 0, 0)
-    newest = max(rows, key=lambda row: row.time_ns).fields.get("fingerprint")
+    newest = max(rows, key=attrgetter("time_ns")).fields.get("fingerprint")
     current = [row for row in rows if row.fields.get("fingerprint") == newest]
     alone = [row for row in current if row.fields.get("contended") is not True]
-    unthrottled = [row for row in alone if (number(row, "throttled_pct") or 0.0) <= THROTTLED_PCT]
-    unthrottled.sort(key=lambda row: row.time_ns)
+    unthrottled = [
+        row
+        for row in alone
+        if not row.fields.get("throttled_pct")
+        or (number(row, "throttled_pct") or 0.0) <= THROTTLED_PCT
+    ]
+    unthrottled.sort(key=attrgetter("time_ns"))
     return Sifted(
         unthrottled,
         len(current) - len(alone),
@@ -88,6 +67,28 @@ def number(row: Point, field: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def numbers(rows: Iterable[Point], field: str) -> list[float]:
+    """Return the values of a numeric field of the rows that have it."""
+    values = [row.fields.get(field) for row in rows]
+    return [
+        float(value)
+        for value in values
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+
+
+def keyed(
+    rows: Iterable[Point], key_of: Callable[[Mapping[str, str]], _T]
+) -> Iterator[tuple[_T, Point]]:
+    """Yield the rows with a key of their tags, computed once for rows of a series that follow each other."""
+    tags: Mapping[str, str] | None = None
+    for row in rows:
+        if row.tags is not tags:
+            tags = row.tags
+            key = key_of(tags)
+        yield key, row
+
+
 def probe_candidates(
     probes: Iterable[Point], costs: Iterable[Point], qualities: Mapping[str, float | None]
 ) -> list[Candidate]:
@@ -98,19 +99,20 @@ def probe_candidates(
         costs: Rows of `cost`; those of the serving basis are ignored.
         qualities: The configured quality of each probe.
     """
-    priced: dict[At, list[Point]] = {}
-    for row in costs:
-        if row.tags.get("basis") == "probe":
-            priced.setdefault(_at(row), []).append(row)
+    priced: dict[Key, dict[int, list[Point]]] = {}
+    for place, row in keyed(costs, lambda tags: tags.get("basis") == "probe" and _place(tags)):
+        if place:
+            priced.setdefault(place, {}).setdefault(row.time_ns, []).append(row)
     groups: dict[Key, list[Point]] = {}
-    for row in probes:
-        groups.setdefault(tuple(row.tags.get(tag, "") for tag in _TELLING), []).append(row)
+    for key, row in keyed(probes, lambda tags: tuple(tags.get(tag, "") for tag in _TELLING)):
+        groups.setdefault(key, []).append(row)
     candidates = []
     for rows in groups.values():
         counted = sifted(rows)
         by_series: dict[str, list[Point]] = {}
+        at_place = priced.get(_place(rows[0].tags), {})
         for row in counted.rows:
-            for cost in priced.get(_at(row), ()):
+            for cost in at_place.get(row.time_ns, ()):
                 by_series.setdefault(cost.tags.get("currency", ""), []).append(cost)
         quality = qualities.get(rows[0].tags.get("probe", ""))
         for currency, paid in sorted(by_series.items()) or [("", [])]:
@@ -118,9 +120,8 @@ def probe_candidates(
     return sorted(candidates, key=lambda candidate: (candidate.name, candidate.currency))
 
 
-def _at(row: Point) -> At:
-    tags = row.tags
-    return row.time_ns, tags.get("host", ""), tags.get("device", ""), tags.get("probe", "")
+def _place(tags: Mapping[str, str]) -> Key:
+    return tags.get("host", ""), tags.get("device", ""), tags.get("probe", "")
 
 
 def _probe_candidate(
@@ -234,8 +235,7 @@ def _ratio(rows: Sequence[Point], field: str) -> Summary | None:
 
 
 def _summary(rows: Sequence[Point], field: str) -> Summary | None:
-    values = (number(row, field) for row in rows)
-    return summarized([value for value in values if value is not None])
+    return summarized(numbers(rows, field))
 
 
 def _plans(rows: Sequence[Point]) -> tuple[str, ...]:

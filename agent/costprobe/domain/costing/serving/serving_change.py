@@ -65,15 +65,20 @@ def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     """
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
+    others = [name for name in dict.fromkeys(ratio.fields) if name not in (ratio.over, ratio.per)]
     for row in rows:
-        values = {name: _number(row, name) for name in ratio.fields}
-        over, ratio_value = values[ratio.over], _number(row, field)
+        over = _number(row, ratio.over)
         if over is None:
             continue
-        if values[ratio.per] is None and ratio_value and not ratio.part:
+        per = _number(row, ratio.per)
+        if per is None and not ratio.part and (ratio_value := _number(row, field)):
             # A row without its denominator: it follows from the ratio.
-            values[ratio.per] = over * ratio.scale / ratio_value
-        for name, value in values.items():
+            per = over * ratio.scale / ratio_value
+        sums.setdefault(ratio.over, []).append(over)
+        if per is not None:
+            sums.setdefault(ratio.per, []).append(per)
+        for name in others:
+            value = _number(row, name)
             if value is not None:
                 sums.setdefault(name, []).append(value)
     return ratio.of({name: math.fsum(values) for name, values in sums.items()})

@@ -13,25 +13,34 @@ from costprobe.adapters.storage.rollup.rolled import row_end
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
-from costprobe.core.row_spans import row_spans
 from costprobe.core.units import KWH_J
 from costprobe.domain.advice.cold_starts import measured_cold_starts
-from costprobe.domain.advice.device_history import DeviceHistory, Interval
+from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.history import ExpectedLoad, History
+from costprobe.domain.advice.hour_load import (
+    EDGE_NS,
+    LOAD_FIELDS,
+    LOAD_HIGHEST,
+    add_document,
+    add_rows,
+    is_on,
+)
 from costprobe.domain.advice.mig_profiles import board_slices, slices_of
 from costprobe.domain.advice.probe_history import Known, ProbeHistory, probe_histories
-from costprobe.domain.advice.service_history import UNITS, ServiceHistory
-from costprobe.domain.costing.comparison.compare_rows import RUN_FIELDS, number
+from costprobe.domain.advice.service_history import ServiceHistory
+from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.costing.comparison.read_fields import (
+    RUN_FIELDS,
+    UNITS,
+    WORK,
+    WORK_FIELDS,
+)
 from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.price_books import carbon_book
 from costprobe.ui.cli.support.savings_prices import prices_of
 
-# Counters of `serving` that increase only while a service works.
-WORK = (*UNITS, "errors", "tokens_in", "prefill_s", "decode_s", "compute_s", "executions")
-# Of each row of a device: those of `Interval`, in its order.
-_LOAD = ("util_pct", "power_w", "mem_used_bytes")
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
@@ -124,21 +133,20 @@ def _device_history(
 ) -> DeviceHistory:
     since_ns, now_ns = span
     device_ends_ns = sorted(
-        end_ns for names, times in ends_ns.items() if _is_on(names, device) for end_ns in times
+        end_ns for names, times in ends_ns.items() if is_on(names, device.name) for end_ns in times
     )
     history = DeviceHistory(device, now_ns, device_ends_ns)
     history.mem_total_bytes = device.memory_bytes
     tags = {"device": device.name, "uuid": device.uuid}
-    rows = [
-        (end, time_ns, values)
-        for time_ns, end, values in reader.numbers(
-            "device", _LOAD, since_ns, now_ns, tags, highest=("mem_used_bytes",)
-        )
-    ]
-    rows.sort()
-    spans = row_spans([end for end, _, _ in rows], every_s)
-    for (_, _, values), (start_ns, _, covered_s) in zip(rows, spans, strict=True):
-        history.add(Interval(start_ns, start_ns + int(covered_s * NS_PER_S), *values))
+    hours, rows = reader.loads(
+        "device", LOAD_FIELDS, since_ns, now_ns, tags, highest=LOAD_HIGHEST, edge_ns=EDGE_NS
+    )
+    for hour_ns, document in hours:
+        add_document(history, hour_ns, document)
+    for (start_ns, end_ns), found in rows.items():
+        # A row at the start of the range counts in full.
+        within = start_ns if start_ns > since_ns else 0, end_ns
+        add_rows(history, ((end, values) for _, end, values in found), every_s, within)
     return history
 
 
@@ -167,14 +175,6 @@ def _pair(tags: Mapping[str, str]) -> tuple[str, str]:
     return tags.get("device", ""), tags.get("probe", "")
 
 
-def _is_on(names: str, device: Device) -> bool:
-    """Whether a probe of these devices runs on a device, or on a slice of it."""
-    return any(
-        name == device.name or name.partition(".")[0] == device.name
-        for name in names.split(TOGETHER)
-    )
-
-
 def _services(
     reader: StoreReader, config: Config, since_ns: int, now_ns: int
 ) -> dict[str, ServiceHistory]:
@@ -188,7 +188,7 @@ def _services(
         name: ServiceHistory(name, tuple(sorted(devices)), stated_s.get(name))
         for name, devices in held.items()
     }
-    for row in reader.points("serving", since_ns, now_ns):
+    for row in reader.points("serving", since_ns, now_ns, fields=WORK_FIELDS):
         service = services.get(row.tags.get("service", ""))
         if service is None or "served_model" in row.tags:
             continue  # a part of the service's own row

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
@@ -97,6 +97,7 @@ def hourly_sums(
     field: str,
     edges_ns: Sequence[int],
     layouts: Layouts,
+    known_ns: Container[int] = (),
 ) -> Iterator[Summed]:
     """Yield the sums of a total in each part of a time range, from each table.
 
@@ -106,25 +107,34 @@ def hourly_sums(
         field: A total, such as `cost` or `energy_j`.
         edges_ns: The full hours, and other instants that divide the range, ascending; UTC in ns.
         layouts: Field names of all layouts.
+        known_ns: Starts of the parts whose sums are known from a summary: they are left out.
     """
     raw = raw_number(field)
     number, count = rolled_number(field, layouts), _rolled_count(field, layouts)
-    yield from _summed(connection, "points", (series_id, edges_ns), "time_ns", raw, f"count({raw})")
-    for tier in (MINUTES, HOURS):
-        rows = f"sum(iif({number} IS NULL, 0, {count}))"
-        yield from _summed(connection, tier.table, (series_id, edges_ns), "newest_ns", number, rows)
+    parts = (series_id, edges_ns, known_ns)
+    yield from _summed(connection, "points", parts, "time_ns", raw, f"count({raw})")
+    rows = f"iif({number} IS NULL, 0, {count})"
+    yield from _summed(connection, MINUTES.table, parts, "newest_ns", number, f"sum({rows})")
+    # A row of an hour is a part of its own.
+    for time_ns, newest_ns, count_, total in connection.execute(
+        f"SELECT time_ns, newest_ns, {rows}, {number} FROM {HOURS.table}"  # noqa: S608 - literals
+        " WHERE series_id = ? AND time_ns >= ? AND time_ns < ?",
+        (series_id, edges_ns[0], edges_ns[-1]),
+    ):
+        if total is not None:
+            yield time_ns, RowEnd(newest_ns, count_), total
 
 
 def _summed(
     connection: sqlite3.Connection,
     table: str,
-    range_: tuple[int, Sequence[int]],
+    parts: tuple[int, Sequence[int], Container[int]],
     end: str,
     number: str,
     rows: str,
 ) -> Iterator[Summed]:
     """Yield the sums of one table: one statement for each part, because GROUP BY would sort."""
-    series_id, edges_ns = range_
+    series_id, edges_ns, known_ns = parts
     source = f"FROM {table} WHERE series_id = ? AND time_ns >= ? AND time_ns < ?"
     whole = (series_id, edges_ns[0], edges_ns[-1])
     # One statement each is one seek each.
@@ -135,6 +145,8 @@ def _summed(
     sql = f"SELECT min(time_ns), max({end}), {rows}, sum({number}) {source}"
     first, last = bisect_right(edges_ns, first_ns) - 1, bisect_left(edges_ns, last_ns + 1)
     for index in range(first, last):
+        if edges_ns[index] in known_ns:
+            continue
         part = (series_id, edges_ns[index], edges_ns[index + 1])
         earliest_ns, newest_ns, count, total = connection.execute(sql, part).fetchone()
         if total is None:

@@ -1,0 +1,95 @@
+"""Rows read by means of the summaries of their hours, where these exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from costprobe.adapters.storage.database import Database
+from costprobe.adapters.storage.history import StoredSeries
+from costprobe.adapters.storage.rollup import number_columns, summary_reading
+from costprobe.adapters.storage.rollup.aggregation import SUMMED
+from costprobe.adapters.storage.rollup.number_columns import Summed
+from costprobe.adapters.storage.rollup.rollup import HOURS
+from costprobe.adapters.storage.rollup.summary_reading import Kind
+from costprobe.core.records import Point
+from costprobe.core.row_spans import RowEnd
+
+Span = tuple[int, int]
+
+
+def is_summarized(series: StoredSeries, fields: frozenset[str]) -> bool:
+    """Return whether summaries hold these fields of the rows of a series."""
+    return fields <= summary_reading.read_fields(series.measurement, series.tags)
+
+
+def stored(
+    database: Database, series: StoredSeries, kind: Kind, span: Span
+) -> list[tuple[int, Any]]:
+    """Return the summaries of the full hours in a span, by their start in UTC ns."""
+    with database.reading("read") as connection:
+        return list(summary_reading.read(connection, series.id, kind, *span))
+
+
+def points(
+    series: StoredSeries,
+    hours: Iterable[tuple[int, Any]],
+    span: Span,
+    fields: frozenset[str],
+    rows_in: Callable[[Span], Iterable[Point]],
+) -> Iterator[Point]:
+    """Iterate over the points of a series in order of time.
+
+    Args:
+        series: The series.
+        hours: Its summaries of the kind `rows`, in order of time.
+        span: UTC ns.
+        fields: Fields that are needed.
+        rows_in: Returns the rows of a span without summaries.
+    """
+    at_ns, until_ns = span
+    for hour_ns, document in hours:
+        if at_ns < hour_ns:
+            yield from rows_in((at_ns, hour_ns))
+        for time_ns, found in summary_reading.unpacked_rows(document, hour_ns, fields):
+            yield Point(series.measurement, series.tags, found, time_ns)
+        at_ns = hour_ns + HOURS.period_ns
+    if at_ns < until_ns:
+        yield from rows_in((at_ns, until_ns))
+
+
+def gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:
+    """Return the spans between the summaries of a series."""
+    at_ns, until_ns = span
+    found = []
+    for hour_ns, _ in hours:
+        found.append((at_ns, hour_ns))
+        at_ns = hour_ns + HOURS.period_ns
+    return [
+        (since_ns, end_ns) for since_ns, end_ns in (*found, (at_ns, until_ns)) if since_ns < end_ns
+    ]
+
+
+def hourly_sums(
+    database: Database,
+    series: StoredSeries,
+    field: str,
+    edges_ns: Sequence[int],
+    layouts: Mapping[int, Sequence[str]],
+) -> list[Summed]:
+    """Return the sums of a total of a series in each part of a time range, in order of time."""
+    known: dict[int, Sequence[tuple[int, Sequence[int], float]]] = {}
+    with database.snapshot("read") as connection:
+        if field in SUMMED.get(series.measurement, ()):
+            parts = set(pairwise(edges_ns))
+            found = summary_reading.read(connection, series.id, "sums", edges_ns[0], edges_ns[-1])
+            for hour_ns, sums in found:
+                if (hour_ns, hour_ns + HOURS.period_ns) in parts:
+                    known[hour_ns] = sums.get(field, ())
+        unknown = number_columns.hourly_sums(connection, series.id, field, edges_ns, layouts, known)
+        of_rows = list(unknown)
+    of_summaries = [
+        (time_ns, RowEnd(*end), total) for sums in known.values() for time_ns, end, total in sums
+    ]
+    return sorted([*of_rows, *of_summaries])
