@@ -169,6 +169,7 @@ def _batches(board: dashboard.Dashboard) -> None:
         ' last("cost_per_inference") * 1000 AS "cost per 1,000"',
         "sweep",
         over=CHOSEN,
+        where=("\"loop\" = ''",),
         by=("host", "device", "batch"),
         every=None,
     )

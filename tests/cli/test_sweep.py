@@ -159,5 +159,5 @@ def test_sweep_is_measured_shown_and_stored(config):
 
 
 def test_invalid_sweeps_are_errors(config):
-    assert "remove --sweep" in costprobe(config, "probe", "chat", "--sweep", code=2)
+    assert "use --load" in costprobe(config, "probe", "chat", "--sweep", code=2)
     assert "--stored needs --sweep" in costprobe(config, "probe", "ranker", "--stored", code=2)

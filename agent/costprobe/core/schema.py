@@ -146,13 +146,21 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
     "sweep": Measurement(
-        tags=("device", "probe", "batch", "threads", "currency"),
+        tags=("device", "probe", "batch", "threads", "loop", "concurrency", "step", "currency"),
         fields=_typed(
             floats="latency_p50_ms latency_p90_ms latency_rel_err throughput_per_s"
-            " energy_per_inference_j energy_rel_err cost_per_inference",
-            ints="peak_memory_bytes",
-            strings="energy_method fingerprint",
-            bools="cheapest contended",
+            " energy_per_inference_j energy_rel_err cost_per_inference"
+            " latency_p99_ms latency_mean_ms"
+            " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
+            " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms"
+            " itl_p50_ms itl_p90_ms itl_p99_ms itl_mean_ms"
+            " offered_per_s goodput_per_s tokens_in_per_s tokens_out_per_s tokens_per_s_user"
+            " tokens_in tokens_out cached_tokens in_flight window_s late_ms client_busy_share"
+            " energy_per_million_tokens_in_j energy_per_million_tokens_out_j"
+            " cost_per_million_tokens_in cost_per_million_tokens_out",
+            ints="peak_memory_bytes requests errors",
+            strings="energy_method fingerprint slo loop_end",
+            bools="cheapest contended meets_slo front",
         ),
     ),
 }

@@ -46,6 +46,9 @@ class KserveClient:
         _check(parse_json(bytes(content)))
         return Reply(exchange.start_ns, exchange.end_ns)
 
+    def prepare(self, connection: ServerConnection) -> None:
+        """Do nothing: each request has the same tensors."""
+
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
         facts = {"inputs": self._inputs, "version": self._version or "server default"}

@@ -1,26 +1,20 @@
-"""Client of the OpenAI API: chat or completions, streamed.
-
-Each prompt begins with random digits, so that a prefix cache holds nothing of it but the beginning
-of the chat template. A tokenizer splits runs of digits evenly, so that prompts have about the same
-number of tokens.
-"""
+"""Client of the OpenAI API: chat or completions, streamed."""
 
 from __future__ import annotations
 
 import json
-import secrets
+from array import array
 from typing import Any
 
-from costprobe_probes.digest import digest
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.served.http import Exchange, Failure, ServerConnection
 from costprobe_probes.served.outcome import Reply, parse_json, query
+from costprobe_probes.served.prompts import Prompt, Prompts
 from costprobe_probes.served.sse import EventStream
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 MAX_TOKENS = 10_000_000
 MAX_MODEL_NAMES = 10
-SALT_DIGITS = 12
 # Keys of generated text in a chunk; reasoning is generated text too.
 _TEXTS = {
     "chat": ("content", "reasoning_content", "reasoning", "refusal"),
@@ -32,46 +26,57 @@ _IDENTITY = ("root", "owned_by", "max_model_len")
 
 
 class OpenAiClient:
-    """Send one prompt to one model.
+    """Send prompts to one model.
 
     Args:
-        request: With api, model, prompt, vary_prompt, max_tokens and seed.
+        request: With api, model, prompt, vary_prompt, max_tokens and seed; with `load` of a load
+            curve the arrival of each chunk is kept, too.
         base_path: Path of the URL, with or without the API's /v1.
 
     Raises:
-        ProbeConfigError: No such API.
+        ProbeConfigError: No such API, or the file of prompts cannot be used.
     """
 
     def __init__(self, request: dict[str, Any], base_path: str) -> None:
         self._api, self._model = request["api"], request["model"]
-        self._prompt, self._varies = request["prompt"], request["vary_prompt"]
+        self._prompts = Prompts(request)
+        self._keeps_arrivals = bool(request.get("load"))
         if self._api not in PATHS:
             raise ProbeConfigError(f"no api {self._api!r}; known: {', '.join(sorted(PATHS))}")
         self._root = base_path.removesuffix("/v1")
         self._path = self._root + "/v1" + PATHS[self._api]
-        self._max_tokens = request["max_tokens"]
         self._seed = request["seed"]
 
     def send(self, connection: ServerConnection) -> Reply:
-        """Send the prompt and read the stream of tokens.
+        """Send a prompt and read the stream of tokens.
 
         Raises:
             Failure: The stream is malformed or incomplete.
         """
-        stream = _TokenStream(self._api)
-        exchange = connection.exchange("POST", self._path, self._body(), stream.consume)
+        return self._answer(connection, self._prompts.next())
+
+    def prepare(self, connection: ServerConnection) -> None:
+        """Learn how the server counts tokens, with two requests, if prompts have given lengths.
+
+        Raises:
+            Failure: There is no valid response.
+        """
+        self._prompts.calibrate(lambda prompt: self._answer(connection, prompt).tokens_in)
+
+    def _answer(self, connection: ServerConnection, prompt: Prompt) -> Reply:
+        stream = _TokenStream(self._api, keeps_arrivals=self._keeps_arrivals)
+        exchange = connection.exchange("POST", self._path, self._body(prompt), stream.consume)
         return stream.reply(exchange)
 
-    def _body(self) -> bytes:
-        prompt = self._prompt
-        if self._varies:
-            prompt = f"{secrets.randbelow(10**SALT_DIGITS):0{SALT_DIGITS}}\n{prompt}"
+    def _body(self, prompt: Prompt) -> bytes:
         is_chat = self._api == "chat"
-        messages = {"messages": [{"role": "user", "content": prompt}]}
+        messages = {"messages": [{"role": "user", "content": prompt.text}]}
         body = {
             "model": self._model,
-            **(messages if is_chat else {"prompt": prompt}),
-            "max_tokens": self._max_tokens,
+            **(messages if is_chat else {"prompt": prompt.text}),
+            "max_tokens": prompt.max_tokens,
+            # An extension of vLLM, SGLang and others.
+            **({"ignore_eos": True} if prompt.ignores_end else {}),
             "temperature": 0,
             "seed": self._seed,
             "stream": True,
@@ -85,12 +90,7 @@ class OpenAiClient:
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
-        facts = {
-            "api": self._api,
-            "prompt": digest(self._prompt.encode()),
-            "prompt_varies": str(self._varies),
-            "max_tokens": str(self._max_tokens),
-        }
+        facts = {"api": self._api, **self._prompts.facts()}
         for entry in self._listed_models(connection):
             if entry["id"] == self._model:
                 identity = {name: entry.get(name) for name in _IDENTITY}
@@ -115,8 +115,9 @@ class OpenAiClient:
 class _TokenStream:
     """Parse the events of a response and record when generated text arrived."""
 
-    def __init__(self, api: str) -> None:
+    def __init__(self, api: str, *, keeps_arrivals: bool) -> None:
         self._texts = _TEXTS[api]
+        self._arrivals = array("q") if keeps_arrivals else None
         self._is_chat = api == "chat"
         self._events = EventStream()
         self._chunks = 0
@@ -148,6 +149,7 @@ class _TokenStream:
             tokens_in,
             tokens_out,
             self._cached_tokens,
+            arrivals_ns=self._arrivals,
         )
 
     def _chunk(self, chunk: object, now_ns: int) -> None:
@@ -164,6 +166,8 @@ class _TokenStream:
             self._first_ns = self._first_ns or now_ns
             self._last_ns = now_ns
             self._chunks += 1
+            if self._arrivals is not None:
+                self._arrivals.append(now_ns)
         # Not every server ends with [DONE].
         self._is_finished = self._is_finished or choice.get("finish_reason") is not None
         if isinstance(chunk.get("usage"), dict):

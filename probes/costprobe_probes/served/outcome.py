@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from costprobe_probes.bounded import parse_bounded
@@ -27,6 +27,8 @@ class Reply(NamedTuple):
         tokens_out: Generated tokens by the server's count; None without one.
         cached_tokens: Those of tokens_in that a prefix cache answered; None if it does not count
             them.
+        arrivals_ns: Arrival of each chunk; None if they are not kept.
+        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
     """
 
     start_ns: int
@@ -37,6 +39,13 @@ class Reply(NamedTuple):
     tokens_in: int | None = None
     tokens_out: int | None = None
     cached_tokens: int | None = None
+    arrivals_ns: Sequence[int] | None = None
+    scheduled_ns: int | None = None
+
+    @property
+    def begin_ns(self) -> int:
+        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
+        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
 class Failed(NamedTuple):
@@ -49,12 +58,19 @@ class Failed(NamedTuple):
         end_ns: Time of the failure.
         kind: Kind of the failure.
         message: Reason, for the operator.
+        scheduled_ns: Instant at which an open loop scheduled it; None in a closed loop.
     """
 
     start_ns: int
     end_ns: int
     kind: str
     message: str
+    scheduled_ns: int | None = None
+
+    @property
+    def begin_ns(self) -> int:
+        """When its user began to wait: the scheduled instant, or the sending in a closed loop."""
+        return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
 class ServerClient(Protocol):
@@ -62,6 +78,13 @@ class ServerClient(Protocol):
 
     def send(self, connection: ServerConnection) -> Reply:
         """Send one inference and read its response.
+
+        Raises:
+            Failure: There is no valid response.
+        """
+
+    def prepare(self, connection: ServerConnection) -> None:
+        """Send what a load curve needs to know before its first request; most clients need nothing.
 
         Raises:
             Failure: There is no valid response.

@@ -9,8 +9,6 @@ import time
 from typing import Any
 
 from costprobe_probes.digest import fingerprint
-from costprobe_probes.served.explain import explain
-from costprobe_probes.served.http import ServerConnection
 from costprobe_probes.served.load import (
     JOIN_MARGIN_S,
     LoadGenerator,
@@ -18,16 +16,13 @@ from costprobe_probes.served.load import (
     Quota,
     count_by_kind,
 )
-from costprobe_probes.served.outcome import ServerError
-from costprobe_probes.served.registry import client_of
+from costprobe_probes.served.load_point import LoadPointRun
 from costprobe_probes.served.results import figures, is_cached, tokens_counter
-from costprobe_probes.served.target import parse_target
+from costprobe_probes.served.server_run import ServerRun
 from costprobe_probes.served.window import POLL_S, mark_steady_window, work_within
 from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
 from costprobe_probes.wire import Wire
 
-# Timeout of optional queries, in s.
-QUERY_TIMEOUT_S = 2.0
 MAX_REQUESTS = 100_000
 
 
@@ -52,11 +47,12 @@ class ServedSession:
             ProbeConfigError: The request is invalid.
             ServerError: The server does not answer, or fails most requests.
         """
-        ServedProbeRun(self._wire, request, self._min_window_s).run()
+        kind = LoadPointRun if request.get("load") else ServedProbeRun
+        kind(self._wire, request, self._min_window_s).run()
 
 
-class ServedProbeRun:
-    """One request of the daemon, run against a server.
+class ServedProbeRun(ServerRun):
+    """One run of a probe against a server.
 
     It takes at most sample_cap_s and timeout_s for the warm-up and again for the timed requests,
     plus the window with its rise and tail, and some seconds for name resolution and queries.
@@ -70,21 +66,13 @@ class ServedProbeRun:
         ProbeConfigError: The request is invalid.
     """
 
-    def __init__(self, wire: Wire, request: dict[str, Any], min_window_s: float) -> None:
-        self._min_window_s = min_window_s
-        self._started_s = time.monotonic()
-        self._wire = wire
-        self._request = request
-        self._target = parse_target(request["url"], request["ca_file"], request["token_file"])
-        self._client = client_of(request, self._target.path)
-
     def run(self) -> None:
         """Warm up, time requests, mark the steady-state window, report the result."""
         request = self._request
         if request["warmup_requests"]:
             # With the concurrency of the timed requests, so that the server is warm for their batches.
             self._run_counted("warmup", request["warmup_requests"])
-        software = self._software()
+        software = {**self._software(), "concurrency": str(request["concurrency"])}
         hits = self._cache_hits()
         if request["energy"]:
             outcomes, window = self._run_with_window()
@@ -137,62 +125,15 @@ class ServedProbeRun:
                 return
             time.sleep(POLL_S)
 
-    def _check(self, outcomes: Outcomes) -> None:
-        if outcomes.is_mostly_failed():
-            raise self._explained(outcomes)
-        if not outcomes.replies:
-            raise ServerError(
-                f"{self._target.name}: no response in time: set a longer sample_cap_s"
-            )
-
-    def _explained(self, outcomes: Outcomes) -> Exception:
-        return explain(
-            outcomes,
-            target=self._target,
-            client=self._client,
-            connection=self._query_connection(),
-        )
-
     def _load(self, quota: Quota) -> LoadGenerator:
         timeout_s = self._request["timeout_s"]
         return LoadGenerator(
             self._client,
-            lambda: ServerConnection(self._target, timeout_s),
+            self._connection,
             concurrency=self._request["concurrency"],
             quota=quota,
             timeout_s=timeout_s,
         )
-
-    def _query_connection(self) -> ServerConnection:
-        return ServerConnection(self._target, min(self._request["timeout_s"], QUERY_TIMEOUT_S))
-
-    def _software(self) -> dict[str, str]:
-        """Return the identity of the measurement: the server, its model and the workload."""
-        request, connection = self._request, self._query_connection()
-        try:
-            facts = dict(self._client.facts(connection))
-        finally:
-            connection.close()
-        if connection.server:
-            facts["server"] = connection.server
-        facts.update(
-            kind=request["kind"],
-            address=self._target.name,
-            model=request["model"],
-            concurrency=str(request["concurrency"]),
-        )
-        return facts
-
-    def _cache_hits(self) -> int | None:
-        connection = self._query_connection()
-        try:
-            return self._client.cache_hits(connection)
-        finally:
-            connection.close()
-
-    def _hits_since(self, before: int | None) -> int | None:
-        now = None if before is None else self._cache_hits()
-        return None if before is None or now is None else now - before
 
     def _report(
         self, outcomes: Outcomes, window: ProbeWindow, software: dict[str, str], hits: int | None

@@ -27,21 +27,28 @@ class WindowWork(NamedTuple):
 
 
 def mark_steady_window(
-    settings: WindowSettings, on_progress: Callable[[float], None]
+    settings: WindowSettings,
+    on_progress: Callable[[float], None],
+    *,
+    is_enough: Callable[[], bool] = lambda: True,
+    longest_s: float = 0.0,
 ) -> ProbeWindow:
     """Mark a window of a load that other threads maintain.
 
     Args:
-        settings: Length of the window, and its connection to the sensors.
-        on_progress: Called with the completed share, from 0 to 1.
+        settings: Shortest length of the window, and its connection to the sensors.
+        on_progress: Called with the completed share of it, from 0 to 1.
+        is_enough: Whether a window of this length has enough requests.
+        longest_s: Length in s at which it ends even if they are not enough.
     """
     steady_start_ns = time.monotonic_ns()
     time.sleep(RISE_S + settings.phase_s)
     start_ns = time.monotonic_ns()
     settings.on_edge("window_start", start_ns)
     elapsed_s = 0.0
-    while elapsed_s < settings.window_s:
-        time.sleep(min(POLL_S, settings.window_s - elapsed_s))
+    while elapsed_s < settings.window_s or (elapsed_s < longest_s and not is_enough()):
+        left_s = settings.window_s - elapsed_s
+        time.sleep(min(POLL_S, left_s) if left_s > 0 else POLL_S)
         elapsed_s = (time.monotonic_ns() - start_ns) / 1e9
         on_progress(min(elapsed_s / settings.window_s, 1.0))
     end_ns = time.monotonic_ns()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from costprobe.core.records import FieldValue, ProbeResult
@@ -54,6 +55,7 @@ class ProbeOutcome:
         curve: Points of the batch search; empty if there was none.
         search_contended: Whether others took processor time from the search; None where unknown.
         naive: What common mistakes of timing report, each at most once; empty if not asked for.
+        load: Figures that only a point of a load curve has.
     """
 
     result: ProbeResult
@@ -63,6 +65,7 @@ class ProbeOutcome:
     curve: tuple[Mapping[str, float], ...]
     search_contended: bool | None = None
     naive: tuple[NaiveTiming, ...] = ()
+    load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from costprobe.adapters.probing.load_settings import length_document
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.served_settings import (
     KserveProbeConfig,
@@ -19,11 +20,14 @@ from costprobe.adapters.probing.served_settings import (
 )
 from costprobe.adapters.system.secret_file import read_secret
 from costprobe.core.records import Device
+from costprobe.domain.costing.load.point import LoadStep
 
 # Of weights, inputs and the server's sampling.
 SEED: Final = 0
 # Longest time in s for which the load continues after the steady-state window.
 TAIL_S: Final = 2.0
+# Requests in the window of a point of a load curve: so many give a p90.
+LOAD_SAMPLES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,15 @@ def start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> Pr
     return replace(request, document={**request.document, **run})
 
 
-def served_request(probe: ServedProbeConfig, *, energy: bool) -> ProbeRequest:
+def served_request(
+    probe: ServedProbeConfig, *, energy: bool, load: LoadStep | None = None
+) -> ProbeRequest:
     """Return the request for a run against a server.
 
     Args:
         probe: The probe.
         energy: True for a run with an energy window.
+        load: Point of a load curve that the run measures; None for a run of the probe.
     """
     token = _token_path(probe)
     if token is not None:
@@ -110,10 +117,39 @@ def served_request(probe: ServedProbeConfig, *, energy: bool) -> ProbeRequest:
         "token_file": token,
         "tail_s": TAIL_S,
         "seed": SEED,
+        "load": None if load is None else load_document(probe, load),
     }
     if isinstance(probe, KserveProbeConfig):
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
     return ProbeRequest(probe.name, {**probe.model_dump(), **run})
+
+
+def load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
+    """Return what the worker reads of a load curve and of one of its points."""
+    config = probe.load_curve
+    lengths = {"tokens_in": config.tokens_in, "tokens_out": config.tokens_out}
+    bounds_ms: dict[str, float] = {}
+    # An answer is good within the longest bound of each figure.
+    for name, bound_ms in (probe.slo.bounds_ms if probe.slo else {}).items():
+        figure = name.partition("_")[0]
+        bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
+    return {
+        **config.model_dump(
+            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
+        ),
+        **{
+            name: None if length is None else length_document(length)
+            for name, length in lengths.items()
+        },
+        "shared_prefix": config.shared_prefix or 0.0,
+        "samples": LOAD_SAMPLES,
+        "slo_ms": bounds_ms,
+        "loop": step.loop,
+        "concurrency": step.concurrency or config.concurrency_max,
+        "rate_per_s": step.rate_per_s,
+        # Each point has another schedule; a repeated curve has the same ones.
+        "seed": step.number,
+    }
 
 
 def batch_name(probe: ProbeConfig, device: Device) -> str:

@@ -13,6 +13,8 @@ from costprobe.adapters.probing.outcome import ProbeOutcome, check_result, finit
 from costprobe.core.records import FieldValue, ProbeResult
 
 MAX_ERROR_KINDS = 16
+_PERCENTILES = ("p50", "p90", "p99", "mean")
+_LOAD_FIGURES = ("goodput_per_s", "offered_per_s", "in_flight", "late_ms", "client_busy_share")
 
 
 def read_served_outcome(
@@ -54,7 +56,20 @@ def read_served_outcome(
     except (KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     check_result(result, steady)
-    return ProbeOutcome(result, *steady, pids, ())
+    return ProbeOutcome(result, *steady, pids, (), load=_load(message.get("load")))
+
+
+def _load(message: Any) -> dict[str, float]:  # noqa: ANN401 - from another process
+    """Return the figures that only a point of a load curve has; empty for a run of a probe."""
+    if not isinstance(message, dict):
+        return {}
+    gaps = message.get("itl_ms")
+    found = {
+        f"itl_{figure}_ms": number(gaps.get(figure)) if isinstance(gaps, dict) else None
+        for figure in _PERCENTILES
+    }
+    found |= {name: number(message.get(name)) for name in _LOAD_FIGURES}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _fields(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
@@ -62,7 +77,7 @@ def _fields(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
     fields: dict[str, FieldValue | None] = {"requests": int(message["requests"])}
     for name in ("ttft", "tpot"):
         figures = message[f"{name}_ms"]
-        for figure in ("p50", "p90", "p99", "mean"):
+        for figure in _PERCENTILES:
             if isinstance(figures, dict):
                 fields[f"{name}_{figure}_ms"] = number(figures.get(figure))
     fields["tokens_in"] = number(message["tokens_in"])

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.probing.common_settings import CommonProbeConfig
+from costprobe.adapters.probing.load_settings import LoadConfig, SloConfig
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Section, key, matching
 
 
@@ -32,6 +33,19 @@ class _ServedProbeConfig(CommonProbeConfig):
         1, ge=1, le=256, description="Requests in flight at the same time.", examples=[4]
     )
     timeout_s: Duration = key("timeout", 60.0, description="Timeout of one request.")
+    slo: SloConfig | None = Field(
+        None,
+        description=(
+            "Service level: the cheapest point of a load curve that meets it is named, and the"
+            " requests that meet it are its goodput."
+        ),
+        examples=[{"ttft_p90": "500ms", "tpot_p90": "50ms"}],
+    )
+    load: LoadConfig | None = Field(
+        None,
+        description="The load curve that `costprobe probe NAME --load` measures.",
+        examples=[{"tokens_in": "uniform(64, 512)", "tokens_out": 128}],
+    )
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None
@@ -41,6 +55,11 @@ class _ServedProbeConfig(CommonProbeConfig):
         if self.token_file and self.token_credential:
             raise ValueError("give token_file or token_credential, not both")
         return self
+
+    @property
+    def load_curve(self) -> LoadConfig:
+        """The load curve: as configured, or by default."""
+        return self.load or LoadConfig()
 
     @property
     def carries_energy(self) -> bool:
@@ -154,6 +173,18 @@ class KserveProbeConfig(_ServedProbeConfig):
         description="Tensors of a request.",
         examples=[[{"name": "INPUT0", "datatype": "FP32", "shape": [1, 16]}]],
     )
+
+    @model_validator(mode="after")
+    def _has_no_tokens(self) -> KserveProbeConfig:
+        load = self.load_curve
+        given = (load.tokens_in, load.tokens_out, load.prompts, load.shared_prefix)
+        if any(value is not None for value in given):
+            raise ValueError("requests have no tokens: remove tokens and prompts from load")
+        if self.slo is not None and not all(
+            name.startswith("latency") for name in self.slo.bounds_ms
+        ):
+            raise ValueError("answers are not streamed: give latency bounds in slo")
+        return self
 
 
 ServedProbeConfig = OpenAiProbeConfig | KserveProbeConfig

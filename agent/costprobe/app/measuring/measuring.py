@@ -31,6 +31,7 @@ from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.records import NS_PER_S, Device, Energy
 from costprobe.domain.costing.energy_sum import energy_sum
+from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.probe.part_time import with_sampling_error
 from costprobe.domain.costing.probe.run import MeasuredRun
 
@@ -78,6 +79,7 @@ class Measurer:
         on_progress: Callable[[ProbeProgress], None],
         search_anew: bool = False,
         naive: bool = False,
+        load: LoadStep | None = None,
     ) -> MeasuredRun | ProbeFault:
         """Run a probe once, with no other probe of costprobe on its devices.
 
@@ -88,6 +90,7 @@ class Measurer:
             on_progress: Called with the run's progress.
             search_anew: True to search the batch even if a result is stored.
             naive: True to measure a model with common mistakes of timing, too.
+            load: Point of a load curve that a run against a server measures.
         """
         with ExitStack() as locks:
             # Locked in the order of their names, which prevents a deadlock of two runs.
@@ -106,7 +109,9 @@ class Measurer:
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
-                    self._request(
+                    served_request(probe, energy=energy, load=load)
+                    if not isinstance(probe, ProbeConfig)
+                    else self._request(
                         probe, target, energy=energy, search_anew=search_anew, naive=naive
                     ),
                     target.name,
@@ -189,15 +194,13 @@ class Measurer:
 
     def _request(
         self,
-        probe: AnyProbe,
+        probe: ProbeConfig,
         target: ProbeTarget,
         *,
         energy: bool,
         search_anew: bool,
         naive: bool,
     ) -> ProbeRequest:
-        if not isinstance(probe, ProbeConfig):
-            return served_request(probe, energy=energy)
         device = target.devices[0]
         name = batch_name(probe, device)
         remembered = None if search_anew else restored(self._ledger, name, dict)
@@ -241,6 +244,7 @@ class Measurer:
             curve=outcome.curve,
             board=target.board,
             naive=outcome.naive,
+            load=outcome.load,
         )
 
     def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:

@@ -21,7 +21,9 @@ from costprobe.app.measuring.measuring import Measurer
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device
+from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
+from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
@@ -56,8 +58,18 @@ class Bench:
         """Whether the device is the host's CPUs."""
         return any(device.is_host for device in self._target.devices)
 
+    @property
+    def terms(self) -> Terms | None:
+        """The price terms in force; None without a price."""
+        return self._accounts.terms_now(self._target.name)
+
     def run(
-        self, probe: AnyProbe, *, search_anew: bool = False, naive: bool = False
+        self,
+        probe: AnyProbe,
+        *,
+        search_anew: bool = False,
+        naive: bool = False,
+        load: LoadStep | None = None,
     ) -> MeasuredRun:
         """Run once and return the measurement.
 
@@ -65,6 +77,7 @@ class Bench:
             probe: The probe.
             search_anew: True to search the batch even if a result is known.
             naive: True to measure with common mistakes of timing, too.
+            load: Point of a load curve that a run against a server measures.
 
         Raises:
             click.ClickException: The run has no result.
@@ -78,6 +91,7 @@ class Bench:
             ),
             search_anew=search_anew,
             naive=naive,
+            load=load,
         )
         if isinstance(outcome, ProbeFault):
             raise self._failed(probe, outcome)
@@ -113,7 +127,11 @@ class Bench:
 
     def measured(self, probe: AnyProbe) -> ProbeReport:
         """Return the run with its cost."""
-        return self._accounts.take_probe(self.run(probe))
+        return self.priced(self.run(probe))
+
+    def priced(self, run: MeasuredRun) -> ProbeReport:
+        """Return a run with its cost at the prices in force."""
+        return self._accounts.take_probe(run)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,6 +13,9 @@ from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS, ProbeConf
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.configuration import Config
 from costprobe.app.measuring.targets import AnyProbe
+from costprobe.domain.costing.load.curve import LoadCurve
+from costprobe.domain.costing.load.rows import curve_rows
+from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
@@ -24,9 +27,12 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.load_lines import shown as load_shown
 from costprobe.ui.cli.views.sweep_lines import shown
 
 RUNS = 5
+# The measurements to which an option belongs.
+_OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": ("--cold-start",)}
 
 
 @click.command(
@@ -34,6 +40,7 @@ RUNS = 5
     examples=(
         "costprobe probe quick  # run the probe `quick` of the file once",
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
+        "costprobe probe chat --load --yes  # cost and latency of a server from one request to saturation",
         "costprobe probe quick --naive  # what common mistakes of timing would report",
         "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
     ),
@@ -46,7 +53,15 @@ RUNS = 5
     "--sweep", is_flag=True, help="Measure each batch size: latency, throughput, energy, cost."
 )
 @click.option(
-    "--stored", is_flag=True, help="With --sweep: show the stored sweep, measure nothing."
+    "--load",
+    is_flag=True,
+    help="Measure a server at rising load: latency, throughput, energy, cost.",
+)
+@click.option("--yes", is_flag=True, help="With --load: put the server under full load.")
+@click.option(
+    "--stored",
+    is_flag=True,
+    help="With --sweep or --load: show the stored curve, measure nothing.",
 )
 @click.option(
     "--cold-start",
@@ -71,6 +86,8 @@ def command(  # noqa: PLR0913 - click passes each option
     name: str | None,
     device: str | None,
     sweep: bool,
+    load: bool,
+    yes: bool,
     stored: bool,
     cold_start: bool,
     runs: int | None,
@@ -85,20 +102,20 @@ def command(  # noqa: PLR0913 - click passes each option
     With --sweep it searches the batch size, measures each batch size with its energy, finds the
     cheapest one within the probe's latency_bound, and stores the curve.
 
+    With --load it puts a server under rising load, in a closed and in an open loop, measures each
+    load, finds the cheapest one that meets the probe's slo, and stores the curve.
+
     With --cold-start it starts the model in new processes, and stores how long each took.
 
     With --naive it shows what common mistakes of timing report on this machine: nothing is stored.
     """
     settings = LoadedConfig(config)
     probe = _chosen(settings.config, name)
-    if stored and not sweep:
-        raise bad_input("--stored needs --sweep")
-    kinds = {"--cold-start": cold_start, "--naive": naive, "--sweep": sweep}
-    chosen = [option for option, is_set in kinds.items() if is_set]
-    if len(chosen) > 1:
-        raise bad_input(f"{' and '.join(chosen)} are different measurements: keep one")
-    if runs is not None and not cold_start:
-        raise bad_input("--runs needs --cold-start")
+    kinds = {"--cold-start": cold_start, "--load": load, "--naive": naive, "--sweep": sweep}
+    _check_options(
+        [option for option, is_set in kinds.items() if is_set],
+        {"--stored": stored, "--yes": yes, "--runs": runs is not None},
+    )
     if cold_start:
         report = _measured_starts(settings, probe, device, runs or RUNS)
         _show(report.document(), report.lines(), as_json=as_json)
@@ -107,21 +124,35 @@ def command(  # noqa: PLR0913 - click passes each option
         mistakes = _measured_mistakes(settings, probe, device)
         _show(mistakes.document(), mistakes.lines(), as_json=as_json)
         return
+    if load:
+        found = _load_curve(settings, probe, device, stored=stored, agreed=yes)
+        _show(loads.curve_document(found), load_shown(found), as_json=as_json)
+        return
     if not sweep:
         with open_bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
             bench.bar.clear()
             _show(document, [probe_line(document)], as_json=as_json)
         return
-    if not isinstance(probe, ProbeConfig):
-        raise bad_input(f"{probe.name}: a server chooses its own batches; remove --sweep")
-    if stored:
-        curve = sweeps.stored(settings, probe, device)
-    else:
-        with open_bench(settings, probe, device) as bench:
-            curve = _measured_curve(bench, probe)
-        keep(settings, sweeps.rows_of(curve))
+    curve = _swept(settings, probe, device, stored=stored)
     _show(curve.document(), shown(curve), as_json=as_json)
+
+
+def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:
+    """Check that options fit together.
+
+    Args:
+        chosen: The measurements that were asked for.
+        more: Whether each option is given that belongs to some measurements.
+
+    Raises:
+        click.ClickException: They do not.
+    """
+    for option, is_given in more.items():
+        if is_given and not set(chosen) & set(_OPTIONS[option]):
+            raise bad_input(f"{option} needs {' or '.join(_OPTIONS[option])}")
+    if len(chosen) > 1:
+        raise bad_input(f"{' and '.join(chosen)} are different measurements: keep one")
 
 
 def _show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noqa: ANN401 - any JSON
@@ -129,6 +160,36 @@ def _show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noq
         echo_json(document)
     else:
         echo_lines(lines)
+
+
+def _swept(
+    settings: LoadedConfig, probe: AnyProbe, device: str | None, *, stored: bool
+) -> sweeps.SweepCurve:
+    """Return the stored sweep of a model, or measure and store it."""
+    if not isinstance(probe, ProbeConfig):
+        raise bad_input(f"{probe.name}: a server chooses its own batches; use --load")
+    if stored:
+        return sweeps.stored(settings, probe, device)
+    with open_bench(settings, probe, device) as bench:
+        curve = _measured_curve(bench, probe)
+    keep(settings, sweeps.rows_of(curve))
+    return curve
+
+
+def _load_curve(
+    settings: LoadedConfig, probe: AnyProbe, device: str | None, *, stored: bool, agreed: bool
+) -> LoadCurve:
+    """Return the stored load curve of a server, or measure and store it."""
+    if isinstance(probe, ProbeConfig):
+        raise bad_input(
+            f"{probe.name}: only a server has a load curve; use --sweep for the batch sizes of a"
+            " model"
+        )
+    if stored:
+        return loads.stored(settings, probe, device)
+    curve = loads.measured_curve(settings, probe, device, agreed=agreed)
+    keep(settings, curve_rows(curve))
+    return curve
 
 
 def _measured_starts(

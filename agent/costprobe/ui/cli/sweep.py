@@ -11,6 +11,7 @@ import click
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
+from costprobe.domain.costing.load.rows import is_load_row
 from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -189,7 +190,8 @@ def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> Sw
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
         check_names(reader, settings.config, {"device": device})
-        rows = list(reader.points("sweep", 0, END_OF_TIME_NS, tags))
+        found = reader.points("sweep", 0, END_OF_TIME_NS, tags)
+        rows = [row for row in found if not is_load_row(row)]
     if not rows:
         raise click.ClickException(
             f"no sweep of {probe.name} is stored; run: costprobe probe {probe.name} --sweep"

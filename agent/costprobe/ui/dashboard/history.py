@@ -10,6 +10,7 @@ from typing import Any
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.domain.costing.load.rows import is_load_row
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 from costprobe.ui.dashboard.trend import BASE_DAYS, TrendAnswer
@@ -124,6 +125,8 @@ def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
     """
     newest: dict[tuple[str, str], int] = {}
     for row in reader.last("sweep", now_ns):
+        if is_load_row(row):
+            continue
         key = (row.tags.get("device", ""), row.tags.get("probe", ""))
         newest[key] = max(newest.get(key, 0), row.time_ns)
     latest = sorted(newest.items(), key=lambda item: item[1], reverse=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from costprobe.core.records import CostSample, Energy, FieldValue, Point, ProbeResult
 from costprobe.domain.costing.carbon import Emission
@@ -26,6 +27,7 @@ class MeasuredRun:
         curve: Points of a batch search; empty if there was none.
         board: Permanent identity of the board, or of several boards in order; empty if there is none.
         naive: What common mistakes of timing report; empty if not asked for.
+        load: Figures that only a point of a load curve has.
     """
 
     result: ProbeResult
@@ -36,6 +38,7 @@ class MeasuredRun:
     curve: Sequence[Mapping[str, float]] = ()
     board: str = ""
     naive: Sequence[NaiveTiming] = ()
+    load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,244 @@
+"""The configuration of a load curve, and of the service level that its points are compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, model_validator
+
+from costprobe.core.config.fields import (
+    Duration,
+    Pause,
+    Section,
+    Share,
+    WindowDuration,
+    key,
+)
+
+# Points of a curve, which are stored together.
+MAX_POINTS: Final = 64
+MAX_TOKENS: Final = 131_072
+# Shares of the closed loop's highest rate at which the open loop is measured by default.
+RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9)
+_NUMBER: Final = r"\s*(\d{1,6}(?:\.\d{1,6})?)\s*"
+_DISTRIBUTION: Final = re.compile(rf"\s*([a-z]+)\({_NUMBER},{_NUMBER}\)\s*")
+# The parameters of each distribution, in tokens but for sigma.
+_PARAMETERS: Final[Mapping[str, tuple[str, str]]] = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "sd"),
+    "lognormal": ("median", "sigma"),
+}
+_LARGEST: Final = {"sigma": 5.0}
+
+
+def length_document(length: int | str) -> dict[str, Any]:
+    """Return a length as the worker reads it: its kind and parameters.
+
+    Args:
+        length: A number of tokens, or a distribution such as "uniform(64, 512)".
+
+    Raises:
+        ValueError: It is neither; the message gives the format.
+    """
+    if isinstance(length, int):
+        return {"kind": "fixed", "value": length}
+    found = _DISTRIBUTION.fullmatch(length)
+    if found is None or found[1] not in _PARAMETERS:
+        raise ValueError(
+            'write a number of tokens, or "uniform(LOW, HIGH)", "normal(MEAN, SD)" or'
+            ' "lognormal(MEDIAN, SIGMA)"'
+        )
+    names = _PARAMETERS[found[1]]
+    parameters = {name: float(text) for name, text in zip(names, found.groups()[1:], strict=True)}
+    for name, value in parameters.items():
+        if value > _LARGEST.get(name, MAX_TOKENS) or (
+            name in ("low", "mean", "median") and value < 1
+        ):
+            largest = _LARGEST.get(name, MAX_TOKENS)
+            raise ValueError(f"{name} of {found[1]} is from 1 to {largest:g}")
+    if parameters.get("low", 0.0) > parameters.get("high", 0.0):
+        raise ValueError("low of uniform must not be above high")
+    return {"kind": found[1], **parameters}
+
+
+def _checked(value: int | str) -> int | str:
+    length_document(value)
+    return value
+
+
+Length = Annotated[
+    Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)] | Annotated[str, Field(max_length=60)],
+    AfterValidator(_checked),
+]
+
+
+class SloConfig(Section):
+    """A service level: the longest times of a good answer, each at a percentile of the requests."""
+
+    ttft_p50_s: Duration | None = key(
+        "ttft_p50", None, description="Median time to first token.", examples=["200ms"]
+    )
+    ttft_p90_s: Duration | None = key(
+        "ttft_p90",
+        None,
+        description="90th percentile of the time to first token.",
+        examples=["500ms"],
+    )
+    ttft_p99_s: Duration | None = key(
+        "ttft_p99", None, description="99th percentile of the time to first token.", examples=["2s"]
+    )
+    tpot_p50_s: Duration | None = key(
+        "tpot_p50", None, description="Median time per output token.", examples=["30ms"]
+    )
+    tpot_p90_s: Duration | None = key(
+        "tpot_p90",
+        None,
+        description="90th percentile of the time per output token.",
+        examples=["50ms"],
+    )
+    tpot_p99_s: Duration | None = key(
+        "tpot_p99",
+        None,
+        description="99th percentile of the time per output token.",
+        examples=["100ms"],
+    )
+    latency_p50_s: Duration | None = key(
+        "latency_p50", None, description="Median time of a whole request.", examples=["3s"]
+    )
+    latency_p90_s: Duration | None = key(
+        "latency_p90",
+        None,
+        description="90th percentile of the time of a whole request.",
+        examples=["8s"],
+    )
+    latency_p99_s: Duration | None = key(
+        "latency_p99",
+        None,
+        description="99th percentile of the time of a whole request.",
+        examples=["20s"],
+    )
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> SloConfig:
+        if not self.bounds_ms:
+            raise ValueError('slo has no bound; write one such as ttft_p90 = "500ms"')
+        return self
+
+    @property
+    def bounds_ms(self) -> dict[str, float]:
+        """The bounds in ms by the names of the figures: "ttft_p90"."""
+        values: dict[str, float | None] = self.model_dump()
+        return {
+            name.removesuffix("_s"): value * 1000
+            for name, value in values.items()
+            if value is not None
+        }
+
+
+class LoadConfig(Section):
+    """The load curve that `costprobe probe NAME --load` measures."""
+
+    concurrencies: (
+        Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], Field(max_length=32)] | None
+    ) = Field(
+        None,
+        description=(
+            "Requests in flight at each point of the closed loop; by default 1, 2, 4, ... up to"
+            " `concurrency_max`. An empty list measures no closed loop."
+        ),
+        examples=[[1, 4, 16, 64]],
+    )
+    concurrency_max: int = Field(
+        128, ge=1, le=1024, description="Most requests in flight, in the open loop too."
+    )
+    rates: (
+        Annotated[tuple[Annotated[float, Field(gt=0, le=100_000)], ...], Field(max_length=32)]
+        | None
+    ) = Field(
+        None,
+        description=(
+            "Mean requests per second at each point of the open loop; by default 25, 50, 70, 80 and"
+            " 90 % of the closed loop's highest. An empty list measures no open loop."
+        ),
+        examples=[[0.5, 1, 2]],
+    )
+    warmup_s: Pause = key(
+        "warmup", 5.0, description="Time under load before the window of each point."
+    )
+    window_s: WindowDuration = key(
+        "window", 20.0, description="Shortest window of a point.", examples=["20s"]
+    )
+    window_max_s: Duration = key(
+        "window_max",
+        60.0,
+        description="Longest window of a point, if fewer than 64 requests have ended in it.",
+    )
+    min_gain: Share = Field(
+        0.05,
+        description=(
+            "The closed loop ends when the throughput has risen by a smaller share than this."
+        ),
+        examples=["5%"],
+    )
+    max_errors: Share = Field(
+        0.05,
+        description="A loop ends when a larger share of the requests failed.",
+        examples=["5%"],
+    )
+    tokens_in: Length | None = Field(
+        None,
+        description=(
+            'Length of prompts in tokens: a number, "uniform(LOW, HIGH)", "normal(MEAN, SD)" or'
+            ' "lognormal(MEDIAN, SIGMA)"; by default the probe\'s prompt is sent.'
+        ),
+        examples=["uniform(64, 512)"],
+    )
+    tokens_out: Length | None = Field(
+        None,
+        description="Length of answers in tokens, likewise; by default at most `max_tokens`.",
+        examples=["lognormal(128, 0.5)"],
+    )
+    ignore_eos: bool = Field(
+        True,
+        description=(
+            "Whether the server generates `tokens_out` tokens even if the model ends earlier; an"
+            " extension of the API that vLLM, SGLang and llama.cpp have."
+        ),
+    )
+    prompts: Path | None = Field(
+        None,
+        description=(
+            'File of prompts, one a line: {"prompt": "text", "output_tokens": 128}; sent in'
+            " random order."
+        ),
+        examples=["/etc/costprobe/prompts.jsonl"],
+    )
+    shared_prefix: Share | None = Field(
+        None,
+        description=(
+            "Share of each prompt that all have in common, which a prefix cache may answer; the"
+            " rest differs."
+        ),
+        examples=["50%"],
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> LoadConfig:
+        if self.window_max_s < self.window_s:
+            raise ValueError("window_max must not be shorter than window")
+        if self.prompts is not None and (self.tokens_in is not None or self.shared_prefix):
+            raise ValueError("prompts are sent as they are: remove tokens_in and shared_prefix")
+        if self.concurrencies == () and not self.rates:
+            raise ValueError("without concurrencies the open loop needs rates; write some")
+        return self
+
+    @property
+    def closed_steps(self) -> tuple[int, ...]:
+        """Requests in flight at each point of the closed loop, in ascending order."""
+        if self.concurrencies is not None:
+            return tuple(sorted(set(self.concurrencies)))
+        doubled = (1 << exponent for exponent in range(self.concurrency_max.bit_length()))
+        return tuple(step for step in doubled if step <= self.concurrency_max)

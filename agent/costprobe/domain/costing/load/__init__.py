@@ -1,0 +1,1 @@
+"""A load curve: cost, speed and service level of a server by its load."""

@@ -1,0 +1,173 @@
+"""A load curve as tables, and its Pareto front as a plot."""
+
+from __future__ import annotations
+
+import shutil
+
+from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.units import percent
+from costprobe.domain.costing.load.curve import LoadCurve
+from costprobe.domain.costing.load.point import LoadPoint
+from costprobe.domain.costing.load.rows import slo_text
+from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.text import joules, local
+
+PLOT_ROWS = 14
+MAX_PLOT_COLUMNS = 100
+# Above this share of a processor the client's own timing is late.
+BUSY_CLIENT = 0.7
+_MARKS = {
+    "*": "cheapest",
+    "~": "the client was busy or late: its own times are in these figures",
+}
+_UNITS = (
+    "times in ms; tok/s and J/Mtok of generated tokens; the costs per million tokens (Mtok) in and"
+    " out each contain the whole cost"
+)
+_ENDS = {
+    "saturated": "throughput no longer rose",
+    "errors": "too many requests failed",
+    "complete": "all loads were measured",
+}
+
+
+def shown(curve: LoadCurve) -> list[str]:
+    """Return a curve as tables and a plot, with the cheapest point."""
+    speeds = [_speed_cells(curve, point) for point in curve.points]
+    costs = [_cost_cells(curve, point) for point in curve.points]
+    used = [mark for mark in _MARKS if any(mark in cells[0] for cells in speeds)]
+    methods = sorted({point.energy_method for point in curve.points if point.energy_method})
+    lines = [
+        f"{curve.probe} on {curve.device}, {local(curve.time_ns)}, fingerprint {curve.fingerprint}",
+        *table_lines(
+            [
+                (
+                    "load",
+                    "req/s",
+                    "tok/s",
+                    "TTFT p50",
+                    "p90",
+                    "TPOT p50",
+                    "p90",
+                    "ITL p90",
+                    "errors",
+                ),
+                *speeds,
+            ]
+        ),
+        *table_lines(
+            [("load", "tok/s/user", "J/Mtok", "1,000 req", "Mtok in", "Mtok out", "good/s"), *costs]
+        ),
+        *(f"{mark} {_MARKS[mark]}" for mark in used),
+        _UNITS,
+        *([f"energy: {', '.join(methods).replace('_', ' ')}"] if methods else []),
+        *(f"{loop} loop: {_ENDS.get(end, end)}" for loop, end in curve.ends.items()),
+        *([f"stopped: {curve.stopped}"] if curve.stopped else []),
+        _verdict(curve),
+    ]
+    if len(curve.front) > 1:
+        lines += _plot(curve).split("\n")
+    return lines
+
+
+def _speed_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
+    tokens = point["tokens_out_per_s"]
+    return (
+        _load(curve, point),
+        f"{point['throughput_per_s'] or 0:,.3g}",
+        "-" if tokens is None else f"{tokens:,.4g}",
+        *(
+            _ms(point[f"{name}_ms"])
+            for name in ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90", "itl_p90")
+        ),
+        percent(point.error_share),
+    )
+
+
+def _cost_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
+    energy_j, speed = point["energy_per_million_tokens_out_j"], point["tokens_per_s_user"]
+    energy = "-"
+    if energy_j is not None:
+        figure = joules(energy_j).removesuffix(" J")
+        energy = f"{figure} ±{percent(point['energy_rel_err'] or 0)}"
+    goodput = point["goodput_per_s"]
+    request = point["cost_per_inference"]
+    return (
+        _load(curve, point),
+        "-" if speed is None else f"{speed:,.3g}",
+        energy,
+        _money(None if request is None else request * PER_THOUSAND, curve),
+        _money(point["cost_per_million_tokens_in"], curve),
+        _money(point["cost_per_million_tokens_out"], curve),
+        "-" if goodput is None else f"{goodput:,.3g}",
+    )
+
+
+def _load(curve: LoadCurve, point: LoadPoint) -> str:
+    load = f"{point['offered_per_s'] or 0:.3g}/s"
+    if point.concurrency is not None:
+        load = f"{point.concurrency} in flight"
+    marks = ("*" if point == curve.cheapest else "") + ("~" if _is_late(point) else "")
+    return f"{load} {marks}".rstrip()
+
+
+def _is_late(point: LoadPoint) -> bool:
+    """Return whether the client itself was too busy to time and send requests."""
+    first_ms = point["ttft_p50_ms"] or point["latency_p50_ms"] or 0.0
+    is_behind = (point["late_ms"] or 0.0) > max(1.0, 0.02 * first_ms)
+    return (point["client_busy_share"] or 0.0) > BUSY_CLIENT or is_behind
+
+
+def _ms(value_ms: float | None) -> str:
+    return "-" if value_ms is None else f"{value_ms:,.4g}"
+
+
+def _money(amount: float | None, curve: LoadCurve) -> str:
+    return "-" if amount is None else money(amount, curve.currency)
+
+
+def _verdict(curve: LoadCurve) -> str:
+    cheapest = curve.cheapest
+    within = f" within {slo_text(curve.bounds_ms)}" if curve.bounds_ms else ""
+    if cheapest is None:
+        if any(point.meets(curve.bounds_ms) is None for point in curve.points):
+            return f"no point is known to be{within}: set a longer window_max, for more requests"
+        return f"no point is{within}"
+    if cheapest.cost is None:
+        return f"{cheapest.text} has the most throughput{within}"
+    unit = "million generated tokens" if cheapest["tokens_out_per_s"] else "request"
+    return f"{cheapest.text} costs least{within}: {_money(cheapest.cost, curve)} per {unit}"
+
+
+def _plot(curve: LoadCurve) -> str:
+    """Plot cost over the speed of a user: all points, and the Pareto front as a line."""
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
+    has_tokens = bool(curve.points[0]["tokens_out_per_s"])
+    unit = "1M tokens out" if has_tokens else "request"
+    has_cost = all(point.cost is not None for point in curve.points)
+    price = (
+        f"{curve.currency} per {unit}" if has_cost else f"device-s per {unit.removeprefix('1M ')}"
+    )
+    speed = "tokens/s of a user" if has_tokens else "requests/s of a user"
+    front = curve.front
+    others = [p for p in curve.points if p not in front and p.speed is not None and p.work_per_s]
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(columns, PLOT_ROWS)
+    plotext.plot(
+        [point.speed or 0.0 for point in front],
+        [curve.price(point) for point in front],
+        label="Pareto front",
+        marker="braille",
+    )
+    if others:
+        plotext.scatter(
+            [point.speed or 0.0 for point in others],
+            [curve.price(point) for point in others],
+            label="other points",
+            marker="x",
+        )
+    plotext.xlabel(f"{speed}; up: {price}")
+    return str(plotext.uncolorize(plotext.build()))

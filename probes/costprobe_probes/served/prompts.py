@@ -1,0 +1,190 @@
+"""The prompts of requests: a fixed one, random ones of given lengths, or those of a file.
+
+Each prompt begins with random digits, so that a prefix cache holds nothing of it but the beginning
+of the chat template. A tokenizer splits runs of digits evenly, so that prompts have about the same
+number of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from random import Random
+from threading import Lock
+from typing import Any, NamedTuple
+
+from costprobe_probes.bounded import parse_bounded
+from costprobe_probes.digest import digest
+from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.regular_file import open_regular
+from costprobe_probes.served.lengths import draw_length
+
+SALT_DIGITS = 12
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_FILE_PROMPTS = 10_000
+MAX_ANSWER_TOKENS = 65_536
+# Prompts of so many words are sent to learn how the server counts tokens.
+SAMPLE_WORDS = (16, 144)
+# Words of four letters: most tokenizers have a token for each, and bytes are counted evenly, too.
+_TEXT = (
+    "that with have this will your from they know want been good much some time very when come"
+    " here just like long make many over such take than them well were work year back call came"
+    " each even find give hand high keep last left life live look made most move must name need"
+    " next only open part play read same seem show side tell turn used what word"
+)
+_WORDS = tuple(_TEXT.split())
+
+
+class Prompt(NamedTuple):
+    """What a request asks for.
+
+    Attributes:
+        text: The prompt.
+        max_tokens: Longest answer in tokens.
+        ignores_end: Whether the server should generate exactly that many.
+    """
+
+    text: str
+    max_tokens: int
+    ignores_end: bool = False
+
+
+class Prompts:
+    """Prompts of requests; thread-safe.
+
+    Args:
+        request: With prompt, vary_prompt and max_tokens; and `load` of a load curve, with tokens_in,
+            tokens_out, prompts, shared_prefix, ignore_eos and seed.
+
+    Raises:
+        ProbeConfigError: The file cannot be used.
+    """
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self._prompt, self._varies = request["prompt"], request["vary_prompt"]
+        self._max_tokens = request["max_tokens"]
+        load: Mapping[str, Any] = request.get("load") or {}
+        self._tokens_in, self._tokens_out = load.get("tokens_in"), load.get("tokens_out")
+        self._shared = load.get("shared_prefix") or 0.0
+        self._ignores_end = bool(load.get("ignore_eos")) and self._tokens_out is not None
+        path = load.get("prompts")
+        self._file = None if path is None else read_prompts(path, self._max_tokens)
+        self._rng = Random(load.get("seed", 0))  # noqa: S311 - lengths, no secret
+        self._lock = Lock()
+        self._tokens_per_word, self._other_tokens = 1.0, 0.0
+
+    def facts(self) -> dict[str, str]:
+        """Return the identity of the prompts."""
+        prompt = self._prompt
+        if self._file is not None:
+            prompt = json.dumps(self._file)
+        facts = {
+            "prompt": digest(prompt.encode()),
+            "prompt_varies": str(self._varies),
+            "max_tokens": str(self._max_tokens),
+        }
+        for name, spec in (("tokens_in", self._tokens_in), ("tokens_out", self._tokens_out)):
+            if spec is not None:
+                facts[name] = json.dumps(spec, sort_keys=True)
+        if self._shared:
+            facts["shared_prefix"] = str(self._shared)
+        return facts
+
+    def next(self) -> Prompt:
+        """Return the prompt of the next request."""
+        with self._lock:
+            max_tokens = self._max_tokens
+            if self._file is not None:
+                text, max_tokens = self._rng.choice(self._file)
+                text = self._salted(text)
+            elif self._tokens_in is not None:
+                text = self._of_tokens(draw_length(self._tokens_in, self._rng))
+            else:
+                text = self._salted(self._prompt)
+            if self._tokens_out is not None:
+                max_tokens = min(draw_length(self._tokens_out, self._rng), MAX_ANSWER_TOKENS)
+        return Prompt(text, max_tokens, self._ignores_end)
+
+    def calibrate(self, count: Callable[[Prompt], int | None]) -> None:
+        """Learn how many tokens the server counts for a word, and for all but the words.
+
+        Without counts of the server a word is taken as a token.
+
+        Args:
+            count: Sends a prompt and returns the server's count of its tokens; None without one.
+        """
+        if self._tokens_in is None:
+            return
+        few, many = SAMPLE_WORDS
+        first, second = (count(Prompt(self._of_words(words), 1)) for words in SAMPLE_WORDS)
+        if first is not None and second is not None and second > first:
+            self._tokens_per_word = (second - first) / (many - few)
+            self._other_tokens = first - few * self._tokens_per_word
+
+    def _of_tokens(self, tokens: int) -> str:
+        return self._of_words(round((tokens - self._other_tokens) / self._tokens_per_word))
+
+    def _of_words(self, count: int) -> str:
+        count = max(count, 1)
+        shared = round(self._shared * count)
+        # The same sequence in each request.
+        words = Random(0)  # noqa: S311 - text
+        before = [words.choice(_WORDS) for _ in range(shared)]
+        after = [self._rng.choice(_WORDS) for _ in range(count - shared)]
+        return " ".join([*before, *([_salt()] if self._varies else []), *after])
+
+    def _salted(self, text: str) -> str:
+        if not self._varies:
+            return text
+        shared = int(self._shared * len(text))
+        return f"{text[:shared]}{_salt()}\n{text[shared:]}"
+
+
+def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
+    """Read a file of prompts: one JSON object a line, with `prompt` and, if known, `output_tokens`.
+
+    Args:
+        path: The file.
+        max_tokens: Longest answer to a prompt without `output_tokens`.
+
+    Returns:
+        Each prompt with the longest answer in tokens.
+
+    Raises:
+        ProbeConfigError: It cannot be read, is too large, or a line is malformed.
+    """
+    where = f"prompts {path}"
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ProbeConfigError(f"{where}: cannot be read ({error.strerror})") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ProbeConfigError(f"{where}: larger than {MAX_FILE_BYTES >> 20} MiB; shorten it")
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    if not 0 < len(lines) <= MAX_FILE_PROMPTS:
+        raise ProbeConfigError(
+            f"{where}: has {len(lines)} prompts; write 1 to {MAX_FILE_PROMPTS}, one a line"
+        )
+    return [_parsed(line, number, where, max_tokens) for number, line in enumerate(lines, 1)]
+
+
+def _parsed(line: bytes, number: int, where: str, max_tokens: int) -> tuple[str, int]:
+    try:
+        entry = parse_bounded(line)
+    except ValueError:
+        entry = None
+    prompt = entry.get("prompt") if isinstance(entry, dict) else None
+    if not isinstance(prompt, str) or not prompt:
+        raise ProbeConfigError(f'{where}, prompt {number}: write {{"prompt": "text"}}')
+    tokens = entry.get("output_tokens", max_tokens)
+    if type(tokens) is not int or not 0 < tokens <= MAX_ANSWER_TOKENS:
+        raise ProbeConfigError(
+            f"{where}, prompt {number}: output_tokens is a number from 1 to {MAX_ANSWER_TOKENS}"
+        )
+    return prompt, tokens
+
+
+def _salt() -> str:
+    return f"{secrets.randbelow(10**SALT_DIGITS):0{SALT_DIGITS}}"

@@ -1,0 +1,76 @@
+"""`costprobe probe NAME --load`: consent, what is shown and stored."""
+
+import json
+from contextlib import closing
+
+import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.clock import SystemClock
+from costprobe.domain.costing.load.curve import LoadCurve
+from costprobe.domain.costing.load.point import FIGURES, LoadPoint
+from costprobe.domain.costing.load.rows import curve_rows
+from fakes.command import called
+
+TIME_NS = 1_780_000_000 * 10**9
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "costprobe.toml"
+    path.write_text(
+        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
+        '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
+        '[[probe]]\nname = "ranker"\nkind = "cnn"\n'
+        '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
+        'timeout = "10s"\nslo = { latency_p50 = "3s" }\n'
+        "[probe.load]\nconcurrencies = [1, 2]\nrates = []\n"
+    )
+    return path
+
+
+def curve():
+    points = []
+    for number, cost in ((1, 9.0), (2, 5.0)):
+        figures = {
+            "latency_p50_ms": 2000.0 * number, "tokens_out_per_s": 100.0 * number, "requests": 90.0,
+            "errors": 0.0, "throughput_per_s": 1.0 * number, "tokens_per_s_user": 100.0 / number,
+            "cost_per_million_tokens_out": cost,
+        }  # fmt: skip
+        points.append(LoadPoint("closed", number, number, {**dict.fromkeys(FIGURES), **figures}))
+    return LoadCurve(
+        "chat", "cpu", "USD", "abc", TIME_NS, {"latency_p50": 3000.0}, tuple(points),
+        {"closed": "complete"},
+    )  # fmt: skip
+
+
+def test_load_needs_consent_and_says_what_it_takes(config):
+    refused = called(config, "probe", "chat", "--load", code=2).stderr
+    assert "load curve of chat on cpu: up to 2 points, about 62 s, at most 3 min" in refused
+    assert "$0.062 at the present price, at most $0.202" in refused
+    assert "add --yes, or run it within a [[maintenance]] window" in refused
+
+
+def test_options_that_do_not_fit_are_refused(config):
+    cases = {
+        ("ranker", "--load"): "only a server has a load curve; use --sweep",
+        ("chat", "--sweep"): "a server chooses its own batches; use --load",
+        ("chat", "--yes"): "--yes needs --load",
+        ("chat", "--stored"): "--stored needs --sweep or --load",
+        ("chat", "--load", "--naive"): "--load and --naive are different measurements: keep one",
+    }
+    found = {case: called(config, "probe", *case, code=2).stderr for case in cases}
+    assert {case: text for case, text in found.items() if cases[case] not in text} == {}
+
+
+def test_stored_curve_is_shown(config, tmp_path):
+    with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
+        missing = called(config, "probe", "chat", "--load", "--stored", code=1).stderr
+        assert "no load curve of chat is stored" in missing
+        store.append(curve_rows(curve()))
+    text = called(config, "probe", "chat", "--load", "--stored").output
+    assert "1 in flight costs least within latency_p50 3000 ms: $9 per million" in text
+    document = json.loads(called(config, "probe", "chat", "--load", "--stored", "--json").stdout)
+    assert [point["cheapest"] for point in document["points"]] == [True, False]
+    assert (document["slo_ms"], document["loop_ends"]) == (
+        {"latency_p50": 3000.0}, {"closed": "complete"},
+    )  # fmt: skip
