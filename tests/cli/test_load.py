@@ -1,6 +1,5 @@
 """`costprobe probe NAME --load`: consent, what is shown and stored."""
 
-import json
 from contextlib import closing
 
 import pytest
@@ -10,6 +9,7 @@ from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint
 from costprobe.domain.costing.load.rows import curve_rows
 from fakes.command import called
+from fakes.documents import checked
 
 TIME_NS = 1_780_000_000 * 10**9
 
@@ -69,7 +69,8 @@ def test_stored_curve_is_shown(config, tmp_path):
         store.append(curve_rows(curve()))
     text = called(config, "probe", "chat", "--load", "--stored").output
     assert "1 in flight costs least within latency_p50 3000 ms: $9 per million" in text
-    document = json.loads(called(config, "probe", "chat", "--load", "--stored", "--json").stdout)
+    text = called(config, "probe", "chat", "--load", "--stored", "--json").stdout
+    document = checked("probe", text)
     assert [point["cheapest"] for point in document["points"]] == [True, False]
     assert (document["slo_ms"], document["loop_ends"]) == (
         {"latency_p50": 3000.0}, {"closed": "complete"},

@@ -40,7 +40,6 @@ _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": (
     examples=(
         "costprobe probe quick  # run the probe `quick` of the file once",
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
-        "costprobe probe chat --load --yes  # cost and latency of a server from one request to saturation",
         "costprobe probe quick --naive  # what common mistakes of timing would report",
         "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
     ),
