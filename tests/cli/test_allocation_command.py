@@ -1,5 +1,6 @@
 """`costprobe allocation` on stored rows whose sums are known."""
 
+import csv
 import json
 import time
 
@@ -9,6 +10,7 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.core.schema import make_point
 from costprobe.ui.cli.main import main
 from fakes.clock import FakeClock
+from fakes.command import called
 
 S = 1_000_000_000
 HOST = {"host": "h", "currency": "EUR"}
@@ -150,3 +152,29 @@ def test_without_rows_of_the_key_the_section_to_add_is_named(costprobe, tmp_path
 
 def test_invalid_period_ends_with_exit_code_2(costprobe, stored):
     assert "must be before" in costprobe("--since", "1h", "--until", "2h", code=2)
+
+
+def test_report_has_the_same_cost_of_tenants_in_every_format(costprobe, stored, tmp_path):
+    (asked,) = json.loads(costprobe("--by", "tenant", "--since", "1d", "--json"))
+    texts = {
+        form: called(
+            tmp_path / "costprobe.toml", "report", "--since", "1d", "--format", form
+        ).stdout
+        for form in ("json", "md", "csv", "html")
+    }
+    (document,) = json.loads(texts["json"])["tenants"]
+    assert parts_of(document) == {
+        name: (pytest.approx(cost), idle, rest)
+        for name, (cost, idle, rest) in parts_of(asked).items()
+    }
+    assert "## Cost of tenants\n" in texts["md"]
+    assert "| search | 20.0 % | €20 | - |" in texts["md"]
+    assert '<th scope="row">search</th><td class="n">20.0 %</td><td class="n">€20' in texts["html"]
+    found = [line for line in csv.reader(texts["csv"].splitlines()) if line[0] == "tenant"]
+    assert {name: float(value) for _, _, name, _, value, _ in found} == {
+        "search": pytest.approx(20),
+        "other": pytest.approx(10),
+        "(unattributed)": pytest.approx(20),
+        "(probing)": pytest.approx(10),
+        "(unallocated)": pytest.approx(40),
+    }

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import click
 
 from costprobe.app.budgeting.spend_reading import usual_of
-from costprobe.app.overview.key_allocation import Key, KeyAllocation, KeyCost, allocation_by
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
+from costprobe.app.overview.key_allocation import Key, KeyAllocation, allocation_by
 from costprobe.core.units import percent
 from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.ui import key_costs
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
@@ -66,7 +65,7 @@ def command(
     with reader_of(settings) as reader:
         found = allocation_by(key, reader, span, usual_of(settings.config))
     if as_json:
-        echo_json([_document(key, span, allocation) for allocation in found])
+        echo_json([key_costs.document(key, span, allocation) for allocation in found])
         return
     if not found:
         raise click.ClickException(f"no cost since {local(since_ns)}; is the daemon running?")
@@ -74,52 +73,11 @@ def command(
         echo_lines(_lines(key, span, allocation))
 
 
-def _document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, Any]:
-    return {
-        "by": key,
-        "since_ns": span.start_ns,
-        "until_ns": span.end_ns,
-        "currency": allocation.currency or None,
-        "cost_total": allocation.total,
-        "coverage": allocation.coverage,
-        "parts": [
-            {
-                "name": part.name,
-                "rest": part.rest,
-                "cost": part.cost,
-                "cost_share": _share(part.cost, allocation.total),
-                "cost_idle": part.idle,
-            }
-            for part in allocation.parts
-        ],
-    }
-
-
-def _share(cost: float, total: float) -> float | None:
-    return cost / total if total > 0 else None
-
-
 def _lines(key: Key, span: TimeSpan, allocation: KeyAllocation) -> Iterable[str]:
-    currency, total = allocation.currency, allocation.total
-    rows: list[tuple[str, ...]] = [(key, "share", "cost", "of it idle")]
-    shown = [part for part in allocation.parts if part.rest is None or part.cost > 0]
-    rows += [_row(part, total, currency) for part in shown]
-    rows.append(("total", _percent(total, total), money(total, currency), ""))
     yield (
         f"{local(span.start_ns)} to {local(span.end_ns)}, {percent(allocation.coverage)} of the time"
         " covered"
     )
-    yield from table_lines(rows)
+    yield from table_lines([(key, *key_costs.HEADS), *key_costs.table(allocation)])
     if all(part.rest is not None for part in allocation.parts):
         yield f"no {key} has a cost: {_SOURCES[key]}"
-
-
-def _row(part: KeyCost, total: float, currency: str) -> tuple[str, ...]:
-    name = one_line(part.name) if part.rest is None else f"({part.rest})"
-    idle = "-" if part.idle is None else money(part.idle, currency)
-    return name, _percent(part.cost, total), money(part.cost, currency), idle
-
-
-def _percent(cost: float, total: float) -> str:
-    share = _share(cost, total)
-    return "-" if share is None else percent(share, 1)

@@ -7,13 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 from costprobe.core.moments import iso
-from costprobe.ui import hosted_apis
+from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report.model import Bucket, Outlook, Price, Report, ReportedChange, Spend, Trend
 from costprobe.ui.savings import document as savings_document
 
 
 def document(report: Report) -> dict[str, Any]:
     """Convert a report to JSON types; sums of money become exact decimal text."""
+    span = TimeSpan(report.since_ns, report.until_ns)
     return {
         "host": report.host,
         "since": iso(report.since_ns),
@@ -47,6 +49,7 @@ def document(report: Report) -> dict[str, Any]:
         "budgets": [_outlook(outlook) for outlook in report.outlooks],
         "prices": [_price(price) for price in report.prices],
         "apis": [hosted_apis.document(choice) for choice in report.hosting],
+        "tenants": [key_costs.document("tenant", span, one) for one in report.tenants],
     }
 
 

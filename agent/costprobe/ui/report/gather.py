@@ -13,6 +13,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview
 from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
 from costprobe.app.configuration import Config
+from costprobe.app.overview.key_allocation import allocation_by
 from costprobe.app.overview.overview import overview
 from costprobe.core.device_kinds import is_slice_kind
 from costprobe.core.records import Point
@@ -121,6 +122,9 @@ def report_of(
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=hosting,
+        tenants=allocation_by("tenant", reader, TimeSpan(*period), usual)
+        if reader.series("tenant")
+        else (),
     )
 
 

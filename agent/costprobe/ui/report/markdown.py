@@ -9,7 +9,7 @@ from typing import Final
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.units import counted
-from costprobe.ui import hosted_apis
+from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report.grouping import (
     devices_text,
     model_groups,
@@ -54,6 +54,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _trends(report)
     yield from _changes(report)
     yield from _spend(report)
+    yield from _tenants(report)
     yield from _models(report)
     yield from _savings(report)
     yield from _hosting(report)
@@ -114,6 +115,13 @@ def _spend(report: Report) -> Iterator[str]:
                     for part in spend.by_label
                 ],
             )
+
+
+def _tenants(report: Report) -> Iterator[str]:
+    if report.tenants:
+        yield from ("", "## Cost of tenants")
+    for allocation in report.tenants:
+        yield from _table(("tenant", *key_costs.HEADS), key_costs.table(allocation))
 
 
 def _models(report: Report) -> Iterator[str]:

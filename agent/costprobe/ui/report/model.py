@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from costprobe.app.overview.key_allocation import KeyAllocation
 from costprobe.app.overview.records import Overview
 from costprobe.domain.advice.hosted_apis import HostingChoice
 from costprobe.domain.advice.savings import Answer
@@ -249,6 +250,7 @@ class Report:
         prices: Prices in force.
         label: Label that spend is divided by; empty for none.
         hosting: Services beside the configured hosted models.
+        tenants: The cost of tenants, one entry per currency; empty if services have none.
     """
 
     host: str
@@ -269,3 +271,4 @@ class Report:
     prices: Sequence[Price]
     label: str = ""
     hosting: Sequence[HostingChoice] = ()
+    tenants: Sequence[KeyAllocation] = ()

@@ -12,7 +12,7 @@ from costprobe import __version__
 from costprobe.core.money_text import PER_THOUSAND, SCALES, money
 from costprobe.core.printable import one_line
 from costprobe.core.units import counted
-from costprobe.ui import hosted_apis
+from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.grouping import (
@@ -66,6 +66,7 @@ def page(report: Report) -> str:
         counted=counted,
         savings=saving_groups(report.savings),
         hosted_apis=hosted_apis,
+        key_costs=key_costs,
     )
 
 

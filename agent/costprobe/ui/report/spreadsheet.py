@@ -9,6 +9,7 @@ from typing import Final
 
 from costprobe.core.moments import iso
 from costprobe.core.printable import csv_cell
+from costprobe.ui import key_costs
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import cause_text
 from costprobe.ui.text import CHUNKS
@@ -158,6 +159,10 @@ def _spend(report: Report) -> Iterator[Row]:
         for part in spend.by_label:
             what = f"{report.label}={part.name or 'none'}"
             yield "spend", "", what, "cost", str(part.amount), spend.currency
+    for allocation in report.tenants:
+        for tenant in filter(key_costs.is_shown, allocation.parts):
+            name = key_costs.name_of(tenant)
+            yield "tenant", "", name, "cost", tenant.cost, allocation.currency
 
 
 def _models(report: Report) -> Iterator[Row]:

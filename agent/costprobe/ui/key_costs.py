@@ -1,0 +1,66 @@
+"""The cost of tenants, namespaces, services or models as JSON and as a table, the same in the command and in the report."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from costprobe.app.overview.key_allocation import Key, KeyAllocation, KeyCost
+from costprobe.core.money_text import money
+from costprobe.core.printable import one_line
+from costprobe.core.units import percent
+from costprobe.domain.costing.budgets.periods import TimeSpan
+
+HEADS: Final = ("share", "cost", "of it idle")
+
+
+def document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, Any]:
+    """Return an allocation as JSON."""
+    return {
+        "by": key,
+        "since_ns": span.start_ns,
+        "until_ns": span.end_ns,
+        "currency": allocation.currency or None,
+        "cost_total": allocation.total,
+        "coverage": allocation.coverage,
+        "parts": [
+            {
+                "name": part.name,
+                "rest": part.rest,
+                "cost": part.cost,
+                "cost_share": _share(part.cost, allocation.total),
+                "cost_idle": part.idle,
+            }
+            for part in allocation.parts
+        ],
+    }
+
+
+def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
+    """Return name, share, cost and idle part of each line that has a cost, then the total."""
+    currency, total = allocation.currency, allocation.total
+    rows = [_row(part, total, currency) for part in allocation.parts if is_shown(part)]
+    return [*rows, ("total", _percent(total, total), money(total, currency), "")]
+
+
+def is_shown(part: KeyCost) -> bool:
+    """Return whether a line has a key or a cost."""
+    return part.rest is None or part.cost > 0
+
+
+def name_of(part: KeyCost) -> str:
+    """Return the name of a line; that of one without a key in parentheses."""
+    return one_line(part.name) if part.rest is None else f"({part.rest})"
+
+
+def _row(part: KeyCost, total: float, currency: str) -> tuple[str, ...]:
+    idle = "-" if part.idle is None else money(part.idle, currency)
+    return name_of(part), _percent(part.cost, total), money(part.cost, currency), idle
+
+
+def _percent(cost: float, total: float) -> str:
+    share = _share(cost, total)
+    return "-" if share is None else percent(share, 1)
+
+
+def _share(cost: float, total: float) -> float | None:
+    return cost / total if total > 0 else None
