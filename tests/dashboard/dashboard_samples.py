@@ -183,6 +183,44 @@ def sweep_rows(time_ns):
     ]
 
 
+# Of each load: requests in flight, tokens/s of a user, tokens/s, currency per million tokens out, within the SLO.
+LOADS = (
+    (1, 60.0, 60.0, 9.0, True),
+    (4, 52.0, 200.0, 2.8, True),
+    (8, 45.0, 330.0, 1.7, True),
+    (16, 30.0, 400.0, 1.4, False),
+    (32, 15.0, 390.0, 1.45, False),
+)
+
+
+def load_rows(time_ns):
+    """A load curve of a server, whose last point is not on its Pareto front."""
+    tags = {**HOST, "device": "gpu1", "probe": "chat", "loop": "closed", "currency": "EUR"}
+    return [
+        make_point(
+            "sweep",
+            {**tags, "step": str(step), "concurrency": str(concurrency)},
+            {
+                "throughput_per_s": tokens / 100,
+                "tokens_out_per_s": tokens,
+                "tokens_per_s_user": speed,
+                "cost_per_million_tokens_out": cost,
+                "cost_per_inference": cost / 1e4,
+                "ttft_p50_ms": 20.0 * concurrency,
+                "tpot_p50_ms": 1000 / speed,
+                "requests": 100,
+                "errors": 0,
+                "slo": "tpot_p50 25 ms",
+                "meets_slo": is_within,
+                "cheapest": concurrency == 8,
+                "front": concurrency != 32,
+            },
+            time_ns,
+        )
+        for step, (concurrency, speed, tokens, cost, is_within) in enumerate(LOADS, 1)
+    ]
+
+
 def events(now_ns):
     return [
         Event(
@@ -287,7 +325,7 @@ def filled(path, clock):
             rows.append(device_row(device, count, begin_ns + count * DEVICE_EVERY_S * NS_PER_S))
     # Rows are strictly older than the clock's time.
     rows = [row for row in rows if row.time_ns < now_ns]
-    rows += sweep_rows(now_ns - HOUR_NS) + alert_rows(now_ns)
+    rows += sweep_rows(now_ns - HOUR_NS) + load_rows(now_ns - HOUR_NS) + alert_rows(now_ns)
     rows += [event_point(event, HOST) for event in events(now_ns)]
     store.append(rows)
     write_status(store, now_ns)

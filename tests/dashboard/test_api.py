@@ -9,6 +9,7 @@ from costprobe.core.schema import make_point
 from dashboard_samples import (
     BUDGETS,
     DEVICES,
+    LOADS,
     cost_rows,
     labelled_rows,
     planned,
@@ -154,9 +155,18 @@ def test_marks_incidents_and_sweeps_are_returned(kept_page):
     # It fired five hours ago and was resolved an hour later.
     for since, count in (("270m", 1), ("3h", 0)):
         assert len(kept_page.json(f"/api/incidents?since={since}")["incidents"]) == count, since
-    (curve,) = kept_page.json("/api/sweeps")["curves"]
+    sweeps = kept_page.json("/api/sweeps")
+    (curve,) = sweeps["curves"]
     assert [point["batch"] for point in curve["points"]] == [1, 2, 4, 8, 16, 32, 64]
     assert [point["batch"] for point in curve["points"] if point["cheapest"]] == [32]
+    (load,) = sweeps["loads"]
+    assert (load["unit"], load["slo"], load["tags"]["probe"]) == ("token", "tpot_p50 25 ms", "chat")
+    names = ("load", "speed_per_s", "work_per_s", "cost", "cheapest", "front", "meets_slo")
+    shown = [tuple(point[name] for name in names) for point in load["points"]]
+    assert shown == [
+        (f"{flying} in flight", speed, work, cost, flying == 8, flying != 32, is_within)
+        for flying, speed, work, cost, is_within in reversed(LOADS)
+    ]
 
 
 def test_overview_has_the_spend_of_the_month_once_budgets_are_known(page):

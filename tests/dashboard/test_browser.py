@@ -156,6 +156,12 @@ def test_page_has_no_accessibility_violations(open_tab, width_px):
     tab.page.click("#marks-box summary")
     tab.page.click("#firing summary")
     tab.page.click("#units .expand")
+    # The curve of a server names the cheapest load within its service level.
+    tab.page.select_option("#sweep-choice", label="gpu1 chat, load")
+    verdict = "Within the SLO tpot_p50 25 ms: 8 in flight costs least: €1.7 per M tokens out, 45 tokens/s of a user."
+    assert tab.text("#sweep .message") == verdict
+    tab.page.click("#sweep summary >> nth=-1")
+    tab.page.wait_for_selector("#sweep tbody td:has-text('cheapest, meets the SLO')")
     for scheme in ("light", "dark"):
         tab.page.emulate_media(color_scheme=scheme)
         assert tab.violations() == [], scheme

@@ -19,11 +19,11 @@ from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import Clock
 from costprobe.ui.dashboard.budgets import DashboardBudgets
+from costprobe.ui.dashboard.curves import sweeps_document
 from costprobe.ui.dashboard.guard import Guard
 from costprobe.ui.dashboard.history import (
     incidents_document,
     marks_document,
-    sweeps_document,
     trend_document,
 )
 from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live

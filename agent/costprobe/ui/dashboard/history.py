@@ -1,16 +1,13 @@
-"""History API: trends with event marks, incidents and sweeps."""
+"""History API: trends with event marks, and incidents."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.comparison.compare_rows import number
-from costprobe.domain.costing.load.rows import is_load_row
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
 from costprobe.ui.dashboard.trend import BASE_DAYS, TrendAnswer
@@ -23,8 +20,6 @@ CHANGES_MAX = 20
 ALERT_ROWS_MAX = 20_000
 # How long before a time range an incident may have fired that is in it.
 FIRING_MAX_S = 30 * 86_400.0
-CURVES_MAX = 40
-SWEEP_ROWS_MAX = 20_000
 
 
 def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
@@ -114,53 +109,4 @@ def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
         **{name: incident.get(name) for name in copied_keys},
         "fired_ms": incident["fired_ns"] // NS_PER_MS,
         "resolved_ms": None if resolved_ns is None else resolved_ns // NS_PER_MS,
-    }
-
-
-def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
-    """Return the newest batch-size curve of each probe on each device.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
-    newest: dict[tuple[str, str], int] = {}
-    for row in reader.last("sweep", now_ns):
-        if is_load_row(row):
-            continue
-        key = (row.tags.get("device", ""), row.tags.get("probe", ""))
-        newest[key] = max(newest.get(key, 0), row.time_ns)
-    latest = sorted(newest.items(), key=lambda item: item[1], reverse=True)
-    curves = [
-        _curve(
-            islice(
-                reader.points("sweep", time_ns, time_ns + 1, {"device": device, "probe": probe}),
-                SWEEP_ROWS_MAX,
-            ),
-            time_ns,
-            now_ns,
-        )
-        for (device, probe), time_ns in latest[:CURVES_MAX]
-    ]
-    return {"left_out": max(0, len(latest) - CURVES_MAX), "curves": curves}
-
-
-def _curve(rows: Iterable[Point], time_ns: int, now_ns: int) -> dict[str, Any]:
-    """Return a curve; of several numbers of threads of a CPU the fastest of each batch size."""
-    points: dict[int, dict[str, Any]] = {}
-    speeds: dict[int, float] = {}
-    tags: Mapping[str, str] = {}
-    for row in rows:
-        batch = row.tags.get("batch", "")
-        if batch.isascii() and batch.isdigit():
-            tags = row.tags
-            fields = {name: json_value(value) for name, value in row.fields.items()}
-            speed = number(row, "throughput_per_s") or 0.0
-            if speed >= speeds.get(int(batch), 0.0):
-                speeds[int(batch)] = speed
-                points[int(batch)] = {"batch": int(batch), **fields}
-    return {
-        "tags": {name: value for name, value in tags.items() if name not in ("batch", "threads")},
-        "time_ms": time_ns // NS_PER_MS,
-        "age_s": max(0.0, (now_ns - time_ns) / NS_PER_S),
-        "points": [points[batch] for batch in sorted(points)],
     }

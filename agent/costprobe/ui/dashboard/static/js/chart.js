@@ -230,7 +230,7 @@ function nearest({ values, lows, highs, hasBand, write, brief }, xs, index, reac
     if (at === undefined) continue;
     if (values[at] === null) return {};
     const spread = hasBand ? `, ${brief(lows[at])} to ${brief(highs[at])}` : "";
-    return { value: values[at], text: write(values[at]) + spread };
+    return { value: values[at], text: write(values[at], at) + spread };
   }
   return {};
 }

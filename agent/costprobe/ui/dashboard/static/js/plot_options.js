@@ -39,7 +39,8 @@ function line(one, legend) {
   return {
     label: one.name, scale: one.scale ?? "y", show: legend.isShown(one.name),
     stroke: colour(legend.variableOf(one.name)), dash: legend.dashOf(one.name), width: 2,
-    points: { show: one.values.filter((value) => value !== null && value !== undefined).length < POINTS_MAX, size: 6 },
+    points: { show: one.values.filter((value) => value !== null && value !== undefined).length < POINTS_MAX, size: one.pointPx ?? 6 },
+    ...(one.isScatter ? { paths: () => null } : {}),
   };
 }
 
