@@ -84,7 +84,8 @@ def window_rows(rng, tags, gpus, currency, time_s):
         for part in ("busy", "idle"):
             cost = rng.uniform(0.05, 0.08)
             total += cost
-            allocated = {"device": device, "service": "chat", "part": part, "currency": currency}
+            allocated = {"device": device, "service": "chat", "part": part}
+            allocated |= {"currency": currency, "team": "search"}
             yield point("allocation", {**tags, **allocated}, {"cost": cost}, time_s)
         latency_ms = rng.uniform(4, 5)
         probe = {**tags, "device": device, "probe": "ranker"}
@@ -93,7 +94,14 @@ def window_rows(rng, tags, gpus, currency, time_s):
         cost = {"cost_per_inference": latency_ms * 1e-6, "energy_per_inference_j": 0.5}
         based = {"basis": "probe", "plan": "owned", "currency": currency}
         yield point("cost", {**probe, **based}, cost, time_s)
-    served = {**tags, "service": "chat", "basis": "serving", "plan": "owned", "currency": currency}
+    served = {
+        **tags,
+        "service": "chat",
+        "team": "search",
+        "basis": "serving",
+        "plan": "owned",
+        "currency": currency,
+    }
     for model, share in (("", 1.0), ("base", 0.25), ("tuned", 0.75)):
         # Powers of two and thousands: sums of floats stay exact enough for 1e-9.
         inferences = float(rng.randrange(1000, 2000)) if not model else 1000 * share

@@ -122,6 +122,7 @@ def test_spend_by_service_tenant_and_model_has_a_rest(ask):
     whole = {name: total("device", "cost", currency=name) for name in ("USD", "EUR")}
     for by, measurement, field, tags in (
         ("service", "allocation", "cost", {}),
+        ("label:team", "allocation", "cost", {"team": "search"}),
         ("tenant", "tenant", "cost", {}),
         ("model", "cost", "cost_total", {"basis": "serving", "served_model": ""}),
     ):
@@ -152,6 +153,10 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
         1e6 * paid * 0.75 / total("cost", "tokens_out", **of_model)
     )
     assert tuned["series"] == 2
+    counted = checked("fleet compare", ask("compare", "--json"))["models"]
+    assert {
+        (one["model"], one["currency"]): one["series"] for one in counted if one["model"] == "base"
+    } == {("base", "USD"): fleet.HOSTS - 1, ("base", "EUR"): 1}
     medians = [
         statistics.median(
             row.fields["cost_per_inference"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -73,8 +73,9 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
 
     Args:
         answers: The database, and the period.
-        by: `host`, `device`, `gpu_model`, `model`, `service`, `tenant`, another tag or label, or
-            empty for the total only.
+        by: `host`, `device`, `gpu_model`, `model`, `service`, `tenant`, or empty for the total only;
+            else a label. A label of hosts divides the devices, one that only services have what these
+            were allocated.
 
     Raises:
         DeliveryError: The database did not answer.
@@ -82,11 +83,15 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
     (total,) = _of_devices(answers, ()) or [FleetSpend((), ())]
     if not by:
         return SpendByKey(total, (), None)
-    divided = {"service": _of_services, "tenant": _of_tenants, "model": _of_models}.get(by)
+    divided = _DIVIDED.get(by)
     if divided is None:
         parts = _of_devices(answers, _DEVICE_TAGS.get(by, (by,)))
-        return SpendByKey(total, _largest_first(parts), None)
-    parts = divided(answers)
+        if any(part.group != ("",) for part in parts):
+            return SpendByKey(total, _largest_first(parts), None)
+        # A label that only services have.
+        parts = _of_services(answers, by)
+    else:
+        parts = divided(answers)
     return SpendByKey(total, _largest_first(parts), _rest(total, parts))
 
 
@@ -123,21 +128,22 @@ def _of_devices(answers: FleetAnswers, tags: Group) -> list[FleetSpend]:
     ]
 
 
-def _of_services(answers: FleetAnswers) -> list[FleetSpend]:
-    tags = ("service",)
+def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend]:
+    """Return what services were allocated, by their names or by one of their labels."""
+    tags = (tag,)
     allocated = answers.groups(
-        Question("allocation", "cost", "sum", by=("service", "part", "currency"), present=tags)
+        Question("allocation", "cost", "sum", by=(tag, "part", "currency"), present=tags)
     )
     cost: dict[Group, float] = defaultdict(float)
     idle: dict[Group, float] = defaultdict(float)
     unknown = set()
-    for (service, part, currency), amount in allocated.items():
+    for (name, part, currency), amount in allocated.items():
         if part in ("probing", UNALLOCATED):
             continue
-        cost[service, currency] += amount
-        idle[service, currency] += amount if part == "idle" else 0.0
+        cost[name, currency] += amount
+        idle[name, currency] += amount if part == "idle" else 0.0
         if part not in ("idle", "busy"):
-            unknown.add((service, currency))
+            unknown.add((name, currency))
     shares = {
         group: idle[group] / amount
         for group, amount in cost.items()
@@ -205,6 +211,14 @@ def _of_models(answers: FleetAnswers) -> list[FleetSpend]:
     return [
         FleetSpend(group, costs) for group, costs in _by_currency(sums["cost_total"], idle).items()
     ]
+
+
+# What is divided otherwise than the devices.
+_DIVIDED: Final[Mapping[str, Callable[[FleetAnswers], list[FleetSpend]]]] = {
+    "service": _of_services,
+    "tenant": _of_tenants,
+    "model": _of_models,
+}
 
 
 def _by_currency(

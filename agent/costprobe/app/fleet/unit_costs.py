@@ -127,7 +127,7 @@ def _served(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
             model=model,
             group=group,
             currency=currency,
-            series=counted.get((model, group), 0),
+            series=counted.get((model, group, currency), 0),
             **values,
         )
 
@@ -185,18 +185,24 @@ def _by_model(answers: FleetAnswers, field: str, dimension: Group) -> dict[Group
 def _counted_hosts(
     answers: FleetAnswers, dimension: Group, hosts: Mapping[str, str]
 ) -> dict[Group, int]:
-    """Return the number of hosts by (model, dimension)."""
-    tags = ("service", "served_model", "host", *(tag for tag in dimension if tag != "host"))
+    """Return the number of hosts by (model, dimension, currency)."""
+    tags = (
+        "service",
+        "served_model",
+        "currency",
+        "host",
+        *(tag for tag in dimension if tag != "host"),
+    )
     found: dict[Group, set[str]] = defaultdict(set)
     for present in ((), ("served_model",)):
         where = {"basis": "serving"} if present else {"basis": "serving", "served_model": ""}
         groups = answers.groups(
             Question("cost", "cost_total", "count", "count", by=tags, where=where, present=present)
         )
-        for service, model, host, *rest in groups:
+        for service, model, currency, host, *rest in groups:
             group = hosts.get(host, "") if hosts else rest[0] if rest else ""
             is_host = dimension == ("host",) and not hosts
-            found[model or service, host if is_host else group].add(host)
+            found[model or service, host if is_host else group, currency].add(host)
     return {key: len(names) for key, names in found.items()}
 
 

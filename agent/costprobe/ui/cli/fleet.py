@@ -12,6 +12,7 @@ from costprobe.app.fleet.answers import FleetAnswers
 from costprobe.app.fleet.spend import fleet_spend
 from costprobe.app.fleet.status import HostState, fleet_status
 from costprobe.app.fleet.unit_costs import fleet_unit_costs
+from costprobe.core.units import counted
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -143,12 +144,9 @@ def spend(
     else:
         _require(found.total.costs, answers)
         period = answers.period
-        echo_lines(
-            [
-                f"{local(period.start_ns)} to {local(period.end_ns)}, {found.total.series:,} devices",
-                *fleet_tables.spend_lines(found, by or ""),
-            ]
-        )
+        devices = counted(found.total.series, "device")
+        head = f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
+        echo_lines([head, *fleet_tables.spend_lines(found, by or "")])
     _echo_problems(answers)
 
 
