@@ -76,6 +76,10 @@ def device_rows(rng, tags, described, time_s, step_s):
     yield point("device", {**tags, **described}, fields, time_s)
 
 
+def number_of(tags):
+    return int(tags["host"].removeprefix("h"))
+
+
 def window_rows(rng, tags, gpus, currency, time_s):
     """The rows of a window: allocation, service, tenants, and a run of a probe on each device."""
     total = 0.0
@@ -91,6 +95,8 @@ def window_rows(rng, tags, gpus, currency, time_s):
         probe = {**tags, "device": device, "probe": "ranker"}
         run = {"latency_p50_ms": latency_ms, "energy_per_inference_j": 0.5, "sm_clock_mhz": 1700.0}
         yield point("probe", {**probe, "batch": "8"}, run, time_s)
+        software = {"driver": "550" if number_of(tags) % 2 else "570", "torch": "2.9"}
+        yield point("software", {**probe, **software}, {"probe_runs": 1}, time_s)
         cost = {"cost_per_inference": latency_ms * 1e-6, "energy_per_inference_j": 0.5}
         based = {"basis": "probe", "plan": "owned", "currency": currency}
         yield point("cost", {**probe, **based}, cost, time_s)

@@ -172,4 +172,10 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
     assert {(one["basis"], one["group"]) for one in by_gpu} == {
         (basis, model) for basis in ("probe", "serving") for model in fleet.MODELS
     }
+    by_driver = checked("fleet compare", ask("compare", "--by", "driver", "--json"))["models"]
+    assert {(one["basis"], one["group"], one["series"]) for one in by_driver} == {
+        ("probe", "550", 2),
+        ("probe", "550", 4),
+        ("probe", "570", 6),
+    }
     assert "per 1,000" in ask("compare", "--by", "label:rack")

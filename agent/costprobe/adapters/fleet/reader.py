@@ -18,7 +18,9 @@ from costprobe.core.records import NS_PER_S
 
 HOUR_NS: Final = 3600 * NS_PER_S
 # Measurements with hourly rows; of the others rows are few.
-_HOURLY: Final = frozenset({"device", "probe", "cost", "serving", "allocation", "tenant"})
+_HOURLY: Final = frozenset(
+    {"device", "probe", "software", "cost", "serving", "allocation", "tenant"}
+)
 # From here on the hourly rows answer, where there are any.
 _HOURLY_FROM_NS: Final = 48 * HOUR_NS
 # Hours that may not be aggregated yet.

@@ -20,8 +20,10 @@ _RATIOS: Final = (
     "idle_share",
 )
 _SUMS: Final = tuple(dict.fromkeys(f for name in _RATIOS for f in SERVING_RATIOS[name].fields))
-# A host with GPUs of several models: which of them served is unknown.
+# A host with GPUs of several models, or a device with several versions in the period.
 SEVERAL: Final = "several"
+# Tags of the software of a run; of servers it is unknown.
+SOFTWARE: Final = ("driver", "torch", "cuda", "dtype", "weights_hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,13 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
 
     Args:
         answers: The database, and the period.
-        by: `model` for models only; else the further dimension: `gpu_model`, or another tag or label.
+        by: `model` for models only; else the further dimension: `gpu_model`, one of SOFTWARE (of probes
+            only), or another tag or label.
 
     Raises:
         DeliveryError: The database did not answer.
     """
-    found = [*_probed(answers, by), *_served(answers, by)]
+    found = [*_probed(answers, by), *([] if by in SOFTWARE else _served(answers, by))]
     unpriced = float("inf")
     return sorted(
         found,
@@ -83,7 +86,8 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
 
 def _probed(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
     # The engine computes each device's median; the fleet's devices are few numbers.
-    further = () if by in ("model", "gpu_model") else (by,)
+    is_joined = by == "gpu_model" or by in SOFTWARE
+    further = () if by == "model" or is_joined else (by,)
     tags = ("host", "device", "probe", "currency", *further)
     medians = {
         field: answers.groups(
@@ -91,11 +95,11 @@ def _probed(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
         )
         for field in ("cost_per_inference", "energy_per_inference_j")
     }
-    models = _device_models(answers) if by == "gpu_model" and medians["cost_per_inference"] else {}
+    joined = _joined(answers, by) if is_joined and medians["cost_per_inference"] else {}
     values: dict[Group, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for field, groups in medians.items():
         for (host, device, probe, currency, *rest), value in groups.items():
-            group = rest[0] if rest else models.get((host, device), "")
+            group = rest[0] if rest else joined.get((host, device, probe), "")
             values[probe, group, currency][field].append(value)
     for (probe, group, currency), by_field in values.items():
         costs, joules = by_field["cost_per_inference"], by_field["energy_per_inference_j"]
@@ -206,16 +210,32 @@ def _counted_hosts(
     return {key: len(names) for key, names in found.items()}
 
 
-def _device_models(answers: FleetAnswers) -> dict[Group, str]:
-    groups = answers.groups(
+def _joined(answers: FleetAnswers, by: str) -> dict[Group, str]:
+    """Return what cost rows of probes do not have, by (host, device, probe)."""
+    devices = ("host", "device", "probe")
+    if by in SOFTWARE:
+        asked = Question("software", "probe_runs", "count", "count", by=(*devices, by))
+        return _only(answers.groups(asked))
+    models = answers.groups(
         Question("device", "cost", "count", "count", by=("host", "device", "model"))
     )
-    return {(host, device): model for host, device, model in groups}
+    of_device = _only(models)
+    runs = answers.groups(
+        Question(
+            "cost", "cost_per_inference", "count", "count", by=devices, where={"basis": "probe"}
+        )
+    )
+    return {run: of_device.get(run[:2], "") for run in runs}
 
 
 def _host_models(answers: FleetAnswers) -> dict[str, str]:
     groups = answers.groups(Question("device", "cost", "count", "count", by=("host", "model")))
-    found: dict[str, set[str]] = defaultdict(set)
-    for host, model in groups:
-        found[host].add(model)
-    return {host: min(models) if len(models) == 1 else SEVERAL for host, models in found.items()}
+    return {host: model for (host,), model in _only(groups).items()}
+
+
+def _only(groups: Iterable[Group]) -> dict[Group, str]:
+    """Return the last value of the groups by the others, `several` where there are more."""
+    found: dict[Group, set[str]] = defaultdict(set)
+    for *key, value in groups:
+        found[tuple(key)].add(value)
+    return {key: min(values) if len(values) == 1 else SEVERAL for key, values in found.items()}

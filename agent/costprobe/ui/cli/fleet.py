@@ -11,7 +11,7 @@ import click
 from costprobe.app.fleet.answers import FleetAnswers
 from costprobe.app.fleet.spend import fleet_spend
 from costprobe.app.fleet.status import HostState, fleet_status
-from costprobe.app.fleet.unit_costs import fleet_unit_costs
+from costprobe.app.fleet.unit_costs import SOFTWARE, fleet_unit_costs
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fleet_options import (
@@ -158,7 +158,7 @@ def spend(
 )
 @click.option(
     "--by",
-    type=FleetKey("model", "gpu_model", "host", "service"),
+    type=FleetKey("model", "gpu_model", "host", "service", *SOFTWARE),
     default="model",
     show_default=True,
     help="Compare models only, or each model by this.",
@@ -177,8 +177,8 @@ def compare(
 ) -> None:
     """Compare the cost per inference and per million tokens over all hosts.
 
-    By model, and by GPU model, host or any label, such as cloud or driver. Probe and production costs,
-    and different currencies, are never compared with each other.
+    By model, and by GPU model, host, the software of probes, or any label, such as cloud. Probe and
+    production costs, and different currencies, are never compared with each other.
     """
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
         found = fleet_unit_costs(answers, by)
