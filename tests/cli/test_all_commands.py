@@ -67,7 +67,7 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 # Examples that are only parsed: they run until stopped, change a host or a database, or ask one.
 PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update",
-    "fleet status", "fleet spend", "fleet compare",
+    "fleet status", "fleet spend", "fleet compare", "fleet forecast",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
@@ -90,7 +90,7 @@ valid_from = 2026-01-01
 APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "install", "uninstall", "price update",
-    "fleet status", "fleet spend", "fleet compare",
+    "fleet status", "fleet spend", "fleet compare", "fleet forecast",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)

@@ -88,10 +88,18 @@ class FleetAnswers:
         Raises:
             DeliveryError: The database did not answer.
         """
+        return {group: value for (group, _), value in self.by_time(question).items()}
+
+    def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
+        """Return the number of each group and interval of `every_s`, by the end of it, UTC in ns.
+
+        Raises:
+            DeliveryError: The database did not answer.
+        """
         period = self.period
         asked = dataclasses.replace(
             question, where={**question.where, **self._labels}, bucket_s=period.bucket_s
         )
         answer = self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
         self._problems |= dict.fromkeys(answer.problems)
-        return {row.tags: row.value for row in answer.rows}
+        return {(row.tags, row.time_ns): row.value for row in answer.rows}

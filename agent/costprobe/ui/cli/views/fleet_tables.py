@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from costprobe.app.fleet.spend import CurrencyCost, FleetSpend, SpendByKey
+from costprobe.app.fleet.device_spend import CurrencyCost, FleetSpend
+from costprobe.app.fleet.spend import SpendByKey
 from costprobe.app.fleet.status import HostState
 from costprobe.app.fleet.unit_costs import FleetUnitCost
 from costprobe.core.money_text import PER_THOUSAND, money

@@ -1,0 +1,148 @@
+"""What the devices of a fleet cost: sums over rows of `device` by group."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from costprobe.adapters.fleet.question import Question
+from costprobe.app.fleet.answers import FleetAnswers, Group
+
+
+class CurrencyCost(NamedTuple):
+    """An amount in one currency.
+
+    Attributes:
+        currency: ISO 4217 code; empty without one.
+        cost: Currency units.
+        idle_share: Part of it that paid for idle time, 0 to 1; None if unknown.
+    """
+
+    currency: str
+    cost: float
+    idle_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpend:
+    """What one group cost.
+
+    Attributes:
+        group: Values of the tags that the spend is divided by; empty for the total, and for the rest.
+        costs: Amounts, the largest first.
+        energy_j: Energy; None if unknown.
+        carbon_g: Emissions in grams of CO2-equivalent; None if unknown.
+        carbon_share: Share of the energy whose emissions are known; None if unknown.
+        coverage: Share of the buckets of the period that have rows, over the series; None if unknown.
+        series: Number of devices, of services on their hosts, or of tenants on theirs.
+    """
+
+    group: Group
+    costs: tuple[CurrencyCost, ...]
+    energy_j: float | None = None
+    carbon_g: float | None = None
+    carbon_share: float | None = None
+    coverage: float | None = None
+    series: int = 0
+
+
+class DeviceSums(NamedTuple):
+    """Sums over devices by group; those of money by group and currency."""
+
+    cost: Mapping[Group, float]
+    used: Mapping[Group, float]
+    known: Mapping[Group, float]
+    energy_j: Mapping[Group, float]
+    carbon_g: Mapping[Group, float]
+    carbon_energy_j: Mapping[Group, float]
+    covered: Mapping[Group, float]
+    devices: Mapping[Group, float]
+
+    def spend(self, answers: FleetAnswers) -> list[FleetSpend]:
+        """Return the spend of each group."""
+        idle = {
+            group: min(1.0, max(0.0, 1 - self.used[group] / 100 / paid))
+            for group, paid in self.known.items()
+            if paid > 0 and group in self.used
+        }
+        return [
+            FleetSpend(
+                group=group,
+                costs=costs,
+                energy_j=self.energy_j.get(group),
+                carbon_g=self.carbon_g.get(group),
+                carbon_share=_share(self.carbon_energy_j.get(group), self.energy_j.get(group)),
+                coverage=coverage_of(answers, self.covered.get(group), self.devices.get(group)),
+                series=int(self.devices.get(group, 0)),
+            )
+            for group, costs in by_currency(self.cost, idle).items()
+        ]
+
+    def total(self, covered: Mapping[Group, float], devices: Mapping[Group, float]) -> DeviceSums:
+        """Return the sums over all groups; a device may be in several, so it is counted apart."""
+        return DeviceSums(
+            cost=_added(self.cost, 1),
+            used=_added(self.used, 1),
+            known=_added(self.known, 1),
+            energy_j=_added(self.energy_j, 0),
+            carbon_g=_added(self.carbon_g, 0),
+            carbon_energy_j=_added(self.carbon_energy_j, 0),
+            covered=covered,
+            devices=devices,
+        )
+
+
+def _added(sums: Mapping[Group, float], kept: int) -> dict[Group, float]:
+    """Add up over all but the last tags, which are kept."""
+    found: dict[Group, list[float]] = defaultdict(list)
+    for group, value in sums.items():
+        found[group[len(group) - kept :]].append(value)
+    return {group: math.fsum(values) for group, values in found.items()}
+
+
+def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
+    """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
+    money, weight = (*tags, "currency"), "util_pct"
+    return DeviceSums(
+        answers.groups(Question("device", "cost", "sum", by=money)),
+        answers.groups(Question("device", "cost", "weighted", by=money, weight=weight)),
+        answers.groups(Question("device", "cost", "paired", by=money, weight=weight)),
+        answers.groups(Question("device", "energy_j", "sum", by=tags)),
+        answers.groups(Question("device", "carbon_g", "sum", by=tags)),
+        answers.groups(Question("device", "carbon_energy_j", "sum", by=tags)),
+        *presence(answers, tags),
+    )
+
+
+def presence(answers: FleetAnswers, tags: Group) -> tuple[dict[Group, float], dict[Group, float]]:
+    """Return the covered intervals, and the number, of the devices of each group."""
+    return (
+        answers.groups(Question("device", "cost", "covered", by=tags)),
+        answers.groups(Question("device", "cost", "count", "count", by=tags)),
+    )
+
+
+def by_currency(
+    cost: Mapping[Group, float], idle: Mapping[Group, float]
+) -> dict[Group, tuple[CurrencyCost, ...]]:
+    """Return the amounts of each group; the last value of the keys is the currency."""
+    found: dict[Group, list[CurrencyCost]] = defaultdict(list)
+    for key, amount in cost.items():
+        found[key[:-1]].append(CurrencyCost(key[-1], amount, idle.get(key)))
+    return {
+        group: tuple(sorted(costs, key=lambda one: -one.cost)) for group, costs in found.items()
+    }
+
+
+def coverage_of(answers: FleetAnswers, covered: float | None, series: float | None) -> float | None:
+    """Return the covered share of the intervals of some series; None without series."""
+    if covered is None or not series:
+        return None
+    return min(1.0, covered / (series * answers.period.buckets))
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return min(1.0, (part or 0.0) / whole) if whole else None

@@ -1,0 +1,111 @@
+"""The spend of a fleet in a calendar period, and its forecast, from the cost of each hour."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from costprobe.adapters.fleet.question import Question
+from costprobe.app.fleet.answers import FleetAnswers
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.budgets.budget_forecast import (
+    Forecast,
+    HourRate,
+    remaining_hours,
+    robust_forecast,
+)
+from costprobe.domain.costing.budgets.periods import TimeSpan
+
+HOUR_S: Final = 3600
+_HOUR_NS: Final = HOUR_S * NS_PER_S
+# An hour in which so small a share of the devices around it has rows is no estimate of an hour.
+_LEAST_SHARE: Final = 0.5
+_AROUND_HOURS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class FleetForecast:
+    """The spend of a period, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        spent: Currency in rows since the period began.
+        coverage: Share of the hours since then in which devices have rows, over the most devices of an
+            hour; None before the first hour.
+        remaining: Forecast of the rest; None if there is too little data.
+        left_out: Number of hours of the history in which too few devices had rows.
+    """
+
+    currency: str
+    spent: float
+    coverage: float | None
+    remaining: Forecast | None
+    left_out: int
+
+    @property
+    def expected(self) -> float | None:
+        """Expected spend at the end of the period."""
+        return None if self.remaining is None else self.spent + self.remaining.expected
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the forecast's 80 % interval."""
+        return None if self.remaining is None else self.spent + self.remaining.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of it."""
+        return None if self.remaining is None else self.spent + self.remaining.high
+
+
+def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> list[FleetForecast]:
+    """Return spend and forecast of a period by currency, the largest first.
+
+    Args:
+        answers: The database, and the history: whole hours that end now, and begin before the period.
+        period: The calendar period that contains the end of the history.
+        timezone: IANA name, for the hours of the week.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    asked = answers.period
+    cost = answers.by_time(Question("device", "cost", "sum", by=("currency",), every_s=HOUR_S))
+    devices = answers.by_time(
+        Question("device", "cost", "count", "count", by=("currency",), every_s=HOUR_S)
+    )
+    costs: dict[str, dict[int, float]] = defaultdict(dict)
+    for ((currency,), end_ns), amount in cost.items():
+        costs[currency][end_ns] = amount
+    found = []
+    for currency, by_hour in costs.items():
+        counted = {end_ns: devices.get(((currency,), end_ns), 0.0) for end_ns in by_hour}
+        history = [
+            HourRate(end_ns - _HOUR_NS, amount)
+            for end_ns, amount in sorted(by_hour.items())
+            if counted[end_ns] >= _LEAST_SHARE * _usual(counted, end_ns)
+        ]
+        elapsed = [end_ns for end_ns in by_hour if end_ns > period.start_ns]
+        hours = (asked.end_ns - period.start_ns) // _HOUR_NS
+        most = max((counted[end_ns] for end_ns in elapsed), default=0.0) * hours
+        rows = math.fsum(counted[end_ns] for end_ns in elapsed)
+        found.append(
+            FleetForecast(
+                currency,
+                spent=math.fsum(by_hour[end_ns] for end_ns in elapsed),
+                coverage=min(1.0, rows / most) if most > 0 else None,
+                remaining=robust_forecast(
+                    history, remaining_hours(asked.end_ns, period.end_ns), timezone
+                ),
+                left_out=len(by_hour) - len(history),
+            )
+        )
+    return sorted(found, key=lambda one: -one.spent)
+
+
+def _usual(counted: dict[int, float], end_ns: int) -> float:
+    """Return the most devices of the hours around one."""
+    around = range(-_AROUND_HOURS, _AROUND_HOURS + 1)
+    return max(counted.get(end_ns + hours * _HOUR_NS, 0.0) for hours in around)
