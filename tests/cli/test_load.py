@@ -4,10 +4,12 @@ from contextlib import closing
 
 import pytest
 from costprobe.adapters.storage.writer import Store
+from costprobe.app.configuration import Config
 from costprobe.core.clock import SystemClock
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint
 from costprobe.domain.costing.load.rows import curve_rows
+from costprobe.ui.cli.load import in_maintenance
 from fakes.command import called
 from fakes.documents import checked
 
@@ -75,3 +77,16 @@ def test_stored_curve_is_shown(config, tmp_path):
     assert (document["slo_ms"], document["loop_ends"]) == (
         {"latency_p50": 3000.0}, {"closed": "complete"},
     )  # fmt: skip
+
+
+def test_maintenance_window_permits_the_load():
+    window = {
+        "name": "nightly", "start": "02:00", "end": "04:00", "match": {"probe": "ch*"},
+        "days": ["thu"],
+    }  # fmt: skip
+    config = Config.model_validate({"maintenance": [window]})
+    two = 1_767_225_600 * 10**9 + 2 * 3600 * 10**9  # 2026-01-01, a Thursday
+    labels = {"host": "h", "device": "gpu0", "probe": "chat"}
+    assert in_maintenance(config, labels, two)
+    assert not in_maintenance(config, labels, two - 1)
+    assert not in_maintenance(config, {**labels, "probe": "ranker"}, two)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -223,6 +223,27 @@ class LoadConfig(Section):
             " rest differs."
         ),
         examples=["50%"],
+    )
+
+    when_busy: Literal["run", "skip", "defer"] = Field(
+        "defer",
+        description=(
+            "What a load curve does while others use the device: wait and then give up, be skipped,"
+            " or run."
+        ),
+        examples=["defer"],
+    )
+    defer_at_most_s: Duration = key(
+        "defer_at_most", 30.0, description="Longest wait for an idle device."
+    )
+    latency_rise_max: float = Field(
+        1.5,
+        gt=1,
+        le=100,
+        description=(
+            "The curve ends when the latency of a service on these devices, by its own metrics,"
+            " exceeds its level before the curve by this factor."
+        ),
     )
 
     @model_validator(mode="after")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 import click
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.probing.outcome import ProbeFault
+from costprobe.adapters.probing.neighbour import is_busy
+from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
 from costprobe.adapters.probing.start_outcome import StartOutcome
 from costprobe.adapters.system.page_cache import evict
 from costprobe.adapters.system.signal_event import SignalFlag
@@ -18,8 +20,10 @@ from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.measuring.cold_starts import ColdStarts, measured_starts
 from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_jobs import LOOK_AGAIN_S
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
 from costprobe.core.clock import SystemClock
+from costprobe.core.device_kinds import DEVICE_KINDS
 from costprobe.core.records import Device
 from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
@@ -59,6 +63,28 @@ class Bench:
         return any(device.is_host for device in self._target.devices)
 
     @property
+    def devices(self) -> Sequence[str]:
+        """Names of the devices."""
+        return [device.name for device in self._target.devices]
+
+    def wait_idle(self, longest_s: float) -> bool:
+        """Wait until no device is busy with other work; return whether that was within longest_s."""
+        ends_s = time.monotonic() + longest_s
+        # The sensors need two samples.
+        self.wait(LOOK_AGAIN_S)
+        while any(self._is_busy(device) for device in self._target.devices):
+            if time.monotonic() >= ends_s or self.wait(LOOK_AGAIN_S):
+                return False
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; return True as soon as the command has to end."""
+        return self._measurer.is_ended_within(seconds)
+
+    def _is_busy(self, device: Device) -> bool:
+        return is_busy(self._measurer.load(device), DEVICE_KINDS[device.kind].busy_share)
+
+    @property
     def terms(self) -> Terms | None:
         """The price terms in force; None without a price."""
         return self._accounts.terms_now(self._target.name)
@@ -70,6 +96,7 @@ class Bench:
         search_anew: bool = False,
         naive: bool = False,
         load: LoadStep | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> MeasuredRun:
         """Run once and return the measurement.
 
@@ -78,17 +105,21 @@ class Bench:
             search_anew: True to search the batch even if a result is known.
             naive: True to measure with common mistakes of timing, too.
             load: Point of a load curve that a run against a server measures.
+            check: Called with each progress; what it raises ends the run.
 
         Raises:
             click.ClickException: The run has no result.
         """
+
+        def on_progress(progress: ProbeProgress) -> None:
+            check()
+            self.bar.show(f"{self._target.name} {probe.name}", progress)
+
         outcome = self._measurer.run(
             probe,
             self._target,
             energy=probe.carries_energy,
-            on_progress=lambda progress: self.bar.show(
-                f"{self._target.name} {probe.name}", progress
-            ),
+            on_progress=on_progress,
             search_anew=search_anew,
             naive=naive,
             load=load,

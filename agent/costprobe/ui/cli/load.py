@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,10 +14,13 @@ from costprobe.app.configuration import Config
 from costprobe.app.measuring.load_curve import (
     DEADLINE_MARGIN_S,
     LoadPlan,
+    LoadStoppedError,
+    MeasuredLoops,
     load_plan,
     longest_point_s,
     measured_loops,
 )
+from costprobe.app.measuring.production_watch import ProductionWatch, watched
 from costprobe.core.money_text import money
 from costprobe.core.units import counted
 from costprobe.core.weekly_hours import is_within
@@ -26,7 +29,7 @@ from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_from_rows, is_load_row
 from costprobe.domain.pricing.book import Terms
-from costprobe.ui.cli.bench import open_bench
+from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
@@ -60,22 +63,19 @@ def measured_curve(
                 "a load curve takes the whole capacity of the server: add --yes, or run it within"
                 " a [[maintenance]] window"
             )
-        fingerprints: list[str] = []
+        _check_idle(bench, probe)
 
-        def measure(step: LoadStep) -> LoadPoint:
-            run = bench.run(probe, load=step)
-            report = bench.priced(run)
-            fingerprints.append(run.result.fingerprint)
-            return point_of(step, run, report)
+        def check_allowed() -> None:
+            if not (agreed or in_maintenance(settings.config, labels, time.time_ns())):
+                raise LoadStoppedError("the maintenance window has ended")
 
-        loops = measured_loops(probe.load_curve, measure, lambda: None)
-        bench.bar.clear()
+        loops, fingerprint = _guarded_loops(bench, probe, settings.config, check_allowed)
         terms = bench.terms
     return LoadCurve(
         probe=probe.name,
         device=bench.device,
         currency=terms.rate.currency if terms else "",
-        fingerprint=fingerprints[-1],
+        fingerprint=fingerprint,
         time_ns=time.time_ns(),
         bounds_ms=_bounds_ms(probe),
         points=tuple(loops.points),
@@ -83,6 +83,58 @@ def measured_curve(
         stopped=loops.stopped,
         tags={**bench.tags, **probe.labels},
     )
+
+
+def _guarded_loops(
+    bench: Bench, probe: ServedProbeConfig, config: Config, check_allowed: Callable[[], None]
+) -> tuple[MeasuredLoops, str]:
+    """Measure both loops while production does not suffer; return them with the fingerprint.
+
+    Raises:
+        click.ClickException: No point was measured.
+    """
+    curve, fingerprint = probe.load_curve, ""
+    services = watched(config.service, bench.devices)
+    try:
+        with ProductionWatch(services, curve.latency_rise_max, bench.wait) as watch:
+            if services:
+                names = ", ".join(watch.in_production)
+                ends = "; the curve ends if its latency rises" if names else ""
+                echo(f"requests of production: {names or 'none seen'}{ends}", err=True)
+
+            def check() -> None:
+                watch.check()
+                check_allowed()
+
+            def measure(step: LoadStep) -> LoadPoint:
+                nonlocal fingerprint
+                run = bench.run(probe, load=step, check=check)
+                fingerprint = run.result.fingerprint
+                return point_of(step, run, bench.priced(run))
+
+            loops = measured_loops(curve, measure, check)
+    except LoadStoppedError as stopped:
+        raise click.ClickException(str(stopped)) from stopped
+    bench.bar.clear()
+    if not loops.points:
+        raise click.ClickException(f"no load was measured: {loops.stopped}")
+    return loops, fingerprint
+
+
+def _check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
+    """Apply `when_busy` to the devices of a server.
+
+    Raises:
+        click.ClickException: Other work uses them.
+    """
+    config = probe.load_curve
+    if config.when_busy == "run":
+        return
+    if not bench.wait_idle(config.defer_at_most_s if config.when_busy == "defer" else 0.0):
+        raise click.ClickException(
+            f'{bench.device} is busy with other work: repeat it later, or set when_busy = "run"'
+            f" in [probe.load] of {probe.name} to measure beside it"
+        )
 
 
 def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None) -> LoadCurve:
