@@ -4,7 +4,7 @@ import pytest
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.compare import Summary
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
-from costprobe.ui.text import per_million_tokens
+from costprobe.ui.token_figures import per_million_tokens
 
 S = 10**9
 

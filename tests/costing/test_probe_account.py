@@ -12,7 +12,8 @@ from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.rate import Rate
 from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.text import joules, per_million_tokens
+from costprobe.ui.text import joules
+from costprobe.ui.token_figures import per_million_tokens
 
 TIME_NS = 1_780_000_000 * NS_PER_S
 RESULT = ProbeResult(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from costprobe.core.money_text import money
-from costprobe.domain.costing.comparison.compare import Candidate
-
 
 def local(time_ns: int) -> str:
     """Format UTC ns as local time of this host, with the name of its zone."""
@@ -29,33 +26,3 @@ def joules(value: float) -> str:
 
 # How tokens are counted where the answers of a server have no `usage`, as llama.cpp's may.
 CHUNKS = "chunks of the stream counted as tokens"
-
-
-def per_million_tokens(candidate: Candidate) -> str:
-    """Cost and energy of a million tokens of each kind; empty if neither is known."""
-    words = "; ".join(part for part in _per_million(candidate) if part)
-    return f"{words} ({CHUNKS})" if words and candidate.counts_chunks else words
-
-
-def _per_million(candidate: Candidate) -> list[str]:
-    return [
-        ", ".join(texts)
-        for texts in (
-            [
-                f"{money(summary.value, candidate.currency)} {words}"
-                for words, summary in (
-                    ("in", candidate.cost_per_million_tokens_in),
-                    ("out", candidate.cost_per_million_tokens_out),
-                )
-                if summary is not None
-            ],
-            [
-                f"{joules(summary.value)} {words}"
-                for words, summary in (
-                    ("in", candidate.energy_per_million_tokens_in_j),
-                    ("out", candidate.energy_per_million_tokens_out_j),
-                )
-                if summary is not None
-            ],
-        )
-    ]

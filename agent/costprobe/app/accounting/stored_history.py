@@ -9,7 +9,7 @@ from pathlib import Path
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.domain.costing.probe.rolling import RollingSample
 
 END_OF_TIME_NS = 2**63 - 1

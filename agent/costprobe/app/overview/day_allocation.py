@@ -11,9 +11,9 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.overview.key_allocation import summed
 from costprobe.app.overview.records import AllocatedCost, DayAllocation
 from costprobe.core.records import NS_PER_S
+from costprobe.core.row_values import number
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import Payer, SpendBook, coverage_of
-from costprobe.domain.costing.comparison.compare_rows import number
 
 DAY_HOURS: Final = 24
 # Cost by service and part, of one currency.

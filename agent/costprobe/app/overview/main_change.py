@@ -9,7 +9,7 @@ from typing import Final
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.overview.records import MainChange
 from costprobe.core.records import Point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.domain.costing.serving.serving_change import WEEK_NS
 
 # Below this level in percent a change has reverted.

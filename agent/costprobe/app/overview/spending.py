@@ -16,11 +16,11 @@ from costprobe.app.configuration import Config
 from costprobe.app.overview.records import Spending
 from costprobe.core.device_kinds import is_slice_kind
 from costprobe.core.records import NS_PER_S
+from costprobe.core.row_values import number
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.domain.costing.budgets.spend import SpendBook
-from costprobe.domain.costing.comparison.compare_rows import number
 
 HOUR_NS: Final = 3600 * NS_PER_S
 # Longest interval of a row of `device`: the row before the hour defines the start of its first.

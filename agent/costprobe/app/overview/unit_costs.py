@@ -12,7 +12,7 @@ from costprobe.app.overview.device_types import by_device_type, natural
 from costprobe.app.overview.records import Unit, UnitCost, UnitGroup
 from costprobe.core.money_text import price_scale
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.domain.costing.serving.serving_change import DAY_NS, WEEK_NS, ratio_of_sums
 
 HOUR_NS: Final = 3600 * NS_PER_S

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from costprobe.core.records import Point
+from costprobe.core.row_values import number
 from costprobe.core.units import counted
-from costprobe.domain.costing.comparison.compare_rows import number
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from costprobe.core.records import Point
+from costprobe.core.row_values import keyed, number, numbers
 from costprobe.core.units import counted
 from costprobe.domain.costing.comparison.compare import summarized
-from costprobe.domain.costing.comparison.compare_rows import keyed, number, numbers, sifted
+from costprobe.domain.costing.comparison.compare_rows import sifted
 
 # Fewer runs at a batch are not representative; a sweep has one long run per batch.
 LEAST_RUNS = 5

@@ -31,7 +31,8 @@ from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.api_view import api_lines
 from costprobe.ui.cli.views.compare_plot import plotted
-from costprobe.ui.text import local, per_million_tokens
+from costprobe.ui.text import local
+from costprobe.ui.token_figures import per_million_tokens
 
 END_OF_TIME_NS = 2**63 - 1
 _BASIS_WORDS = {

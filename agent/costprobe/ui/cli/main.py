@@ -9,10 +9,9 @@ import os
 import sys
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
-from click.shell_completion import CompletionItem
 
 from costprobe import __version__
 from costprobe.adapters.system.core_dumps import forbid_core_dumps
@@ -23,6 +22,9 @@ from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Key of the context: the user whose rights the command has instead of root's.
 STORE_USER = "costprobe.store_user"
@@ -127,6 +129,8 @@ class LazyGroup(ExampleGroup):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete names from the table, without loading a command, and options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell needs it
+
         names = [
             CompletionItem(name, help=entry.help)
             for name, entry in COMMANDS.items()

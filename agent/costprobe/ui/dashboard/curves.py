@@ -8,7 +8,7 @@ from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.domain.costing.load.rows import curve_from_rows, is_load_row
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from costprobe.core.records import Point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.ui.report.grouping import devices_text
 from costprobe.ui.report.model import ReportedChange
 from costprobe.ui.report.spend import HOUR_NS

@@ -12,7 +12,7 @@ from typing import Final
 from costprobe.domain.costing.comparison.compare import Candidate, Summary
 from costprobe.ui.report.identical_devices import ModelFigures, TrendGroup
 from costprobe.ui.report.model import Bucket, Price, Report, Trend
-from costprobe.ui.text import per_million_tokens
+from costprobe.ui.token_figures import per_million_tokens
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)")
 # More names than this are counted instead.

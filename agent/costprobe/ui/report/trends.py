@@ -9,7 +9,7 @@ from typing import Final
 
 from costprobe.core.money_text import PER_THOUSAND
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.comparison.compare_rows import keyed, numbers
+from costprobe.core.row_values import keyed, numbers
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period

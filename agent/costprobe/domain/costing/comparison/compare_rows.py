@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
 
 from costprobe.core.records import Point
+from costprobe.core.row_values import keyed, number, numbers
 from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
 from costprobe.domain.costing.serving.serving_change import ratio_of_sums
 from costprobe.domain.costing.serving.token_prices import service_groups
@@ -19,7 +19,6 @@ _WAYS = ("cold", "compile", "cuda_graph", "weights")
 _TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
 
 Key = tuple[str, ...]
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +58,6 @@ def sifted(rows: Sequence[Point]) -> Sifted:
         len(alone) - len(unthrottled),
         len(rows) - len(current),
     )
-
-
-def number(row: Point, field: str) -> float | None:
-    """Return a numeric field of a row; None if it is absent."""
-    value = row.fields.get(field)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def numbers(rows: Iterable[Point], field: str) -> list[float]:
-    """Return the values of a numeric field of the rows that have it."""
-    values = [row.fields.get(field) for row in rows]
-    return [
-        float(value)
-        for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-
-
-def keyed(
-    rows: Iterable[Point], key_of: Callable[[Mapping[str, str]], _T]
-) -> Iterator[tuple[_T, Point]]:
-    """Yield the rows with a key of their tags, computed once for rows of a series that follow each other."""
-    tags: Mapping[str, str] | None = None
-    for row in rows:
-        if row.tags is not tags:
-            tags = row.tags
-            key = key_of(tags)
-        yield key, row
 
 
 def probe_candidates(

@@ -13,6 +13,7 @@ from costprobe.adapters.storage.rollup.rolled import row_end
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
+from costprobe.core.row_values import number
 from costprobe.core.units import KWH_J
 from costprobe.domain.advice.cold_starts import measured_cold_starts
 from costprobe.domain.advice.device_history import DeviceHistory
@@ -28,7 +29,6 @@ from costprobe.domain.advice.hour_load import (
 from costprobe.domain.advice.mig_profiles import board_slices, slices_of
 from costprobe.domain.advice.probe_history import Known, ProbeHistory, probe_histories
 from costprobe.domain.advice.service_history import ServiceHistory
-from costprobe.domain.costing.comparison.compare_rows import number
 from costprobe.domain.costing.comparison.read_fields import (
     RUN_FIELDS,
     UNITS,

@@ -11,7 +11,7 @@ from costprobe.app.overview.main_change import main_change
 from costprobe.app.overview.spending import present_power_w, spending
 from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import faults_of
 from costprobe.ui.incidents import is_running
