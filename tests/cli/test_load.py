@@ -1,15 +1,17 @@
 """`costprobe probe NAME --load`: consent, what is shown and stored."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.configuration import Config
 from costprobe.core.clock import SystemClock
+from costprobe.daemon.control.requests import measured_rows
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint
 from costprobe.domain.costing.load.rows import curve_rows
-from costprobe.ui.cli.load import in_maintenance
+from costprobe.ui.cli.load import in_maintenance, rows_of
 from fakes.command import called
 from fakes.documents import checked
 
@@ -71,6 +73,32 @@ def test_stored_curve_is_shown(config, tmp_path):
         store.append(curve_rows(curve()))
     text = called(config, "probe", "chat", "--load", "--stored").output
     assert "1 in flight costs least within latency_p50 3000 ms: $9 per million" in text
+    assert "since" not in text
+    slower = replace(curve(), time_ns=TIME_NS + 10**9)
+    points = [
+        replace(point, figures={**point.figures, "tokens_out_per_s": point.work_per_s / 2})
+        for point in slower.points
+    ]
+    rows = rows_of([curve(), replace(slower, points=tuple(points))])
+    assert [row.measurement for row in rows] == ["sweep", "sweep", "event"]
+    # As the daemon checks them, and in the store.
+    documents = [
+        {
+            "measurement": row.measurement,
+            "tags": row.tags,
+            "fields": row.fields,
+            "time_ns": row.time_ns,
+        }
+        for row in rows
+    ]
+    assert measured_rows({"rows": documents}) == rows
+    other = {**documents[2], "tags": {**documents[2]["tags"], "metric": "cost"}}
+    with pytest.raises(ValueError, match="written by the daemon only"):
+        measured_rows({"rows": [other]})
+    with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
+        store.append(rows)
+    text = called(config, "probe", "chat", "--load", "--stored").output
+    assert "throughput -50.0 % at 2 common points" in text
     text = called(config, "probe", "chat", "--load", "--stored", "--json").stdout
     document = checked("probe", text)
     assert [point["cheapest"] for point in document["points"]] == [True, False]

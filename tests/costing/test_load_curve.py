@@ -1,13 +1,16 @@
 """A load curve: its loops, its cheapest point within a service level, its front, and its rows."""
 
+from dataclasses import replace
+
 import pytest
 from costprobe.adapters.probing.load_settings import LoadConfig, length_document
 from costprobe.adapters.probing.served_settings import KserveProbeConfig, OpenAiProbeConfig
 from costprobe.app.measuring.load_curve import LoadStoppedError, load_plan, measured_loops
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.domain.costing.load.change import change_event, curve_change
 from costprobe.domain.costing.load.curve import LoadCurve, loop_end
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint, LoadStep, point_of
-from costprobe.domain.costing.load.rows import curve_from_rows, curve_rows
+from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
 from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
@@ -152,7 +155,33 @@ def test_rows_give_the_same_curve():
     assert [row.fields.get("meets_slo") for row in rows] == [True, True, True, False, True]
     assert [row.fields["cheapest"] for row in rows] == [False, False, True, False, False]
     older = [row.__class__(row.measurement, row.tags, row.fields, 5) for row in rows]
-    assert curve_from_rows([*older, *rows], SLO) == measured
+    assert curves_from_rows([*rows, *older], SLO)[1] == measured
+
+
+def test_change_is_that_of_common_points_beyond_the_noise():
+    def scaled(*factors, fingerprint="abc", **figures):
+        points = [
+            point(n, 100.0 * n * factor, 1.0, tokens_out=50.0, **figures)
+            for n, factor in enumerate(factors, 1)
+        ]
+        return replace(curve(*points), fingerprint=fingerprint)
+
+    before = scaled(1, 1, 1, 1)
+    slower = curve_change(before, scaled(0.9, 0.88, 0.86, 0.7))
+    assert (slower.throughput_pct, slower.points) == (pytest.approx(-13.0, abs=0.1), 4)
+    assert (slower.is_persistent, slower.other_software) == (True, False)
+    assert not curve_change(before, scaled(0.97, 0.96, 0.97, 0.98)).is_persistent
+    # Two of four points: no common direction.
+    assert not curve_change(before, scaled(0.8, 0.82, 1.1, 1.1)).is_persistent
+    assert curve_change(before, scaled(1, 1, fingerprint="new")).other_software
+    # Another length of answers is another workload.
+    assert curve_change(before, scaled(1, 1, tokens_in=9.0)) is None
+    assert curve_change(before, scaled(1)) is None
+    event = change_event([scaled(1.1, 1.1, 1.1, 1.1), before, scaled(0.9, 0.88, 0.86, 0.7)])
+    assert (event.kind, event.metric, event.severity) == ("drift", "load_curve", "warning")
+    assert "throughput -13 % at the same loads" in event.title
+    assert event.level_pct == pytest.approx(-20.9, abs=0.1)
+    assert change_event([before]) is None
 
 
 def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():

@@ -12,12 +12,15 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import make_point
 from costprobe.daemon.control.server import Handler
 from costprobe.daemon.runtime import Runtime
+from costprobe.domain.costing.load.change import METRIC as LOAD_CURVE
 
 MAX_TEXT_CHARS = 500
 MAX_PATTERNS = 20
 MAX_ROWS = 64
 # Measurements whose rows commands may add; all others are written by the daemon only.
 KEPT = frozenset({"sweep", "cold_start"})
+# The only event among them: a change of a load curve.
+KEPT_EVENT = {"kind": "drift", "metric": LOAD_CURVE}
 # 2100-01-01, the last instant that dates of the command line can name.
 END_OF_TIME_NS = 4_102_444_800 * NS_PER_S
 
@@ -152,9 +155,10 @@ def silence_of(request: Mapping[str, Any]) -> Silence:
 
 def _measured_row(row: Mapping[str, Any]) -> Point:
     measurement = str(row["measurement"])
-    if measurement not in KEPT:
-        raise ValueError(f"rows of {measurement} are written by the daemon only")
     tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
+    is_change = measurement == "event" and KEPT_EVENT.items() <= tags.items()
+    if measurement not in KEPT and not is_change:
+        raise ValueError(f"rows of {measurement} are written by the daemon only")
     time_ns = int(row["time_ns"])
     if not 0 <= time_ns <= END_OF_TIME_NS:
         raise ValueError("a row is of a time between 1970 and 2100")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,12 +22,15 @@ from costprobe.app.measuring.load_curve import (
 )
 from costprobe.app.measuring.production_watch import ProductionWatch, watched
 from costprobe.core.money_text import money
+from costprobe.core.records import Point
 from costprobe.core.units import counted
 from costprobe.core.weekly_hours import is_within
 from costprobe.domain.alerting.matching import matches
+from costprobe.domain.costing.load.change import CurveChange, change_event
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint, LoadStep, point_of
-from costprobe.domain.costing.load.rows import curve_from_rows, is_load_row
+from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
+from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
@@ -137,8 +140,8 @@ def _check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
         )
 
 
-def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None) -> LoadCurve:
-    """Return the last stored load curve of a probe.
+def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None) -> list[LoadCurve]:
+    """Return the stored load curves of a probe on one device, in order of time; at least one.
 
     Raises:
         click.ClickException: There is none.
@@ -146,12 +149,32 @@ def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None)
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
         check_names(reader, settings.config, {"device": device})
-        rows = [row for row in reader.points("sweep", 0, END_OF_TIME_NS, tags) if is_load_row(row)]
-    if not rows:
+        rows = reader.points("sweep", 0, END_OF_TIME_NS, tags)
+        curves = curves_from_rows(rows, _bounds_ms(probe))
+    if not curves:
         raise click.ClickException(
             f"no load curve of {probe.name} is stored; run: costprobe probe {probe.name} --load"
         )
-    return curve_from_rows(rows, _bounds_ms(probe))
+    return [curve for curve in curves if curve.device == curves[-1].device]
+
+
+def earlier(settings: LoadedConfig, probe: ServedProbeConfig, curve: LoadCurve) -> list[LoadCurve]:
+    """Return the stored curves of the same devices, in order of time."""
+    if not settings.store_path.exists():
+        return []
+    tags = {"probe": probe.name, "device": curve.device}
+    with reader_of(settings) as reader:
+        return curves_from_rows(reader.points("sweep", 0, END_OF_TIME_NS, tags), curve.bounds_ms)
+
+
+def rows_of(curves: Sequence[LoadCurve]) -> list[Point]:
+    """Return the rows of the newest curve, with the event of its change.
+
+    Args:
+        curves: All curves of the probe, in order of time.
+    """
+    event, newest = change_event(curves), curves[-1]
+    return [*curve_rows(newest), *([] if event is None else [event_point(event, newest.tags)])]
 
 
 def in_maintenance(config: Config, labels: Mapping[str, str], time_ns: int) -> bool:
@@ -163,8 +186,8 @@ def in_maintenance(config: Config, labels: Mapping[str, str], time_ns: int) -> b
     )
 
 
-def curve_document(curve: LoadCurve) -> dict[str, Any]:
-    """Return a curve as JSON."""
+def curve_document(curve: LoadCurve, change: CurveChange | None) -> dict[str, Any]:
+    """Return a curve, with its change since the one before, as JSON."""
     cheapest, front = curve.cheapest, curve.front
     return {
         "probe": curve.probe,
@@ -176,6 +199,7 @@ def curve_document(curve: LoadCurve) -> dict[str, Any]:
         "saturated": curve.is_saturated,
         "loop_ends": dict(curve.ends),
         "stopped": curve.stopped or None,
+        "change": None if change is None else asdict(change),
         "points": [
             {
                 **{k: v for k, v in asdict(point).items() if k != "figures"},

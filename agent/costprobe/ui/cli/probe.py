@@ -13,8 +13,8 @@ from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS, ProbeConf
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.configuration import Config
 from costprobe.app.measuring.targets import AnyProbe
+from costprobe.domain.costing.load.change import curve_change
 from costprobe.domain.costing.load.curve import LoadCurve
-from costprobe.domain.costing.load.rows import curve_rows
 from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
@@ -124,8 +124,10 @@ def command(  # noqa: PLR0913 - click passes each option
         _show(mistakes.document(), mistakes.lines(), as_json=as_json)
         return
     if load:
-        found = _load_curve(settings, probe, device, stored=stored, agreed=yes)
-        _show(loads.curve_document(found), load_shown(found), as_json=as_json)
+        curves = _load_curves(settings, probe, device, stored=stored, agreed=yes)
+        change = curve_change(*curves[-2:]) if len(curves) > 1 else None
+        document = loads.curve_document(curves[-1], change)
+        _show(document, load_shown(curves[-1], change), as_json=as_json)
         return
     if not sweep:
         with open_bench(settings, probe, device) as bench:
@@ -175,10 +177,10 @@ def _swept(
     return curve
 
 
-def _load_curve(
+def _load_curves(
     settings: LoadedConfig, probe: AnyProbe, device: str | None, *, stored: bool, agreed: bool
-) -> LoadCurve:
-    """Return the stored load curve of a server, or measure and store it."""
+) -> list[LoadCurve]:
+    """Return the load curves of a server in order of time; unless `stored`, measure and store one."""
     if isinstance(probe, ProbeConfig):
         raise bad_input(
             f"{probe.name}: only a server has a load curve; use --sweep for the batch sizes of a"
@@ -187,8 +189,9 @@ def _load_curve(
     if stored:
         return loads.stored(settings, probe, device)
     curve = loads.measured_curve(settings, probe, device, agreed=agreed)
-    keep(settings, curve_rows(curve))
-    return curve
+    curves = [*loads.earlier(settings, probe, curve), curve]
+    keep(settings, loads.rows_of(curves))
+    return curves
 
 
 def _measured_starts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from costprobe.core.records import Point
@@ -47,28 +47,44 @@ def is_load_row(row: Point) -> bool:
     return "loop" in row.tags
 
 
-def curve_from_rows(rows: Sequence[Point], bounds_ms: Mapping[str, float]) -> LoadCurve:
-    """Return the newest curve among the rows of one probe on one device.
+def curves_from_rows(rows: Iterable[Point], bounds_ms: Mapping[str, float]) -> list[LoadCurve]:
+    """Return the curves among rows of `sweep` of one probe, in order of time.
 
     Args:
-        rows: Rows of load curves, at least one.
-        bounds_ms: The service level to compare its points with.
+        rows: Rows of the probe; those of sweeps over batches are skipped.
+        bounds_ms: The service level to compare the points with.
     """
-    time_ns = max(row.time_ns for row in rows)
-    newest = [row for row in rows if row.time_ns == time_ns]
-    points = sorted((_point(row) for row in newest), key=lambda point: (point.loop, point.number))
-    first = newest[0]
+    by_curve: dict[tuple[int, str], list[Point]] = {}
+    for row in rows:
+        if is_load_row(row):
+            by_curve.setdefault((row.time_ns, row.tags.get("device", "")), []).append(row)
+    return [_curve(by_curve[key], bounds_ms) for key in sorted(by_curve)]
+
+
+def curve_from_rows(rows: Iterable[Point], bounds_ms: Mapping[str, float]) -> LoadCurve:
+    """Return the newest curve among rows of one probe, of which at least one is of a load curve.
+
+    Args:
+        rows: Rows of the probe.
+        bounds_ms: The service level to compare the points with.
+    """
+    return curves_from_rows(rows, bounds_ms)[-1]
+
+
+def _curve(rows: Sequence[Point], bounds_ms: Mapping[str, float]) -> LoadCurve:
+    points = sorted((_point(row) for row in rows), key=lambda point: (point.loop, point.number))
+    first = rows[0]
     return LoadCurve(
         probe=first.tags["probe"],
         device=first.tags["device"],
         currency=first.tags.get("currency", ""),
         fingerprint=str(first.fields.get("fingerprint", "")),
-        time_ns=time_ns,
+        time_ns=first.time_ns,
         bounds_ms=bounds_ms,
         points=tuple(points),
         ends={
             cast("Loop", row.tags["loop"]): str(row.fields["loop_end"])
-            for row in newest
+            for row in rows
             if "loop_end" in row.fields
         },
     )

@@ -14,6 +14,9 @@ from costprobe.core.records import Point
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 
+# Rows in a request to the daemon, which has at most 64 KiB.
+BATCH = 16
+
 
 def keep(settings: LoadedConfig, rows: Sequence[Point]) -> None:
     """Store rows, through the daemon if it is running, because it is the only writer.
@@ -30,16 +33,20 @@ def keep(settings: LoadedConfig, rows: Sequence[Point]) -> None:
         }
         for row in rows
     ]
-    path = settings.store_path
-    try:
-        # The daemon may have another store; it then stores nothing.
-        stored = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": documents})
-    except NoDaemonError:
-        stored = 0
+    path, stored = settings.store_path, 0
+    for batch in (documents[at : at + BATCH] for at in range(0, len(documents), BATCH)):
+        try:
+            # The daemon may have another store; it then stores nothing.
+            kept = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": batch})
+        except NoDaemonError:
+            break
+        if kept != len(batch):
+            break
+        stored += kept
     if stored == len(rows):
         return
     try:
         with closing(Store.open(path, SystemClock())) as store:
-            store.append(rows)
+            store.append(rows[stored:])
     except StoreError as error:
         raise click.ClickException(f"the measurement was not stored: {error}") from error

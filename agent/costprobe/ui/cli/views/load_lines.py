@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 from costprobe.core.money_text import PER_THOUSAND, money
-from costprobe.core.units import percent
+from costprobe.core.units import counted, percent
+from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint
 from costprobe.domain.costing.load.rows import slo_text
@@ -31,8 +32,8 @@ _ENDS = {
 }
 
 
-def shown(curve: LoadCurve) -> list[str]:
-    """Return a curve as tables and a plot, with the cheapest point."""
+def shown(curve: LoadCurve, change: CurveChange | None = None) -> list[str]:
+    """Return a curve as tables and a plot, with the cheapest point and the change since the last."""
     speeds = [_speed_cells(curve, point) for point in curve.points]
     costs = [_cost_cells(curve, point) for point in curve.points]
     used = [mark for mark in _MARKS if any(mark in cells[0] for cells in speeds)]
@@ -63,6 +64,7 @@ def shown(curve: LoadCurve) -> list[str]:
         *([f"energy: {', '.join(methods).replace('_', ' ')}"] if methods else []),
         *(f"{loop} loop: {_ENDS.get(end, end)}" for loop, end in curve.ends.items()),
         *([f"stopped: {curve.stopped}"] if curve.stopped else []),
+        *([] if change is None else [_change(change)]),
         _verdict(curve),
     ]
     if len(curve.front) > 1:
@@ -124,6 +126,15 @@ def _ms(value_ms: float | None) -> str:
 
 def _money(amount: float | None, curve: LoadCurve) -> str:
     return "-" if amount is None else money(amount, curve.currency)
+
+
+def _change(change: CurveChange) -> str:
+    words = "" if change.is_persistent else ", within the noise"
+    software = "; software, model or workload changed" if change.other_software else ""
+    return (
+        f"since {local(change.since_ns)}: throughput {change.throughput_pct:+.1f} % at"
+        f" {counted(change.points, 'common point')}{words}{software}"
+    )
 
 
 def _verdict(curve: LoadCurve) -> str:
