@@ -58,6 +58,8 @@ QUESTIONS = (
     "spend --by service",
     "compare",
     "compare --by gpu_model",
+    "forecast",
+    "report",
 )
 
 
@@ -149,6 +151,9 @@ def asked(config: Path, question: str, fleet: SimulatedFleet) -> Used:
         for option, time_s in (("--since", since_s), ("--until", fleet.end_s))
         for word in (option, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s)))
     ]
+    if question == "forecast":
+        # Of the present month.
+        period = []
     words = ["-m", "costprobe", "-c", str(config), "fleet", *question.split(), *period, "--json"]
     # A small parent: a child's peak begins with that of the process that forked it.
     done = subprocess.run(

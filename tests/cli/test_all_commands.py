@@ -68,6 +68,7 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast",
+    "fleet report",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
@@ -91,6 +92,7 @@ APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "install", "uninstall", "price update",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast",
+    "fleet report",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)

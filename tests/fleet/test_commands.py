@@ -179,3 +179,35 @@ def test_compare_divides_sums_of_production_and_takes_medians_of_probes(ask):
         ("probe", "570", 6),
     }
     assert "per 1,000" in ask("compare", "--by", "label:rack")
+
+
+def test_report_has_the_figures_of_the_other_commands(ask):
+    found = checked("fleet report", ask("report", "--json"))
+    spend = checked("fleet spend", ask("spend", "--by", "service", "--json"))
+    assert found["total"] == approximately(spend["total"])
+    (by_service,) = [one for one in found["divided"] if one["by"] == "service"]
+    assert by_service["parts"] == approximately(spend["parts"])
+    assert [one["by"] for one in found["divided"]] == ["service", "model", "tenant"]
+    # The simulated fleet has but an hour of the two before.
+    assert found["before"] is None
+    costs = [one["costs"][0]["cost"] * one["costs"][0]["idle_share"] for one in found["hosts"]]
+    assert costs == sorted(costs, reverse=True)
+    text = ask("report", "--by", "label:rack")
+    for words in (
+        "## Spend by rack",
+        "| h02 | silent for 30 min |",
+        "Not compared with the period",
+    ):
+        assert words in text
+    page = ask("report", "--format", "html")
+    assert page.startswith("<!doctype html>")
+    assert "<td>tuned</td>" in page
+
+
+def approximately(document):
+    """A document with numbers that may differ in their last digits."""
+    if isinstance(document, dict):
+        return {name: approximately(value) for name, value in document.items()}
+    if isinstance(document, list):
+        return [approximately(value) for value in document]
+    return pytest.approx(document) if isinstance(document, float) else document

@@ -82,6 +82,12 @@ class FleetAnswers:
         """Why answers are partial, one sentence each."""
         return tuple(self._problems)
 
+    def over(self, period: FleetPeriod) -> FleetAnswers:
+        """Return the same for another period; reasons of partial answers are gathered together."""
+        other = FleetAnswers(self._reader, period, self._labels)
+        other._problems = self._problems
+        return other
+
     def groups(self, question: Question) -> dict[Group, float]:
         """Return the number of each group.
 
@@ -101,5 +107,5 @@ class FleetAnswers:
             question, where={**question.where, **self._labels}, bucket_s=period.bucket_s
         )
         answer = self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
-        self._problems |= dict.fromkeys(answer.problems)
+        self._problems.update(dict.fromkeys(answer.problems))
         return {(row.tags, row.time_ns): row.value for row in answer.rows}

@@ -50,20 +50,30 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
     Raises:
         DeliveryError: The database did not answer.
     """
-    divided = _DIVIDED.get(by)
-    if divided is None and by:
+    if by and by not in _DIVIDED:
         sums = device_sums(answers, _DEVICE_TAGS.get(by, (by,)))
-        parts = sums.spend(answers)
         total = _only(sums.total(*presence(answers, ())).spend(answers))
+        parts = sums.spend(answers)
         if any(part.group != ("",) for part in parts):
             return SpendByKey(total, _largest_first(parts), None)
-        # A label that only services have.
-        parts = _of_services(answers, by)
     else:
         total = _only(device_sums(answers, ()).spend(answers))
-        if divided is None:
-            return SpendByKey(total, (), None)
-        parts = divided(answers)
+    return divided_spend(answers, by, total) if by else SpendByKey(total, (), None)
+
+
+def divided_spend(answers: FleetAnswers, by: str, total: FleetSpend) -> SpendByKey:
+    """Return what services, models or tenants cost, and the rest of what the devices cost.
+
+    Args:
+        answers: The database, and the period.
+        by: `model`, `service`, `tenant`, or a label of services.
+        total: What the devices cost.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    divided = _DIVIDED.get(by)
+    parts = _of_services(answers, by) if divided is None else divided(answers)
     return SpendByKey(total, _largest_first(parts), _rest(total, parts))
 
 

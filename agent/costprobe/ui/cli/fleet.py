@@ -17,6 +17,7 @@ from costprobe.app.fleet.unit_costs import SOFTWARE, fleet_unit_costs
 from costprobe.core.units import counted
 from costprobe.domain.costing.budgets.periods import HOUR_NS, PeriodKind, period_at
 from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
+from costprobe.ui.cli.fleet_report import report
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -274,6 +275,9 @@ def forecast(  # noqa: PLR0913 - an option each
         lines = forecast_lines(found, period, answers.period.end_ns, amount)
         echo_lines(lines, [("exceeded", "bad")])
     _echo_problems(answers)
+
+
+command.add_command(report)
 
 
 def _require(found: Sequence[object], answers: FleetAnswers) -> None:

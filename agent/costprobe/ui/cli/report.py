@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.plan_files import plans_of
 from costprobe.ui.cli.support.price_books import price_book
 from costprobe.ui.cli.support.savings_history import history_of
@@ -28,8 +27,6 @@ from costprobe.ui.report.gather import ReportSources, report_of
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.spend import Period
 from costprobe.ui.text import local
-
-MODE = 0o644
 
 
 @click.command(
@@ -106,7 +103,7 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
     if file is None:
         sys.stdout.write(text)
     else:
-        _write(file, text)
+        replace_file(file, text)
         echo(f"{file}: {len(text.encode()):,} bytes", err=True)
 
 
@@ -158,19 +155,3 @@ FORMS: Mapping[str, Callable[[Report], str]] = {
     "csv": _csv,
     "json": _json,
 }
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace a file atomically, so that a web server never serves an incomplete report."""
-    try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-                stream.write(text)
-                os.fchmod(stream.fileno(), MODE)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from error

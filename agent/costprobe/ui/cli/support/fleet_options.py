@@ -48,8 +48,9 @@ class FleetKey(click.ParamType[str]):
             return value
         label = value.removeprefix(_LABEL_PREFIX)
         if label == value or not _LABEL_NAME.fullmatch(label):
-            choices = ", ".join(self._names)
-            self.fail(f"{value!r}: write {choices}, or {_LABEL_PREFIX}NAME", param, ctx)
+            names = "".join(f"{name}, " for name in self._names)
+            choices = f"{names}{'or ' if names else ''}{_LABEL_PREFIX}NAME"
+            self.fail(f"{value!r}: write {choices}", param, ctx)
         return label
 
 

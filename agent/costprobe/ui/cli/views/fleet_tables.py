@@ -157,13 +157,14 @@ def spend_document(spend: SpendByKey, by: str) -> dict[str, Any]:
     """Return the spend as JSON."""
     return {
         "by": by or None,
-        "total": _part_document(spend.total),
-        "parts": [_part_document(part) for part in spend.parts],
-        "rest": None if spend.rest is None else _part_document(spend.rest)["costs"],
+        "total": part_document(spend.total),
+        "parts": [part_document(part) for part in spend.parts],
+        "rest": None if spend.rest is None else part_document(spend.rest)["costs"],
     }
 
 
-def _part_document(part: FleetSpend) -> dict[str, Any]:
+def part_document(part: FleetSpend) -> dict[str, Any]:
+    """Return the spend of a group as JSON."""
     return {
         "group": list(part.group),
         "costs": [_cost_document(one) for one in part.costs],

@@ -1,0 +1,97 @@
+"""The content of a fleet's report: spend with its change, idle time, unit costs and hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod
+from costprobe.app.fleet.device_spend import FleetSpend, device_sums
+from costprobe.app.fleet.spend import SpendByKey, divided_spend, fleet_spend
+from costprobe.app.fleet.status import HostState, fleet_status
+from costprobe.app.fleet.unit_costs import FleetUnitCost, fleet_unit_costs
+from costprobe.core.records import NS_PER_S
+
+# A period that rows cover less is not compared with another.
+COMPARED_SHARE: Final = 0.9
+_DIVIDED: Final = ("service", "model", "tenant")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """The figures of a fleet in a period.
+
+    Attributes:
+        period: The period.
+        total: What all devices cost.
+        before: The same of the period of equal length before; None if rows cover less than
+            COMPARED_SHARE of either, so that they are not compared.
+        divided: Spend by service, model and tenant, where there are any, and by the report's label.
+        gpu_models: Spend by GPU model.
+        hosts: Spend by host, the most idle cost first.
+        unit_costs: Cost per inference and per million tokens by model.
+        states: The hosts, silent ones first.
+        problems: Why figures are partial, one sentence each.
+    """
+
+    period: FleetPeriod
+    total: FleetSpend
+    before: FleetSpend | None
+    divided: tuple[tuple[str, SpendByKey], ...]
+    gpu_models: tuple[FleetSpend, ...]
+    hosts: tuple[FleetSpend, ...]
+    unit_costs: tuple[FleetUnitCost, ...]
+    states: tuple[HostState, ...]
+    problems: tuple[str, ...]
+
+
+def fleet_report(answers: FleetAnswers, silent_after_s: float, label: str = "") -> FleetReport:
+    """Return the figures of a fleet.
+
+    Args:
+        answers: The database, and the period.
+        silent_after_s: A host without a row for so long, in s, is silent.
+        label: Label to divide the spend by; empty for none.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    period = answers.period
+    by_model = fleet_spend(answers, "gpu_model")
+    total = by_model.total
+    length_ns = period.end_ns - period.start_ns
+    earlier = period._replace(start_ns=period.start_ns - length_ns, end_ns=period.start_ns)
+    before = fleet_spend(answers.over(earlier), "").total
+    divided = [(key, divided_spend(answers, key, total)) for key in _DIVIDED]
+    if label:
+        divided.append((label, fleet_spend(answers, label)))
+    return FleetReport(
+        period=period,
+        total=total,
+        before=before if _is_covered(total) and _is_covered(before) else None,
+        divided=tuple((key, spend) for key, spend in divided if spend.parts),
+        gpu_models=by_model.parts,
+        hosts=tuple(
+            sorted(
+                device_sums(answers, ("host",)).spend(answers), key=lambda host: -idle_cost(host)
+            )
+        ),
+        unit_costs=tuple(fleet_unit_costs(answers, "model")),
+        states=tuple(fleet_status(answers, silent_after_s)),
+        problems=answers.problems,
+    )
+
+
+def idle_cost(spend: FleetSpend) -> float:
+    """Return the cost of idle time in the currency of the largest cost; 0 if it is unknown."""
+    largest = spend.costs[0] if spend.costs else None
+    return largest.cost * largest.idle_share if largest and largest.idle_share else 0.0
+
+
+def hours_of(period: FleetPeriod) -> float:
+    """Return the length of a period in hours."""
+    return (period.end_ns - period.start_ns) / NS_PER_S / 3600
+
+
+def _is_covered(spend: FleetSpend) -> bool:
+    return spend.coverage is not None and spend.coverage >= COMPARED_SHARE
