@@ -7,18 +7,27 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 TIMEOUT_MS = 60_000
 
 
-class Tab:
-    """The page in a new tab, with its console messages and the URLs of its requests."""
+def blank_page(browser, **options):
+    """A new tab without a page."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(TIMEOUT_MS)
+    return context.new_page()
 
-    def __init__(self, browser, url, *, is_live=True, **options):
-        self.context = browser.new_context(**options)
-        self.context.set_default_timeout(TIMEOUT_MS)
-        self.page = self.context.new_page()
+
+class Tab:
+    """The page in a tab, with its console messages and the URLs of its requests."""
+
+    def __init__(self, page, url, *, is_live=True):
+        self.page = page
         self.console, self.requested = [], []
-        self.page.on("console", lambda entry: self.console.append((entry.type, entry.text)))
-        self.page.on("pageerror", lambda error: self.console.append(("error", str(error))))
-        self.page.on("request", lambda request: self.requested.append(request.url))
-        self.page.goto(url)
+        self._listeners = {
+            "console": lambda entry: self.console.append((entry.type, entry.text)),
+            "pageerror": lambda error: self.console.append(("error", str(error))),
+            "request": lambda request: self.requested.append(request.url),
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+        page.goto(url)
         self.page.wait_for_selector("#units data")
         if is_live:
             self.page.wait_for_function(
@@ -46,5 +55,8 @@ class Tab:
             for violation in found["violations"]
         ]
 
-    def close(self):
-        self.context.close()
+    def leave(self):
+        """Close the page; another URL may be opened in its tab."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
+        self.page.goto("about:blank")

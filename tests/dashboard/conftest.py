@@ -1,11 +1,13 @@
 """A dashboard server with a store of one day."""
 
 import pytest
-from browser_tab import Tab
+from browser_tab import Tab, blank_page
 from costprobe.core.clock import SystemClock
 from dashboard_page import Page
 from dashboard_samples import DEVICES, device_row, filled, planned, write_status
 from fakes.clock import FakeClock
+
+SIZE = {"width": 1280, "height": 720}
 
 
 @pytest.fixture
@@ -65,8 +67,33 @@ def today(tmp_path):
     store.close()
 
 
+@pytest.fixture(scope="module")
+def kept_tab(browser):
+    """One tab for many tests: opening another one takes two seconds of computing."""
+    return blank_page(browser)
+
+
 @pytest.fixture
-def open_tab(browser, page_on, today):
+def tab_of(browser, kept_tab):
+    """Opens a URL in the kept tab, or in a new one with options of the browser."""
+    opened = []
+
+    def start(url, *, is_live=True, **options):
+        page = blank_page(browser, **options) if options else kept_tab
+        page.set_viewport_size(SIZE)
+        page.emulate_media(color_scheme="light")
+        opened.append(Tab(page, url, is_live=is_live))
+        return opened[-1]
+
+    yield start
+    for tab in opened:
+        tab.leave()
+        if tab.page is not kept_tab:
+            tab.page.context.close()
+
+
+@pytest.fixture
+def open_tab(page_on, today, tab_of):
     opened = []
     clock = SystemClock()
     server = page_on(today.path, clock, budgets=planned(today, clock))
@@ -76,11 +103,10 @@ def open_tab(browser, page_on, today):
         now_ns = clock.time_ns()
         today.append([device_row(device, 1, now_ns) for device in DEVICES])
         write_status(today, now_ns)
-        opened.append(Tab(browser, f"{server.address.url.rstrip('/')}/{query}", **options))
+        opened.append(tab_of(f"{server.address.url.rstrip('/')}/{query}", **options))
         return opened[-1]
 
     yield start
     for tab in opened:
-        tab.close()
         assert tab.console == []
         assert all(url.startswith(server.address.url) for url in tab.requested), tab.requested

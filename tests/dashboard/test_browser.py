@@ -148,7 +148,8 @@ def test_all_controls_are_reachable_by_keyboard(open_tab):
 
 @pytest.mark.parametrize("width_px", [1280, pytest.param(375, marks=pytest.mark.soak)])
 def test_page_has_no_accessibility_violations(open_tab, width_px):
-    tab = open_tab(viewport={"width": width_px, "height": 800})
+    tab = open_tab()
+    tab.page.set_viewport_size({"width": width_px, "height": 800})
     tab.page.wait_for_selector("#trend canvas")
     tab.page.wait_for_selector("#sweep canvas")
     tab.page.wait_for_selector("#budgets data")

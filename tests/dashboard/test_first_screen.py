@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from browser_tab import TIMEOUT_MS, Tab
 from costprobe.core.clock import SystemClock
 from costprobe.core.money_text import price_scale, unit_price
 from dashboard_samples import (
@@ -47,7 +46,7 @@ def test_answers_are_on_the_first_screen(open_tab, today):
                 for row in rows
             ]
         )
-    tab = open_tab(viewport={"width": 1440, "height": 900})
+    tab = open_tab()
     tab.page.wait_for_selector("#spend-now .planned", state="attached")
     for (width_px, height_px), selectors in SCREENS.items():
         tab.page.set_viewport_size({"width": width_px, "height": height_px})
@@ -154,38 +153,32 @@ def test_silent_daemon_becomes_stale_without_any_message(open_tab):
     assert tab.text("#seen") == "last seen 3 min ago"
 
 
-def test_old_readings_are_not_live(browser, page_on, store, clock):
+def test_old_readings_are_not_live(page_on, store, clock, tab_of):
     clock.move(600)
     write_status(store, clock.time_ns())
     server = page_on(store.path, clock)
-    tab = Tab(browser, server.address.url, is_live=False)
+    tab = tab_of(server.address.url, is_live=False)
     assert is_stale(tab, "no new readings")
     assert tab.text("#seen").startswith("last seen 1")
     assert "10 min ago" in tab.text("#devices") or "11 min ago" in tab.text("#devices")
-    tab.close()
 
 
-def test_missing_store_and_lost_server_are_shown(browser, page_on, clock, tmp_path):
+def test_missing_store_is_shown(page_on, clock, tmp_path, kept_tab):
     server = page_on(tmp_path / "later.db", clock)
-    context = browser.new_context()
-    context.set_default_timeout(TIMEOUT_MS)
-    page = context.new_page()
-    page.goto(server.address.url)
-    page.wait_for_function("() => document.getElementById('live').textContent === 'no data'")
-    assert "costprobe run" in page.inner_text("#trouble")
-    assert page.evaluate("document.body.classList.contains('stale')")
-    server.stop()
-    context.close()
+    kept_tab.goto(server.address.url)
+    kept_tab.wait_for_function("() => document.getElementById('live').textContent === 'no data'")
+    assert "costprobe run" in kept_tab.inner_text("#trouble")
+    assert kept_tab.evaluate("document.body.classList.contains('stale')")
+    kept_tab.goto("about:blank")
 
 
-def test_lost_connection_to_the_server_is_shown(browser, page_on, today):
+def test_lost_connection_to_the_server_is_shown(page_on, today, tab_of):
     clock = SystemClock()
     server = page_on(today.path, clock, budgets=planned(today, clock))
-    tab = Tab(browser, server.address.url, is_live=False)
+    tab = tab_of(server.address.url, is_live=False)
     server.stop()
     assert is_stale(tab, "server not reachable")
     assert tab.text("#seen").startswith("last seen ")
-    tab.close()
 
 
 def test_many_devices_are_a_sortable_table(open_tab, today):

@@ -3,7 +3,7 @@
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser_tab import Tab
+from browser_tab import Tab, blank_page
 from costprobe.core.clock import SystemClock
 from dashboard_page import Page
 from dashboard_samples import filled, fleet_rows, status_document
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def kept_tab(browser, tmp_path_factory):
+def trend_tab(browser, tmp_path_factory):
     """A tab on a store that no test changes: two probes and a fleet of twelve; the daemon is stopped."""
     store = filled(tmp_path_factory.mktemp("trend") / "costprobe.db", SystemClock())
     now_ns = SystemClock().time_ns()
@@ -24,24 +24,24 @@ def kept_tab(browser, tmp_path_factory):
     # Figures that are not live are grey, in light and dark mode.
     store.put_state("status", {**status_document(store.path, now_ns), "state": "stopped"})
     server = Page(store.path, SystemClock())
-    tab = Tab(browser, server.address.url, is_live=False)
+    tab = Tab(blank_page(browser), server.address.url, is_live=False)
     yield tab
-    tab.close()
+    tab.leave()
     server.stop()
     store.close()
 
 
 @pytest.fixture
-def open_page(kept_tab):
+def open_page(trend_tab):
     """Opens an address in the tab, by default with one probe on two devices."""
 
     def start(query="?probe=encoder", width_px=1280):
-        kept_tab.page.set_viewport_size({"width": width_px, "height": 800})
-        kept_tab.page.goto(urlsplit(kept_tab.page.url)._replace(query=query.lstrip("?")).geturl())
-        return kept_tab
+        trend_tab.page.set_viewport_size({"width": width_px, "height": 800})
+        trend_tab.page.goto(urlsplit(trend_tab.page.url)._replace(query=query.lstrip("?")).geturl())
+        return trend_tab
 
     yield start
-    assert kept_tab.console == []
+    assert trend_tab.console == []
 
 
 def drawn(tab, words=""):
