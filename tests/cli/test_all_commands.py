@@ -53,7 +53,7 @@ ARGUMENTS = {
     "sink status": (),
     "sink rejected": (),
     "sink retry": (),
-    "probe": ("quick",),
+    "probe": ("ranker",),
     "store check": (),
     "store backup": ("copy.db",),
     "config init": ("new.toml",),
@@ -188,15 +188,16 @@ def printed(config, *words, code=0, **env):
 
 
 def test_documents_are_valid_against_their_schemas(host, tmp_path):
-    problems = []
+    problems, found = [], {}
     for name, arguments in ARGUMENTS.items():
         words = [str(tmp_path / word) if word in FILES else word for word in arguments]
         text = printed(host.config, *name.split(), *words, XDG_RUNTIME_DIR=str(host.folder))
         try:
-            checked(name, text)
+            found[name] = checked(name, text)
         except AssertionError as error:
             problems.append(f"{name}: {error}")
     assert not problems, "\n".join(problems)
+    assert found["probe"]["energy"]["energy_per_inference_j"] > 0
 
 
 # JSON documents of the store of another shape, which only the service's rights can write.

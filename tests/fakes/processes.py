@@ -4,18 +4,33 @@ from pathlib import Path
 
 
 def children_of(pid):
-    """Processes whose parent is this one."""
-    return [child for child, parent in parents().items() if parent == pid]
+    """Processes whose parent is this one, without zombies."""
+    return [child for child in _listed(pid) if _is_alive(child)]
 
 
-def parents():
-    """The parent of every process that is not a zombie, by id."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def descendants_of(pid, ignored=()):
+    """The parent of every descendant of a process, by id, without ignored children."""
+    found, waiting = {}, [pid]
+    while waiting:
+        parent = waiting.pop()
+        children = [child for child in children_of(parent) if child not in ignored]
+        found.update(dict.fromkeys(children, parent))
+        waiting += children
+    return found
+
+
+def _listed(pid):
+    # A scan of all processes would take milliseconds.
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            yield from map(int, children.read_text().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if fields[0] != "Z":
-            found[int(stat.parent.name)] = int(fields[1])
-    return found
+
+
+def _is_alive(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from click.testing import CliRunner
 from costprobe.ui.cli.main import main
-from fakes.processes import children_of, parents
+from fakes.processes import children_of, descendants_of
 
 START_S = 60.0
 LOOK_S = 0.03
@@ -109,14 +109,7 @@ class WatchedDaemon:
     def _look(self):
         while not self._ended.wait(LOOK_S):
             # The test's commands and their children are observed too.
-            tree = {}
-            for pid, parent in parents().items():
-                tree.setdefault(parent, []).append(pid)
-            ours = set(tree.get(os.getpid(), ())) - self._others
-            todo = [(pid, os.getpid()) for pid in ours]
-            while todo:
-                pid, parent = todo.pop()
-                todo += [(child, pid) for child in tree.get(pid, ())]
+            for pid, parent in descendants_of(os.getpid(), self._others).items():
                 try:
                     found = _process_facts(pid, parent)
                 except OSError:

@@ -24,7 +24,7 @@ A4_PAGES = 4
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    return long_host.made(tmp_path_factory.mktemp("long"), time.time_ns(), 120, COARSE)
+    return long_host.made(tmp_path_factory.mktemp("long"), time.time_ns(), 40, COARSE)
 
 
 @pytest.fixture(scope="module")
