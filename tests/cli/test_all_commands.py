@@ -64,11 +64,12 @@ ARGUMENTS = {
     "grafana provision": ("provisioning", "--sink", "influxdb"),
 }
 FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
-# Examples that are only parsed: they run until stopped, change a host or a database, or ask one.
+# Examples that are only parsed: they run until stopped, change a host or a database, ask one, or take
+# a second each and have tests of their own.
 PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast",
-    "fleet report",
+    "fleet report", "debug bundle",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {

@@ -46,10 +46,10 @@ class Tab:
         """The visible text of an element, in one line."""
         return " ".join(self.page.inner_text(selector).split())
 
-    def violations(self):
-        """The accessibility violations that axe-core finds."""
+    def violations(self, within="html"):
+        """The accessibility violations that axe-core finds in an element of the page."""
         self.page.evaluate(AXE.read_text())
-        found = self.page.evaluate("axe.run()")
+        found = self.page.evaluate("within => axe.run(within)", within)
         return [
             (violation["id"], [node["html"] for node in violation["nodes"]])
             for violation in found["violations"]

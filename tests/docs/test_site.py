@@ -76,13 +76,13 @@ def test_site_contains_no_unrendered_markdown(site):
     assert unrendered == []
 
 
-@pytest.fixture(scope="module")
-def addresses(site):
-    """The site as a file and from a server."""
+@pytest.fixture
+def address_by(site):
+    """The addresses of the site as files and from a server."""
     handler = partial(QuietHandler, directory=str(site))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield site.as_uri(), f"http://127.0.0.1:{server.server_port}"
+        yield {"file": site.as_uri(), "http": f"http://127.0.0.1:{server.server_port}"}
         server.shutdown()
 
 
@@ -103,22 +103,23 @@ SEARCHES = {
 FIRST_HIT = "(page) => document.querySelector('.md-search-result__item a')?.href.includes(page)"
 
 
-def test_search_in_a_browser_finds_the_pages(addresses, browser):
-    for address in addresses:
-        page = browser.new_page()
-        errors, requested = [], []
-        page.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
-        page.on("request", lambda request, requested=requested: requested.append(request.url))
-        page.goto(f"{address}/index.html")
-        field = page.locator("input[name=query]")
-        for word, found in SEARCHES.items():
-            field.fill("")
-            field.press_sequentially(word)
-            page.wait_for_function(FIRST_HIT, arg=found)
-        assert errors == []
-        own = (address, "about:", "data:", "blob:")
-        assert [url for url in requested if not url.startswith(own)] == []
-        page.close()
+@pytest.mark.parametrize("scheme", ["file", pytest.param("http", marks=pytest.mark.soak)])
+def test_search_in_a_browser_finds_the_pages(address_by, browser, scheme):
+    address = address_by[scheme]
+    page = browser.new_page()
+    errors, requested = [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
+    page.goto(f"{address}/index.html")
+    field = page.locator("input[name=query]")
+    for word, found in SEARCHES.items():
+        field.fill("")
+        field.press_sequentially(word)
+        page.wait_for_function(FIRST_HIT, arg=found)
+    assert errors == []
+    own = (address, "about:", "data:", "blob:")
+    assert [url for url in requested if not url.startswith(own)] == []
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])

@@ -168,11 +168,11 @@ def rows_of(disk, daemon):
 
 
 with tempfile.TemporaryDirectory() as _folder:
-    MECHANISMS = [
-        SizeLimit,
+    LONG = [
         *([FullDisk] if can_mount() else []),
         *([MadeReadOnly] if can_make_read_only(_folder) else []),
     ]
+    MECHANISMS = [SizeLimit, *(pytest.param(one, marks=pytest.mark.soak) for one in LONG)]
 
 
 def run_beside(disk, daemon, *arguments):

@@ -21,7 +21,7 @@ from fakes.clock import FakeClock
 from fakes.sizes import SEED, TIMEOUT_S, sized
 from fakes.store_access import rows_after
 
-IMAGES = sized(60, 10_000)
+IMAGES = sized(30, 10_000)
 SECTOR_BYTES = 512
 WAL_HEADER_BYTES = 32
 BATCH_POINTS = 20

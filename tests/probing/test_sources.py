@@ -30,9 +30,16 @@ def models_python():
 
 
 @pytest.fixture(scope="module")
-def bare(bare_python):
+def programs_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "exporting.py").write_text(EXPORTING)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(bare_python, programs_folder):
     """A worker in an environment with torch only."""
-    with closing(KeptWorker(bare_python)) as worker:
+    with closing(KeptWorker(bare_python, PYTHONPATH=str(programs_folder))) as worker:
         yield worker
 
 
@@ -79,16 +86,16 @@ def refused(outcome, *words):
     return outcome
 
 
-# The same small model as a TorchScript file and as exported programs, one with other weights, and a
-# weights file that contains a pickle.
-PROGRAMS = """
-import sys, warnings
+# A factory that writes files beside it: the same small model as a TorchScript file and as exported
+# programs, one with other weights, and a weights file that contains a pickle. It runs in the worker
+# that has loaded torch already.
+EXPORTING = """
+import warnings
 from pathlib import Path
 
 import torch
 
-warnings.simplefilter("ignore")  # torch deprecates torch.jit
-folder, place = Path(sys.argv[1]), sys.argv[2]
+folder = Path(__file__).parent
 
 
 def net(seed):
@@ -103,25 +110,26 @@ def export(name, seed, **options):
 
 class Payload:
     def __reduce__(self):
-        return (open, (place, "w"))
+        return (open, (str(folder / "executed"), "w"))
 
 
-torch.jit.save(torch.jit.trace(net(3), torch.ones(2, 8)), folder / "net.pt")
-export("static.pt2", 3)
-export("other.pt2", 4)
-export("dynamic.pt2", 3, dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
-torch.save({"layer": Payload()}, folder / "hostile.pth")
+def make():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates torch.jit
+        torch.jit.save(torch.jit.trace(net(3), torch.ones(2, 8)), folder / "net.pt")
+    export("static.pt2", 3)
+    export("other.pt2", 4)
+    export("dynamic.pt2", 3, dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+    torch.save({"layer": Payload()}, folder / "hostile.pth")
+    return torch.nn.ReLU(), torch.ones(1, 4)
 """
 
 
 @pytest.fixture(scope="module")
-def programs(bare_python, tmp_path_factory):
-    """The files of PROGRAMS."""
-    folder = tmp_path_factory.mktemp("programs")
-    subprocess.run(
-        [bare_python, "-c", PROGRAMS, folder, folder / "executed"], check=True, capture_output=True
-    )
-    return folder
+def programs(bare, programs_folder):
+    """The files of EXPORTING."""
+    good(run(bare, "module", module="exporting:make"))
+    return programs_folder
 
 
 def model_folder(folder, config):
