@@ -1,9 +1,12 @@
 # The two commands of the README are `make run` and `make test`.
 VENV ?= .venv
 BIN := $(VENV)/bin
-# A worker runs whole files, because the tests of a file share their servers. Bytecode is cached even
-# if the environment forbids it: the tests start many processes, and pytest rewrites every assertion.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Bytecode is cached even if the environment forbids it: the tests start many processes, and pytest
+# rewrites every assertion, the first time in one process instead of in each worker. A worker runs
+# whole files, because the tests of a file share their servers; four of them keep two cores busy.
+PYTHON_M := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
+COMPILE_TESTS := test -d tests/__pycache__ || $(PYTHON_M) pytest --collect-only --quiet >/dev/null || true
+PYTEST := $(PYTHON_M) pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # The folders of tests that start daemons, children, servers or browsers.
 WITH_PROCESSES := cli contracts daemon dashboard docs faults grafana influx_setup probing security sensors service
 
@@ -20,9 +23,11 @@ test:
 
 # The tests without processes, in at most 90 seconds.
 test-fast: dev
+	@$(COMPILE_TESTS)
 	$(PYTEST) $(WITH_PROCESSES:%=--ignore=tests/%)
 
 pytest: dev
+	@$(COMPILE_TESTS)
 	$(PYTEST)
 
 lint: dev

@@ -35,7 +35,7 @@ settings.register_profile(
 settings.load_profile("costprobe")
 
 # The slowest files run first, so that no worker runs one of them at the end.
-# Files that compute alternate with files that wait, because three workers share two cores.
+# Files that compute alternate with files that wait, because four workers share two cores.
 LONG = (
     "service/test_under_systemd.py",
     "cli/test_readme.py",
