@@ -26,7 +26,7 @@ class TimedMistake(NamedTuple):
     Attributes:
         mistake: Its name.
         latency_ms: The latency of a batch in ms that it reports; None if it cannot be made here.
-        samples: Timed passes behind it.
+        samples: Number of timed passes.
         not_applicable: Why it cannot be made here; empty if it was.
     """
 

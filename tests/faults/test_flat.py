@@ -24,13 +24,12 @@ from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.accounting.stored_history import END_OF_TIME_NS
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.retention import prune
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
-from costprobe.core.records import Device, Energy, ProbeResult, Reading
+from costprobe.core.records import END_OF_TIME_NS, Device, Energy, ProbeResult, Reading
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan

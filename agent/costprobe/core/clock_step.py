@@ -19,7 +19,7 @@ LEAP_NS: Final = 30 * 86_400 * NS_PER_S
 TOLERANCE_NS: Final = 2 * NS_PER_S
 # A main thread that wakes later than expected by this was stopped: no load of a host delays it so.
 LATE_NS: Final = 5 * NS_PER_S
-# Gaps that nobody has asked for.
+# Gaps that are kept until they are reported.
 GAPS_MAX: Final = 100
 
 

@@ -17,6 +17,8 @@ Severity = Literal["info", "warning", "critical"]
 EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
 
 NS_PER_S = 1_000_000_000
+# The last instant in 64 bits.
+END_OF_TIME_NS = 2**63 - 1
 # Cause of the event that a device does not exist any more.
 REMOVED = "removed"
 # Key of a board's identity, beside software versions.

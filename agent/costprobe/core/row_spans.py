@@ -75,7 +75,7 @@ def _usual_step_ns(ends: Sequence[RowEnd], usual_s: float) -> int:
     """Return the usual length of a raw row, by those that are raw or by the rolled-up ones."""
     steps = [(after.end_ns - before.end_ns, after) for before, after in pairwise(ends)]
     raw = [step_ns for step_ns, row in steps if row.rows == 1]
-    # Rows are missing in many rolled-up rows of a host that is often off: the full ones tell.
+    # Rows are missing in many rolled-up rows of a host that is often off: the full ones show it.
     rolled = sorted(row.step_ns or step_ns // row.rows for step_ns, row in steps if row.rows > 1)
     if len(raw) > max(1, len(rolled)):
         return int(statistics.median(raw))

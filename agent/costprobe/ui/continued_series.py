@@ -13,7 +13,7 @@ from typing import NamedTuple
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.core.host import OWN_TAGS
 
-# Tags of costprobe that say what is measured; others may change while it stays the same.
+# Tags of costprobe that identify what is measured; others may change while it stays the same.
 _IDENTITY = OWN_TAGS - {"plan"}
 
 Identity = tuple[tuple[str, str], ...]
@@ -48,7 +48,7 @@ class ContinuedSeries(NamedTuple):
 
 
 def identity_of(tags: Mapping[str, str]) -> Identity:
-    """Return the tags that say what a row is of, without its plan and labels."""
+    """Return the tags that identify what a row is of, without its plan and labels."""
     return tuple(sorted((name, tags[name]) for name in tags.keys() & _IDENTITY))
 
 

@@ -2,4 +2,4 @@
 
 
 class KubernetesError(Exception):
-    """The kubelet or the API server did not answer, or not as documented; the text says what to do."""
+    """The kubelet or the API server did not answer, or not as documented; the text has the fix."""

@@ -86,7 +86,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """What the kubelet says of the devices of its node.
+    """The devices of a node, as its kubelet reports them.
 
     Attributes:
         containers: The containers that hold devices.

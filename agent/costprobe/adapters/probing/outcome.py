@@ -204,7 +204,7 @@ def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from anot
 
 
 def _contention(contention: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
-    """Return whether a run on a CPU was contended, and the fields that say by what."""
+    """Return whether a run on a CPU was contended, and by what, as fields."""
     if not isinstance(contention, dict):
         return None, {}
     contended = contention.get("contended")

@@ -173,7 +173,7 @@ def _series(
 def _added(
     exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
 ) -> dict[Labels, SeriesValue]:
-    """The series of a counter that is added to another, told apart from them by its name."""
+    """The series of a counter that is added to another, distinguished from them by its name."""
     for name in aliases(counter.name):
         if name in exposition.samples:
             series = _series(exposition, name, counter, engine, unnamed)

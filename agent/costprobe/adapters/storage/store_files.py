@@ -38,7 +38,7 @@ def check_files(path: Path, operation: str, *, writes: bool = False) -> None:
     Args:
         path: The store.
         operation: What is done, for the error.
-        writes: Whether it is written: then nobody else may have left a log or a journal beside it.
+        writes: Whether it is written: then no other user may have left a log or a journal beside it.
 
     Raises:
         StoreError: A file is a link, has several names, or others own it or may write it.

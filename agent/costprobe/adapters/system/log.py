@@ -154,7 +154,7 @@ class Log(logging.Handler):
         is_of_library = not record.name.startswith(_PACKAGE) and record.levelno < logging.ERROR
         if isinstance(error, _OUTSIDE) or (error is not None and is_of_library):
             # A disk or a server failed, or a library warns of an answer that it cannot read: where
-            # in the program says nothing.
+            # in the program is of no use.
             text += f": {type(error).__name__}: {error}"
         elif record.exc_info and error is not None:
             text += "\n" + self._tracebacks.formatException(record.exc_info)

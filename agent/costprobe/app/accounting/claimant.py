@@ -55,7 +55,7 @@ class Grouping:
     """Claimants that share devices or boards, and these devices.
 
     Attributes:
-        claimants: The claimants; none for the devices that nobody claims.
+        claimants: The claimants; none for the devices without one.
         devices: The devices, each board with all of its MIG devices.
     """
 

@@ -45,7 +45,7 @@ class Ledger(Protocol):
 
 
 def restored(ledger: Ledger, name: str, parse: Callable[[Any], T]) -> T | None:
-    """Return what a stored document says; None if there is none, or it has another shape.
+    """Return the content of a stored document; None if there is none, or it has another shape.
 
     Args:
         ledger: Where it is stored.

@@ -20,9 +20,8 @@ from costprobe.app.accounting.serving_service import ServedService
 from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import Config
 from costprobe.app.schedule import Schedule
-from costprobe.core.records import Device, Point, Reading
+from costprobe.core.records import END_OF_TIME_NS, Device, Point, Reading
 
-END_OF_TIME_NS = 2**63 - 1
 # Interval of the check for windows that the sensors' readings cover.
 SETTLE_S = 5.0
 MIN_SETTLE_S = 0.25

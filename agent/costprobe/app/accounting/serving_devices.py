@@ -15,7 +15,7 @@ from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.core.clock import Clock, utc_ns
-from costprobe.core.records import NS_PER_S, Device, Energy
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy
 from costprobe.domain.costing.carbon import Emission, emission
 from costprobe.domain.costing.charges import Charge
 from costprobe.domain.costing.money import exact, total_of
@@ -23,8 +23,6 @@ from costprobe.domain.costing.serving.allocation import Allocation, Claim, Devic
 from costprobe.domain.costing.serving.serving_energy import EnergyShares, energy_shares
 from costprobe.domain.pricing.book import Terms
 from costprobe.domain.pricing.carbon import NO_CARBON, CarbonBook
-
-END_OF_TIME_NS = 2**63 - 1
 
 
 class DeviceCosts:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from threading import Lock
 
 from costprobe.app.accounting.device_bill import DeviceBill
-from costprobe.app.accounting.serving_devices import END_OF_TIME_NS, DeviceCosts
+from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_service import ServedService
 from costprobe.core.clock import Clock, row_ns
-from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Point
 from costprobe.domain.costing.serving.served import ServedWindow
 from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_carbon import served_emission

@@ -1,4 +1,4 @@
-"""What the store says of earlier runs: for the schedule at a start, and for rolling costs."""
+"""Earlier runs in the store: for the schedule at a start, and for rolling costs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.core.row_values import number
 from costprobe.domain.costing.probe.rolling import RollingSample
-
-END_OF_TIME_NS = 2**63 - 1
 
 
 class StoredHistory:

@@ -30,11 +30,11 @@ from costprobe.domain.costing.budgets.spend import SpendBook
 
 @dataclass(frozen=True, slots=True)
 class BudgetOverview:
-    """A budget's status and the hours behind it.
+    """A budget's status and the hours that it is computed from.
 
     Attributes:
         status: Spend and forecast.
-        book: The hours that it is computed from.
+        book: These hours.
         note: Reason why another forecast method was used; empty if the requested one was.
     """
 

@@ -53,7 +53,7 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeriodCharge:
-    """What a service, or nobody, paid for a device in a period.
+    """Cost of a device in a period for one service, or the remainder without a service.
 
     Attributes:
         span: The period, within the exported time.

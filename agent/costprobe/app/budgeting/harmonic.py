@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo
 
+from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.domain.costing.budgets.budget_forecast import (
     INTERVAL,
     Forecast,
@@ -17,8 +18,6 @@ from costprobe.domain.costing.budgets.budget_forecast import (
 )
 from costprobe.domain.costing.budgets.periods import HOUR_NS
 
-DAY_HOURS = 24
-WEEK_HOURS = 168
 MIN_WEEKS = 2
 MAX_MISSING_SHARE = 0.2
 DAILY_HARMONICS = 5
@@ -85,7 +84,7 @@ def harmonic_forecast(
         rho, noise = float(model.rho[0]), float(fitted.scale)
     rho = min(MAX_CORRELATION, max(0.0, rho)) if math.isfinite(rho) else 0.0
     errors = [value - _dot(weights, row) for value, row in zip(values, regressors, strict=True)]
-    _check_level(errors[-WEEK_HOURS:], rho, noise, LEAST_LEVEL_SHARE * statistics.fmean(values))
+    _check_level(errors[-HOURS_A_WEEK:], rho, noise, LEAST_LEVEL_SHARE * statistics.fmean(values))
     skipped = round((remaining[0].start_ns - history[-1].start_ns) / HOUR_NS) if remaining else 0
     expected = sum(
         max(0.0, _dot(weights, row) + errors[-1] * rho ** (skipped + ahead)) * hour.share
@@ -113,8 +112,8 @@ def _check_level(last_week: Sequence[float], rho: float, noise: float, least: fl
 def _regressors(time_ns: int, zone: ZoneInfo) -> list[float]:
     """Return the regressors of an hour: its place in the day and the week."""
     hour = hour_of_week(time_ns, zone)
-    weekday = hour // DAY_HOURS
-    angle = 2 * math.pi * (hour % DAY_HOURS) / DAY_HOURS
+    weekday = hour // HOURS_A_DAY
+    angle = 2 * math.pi * (hour % HOURS_A_DAY) / HOURS_A_DAY
     waves = [f(k * angle) for k in range(1, DAILY_HARMONICS + 1) for f in (math.sin, math.cos)]
     is_weekend = float(weekday >= SATURDAY)
     weekend = [is_weekend * wave for wave in waves[: 2 * WEEKEND_HARMONICS]]
@@ -153,9 +152,9 @@ def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:
     hours_ns = (
         range(history[0].start_ns, history[-1].start_ns + 1, HOUR_NS) if history else range(0)
     )
-    if len(hours_ns) < MIN_WEEKS * WEEK_HOURS:
+    if len(hours_ns) < MIN_WEEKS * HOURS_A_WEEK:
         raise UnfitError(
-            f"it needs {MIN_WEEKS * WEEK_HOURS} h of cost data; there are {len(hours_ns)}"
+            f"it needs {MIN_WEEKS * HOURS_A_WEEK} h of cost data; there are {len(hours_ns)}"
         )
     if len(by_hour) < (1 - MAX_MISSING_SHARE) * len(hours_ns):
         raise UnfitError(f"{len(hours_ns) - len(by_hour)} of {len(hours_ns)} h are missing")

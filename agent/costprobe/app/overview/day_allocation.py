@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.overview.key_allocation import summed
 from costprobe.app.overview.records import AllocatedCost, DayAllocation
 from costprobe.core.records import NS_PER_S
 from costprobe.core.row_values import number
+from costprobe.core.weekly_hours import HOURS_A_DAY
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import Payer, SpendBook, coverage_of
 
-DAY_HOURS: Final = 24
 # Cost by service and part, of one currency.
 _Parts = Mapping[tuple[str, str], float]
 
@@ -35,7 +34,7 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
     Raises:
         StoreError: The store cannot be read.
     """
-    day = TimeSpan(book.start_ns(book.hour_of(now_ns) - DAY_HOURS + 1), now_ns)
+    day = TimeSpan(book.start_ns(book.hour_of(now_ns) - HOURS_A_DAY + 1), now_ns)
     parts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
     for tags, cost in summed(reader, "allocation", "cost", day):
         key = tags.get("service", ""), tags.get("part", "")

@@ -30,7 +30,6 @@ EVENTS_MAX: Final = 2_000
 # Blocks of a service next to the boundary of the periods whose conditions are read.
 BLOCKS_MAX: Final = 48
 BLOCK_S: Final = 1800.0
-_SUBJECTS: Final = ("device", "probe", "service")
 
 
 class ComparedPeriods(NamedTuple):

@@ -22,7 +22,7 @@ KEPT = frozenset({"sweep", "cold_start"})
 # The only event among them: a change of a load curve.
 KEPT_EVENT = {"kind": "drift", "metric": LOAD_CURVE}
 # 2100-01-01, the last instant that dates of the command line can name.
-END_OF_TIME_NS = 4_102_444_800 * NS_PER_S
+LATEST_NS = 4_102_444_800 * NS_PER_S
 
 
 class ControlRequests:
@@ -148,7 +148,7 @@ def silence_of(request: Mapping[str, Any]) -> Silence:
     if not texts[0] or not texts[1].strip():
         raise ValueError("a silence has an id and a comment")
     starts_ns, ends_ns = (int(time_ns or 0) for time_ns in times)
-    if not 0 <= starts_ns <= ends_ns <= END_OF_TIME_NS:
+    if not 0 <= starts_ns <= ends_ns <= LATEST_NS:
         raise ValueError("a silence must end after its start, between 1970 and 2100")
     return Silence(texts[0], patterns, starts_ns, ends_ns, texts[1], texts[2])
 
@@ -160,7 +160,7 @@ def _measured_row(row: Mapping[str, Any]) -> Point:
     if measurement not in KEPT and not is_change:
         raise ValueError(f"rows of {measurement} are written by the daemon only")
     time_ns = int(row["time_ns"])
-    if not 0 <= time_ns <= END_OF_TIME_NS:
+    if not 0 <= time_ns <= LATEST_NS:
         raise ValueError("a row is of a time between 1970 and 2100")
     return make_point(measurement, tags, row["fields"], time_ns)
 

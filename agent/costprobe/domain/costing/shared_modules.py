@@ -1,6 +1,6 @@
 """GPUs on one module, each of which reports the energy of the whole module.
 
-NVML does not tell which GPUs share a module, but their counters are the same: over an hour the sums
+NVML does not report which GPUs share a module, but their counters are the same: over an hour the sums
 of two modules differ by more than one counter may lag behind the other.
 """
 

@@ -1,6 +1,6 @@
 """The first day of a series: whether it has a daily pattern, or changed for good, or for a while.
 
-A change that persists cannot be told from a daily pattern by its first day. Therefore the first day
+A change that persists cannot be distinguished from a daily pattern by its first day. Therefore the first day
 lasts until values of the second can be compared with those at the same time of the first: a pattern
 is the same, a persistent shift is not. An excursion, which returns within the day, is no pattern
 either (`excursion`).

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.row_values import number
 from costprobe.domain.costing.comparison.production_sums import (
     ModelSums,
     ProductionSums,
-    number,
     production_sums,
 )
 

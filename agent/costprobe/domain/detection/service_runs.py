@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from costprobe.core.records import BOARD, NS_PER_S, FieldValue, Point
-from costprobe.domain.costing.comparison.production_sums import ProductionSums, number
+from costprobe.core.row_values import number
+from costprobe.domain.costing.comparison.production_sums import ProductionSums
 from costprobe.domain.costing.comparison.production_work import as_one, kind_weights, work_of
 from costprobe.domain.detection.event_causes import ANNOTATION
 from costprobe.domain.detection.production_block import BlockBuilder

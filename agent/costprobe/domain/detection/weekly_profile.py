@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
-WEEK_HOURS = 168
 # A value of a new week enters the profile with at least this weight.
 LEAST_GAIN = 0.25
 # An hour of one week moves the profile by at most this, in log units.
@@ -71,8 +71,8 @@ class WeeklyProfile:
 
     def __init__(self, tolerance: Tolerance) -> None:
         self._tolerance = tolerance
-        self._values = array("d", [math.nan]) * WEEK_HOURS
-        self._counts = array("d", [0.0]) * WEEK_HOURS
+        self._values = array("d", [math.nan]) * HOURS_A_WEEK
+        self._counts = array("d", [0.0]) * HOURS_A_WEEK
         self._started_s = math.nan
         self._offset = 0.0
         # For departures upwards and downwards: sum, start, size of the last hours, hours of collapse.
@@ -88,7 +88,7 @@ class WeeklyProfile:
         """
         if math.isnan(self._started_s):
             self._started_s = time_s
-        slot = int((time_s - hours * HOUR_S / 2) // HOUR_S) % WEEK_HOURS
+        slot = int((time_s - hours * HOUR_S / 2) // HOUR_S) % HOURS_A_WEEK
         expected = self._expected(slot)
         found = None
         if expected is not None and time_s - self._started_s >= LEARNED_S:
@@ -122,8 +122,8 @@ class WeeklyProfile:
         counts = array("d", map(float, document["counts"]))
         arms = [[float(number) for number in arm] for arm in document["arms"]]
         if (len(values), len(counts), [len(arm) for arm in arms]) != (
-            WEEK_HOURS,
-            WEEK_HOURS,
+            HOURS_A_WEEK,
+            HOURS_A_WEEK,
             [4, 4],
         ):
             raise ValueError("a weekly profile of another size")
@@ -142,7 +142,7 @@ class WeeklyProfile:
         """Return the profile at an hour of the week, with its neighbours where it is unknown."""
         for reach in (0, 1, 2):
             near = [
-                self._values[(slot + step) % WEEK_HOURS]
+                self._values[(slot + step) % HOURS_A_WEEK]
                 for step in ((0,) if reach == 0 else (-reach, reach))
             ]
             known = [value for value in near if not math.isnan(value)]

@@ -11,7 +11,7 @@ import click
 
 from costprobe.adapters.storage.errors import decoding
 from costprobe.core.printable import one_line
-from costprobe.core.records import NS_PER_S
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.colour import SEVERITIES, paint
 from costprobe.ui.cli.support.control_client import ask
@@ -25,7 +25,6 @@ from costprobe.ui.text import ago, local
 
 STALE_S = 150.0
 WEEK = "7d"
-END_OF_TIME_NS = 2**63 - 1
 TEST_TIMEOUT_S = 120.0
 FIRING, UNKNOWN = 1, 3
 

@@ -15,6 +15,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.money_text import PER_THOUSAND, money
 from costprobe.core.printable import one_line
+from costprobe.core.records import END_OF_TIME_NS
 from costprobe.core.units import percent
 from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
@@ -34,7 +35,6 @@ from costprobe.ui.cli.views.compare_plot import plotted
 from costprobe.ui.text import local
 from costprobe.ui.token_figures import per_million_tokens
 
-END_OF_TIME_NS = 2**63 - 1
 _BASIS_WORDS = {
     "probe": "probe basis: one inference on an otherwise idle device",
     "serving": "serving basis: the whole cost of the devices, idle time included",

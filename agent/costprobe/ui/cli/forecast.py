@@ -21,7 +21,7 @@ from costprobe.ui.cli.views.growth_lines import growth_document, growth_lines
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
-# Load of a longer time ago says little of the trend.
+# Older load does not represent the trend.
 HISTORY_DAYS = 365
 
 

@@ -22,7 +22,7 @@ from costprobe.app.measuring.load_curve import (
 )
 from costprobe.app.measuring.production_watch import ProductionWatch, watched
 from costprobe.core.money_text import money
-from costprobe.core.records import Point
+from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.units import counted
 from costprobe.core.weekly_hours import is_within
 from costprobe.domain.alerting.matching import matches
@@ -37,8 +37,6 @@ from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.text import ago
-
-END_OF_TIME_NS = 2**63 - 1
 
 
 def measured_curve(

@@ -162,7 +162,7 @@ class LazyGroup(ExampleGroup):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command; a file, a pipe or a stored document that fails ends it with one line.
 
-        Click itself ends a command whose output nobody reads any more, such as `export | head`.
+        Click itself ends a command whose output is not read any more, such as `export | head`.
         """
         try:
             result = super().invoke(ctx)

@@ -10,7 +10,7 @@ import click
 from costprobe.app.accounting.documents import optional_text
 from costprobe.core.moments import iso
 from costprobe.core.money_text import money
-from costprobe.core.records import Device
+from costprobe.core.records import END_OF_TIME_NS, Device
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook, Intensity
 from costprobe.domain.pricing.tariff import (
@@ -29,8 +29,6 @@ from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.lines import range_words
 from costprobe.ui.text import local
-
-END_OF_TIME_NS = 2**63 - 1
 
 
 @click.group(cls=ExampleGroup)

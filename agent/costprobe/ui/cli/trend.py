@@ -153,7 +153,7 @@ def _measurement_and_field(text: str) -> tuple[str, str]:
 
 
 def _is_served(measurement: str, field: str, series: SeriesValues) -> bool:
-    """Whether a field is a ratio or a total of production, which a single window says little of."""
+    """Whether a field is a ratio or a total of production, for which a single window is not representative."""
     if measurement == "cost" and series.tags.get("basis") == "serving":
         return field in SERVING_RATIOS or field in SERVING_SUMS
     return measurement == "serving" and field in MEASURES

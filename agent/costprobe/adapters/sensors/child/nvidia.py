@@ -61,7 +61,7 @@ class NvidiaSensor(NvmlDevice):
         )
 
     def _is_persistent(self) -> bool | None:
-        """Whether the board is in persistence mode; None where the driver does not say.
+        """Whether the board is in persistence mode; None where the driver does not report it.
 
         Raises:
             SensorFault: The library or the whole GPU is concerned.

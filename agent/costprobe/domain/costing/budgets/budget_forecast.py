@@ -29,6 +29,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.domain.costing.budgets.periods import HOUR_NS, local_time
 from costprobe.domain.costing.quantiles import student_quantile
 
@@ -40,8 +41,6 @@ BLOCK_HOURS = 24
 MIN_BLOCKS = 4
 # Share of the last week's and day's deviation from the median that is expected to persist.
 LEVEL_WEIGHT = 0.5
-WEEK_HOURS = 168
-DAY_HOURS = 24
 DRAWN_IN_AT = 4.0
 MAX_CORRELATION = 0.9
 _MAD_TO_SIGMA = 1.4826
@@ -130,14 +129,14 @@ def robust_forecast(
     differences = seasons.differences()
     mean = _drawn_in_mean(differences)
     week = LEVEL_WEIGHT * (
-        statistics.median(differences[-WEEK_HOURS:]) - statistics.median(differences)
+        statistics.median(differences[-HOURS_A_WEEK:]) - statistics.median(differences)
     )
     day = LEVEL_WEIGHT * (
-        statistics.median(differences[-DAY_HOURS:]) - statistics.median(differences)
+        statistics.median(differences[-HOURS_A_DAY:]) - statistics.median(differences)
     )
     expected = 0.0
     for ahead, hour in enumerate(remaining):
-        level = mean + week + (day - week) * math.exp(-ahead / DAY_HOURS)
+        level = mean + week + (day - week) * math.exp(-ahead / HOURS_A_DAY)
         usual = seasons.usual(hour_of_week(hour.start_ns, zone))
         expected += max(0.0, usual + level) * hour.share
     spread = _spread(differences, sum(hour.share for hour in remaining))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from costprobe.core.records import Point
+from costprobe.core.row_values import number
 from costprobe.domain.pricing.book import TOGETHER
 
 # Models that add up to less than this share of their service leave counts that belong to none.
@@ -168,12 +169,6 @@ def busy_s(row: Point) -> float | None:
         return number(row, "device_busy_s")
     idle_share = number(row, "idle_share")
     return None if idle_share is None else (1 - idle_share) * held_s(row)
-
-
-def number(row: Point, field: str) -> float | None:
-    """Return a numeric field of a row; None if it is absent."""
-    value = row.fields.get(field)
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _added_models(models: Sequence[ModelSums]) -> ModelSums:

@@ -25,7 +25,7 @@ class NaiveTiming:
     Attributes:
         mistake: A name of MISTAKES.
         latency_ms: The latency of a batch in ms that it reports; None if it cannot be made here.
-        samples: Timed passes behind it.
+        samples: Number of timed passes.
         not_applicable: Why it cannot be made here; empty if it was.
     """
 

@@ -153,7 +153,7 @@ class RollingCosts:
     """The costs of a probe; contended ones count only in a window that has no others.
 
     Attributes:
-        undisturbed: Costs measured on a device that nobody else used.
+        undisturbed: Costs measured without another process on the device.
         contended: Costs measured beside other work.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.row_values import number, numbers
 from costprobe.core.serving_ratios import SERVING_RATIOS
 from costprobe.domain.costing.budgets.periods import TimeSpan
 
@@ -67,18 +68,18 @@ def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
     sums: dict[str, list[float]] = {}
     others = [name for name in dict.fromkeys(ratio.fields) if name not in (ratio.over, ratio.per)]
     for row in rows:
-        over = _number(row, ratio.over)
+        over = number(row, ratio.over)
         if over is None:
             continue
-        per = _number(row, ratio.per)
-        if per is None and not ratio.part and (ratio_value := _number(row, field)):
+        per = number(row, ratio.per)
+        if per is None and not ratio.part and (ratio_value := number(row, field)):
             # A row without its denominator: it follows from the ratio.
             per = over * ratio.scale / ratio_value
         sums.setdefault(ratio.over, []).append(over)
         if per is not None:
             sums.setdefault(ratio.per, []).append(per)
         for name in others:
-            value = _number(row, name)
+            value = number(row, name)
             if value is not None:
                 sums.setdefault(name, []).append(value)
     return ratio.of({name: math.fsum(values) for name, values in sums.items()})
@@ -105,7 +106,7 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
         if field in SERVING_RATIOS:
             value = ratio_of_sums(in_span, field)
         else:
-            totals = [number for row in in_span if (number := _number(row, field)) is not None]
+            totals = numbers(in_span, field)
             value = math.fsum(totals) / window_s if totals else None
         if value is None:
             return None
@@ -113,13 +114,8 @@ def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> S
     return ServingChange(*sums)
 
 
-def _number(row: Point, field: str) -> float | None:
-    value = row.fields.get(field)
-    return float(value) if isinstance(value, int | float) else None
-
-
 def _window_s(row: Point) -> float:
-    return _number(row, "window_s") or 0.0
+    return number(row, "window_s") or 0.0
 
 
 def middle_ns(row: Point) -> int:

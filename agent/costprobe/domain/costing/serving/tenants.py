@@ -135,6 +135,6 @@ def _remaining(counts: Counts, tenants: Mapping[str, Counts]) -> Counts:
     for kind in _KINDS:
         whole = getattr(counts, kind)
         if whole is not None:
-            told = sum(getattr(each, kind) or 0.0 for each in tenants.values())
-            left[kind] = max(0.0, whole - told)
+            attributed = sum(getattr(each, kind) or 0.0 for each in tenants.values())
+            left[kind] = max(0.0, whole - attributed)
     return Counts(**left)

@@ -26,7 +26,7 @@ BYTES_PER_PARAMETER: Final = 2
 # exponent fits its family: 28 layers at 3 billion parameters, 80 at 70, 126 at 405.
 KV_BYTES_AT_8B: Final = 131_072
 KV_EXPONENT: Final = 0.4
-# Where the server does not tell how many requests it decodes at a time.
+# Where the server does not report how many requests it decodes at a time.
 DEFAULT_BATCH: Final = 32.0
 MAX_BATCH: Final = 1024.0
 # Where neither configuration nor name states the model's size.

@@ -22,7 +22,7 @@ from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.config.load import as_toml_tables
-from costprobe.core.records import NS_PER_S
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.support.bundle_secrets import without_addresses
 from costprobe.ui.cli.support.shown_config import shown
 
@@ -36,7 +36,6 @@ FILE_BYTES_MAX: Final = 8 << 20
 SERVICE: Final = "costprobe.service"
 _SHOWN_STATES: Final = ("status", "alerts")
 _ROWS_OF: Final = ("agent", "event", "alert")
-_END_OF_TIME_NS: Final = 2**63 - 1
 
 
 class BundleFile(NamedTuple):
@@ -241,7 +240,7 @@ def _one(connection: sqlite3.Connection, sql: str) -> int:
 def _rows(store: Path, measurement: str, since_ns: int) -> str:
     with closing(StoreReader.open(store)) as reader:
         count, kept = 0, deque[str](maxlen=ROWS_MAX)
-        for line in reader.lines(since_ns, _END_OF_TIME_NS, measurement):
+        for line in reader.lines(since_ns, END_OF_TIME_NS, measurement):
             count += 1
             kept.append(line)
     head = f"# the newest {len(kept)} of {count} rows\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import click
@@ -45,16 +45,3 @@ def is_coloured() -> bool:
 def paint(text: str, role: Role) -> str:
     """Return a printable text in a role's colour; click.echo strips it if colours are off."""
     return click.style(one_line(text), **_STYLES[role])
-
-
-def painted(line: str, words: Iterable[tuple[str, Role]]) -> str:
-    """Return a line in the colour of the first of some words that it contains.
-
-    Args:
-        line: The line without colours.
-        words: The words, the most important first.
-    """
-    for word, role in words:
-        if word in line:
-            return paint(line, role)
-    return line

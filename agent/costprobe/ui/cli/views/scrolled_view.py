@@ -29,7 +29,7 @@ _KEY = re.compile(r"\x1b[\[O][0-9;]{0,8}[A-Za-z~]|.", re.DOTALL)
 class ScrolledView:
     """The lines of a view that fit the terminal, and a last line with position and keys.
 
-    The first line, which says whether the daemon runs, is always visible.
+    The first line, which shows whether the daemon runs, is always visible.
 
     Attributes:
         view: The newest snapshot.
@@ -43,7 +43,7 @@ class ScrolledView:
         self._starts: list[int] = [0]
 
     def press(self, keys: str) -> bool:
-        """Move as the keys say, and return False for one that quits; others do nothing.
+        """Move by the keys, and return False for one that quits; others do nothing.
 
         Args:
             keys: What the terminal sent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-# Tags that say what is measured, apart from where.
+# Tags that identify what is measured, apart from where.
 SUBJECT_TAGS: Final = ("budget", "probe", "service", "served_model", "part")
 # Tags in the names of series; others are the same for all series of most hosts.
 _TELLING: Final = (

@@ -119,7 +119,7 @@ def _fitted(text: str, style: str, width: int) -> Iterator[Text]:
 
 
 def _cut(text: str) -> str:
-    """Return a long name with its beginning and end, which tell similar names apart."""
+    """Return a long name with its beginning and end, which distinguish similar names."""
     if len(text) <= MAX_CELL:
         return text
     half = MAX_CELL // 2
