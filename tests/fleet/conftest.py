@@ -4,10 +4,14 @@ import urllib.parse
 
 import pytest
 from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.influx_setup.influxql import create_query
+from costprobe.ui.influx_setup.rollup import ROLLED
 from fakes import fleet
 from fakes.servers import InfluxDB, Prometheus, VictoriaMetrics, fetch, get, running
 
 DATABASE = "costprobe"
+HOURLY = "costprobe_hourly"
 CHUNK_LINES = 5000
 
 
@@ -24,7 +28,19 @@ def influxdb(tmp_path_factory):
     with running(InfluxDB, tmp_path_factory.mktemp("influxdb"), "influxd") as server:
         server.query(f'CREATE DATABASE "{DATABASE}"')
         write(server, db=DATABASE)
+        roll_up(server)
         yield server
+
+
+def roll_up(server):
+    """Compute the hourly rows with the statements of the continuous queries of `influx setup`."""
+    server.query(f'CREATE DATABASE "{HOURLY}"')
+    span = f"time >= {fleet.START_S * NS_PER_S} AND time <= {fleet.END_S * NS_PER_S}"
+    for rolled in ROLLED:
+        text = create_query(rolled, (DATABASE, "autogen"), (HOURLY, "autogen"), 3600)
+        select = text.partition("BEGIN ")[2].removesuffix(" END")
+        where = f"WHERE {span} AND" if rolled.basis else f"WHERE {span} GROUP"
+        server.query(select.replace("WHERE" if rolled.basis else "GROUP", where, 1))
 
 
 @pytest.fixture(scope="session")

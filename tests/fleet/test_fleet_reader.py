@@ -3,14 +3,18 @@
 import math
 import statistics
 from collections import defaultdict
+from contextlib import closing
 
 import pytest
+from costprobe.adapters.fleet import reader
 from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
 from fakes.clock import FakeClock
 
+DATABASE, HOURLY = "costprobe", "costprobe_hourly"
 START_S, END_S = fleet.END_S - 7200, fleet.END_S
 SERVING = {"basis": "serving", "served_model": ""}
 QUESTIONS = {
@@ -102,15 +106,38 @@ def over_time(question, rows):
 
 
 def test_reader_answers_as_computed_over_the_rows(config):
-    reader = fleet_reader(config, FakeClock(END_S * NS_PER_S))
+    database = fleet_reader(config, FakeClock(END_S * NS_PER_S))
     wrong = {}
     for name, question in QUESTIONS.items():
-        answer = reader.ask(question, START_S * NS_PER_S, END_S * NS_PER_S, END_S * NS_PER_S)
+        answer = database.ask(question, START_S * NS_PER_S, END_S * NS_PER_S, END_S * NS_PER_S)
         found = {(row.tags, row.time_ns): row.value for row in answer.rows}
         if name == "newest":
             found = {key: pytest.approx(value, abs=15) for key, value in found.items()}
         wanted = expected(question)
         if answer.problems or found != pytest.approx(wanted, rel=RELATIVE_ERROR):
             wrong[name] = answer.problems, found, wanted
-    reader.close()
+    database.close()
+    assert not wrong
+
+
+def test_hourly_rows_and_rows_add_up_to_the_same(influxdb, monkeypatch):
+    """One hour from the continuous queries' rows, the other from the rows themselves."""
+    monkeypatch.setattr(reader, "_HOURLY_FROM_NS", 0)
+    monkeypatch.setattr(reader, "_HOURLY_LATE_NS", reader.HOUR_NS)
+    section = {"kind": "influxql", "url": influxdb.url, "database": DATABASE}
+    hourly = FleetConfig.model_validate({**section, "hourly_database": HOURLY})
+    # The row at the start is of the hour before for us, and of the first hour for InfluxDB.
+    start_ns, end_ns = START_S * NS_PER_S - 1, END_S * NS_PER_S
+    wrong = {}
+    for name, question in QUESTIONS.items():
+        if question.over_time in ("sum", "paired") and not question.every_s:
+            with closing(fleet_reader(hourly, FakeClock(end_ns))) as one:
+                found = one.ask(question, START_S * NS_PER_S, end_ns, end_ns)
+            with closing(
+                fleet_reader(FleetConfig.model_validate(section), FakeClock(end_ns))
+            ) as one:
+                wanted = one.ask(question, start_ns, end_ns, end_ns)
+            values = [{row.tags: row.value for row in answer.rows} for answer in (found, wanted)]
+            if values[0] != pytest.approx(values[1], rel=RELATIVE_ERROR):
+                wrong[name] = values
     assert not wrong

@@ -95,7 +95,9 @@ def _times(span: Span) -> str:
     if span.is_hourly:
         # Hourly rows have the time at which their hour begins.
         return f"time >= {span.start_ns} AND time < {span.end_ns}"
-    return f"time > {span.start_ns} AND time <= {span.end_ns}"
+    after = ">=" if span.follows_hours else ">"
+    before = "<" if span.precedes_hours else "<="
+    return f"time {after} {span.start_ns} AND time {before} {span.end_ns}"
 
 
 def _interval(every_s: int, span: Span) -> str:

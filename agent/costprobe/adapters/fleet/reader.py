@@ -39,11 +39,16 @@ class Span(NamedTuple):
         start_ns: UTC in ns.
         end_ns: UTC in ns.
         is_hourly: Whether the hourly rows answer.
+        follows_hours: Whether hourly rows answer for the time before. Those of InfluxDB begin with a row
+            at the full hour, so that this span does, too.
+        precedes_hours: Whether hourly rows answer for the time after.
     """
 
     start_ns: int
     end_ns: int
     is_hourly: bool = False
+    follows_hours: bool = False
+    precedes_hours: bool = False
 
 
 class FleetReader(ABC):
@@ -131,9 +136,9 @@ class FleetReader(ABC):
         if question.is_additive:
             # A median of parts is not that of the whole: it leaves out the edges.
             if start_ns < first_ns:
-                yield Span(start_ns, first_ns)
+                yield Span(start_ns, first_ns, precedes_hours=True)
             if last_ns < end_ns:
-                yield Span(last_ns, end_ns)
+                yield Span(last_ns, end_ns, follows_hours=True)
 
     def _answers(
         self, question: Question, span: Span, halvings: int, ends_s: float
@@ -155,8 +160,10 @@ class FleetReader(ABC):
             yield found
             return
         middle_ns = span.start_ns + half_ns
-        for start_ns, end_ns in ((span.start_ns, middle_ns), (middle_ns, span.end_ns)):
-            half = span._replace(start_ns=start_ns, end_ns=end_ns)
+        for half in (
+            span._replace(end_ns=middle_ns, precedes_hours=False),
+            span._replace(start_ns=middle_ns, follows_hours=False),
+        ):
             yield from self._answers(question, half, halvings - 1, ends_s)
 
 
