@@ -69,7 +69,7 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast",
-    "fleet report", "debug bundle",
+    "fleet report", "fleet savings", "debug bundle",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
@@ -93,7 +93,7 @@ APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "install", "uninstall", "price update",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast",
-    "fleet report",
+    "fleet report", "fleet savings",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)

@@ -204,6 +204,25 @@ def test_report_has_the_figures_of_the_other_commands(ask):
     assert "<td>tuned</td>" in page
 
 
+def test_savings_are_spare_devices_at_a_utilization(ask):
+    found = checked("fleet savings", ask("savings", "--utilization", "80", "--json"))
+    (h100,) = [one for one in found["groups"] if one["group"] == ["H100"]]
+    used = (
+        1
+        - checked("fleet spend", ask("spend", "--by", "gpu_model", "--json"))["parts"][0]["costs"][
+            0
+        ]["idle_share"]
+    )
+    paid = total("device", "cost", model="H100")
+    assert h100["utilization_share"] == pytest.approx(used)
+    needed = math.ceil(6 * used / 0.8)
+    assert (h100["devices"], h100["spare"], needed < 6) == (6, 6 - needed, True)
+    assert h100["cost_per_month"] == pytest.approx(paid * 730 / HOURS)
+    assert h100["saving_per_month"] == pytest.approx(paid * 730 / HOURS * (6 - needed) / 6)
+    assert "H100" in ask("savings")
+    assert ask("savings", "--by", "host", "--csv").startswith("group,currency,devices,")
+
+
 def approximately(document):
     """A document with numbers that may differ in their last digits."""
     if isinstance(document, dict):

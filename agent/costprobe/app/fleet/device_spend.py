@@ -63,11 +63,7 @@ class DeviceSums(NamedTuple):
 
     def spend(self, answers: FleetAnswers) -> list[FleetSpend]:
         """Return the spend of each group."""
-        idle = {
-            group: min(1.0, max(0.0, 1 - self.used[group] / 100 / paid))
-            for group, paid in self.known.items()
-            if paid > 0 and group in self.used
-        }
+        idle = _idle(self.used, self.known)
         return [
             FleetSpend(
                 group=group,
@@ -103,13 +99,46 @@ def _added(sums: Mapping[Group, float], kept: int) -> dict[Group, float]:
     return {group: math.fsum(values) for group, values in found.items()}
 
 
-def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
-    """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
-    money, weight = (*tags, "currency"), "util_pct"
-    return DeviceSums(
-        answers.groups(Question("device", "cost", "sum", by=money)),
+def device_tags(by: str) -> Group:
+    """Return the tags of rows of devices for a key of the command line."""
+    return {"device": ("host", "device"), "gpu_model": ("model",)}.get(by, (by,))
+
+
+def idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
+    """Return 1 minus the utilization of devices, weighted by cost; raises as `FleetAnswers.groups`.
+
+    Args:
+        answers: The database, and the period.
+        money: Tags of the groups, with the currency.
+    """
+    return _idle(*_utilization(answers, money))
+
+
+def _utilization(
+    answers: FleetAnswers, money: Group
+) -> tuple[dict[Group, float], dict[Group, float]]:
+    """Return cost times utilization in percent, and the cost of devices with a known utilization."""
+    weight = "util_pct"
+    return (
         answers.groups(Question("device", "cost", "weighted", by=money, weight=weight)),
         answers.groups(Question("device", "cost", "paired", by=money, weight=weight)),
+    )
+
+
+def _idle(used: Mapping[Group, float], known: Mapping[Group, float]) -> dict[Group, float]:
+    return {
+        group: min(1.0, max(0.0, 1 - used[group] / 100 / paid))
+        for group, paid in known.items()
+        if paid > 0 and group in used
+    }
+
+
+def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
+    """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
+    money = (*tags, "currency")
+    return DeviceSums(
+        answers.groups(Question("device", "cost", "sum", by=money)),
+        *_utilization(answers, money),
         answers.groups(Question("device", "energy_j", "sum", by=tags)),
         answers.groups(Question("device", "carbon_g", "sum", by=tags)),
         answers.groups(Question("device", "carbon_energy_j", "sum", by=tags)),

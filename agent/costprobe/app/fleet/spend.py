@@ -14,6 +14,7 @@ from costprobe.app.fleet.device_spend import (
     by_currency,
     coverage_of,
     device_sums,
+    device_tags,
     presence,
 )
 from costprobe.app.overview.key_allocation import UNALLOCATED
@@ -51,7 +52,7 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
         DeliveryError: The database did not answer.
     """
     if by and by not in _DIVIDED:
-        sums = device_sums(answers, _DEVICE_TAGS.get(by, (by,)))
+        sums = device_sums(answers, device_tags(by))
         total = _only(sums.total(*presence(answers, ())).spend(answers))
         parts = sums.spend(answers)
         if any(part.group != ("",) for part in parts):
@@ -79,9 +80,6 @@ def divided_spend(answers: FleetAnswers, by: str, total: FleetSpend) -> SpendByK
 
 def _only(found: list[FleetSpend]) -> FleetSpend:
     return found[0] if found else FleetSpend((), ())
-
-
-_DEVICE_TAGS: Final[Mapping[str, Group]] = {"device": ("host", "device"), "gpu_model": ("model",)}
 
 
 def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend]:

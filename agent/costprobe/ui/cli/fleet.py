@@ -18,6 +18,7 @@ from costprobe.core.units import counted
 from costprobe.domain.costing.budgets.periods import HOUR_NS, PeriodKind, period_at
 from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
 from costprobe.ui.cli.fleet_report import report
+from costprobe.ui.cli.fleet_savings import savings
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -277,6 +278,7 @@ def forecast(  # noqa: PLR0913 - an option each
     _echo_problems(answers)
 
 
+command.add_command(savings)
 command.add_command(report)
 
 
