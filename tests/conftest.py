@@ -29,37 +29,48 @@ if os.geteuid() == 0 and controller_of(Path.home()) is not None:
 settings.register_profile(
     "costprobe",
     deadline=None,
-    max_examples=sized(50, 500),
+    max_examples=sized(30, 500),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("costprobe")
 
-# The slowest files run first, so that no worker runs one of them at the end.
-# Files that compute alternate with files that wait, because four workers share two cores.
+# The files that take longest, most of them waiting for processes, run first, so that no worker runs one
+# of them at the end.
 LONG = (
     "service/test_under_systemd.py",
     "cli/test_readme.py",
     "daemon/test_daemon.py",
-    "probing/test_sources.py",
+    "faults/test_flat.py",
     "daemon/test_serving.py",
-    "cli/test_all_commands.py",
-    "probing/test_worker.py",
-    "faults/test_clocks.py",
-    "daemon/test_neighbours.py",
-    "dashboard/test_browser.py",
     "sensors/test_supervisor.py",
+    "probing/test_worker.py",
+    "daemon/test_neighbours.py",
+    "probing/test_sources.py",
+    "cli/test_all_commands.py",
+    "daemon/test_http_daemon.py",
+    "dashboard/test_browser.py",
+    "daemon/test_alerting.py",
+    "report/test_first_page.py",
+    "faults/test_fast_devices.py",
+    "dashboard/test_trend_page.py",
+    "faults/test_clocks.py",
+    "report/test_report_command.py",
+    "dashboard/test_first_screen.py",
+    "security/test_two_users.py",
+    "docs/test_site.py",
+    "security/test_operator_code.py",
+    "docs/test_tutorial.py",
+    "cli/test_debug_bundle.py",
+    "docs/test_howto.py",
+    "detection/test_detector.py",
+    "probing/test_compiled.py",
+    "faults/test_probe_children.py",
     "faults/test_disk.py",
     "probing/test_execution_modes.py",
-    "faults/test_probe_children.py",
-    "daemon/test_alerting.py",
-    "contracts/test_notifiers.py",
-    "probing/test_compiled.py",
-    "sensors/test_child.py",
-    "docs/test_tutorial.py",
-    "docs/test_howto.py",
+    "dashboard/test_api.py",
+    "notifying/test_apprise.py",
     "cli/test_sweep.py",
-    "report/test_report_command.py",
-    "security/test_operator_code.py",
+    "contracts/test_notifiers.py",
 )
 
 

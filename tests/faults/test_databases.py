@@ -25,7 +25,7 @@ PERIOD_S = sized(1, 7) * 86_400
 MEASURED_EVERY_S = 600 // sized(1, 20)
 DEVICES = sized(4, 8)
 OUTAGE_S = sized(1800, 6 * 3600)
-OUTAGES_OF_EACH = sized(2, 3)
+OUTAGES_OF_EACH = sized(1, 3)
 # A slow request waits for its real timeout, so these outages are short.
 SLOW_S = sized(400, 1800)
 TIMEOUT_OF_A_REQUEST_S = 0.2

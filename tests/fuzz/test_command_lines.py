@@ -17,7 +17,7 @@ from fakes.command import called, leaves
 from fakes.reported import month
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
-CASES = sized(200, 20_000)
+CASES = sized(100, 20_000)
 # Commands that run until stopped, start a process, or change a host or a database: only parsed.
 PARSED = {
     "run",

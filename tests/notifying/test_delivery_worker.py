@@ -368,7 +368,7 @@ os.write(log, b"done\\n")
 
 
 def test_kill_9_loses_and_reorders_nothing(tmp_path):
-    count, kills_max, rng, kills = sized(2000, 8000), sized(4, 16), random.Random(7), 0
+    count, kills_max, rng, kills = sized(2000, 8000), sized(3, 16), random.Random(7), 0
     for _ in range(60):
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(tmp_path), str(count), str(TESTS)],

@@ -109,7 +109,7 @@ def test_neighbour_on_every_processor_marks_a_run_as_contended():
 
     try:
         # More passes than fit: the run lasts as long as it may.
-        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=1.0).result
+        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=0.5).result
     finally:
         for neighbour in neighbours:
             neighbour.kill()
