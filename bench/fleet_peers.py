@@ -1,7 +1,7 @@
 """GPUs that deviate from their peers, and the effect of rollouts, on seeded fleets with a known truth.
 
-    python bench/fleet_peers.py outliers [--seeds 20] [--jobs 2]
-    python bench/fleet_peers.py changes [--seeds 300] [--jobs 2]
+    python bench/fleet_peers.py outliers [--seeds 20] [--first 1000] [--jobs 2]
+    python bench/fleet_peers.py changes [--seeds 300] [--first 1000] [--jobs 2]
 
 Goals: at most one false report in two fleets of 1,000 GPUs, except with heavy tails; the 95 % intervals of
 rollouts contain the true effect in 93 % of the seeds or more, except where rows drift and the rollout goes
@@ -221,18 +221,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("outliers", "changes"))
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     with multiprocessing.Pool(options.jobs) as pool:
         if options.what == "outliers":
-            seeds = range(1000, 1000 + (options.seeds or 20))
+            seeds = range(options.first, options.first + (options.seeds or 20))
             is_met = print_outliers(
                 lambda changes: pool.map(
                     fleet_score, [FleetRecipe(seed=seed, **changes) for seed in seeds]
                 )
             )
         else:
-            seeds = range(1000, 1000 + (options.seeds or 300))
+            seeds = range(options.first, options.first + (options.seeds or 300))
             is_met = print_changes(
                 lambda changes: pool.map(
                     rollout_score, [RolloutRecipe(seed=seed, **changes) for seed in seeds]

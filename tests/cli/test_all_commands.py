@@ -68,7 +68,8 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 # a second each and have tests of their own.
 PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update",
-    "fleet status", "fleet spend", "fleet compare", "fleet forecast",
+    "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
+    "fleet change",
     "fleet report", "fleet savings", "debug bundle",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.
@@ -92,7 +93,8 @@ valid_from = 2026-01-01
 APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
     "influx setup", "influx tasks", "install", "uninstall", "price update",
-    "fleet status", "fleet spend", "fleet compare", "fleet forecast",
+    "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
+    "fleet change",
     "fleet report", "fleet savings",
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Final
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
 from costprobe.core.serving_ratios import SERVING_RATIOS
+from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
 
 _RATIOS: Final = (
     "cost_per_inference",
@@ -23,7 +24,7 @@ _SUMS: Final = tuple(dict.fromkeys(f for name in _RATIOS for f in SERVING_RATIOS
 # A host with GPUs of several models, or a device with several versions in the period.
 SEVERAL: Final = "several"
 # Tags of the software of a run; of servers it is unknown.
-SOFTWARE: Final = ("driver", "torch", "cuda", "dtype", "weights_hash")
+SOFTWARE: Final = tuple(SOFTWARE_TAGS)
 
 
 @dataclass(frozen=True, slots=True)

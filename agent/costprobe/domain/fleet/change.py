@@ -26,7 +26,7 @@ class FactorSeries:
     Attributes:
         host: The host.
         kind: Only series of one kind are compared.
-        factors: Of each bucket; None where unknown. Without prices, `price_per_s` is 1.
+        factors: Of each bucket; None where unknown. Without prices, `price_per_s` is 0.
         adopted: Bucket in which the change fell; None if it did not change.
         others: Buckets with another change of software.
         is_priced: Whether the prices are known.

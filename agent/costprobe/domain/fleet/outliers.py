@@ -109,6 +109,7 @@ class FleetOutliers:
         outliers: The most expensive first, then the largest excess.
         tested: Number of GPUs that have enough peers.
         untested: Number of GPUs that have not.
+        updated: Number of GPUs whose software changed in the period, so that they have no one level.
         levels: Levels of the labels in the time per inference that are not counted as a deviation,
             by the peers' key.
     """
@@ -117,6 +118,7 @@ class FleetOutliers:
     tested: int
     untested: int
     levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
+    updated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

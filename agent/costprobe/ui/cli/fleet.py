@@ -17,18 +17,20 @@ from costprobe.app.fleet.unit_costs import SOFTWARE, fleet_unit_costs
 from costprobe.core.units import counted
 from costprobe.domain.costing.budgets.periods import HOUR_NS, PeriodKind, period_at
 from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
+from costprobe.ui.cli.fleet_peers import change, outliers
 from costprobe.ui.cli.fleet_report import report
 from costprobe.ui.cli.fleet_savings import savings
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
+    echo_problems,
     fleet_answers,
     head_of,
     period_options,
 )
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import bad_input
-from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import fleet_tables
 from costprobe.ui.cli.views.fleet_forecast_lines import (
@@ -109,12 +111,12 @@ def status(  # noqa: PLR0913 - an option each
     elif as_csv:
         heads = [field.name for field in fields(HostState)]
         echo_file(fleet_tables.csv_lines(heads, (list(asdict(one).values()) for one in states)))
-        _echo_problems(answers)
+        echo_problems(answers)
     else:
         _require(states, answers)
         end_ns = answers.period.end_ns
         echo_lines(fleet_tables.status_lines(states, label, end_ns), [("silent for", "bad")])
-        _echo_problems(answers)
+        echo_problems(answers)
 
 
 @command.command(
@@ -160,7 +162,7 @@ def spend(
         devices = counted(found.total.series, "device")
         head = f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
         echo_lines([head, *fleet_tables.spend_lines(found, by or "")])
-    _echo_problems(answers)
+    echo_problems(answers)
 
 
 @command.command(
@@ -207,7 +209,7 @@ def compare(
     else:
         _require(found, answers)
         echo_lines(fleet_tables.compare_lines(found, by))
-    _echo_problems(answers)
+    echo_problems(answers)
 
 
 @command.command(
@@ -275,11 +277,13 @@ def forecast(  # noqa: PLR0913 - an option each
         _require(found, answers)
         lines = forecast_lines(found, period, answers.period.end_ns, amount)
         echo_lines(lines, [("exceeded", "bad")])
-    _echo_problems(answers)
+    echo_problems(answers)
 
 
 command.add_command(savings)
 command.add_command(report)
+command.add_command(outliers)
+command.add_command(change)
 
 
 def _require(found: Sequence[object], answers: FleetAnswers) -> None:
@@ -290,9 +294,3 @@ def _require(found: Sequence[object], answers: FleetAnswers) -> None:
             f"no rows since {local(answers.period.start_ns)}"
             f"{f': {reasons}' if reasons else '; do the hosts push to the database of [fleet]?'}"
         )
-
-
-def _echo_problems(answers: FleetAnswers) -> None:
-    """Say on standard error why an answer is partial."""
-    for problem in answers.problems:
-        echo(f"partial: {problem}", "note", err=True)

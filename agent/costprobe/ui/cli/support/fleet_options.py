@@ -17,6 +17,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.timespan import Moment
 
 # Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
@@ -136,3 +137,9 @@ def head_of(answers: FleetAnswers) -> Mapping[str, Any]:
         "is_partial": bool(answers.problems),
         "problems": list(answers.problems),
     }
+
+
+def echo_problems(answers: FleetAnswers) -> None:
+    """Say on standard error why an answer is partial."""
+    for problem in answers.problems:
+        echo(f"partial: {problem}", "note", err=True)

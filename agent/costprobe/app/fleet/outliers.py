@@ -1,0 +1,175 @@
+"""GPUs of a fleet that deviate from their peers: the levels that the database aggregates, and the outliers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from costprobe.adapters.fleet.question import Question
+from costprobe.app.fleet.answers import FleetAnswers, Group
+from costprobe.core.records import FieldValue
+from costprobe.core.units import HOUR_S
+from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.detection.runs import DetectionRun
+from costprobe.domain.fleet.outliers import FleetOutliers, GpuLevel, outliers_of
+
+# Fewer runs in the period are no level.
+LEAST_RUNS: Final = 5
+# A series of runs: a probe in one mode on a device.
+_RUNS: Final = (
+    "host",
+    "device",
+    "probe",
+    "batch",
+    "cold",
+    "compile",
+    "cuda_graph",
+    "weights",
+    "concurrency",
+)
+_KINDS: Final = ("gpu", "mig")
+# Conditions of the device, and how they are aggregated over its runs.
+_CONDITIONS: Final[Mapping[str, Literal["mean", "max"]]] = {
+    "sm_clock_mhz": "mean",
+    "mem_clock_mhz": "mean",
+    "power_limit_w": "mean",
+    "throttled_thermal_pct": "mean",
+    "throttled_power_pct": "mean",
+    "temp_max_c": "mean",
+    "mem_used_pct": "mean",
+    "ecc_uncorrected": "max",
+}
+
+
+def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOutliers:
+    """Return the GPUs that need more time or energy per inference than their peers.
+
+    Peers have the same GPU model, probe, batch, execution mode and, where the database has rows of
+    `software`, the same driver, PyTorch, CUDA, dtype and weights. GPUs with fewer than 5 runs, and those whose
+    software changed in the period, are no peers.
+
+    Args:
+        answers: The database, and the period.
+        within: Labels whose levels are removed, such as a cooling row or a lot.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    devices = _Devices(answers, within)
+    found = outliers_of(_levels(answers, devices), within)
+    return dataclasses.replace(found, updated=len({key[:2] for key in devices.updated}))
+
+
+def _levels(answers: FleetAnswers, devices: _Devices) -> list[GpuLevel]:
+    """Return the level of each probe on each GPU."""
+    rates = _medians(answers, "throughput_per_s")
+    energies = _medians(answers, "energy_per_inference_j")
+    counts = answers.groups(Question("probe", "throughput_per_s", "count", by=_RUNS))
+    conditions: dict[Group, dict[str, FieldValue]] = defaultdict(dict)
+    for field, how in _CONDITIONS.items():
+        for group, value in answers.groups(Question("probe", field, how, how, by=_RUNS)).items():
+            conditions[group][field] = int(value) if how == "max" else value
+    found = []
+    for group, rate in rates.items():
+        host, device, probe, batch, *mode = group
+        model = devices.models.get((host, device))
+        runs = int(counts.get(group, 0))
+        is_updated = (host, device, probe) in devices.updated
+        if model is None or rate <= 0 or runs < LEAST_RUNS or is_updated:
+            continue
+        energy_j = energies.get(group)
+        price_per_h, currency = devices.prices.get((host, device), (None, ""))
+        paid = devices.electricity.get((host, device, probe), 0.0)
+        run = DetectionRun(
+            time_ns=answers.period.end_ns,
+            batch=int(batch) if batch.isdigit() else None,
+            time_s=1 / rate,
+            energy_j=energy_j,
+            price_per_s=None if price_per_h is None else price_per_h / HOUR_S,
+            electricity_per_j=paid / energy_j if energy_j else 0.0,
+            fingerprint="",
+            device=conditions[group],
+            currency=currency,
+        )
+        modes = [
+            f"{name}={value}" if value != "true" else name
+            for name, value in zip(_RUNS[4:], mode, strict=True)
+            if value
+        ]
+        peers = (model, probe, f"batch {batch}" if batch else "", " ".join(modes))
+        software = devices.software.get((host, device, probe), "")
+        found.append(
+            GpuLevel(
+                host,
+                device,
+                (*(part for part in peers if part), software),
+                run,
+                runs,
+                devices.labels.get(host, {}),
+                devices.busy.get((host, device)),
+            )
+        )
+    return found
+
+
+class _Devices:
+    """What is known of the devices beside their runs, each by host and device."""
+
+    def __init__(self, answers: FleetAnswers, labels: Sequence[str]) -> None:
+        self.models: dict[Group, str] = {}
+        self.busy: dict[Group, float] = {}
+        used = answers.groups(
+            Question("device", "util_pct", "mean", "mean", by=("host", "device", "model", "kind"))
+        )
+        for (host, device, model, kind), util_pct in used.items():
+            if kind in _KINDS and model:
+                self.models[host, device] = model
+                self.busy[host, device] = util_pct / 100
+        rates = Question(
+            "device", "price_rate_per_h", "median", "median", by=("host", "device", "currency")
+        )
+        self.prices: dict[Group, tuple[float, str]] = {
+            (host, device): (rate, currency)
+            for (host, device, currency), rate in answers.groups(rates).items()
+        }
+        self.electricity = answers.groups(
+            Question(
+                "cost",
+                "cost_energy",
+                "median",
+                "median",
+                by=("host", "device", "probe"),
+                where={"basis": "probe"},
+            )
+        )
+        self.software: dict[Group, str] = {}
+        self.updated: set[Group] = set()
+        for key, versions in _software(answers).items():
+            self.software[key] = min(versions)
+            if len(versions) > 1:
+                self.updated.add(key)
+        self.labels: dict[str, dict[str, str]] = {}
+        if labels:
+            hosts = Question("device", "util_pct", "max", "max", by=("host", *labels))
+            self.labels = {
+                host: dict(zip(labels, values, strict=True))
+                for host, *values in answers.groups(hosts)
+            }
+
+
+def _software(answers: FleetAnswers) -> dict[Group, set[str]]:
+    """Return the software by host, device and probe; after a change in the period more than one."""
+    by = ("host", "device", "probe", *SOFTWARE_TAGS)
+    found: dict[Group, set[str]] = defaultdict(set)
+    for group in answers.groups(Question("software", "probe_runs", "max", "max", by=by)):
+        versions = [
+            f"{tag} {value}" for tag, value in zip(SOFTWARE_TAGS, group[3:], strict=True) if value
+        ]
+        found[group[:3]].add(", ".join(versions))
+    return found
+
+
+def _medians(answers: FleetAnswers, field: str) -> dict[Group, float]:
+    return answers.groups(Question("probe", field, "median", "median", by=_RUNS))

@@ -1,0 +1,258 @@
+"""What changes of software did to cost over a fleet: who changed when, and the effect of each change."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from costprobe.adapters.fleet.question import Question
+from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
+from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.comparison.change import CostFactors
+from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.fleet.change import ChangeEffect, FactorSeries, change_effect
+
+# Buckets of the window before and after a change.
+WINDOW_BUCKETS: Final = 4
+# Changes that are estimated, those on the most hosts.
+CHANGES_MAX: Final = 10
+_SHORTEST_BUCKET_S: Final = 300
+
+# A probe on a host.
+Series = tuple[str, str]
+# The value of each bucket, None where unknown.
+_Buckets = list[str | None]
+
+
+class FleetChange(NamedTuple):
+    """A change of software over a fleet.
+
+    Attributes:
+        key: What changed: `driver`, `torch`, `cuda`, `dtype`, `weights_hash` or a label.
+        before: Its value before.
+        after: Its value after.
+        first_ns: End of the interval in which the first host changed, UTC in ns.
+        last_ns: The same of the last one.
+        effect: What it did; None if no host can be compared.
+        hosts: Number of hosts that changed, counted in the effect or not.
+        beside: What else changed in the same interval, with its number of hosts.
+    """
+
+    key: str
+    before: str
+    after: str
+    first_ns: int
+    last_ns: int
+    effect: ChangeEffect | None
+    hosts: int
+    beside: Mapping[str, int]
+
+
+def aligned(period: FleetPeriod, window_s: float) -> FleetPeriod:
+    """Return the part of a period in whole intervals, four of which make a window.
+
+    Raises:
+        ValueError: The period is shorter than two windows and the change between them.
+    """
+    shortest = _SHORTEST_BUCKET_S
+    bucket_s = max(shortest, int(window_s) // WINDOW_BUCKETS // shortest * shortest)
+    step_ns = bucket_s * NS_PER_S
+    start, end = -(-period.start_ns // step_ns), period.end_ns // step_ns
+    if end - start < 2 * WINDOW_BUCKETS + 1:
+        raise ValueError("the period must be longer than two windows")
+    return FleetPeriod(start * step_ns, end * step_ns, bucket_s, period.now_ns)
+
+
+def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[FleetChange]:
+    """Return the changes of a version or label in a period, those on the most hosts first.
+
+    Args:
+        answers: The database, and a period as `aligned` returns it.
+        key: A tag of `software`, or a label of the hosts.
+        within: Label of the hosts: only those with the same value are compared; empty for none.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    buckets = answers.period.buckets
+    software = {tag: _versions(answers, tag) for tag in SOFTWARE_TAGS}
+    hosts = {} if key in software else _labels(answers, key)
+    factors, priced = _factors(answers)
+    kinds = _kinds(answers, within)
+    moves: dict[Series, list[tuple[int, str, str, str]]] = {}
+    for series in factors:
+        found = [
+            (bucket, tag, before, after)
+            for tag, values in software.items()
+            for bucket, before, after in _moves(values.get(series, []))
+        ]
+        if hosts:
+            own = _moves(hosts.get(series[0], []))
+            found += [(bucket, key, before, after) for bucket, before, after in own]
+        moves[series] = found
+    pairs = Counter(
+        pair
+        for series, found in moves.items()
+        for pair in {(before, after) for _, tag, before, after in found if tag == key}
+    )
+    changes = []
+    for before, after in sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:CHANGES_MAX]:
+        wanted = (key, before, after)
+        changed = {
+            series: min(bucket for bucket, *what in found if tuple(what) == wanted)
+            for series, found in moves.items()
+            if any(tuple(what) == wanted for _, *what in found)
+        }
+        listed = [
+            FactorSeries(
+                series[0],
+                (series[1], *kinds.get(series[0], ())),
+                values,
+                changed.get(series),
+                frozenset(bucket for bucket, *_ in moves[series] if bucket != changed.get(series)),
+                is_priced=series in priced,
+            )
+            for series, values in factors.items()
+        ]
+        beside: dict[str, set[str]] = defaultdict(set)
+        for series, at in changed.items():
+            for bucket, tag, old, new in moves[series]:
+                if bucket == at and tag != key:
+                    beside[f"{tag} {old} → {new}"].add(series[0])
+        changes.append(
+            FleetChange(
+                key,
+                before,
+                after,
+                _end_ns(answers.period, min(changed.values())),
+                _end_ns(answers.period, max(changed.values())),
+                change_effect(listed, min(WINDOW_BUCKETS, buckets)),
+                len({host for host, _ in changed}),
+                {text: len(names) for text, names in beside.items()},
+            )
+        )
+    return sorted(changes, key=lambda change: (-change.hosts, change.before, change.after))
+
+
+def _end_ns(period: FleetPeriod, bucket: int) -> int:
+    return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
+
+
+def _moves(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
+    """Yield the buckets in which a value changed, with the value before and after."""
+    last: str | None = None
+    for bucket, value in enumerate(values):
+        if value is None:
+            continue
+        if last is not None and value != last:
+            yield bucket, last, value
+        last = value
+
+
+def _timed(answers: FleetAnswers, question: Question) -> Iterator[tuple[Group, int, float]]:
+    """Yield the group, the bucket and the value of each row."""
+    period = answers.period
+    step_ns = period.bucket_s * NS_PER_S
+    asked = dataclasses.replace(question, every_s=period.bucket_s)
+    for (group, end_ns), value in answers.by_time(asked).items():
+        bucket = (end_ns - period.start_ns) // step_ns - 1
+        if 0 <= bucket < period.buckets:
+            yield group, bucket, value
+
+
+def _versions(answers: FleetAnswers, tag: str) -> dict[Series, _Buckets]:
+    """Return a tag of `software` of each probe on each host, by bucket."""
+    question = Question(
+        "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
+    )
+    found: dict[Series, _Buckets] = {}
+    for (host, probe, value), bucket, _ in _timed(answers, question):
+        _take(found.setdefault((host, probe), [None] * answers.period.buckets), bucket, value)
+    return {series: _settled(values) for series, values in found.items()}
+
+
+def _labels(answers: FleetAnswers, label: str) -> dict[str, _Buckets]:
+    """Return a label of each host, by bucket."""
+    question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
+    found: dict[str, _Buckets] = {}
+    for (host, value), bucket, _ in _timed(answers, question):
+        _take(found.setdefault(host, [None] * answers.period.buckets), bucket, value)
+    return {host: _settled(values) for host, values in found.items()}
+
+
+_BOTH: Final = "\0"
+
+
+def _take(values: _Buckets, bucket: int, value: str) -> None:
+    values[bucket] = value if values[bucket] in (None, value) else _BOTH
+
+
+def _settled(values: _Buckets) -> _Buckets:
+    """Return the values, where a bucket with both is the first one of the new value."""
+    following: str | None = None
+    settled: _Buckets = []
+    for value in reversed(values):
+        if value == _BOTH:
+            settled.append(following)
+        else:
+            following = value or following
+            settled.append(value)
+    return settled[::-1]
+
+
+def _factors(
+    answers: FleetAnswers,
+) -> tuple[dict[Series, list[CostFactors | None]], frozenset[Series]]:
+    """Return the cost factors of each probe on each host, by bucket, and the series that have prices.
+
+    They are medians over the devices of the host. A series with prices has no factors where they are unknown.
+    """
+    by = ("host", "probe")
+    buckets = answers.period.buckets
+    found: dict[str, dict[Series, list[float | None]]] = {}
+    for name, question in {
+        "rate": Question("probe", "throughput_per_s", "median", "median", by=by),
+        "energy": Question("probe", "energy_per_inference_j", "median", "median", by=by),
+        "hardware": _paid("cost_hardware", by),
+        "electricity": _paid("cost_energy", by),
+    }.items():
+        values: dict[Series, list[float | None]] = {}
+        for group, bucket, value in _timed(answers, question):
+            values.setdefault((group[0], group[1]), [None] * buckets)[bucket] = value
+        found[name] = values
+    unknown: list[float | None] = [None] * buckets
+    factors = {}
+    for series, rates in found["rate"].items():
+        hardware = found["hardware"].get(series)
+        energy, electricity = (
+            found[name].get(series, unknown) for name in ("energy", "electricity")
+        )
+        factors[series] = [
+            _factor(*one)
+            for one in zip(rates, energy, hardware or [0.0] * buckets, electricity, strict=True)
+        ]
+    return factors, frozenset(found["hardware"])
+
+
+def _paid(field: str, by: Group) -> Question:
+    return Question("cost", field, "median", "median", by=by, where={"basis": "probe"})
+
+
+def _factor(
+    rate: float | None, energy_j: float | None, hardware: float | None, electricity: float | None
+) -> CostFactors | None:
+    if not rate or hardware is None:
+        return None
+    electricity_per_j = electricity / energy_j if energy_j and electricity else 0.0
+    return CostFactors(hardware * rate, 1 / rate, electricity_per_j, energy_j or 0.0)
+
+
+def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
+    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
+    by = ("host", "model", *((within,) if within else ()))
+    found: dict[str, set[Group]] = defaultdict(set)
+    for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
+        found[host].add(tuple(rest))
+    return {host: tuple(" ".join(one) for one in sorted(kinds)) for host, kinds in found.items()}

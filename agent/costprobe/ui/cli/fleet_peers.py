@@ -1,0 +1,125 @@
+"""`costprobe fleet outliers` and `fleet change`: GPUs against their peers, and hosts before and after an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from costprobe.app.fleet.outliers import fleet_outliers
+from costprobe.app.fleet.rollouts import aligned, fleet_changes
+from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.fleet_options import (
+    FleetKey,
+    echo_problems,
+    fleet_answers,
+    head_of,
+    period_options,
+)
+from costprobe.ui.cli.support.loaded_config import bad_input
+from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.timespan import Timespan
+from costprobe.ui.cli.views import peer_tables
+from costprobe.ui.cli.views.fleet_tables import csv_lines
+from costprobe.ui.text import local
+
+_Labels = Sequence[tuple[str, str]]
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet outliers --within label:rack  # GPUs slower or hungrier than peers in their rack",
+        "costprobe fleet outliers --since 24h --json  # the same of a day, for a program",
+    ),
+)
+@click.option(
+    "--within",
+    type=FleetKey(),
+    multiple=True,
+    help="Compare within the values of this label, such as a cooling row or a lot; may be repeated.",
+)
+@period_options(since="7d")
+@click.pass_obj
+def outliers(
+    config: str | None,
+    *,
+    within: Sequence[str],
+    since_ns: int,
+    until_ns: int | None,
+    labels: _Labels,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Find GPUs that are slower or hungrier than their peers, with cause and cost.
+
+    Peers have the same GPU model, probe, batch, execution mode and software. The levels of hosts, of
+    slots and of `--within` are removed; a host all of whose GPUs deviate is listed as one. Listed is
+    what is at least 2 % above its peers, and of all that is listed at most 5 % is expected to be false.
+    """
+    with fleet_answers(config, since_ns, until_ns, labels) as answers:
+        found = fleet_outliers(answers, within)
+    if as_json:
+        echo_json({**head_of(answers), **peer_tables.outliers_document(found, within)})
+        return
+    if as_csv:
+        echo_file(csv_lines(peer_tables.OUTLIER_HEADS, peer_tables.outlier_cells(found)))
+    else:
+        echo_lines(peer_tables.outlier_lines(found, within))
+    echo_problems(answers)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet change driver --since 30d  # what driver updates did to cost",
+        "costprobe fleet change label:release --within label:rack  # the same of a label, within racks",
+    ),
+)
+@click.argument("key", type=FleetKey(*SOFTWARE_TAGS))
+@click.option(
+    "--window",
+    "window_s",
+    type=Timespan(),
+    default="24h",
+    show_default=True,
+    help="Time before and after a change that is compared.",
+)
+@click.option("--within", type=FleetKey(), help="Compare only hosts with the same value.")
+@period_options(since="14d")
+@click.pass_obj
+def change(  # noqa: PLR0913 - an option each
+    config: str | None,
+    *,
+    key: str,
+    window_s: float,
+    within: str | None,
+    since_ns: int,
+    until_ns: int | None,
+    labels: _Labels,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Estimate what a change of software did to cost, time and energy on all hosts.
+
+    Each host that changed is compared, around its own change, with hosts that had not changed yet
+    (difference in differences), with an interval of 95 %.
+    """
+    with fleet_answers(config, since_ns, until_ns, labels) as answers:
+        try:
+            answers.period = aligned(answers.period, window_s)
+        except ValueError as error:
+            raise bad_input(f"--since: {error}, {window_s / 3600:g} h each") from error
+        found = fleet_changes(answers, key, within or "")
+    if as_json:
+        documents = [peer_tables.change_document(one) for one in found]
+        echo_json({**head_of(answers), "key": key, "window_s": window_s, "changes": documents})
+        return
+    if as_csv:
+        echo_file(csv_lines(peer_tables.CHANGE_HEADS, peer_tables.change_cells(found)))
+    elif found:
+        echo_lines(peer_tables.change_lines(found))
+    else:
+        echo(f"no host changed its {key} since {local(answers.period.start_ns)}")
+    echo_problems(answers)

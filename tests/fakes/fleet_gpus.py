@@ -1,0 +1,78 @@
+"""A simulated fleet with a sick GPU and a rollout: probe runs, their costs and software, and their devices.
+
+`h03` has a `gpu1` that is slower by SLOWER, at a lower clock. Hosts with an even number below 8 change their
+driver, one after the other, and are faster by FASTER from then on.
+"""
+
+import math
+import random
+
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+
+END_S = 1_780_012_800
+HOURS = 4
+START_S = END_S - HOURS * 3600
+EVERY_S = 300
+HOSTS, GPUS = 12, 3
+SICK = ("h03", "gpu1")
+SLOWER, FASTER = 0.08, 0.04
+DRIVERS = ("550.54", "560.28")
+CHANGED = (0, 2, 4, 6)
+UTIL_PCT = 50.0
+PRICE_PER_H, PER_J = 3.6, 1e-7
+
+
+def changed_s(number):
+    """Time from which a host has the new driver."""
+    return START_S + 5400 + 600 * number if number in CHANGED else math.inf
+
+
+def rows():
+    rng = random.Random(5)
+    for number in range(HOSTS):
+        host = {"host": f"h{number:02}", "rack": f"r{number % 2}"}
+        level = rng.gauss(0, 0.01)
+        for time_s in range(START_S + EVERY_S, END_S + 1, EVERY_S):
+            for gpu in range(GPUS):
+                yield from run_rows(rng, host, number, gpu, level, time_s)
+
+
+def run_rows(rng, host, number, gpu, level, time_s):
+    tags = {**host, "device": f"gpu{gpu}"}
+    is_sick = (host["host"], tags["device"]) == SICK
+    is_new = time_s > changed_s(number)
+    common = 0.02 * math.sin(time_s / 3000) + 0.01 * (number % 2)
+    log_time = level + common + rng.gauss(0, 0.003)
+    log_time += math.log1p(SLOWER) * is_sick + math.log1p(-FASTER) * is_new
+    time_s_each = 0.001 * math.exp(log_time)
+    energy_j = 400.0 * time_s_each
+    hardware = PRICE_PER_H / 3600 * time_s_each
+
+    def point(measurement, own, fields):
+        return make_point(measurement, {**tags, **own}, fields, time_s * NS_PER_S)
+
+    yield point(
+        "probe",
+        {"probe": "ranker", "batch": "8"},
+        {
+            "throughput_per_s": 1 / time_s_each,
+            "latency_p50_ms": 8000 * time_s_each,
+            "energy_per_inference_j": energy_j,
+            "sm_clock_mhz": 1980.0 * (1 - 0.09 * is_sick) * (1 + rng.gauss(0, 0.001)),
+            "temp_max_c": 60.0 + rng.gauss(0, 1),
+            "contended": False,
+        },
+    )
+    yield point(
+        "cost",
+        {"probe": "ranker", "basis": "probe", "plan": "owned", "currency": "EUR"},
+        {"cost_hardware": hardware, "cost_energy": PER_J * energy_j},
+    )
+    software = {"probe": "ranker", "driver": DRIVERS[is_new], "torch": "2.13", "dtype": "float16"}
+    yield point("software", software, {"probe_runs": 1})
+    yield point(
+        "device",
+        {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"},
+        {"util_pct": UTIL_PCT, "price_rate_per_h": PRICE_PER_H},
+    )

@@ -1,0 +1,80 @@
+"""`costprobe fleet outliers` and `fleet change` on real databases with a planted GPU and a planted rollout."""
+
+import csv
+import io
+
+import pytest
+from click.testing import CliRunner
+from costprobe.core.line_protocol import render
+from costprobe.core.moments import iso
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.cli.main import main
+from fakes import fleet_gpus
+from fakes.documents import checked
+from fakes.servers import fetch, get
+
+DATABASE = "gpus"
+
+
+@pytest.fixture(params=["influxql", "victoriametrics"])
+def ask(request, tmp_path):
+    """Runs a command on the period of the fleet."""
+    server = request.getfixturevalue({"influxql": "influxdb"}.get(request.param, request.param))
+    if request.param == "influxql":
+        server.query(f'CREATE DATABASE "{DATABASE}"')
+    lines = [render(row).encode() for row in fleet_gpus.rows()]
+    for start in range(0, len(lines), 5000):
+        with fetch(f"{server.url}/write?db={DATABASE}", b"\n".join(lines[start : start + 5000])):
+            pass
+    if request.param == "victoriametrics":
+        get(f"{server.url}/internal/force_flush")
+    path = tmp_path / "costprobe.toml"
+    path.write_text(
+        f'[fleet]\nkind = "{request.param}"\nurl = "{server.url}"\ndatabase = "{DATABASE}"\n'
+    )
+
+    def run(*arguments):
+        period = [
+            "--since",
+            iso(fleet_gpus.START_S * NS_PER_S),
+            "--until",
+            iso(fleet_gpus.END_S * NS_PER_S),
+        ]
+        done = CliRunner().invoke(main, ["-c", str(path), "fleet", *arguments, *period])
+        assert (done.exit_code, done.stderr) == (0, ""), done.output
+        return done.stdout
+
+    return run
+
+
+def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
+    found = checked("fleet outliers", ask("outliers", "--within", "label:rack", "--json"))
+    (one,) = found["outliers"]
+    assert (one["host"], one["device"], one["cause"]) == (*fleet_gpus.SICK, "clock")
+    updated = fleet_gpus.GPUS * len(fleet_gpus.CHANGED)
+    tested = fleet_gpus.GPUS * fleet_gpus.HOSTS - updated
+    assert (found["tested"], found["untested"], found["updated"]) == (tested, 0, updated)
+    assert one["time_excess_low_pct"] < 100 * fleet_gpus.SLOWER < one["time_excess_high_pct"]
+    # Half of a month of 730 h at 3.60: its excess of time, and of 400 W at 0.0000001 a joule.
+    share = 1 - 1 / (1 + one["time_excess_pct"] / 100)
+    energy_share = 1 - 1 / (1 + one["energy_excess_pct"] / 100)
+    month = 730 * 0.5 * (3.6 * share + 400 * 3600 * fleet_gpus.PER_J * energy_share)
+    assert one["cost_per_month"] == pytest.approx(month, rel=1e-6)
+    assert "1 outlier of 24 GPUs" in ask("outliers")
+    (line,) = csv.DictReader(io.StringIO(ask("outliers", "--csv")))
+    assert (line["host"], line["cause"]) == ("h03", "clock")
+
+    found = checked("fleet change", ask("change", "driver", "--window", "1h", "--json"))
+    (change,) = found["changes"]
+    assert (change["before"], change["after"]) == fleet_gpus.DRIVERS
+    effects = change["effects"]
+    assert change["hosts"] == effects["time"]["hosts_compared"] == len(fleet_gpus.CHANGED)
+    for name in ("time", "energy", "cost"):
+        assert effects[name]["change_low_pct"] < -4 < effects[name]["change_high_pct"] < 0
+    assert effects["before"]["change_low_pct"] < 0 < effects["before"]["change_high_pct"]
+    text = ask("change", "driver", "--window", "1h")
+    assert "driver 550.54 → 560.28: 4 hosts" in text
+    assert "compared: 4 hosts with" in text
+    assert "no host changed its torch" in ask("change", "torch", "--window", "1h")
+    lines = list(csv.DictReader(io.StringIO(ask("change", "driver", "--window", "1h", "--csv"))))
+    assert [line["outcome"] for line in lines] == ["cost", "time", "energy", "before"]
