@@ -165,7 +165,7 @@ def test_marks_incidents_and_sweeps_are_returned(kept_page):
     shown = [tuple(point[name] for name in names) for point in load["points"]]
     assert shown == [
         (f"{flying} in flight", speed, work, cost, flying == 8, flying != 32, is_within)
-        for flying, speed, work, cost, is_within in reversed(LOADS)
+        for flying, speed, work, cost, is_within in LOADS
     ]
 
 

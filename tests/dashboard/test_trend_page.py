@@ -131,6 +131,8 @@ def test_tooltip_has_the_colours_and_units_of_the_lines(open_page):
     tab.page.focus("#trend-scrub")
     tab.page.keyboard.press("ArrowRight")
     assert "per M inferences" in tab.page.get_attribute("#trend-scrub", "aria-valuetext")
+    # Also after the pointer has left, as when the focus scrolls the page.
+    tab.page.mouse.move(0, 0)
     assert rows.first.is_visible()
     # Nothing of it stays after a switch.
     tab.page.select_option("#trend-field", "probe.latency_p50_ms")

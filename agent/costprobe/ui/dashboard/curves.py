@@ -61,7 +61,7 @@ def _by_batch(rows: Iterable[Point]) -> dict[str, Any]:
 
 
 def _by_load(rows: list[Point]) -> dict[str, Any]:
-    """Return the points of a load curve, the slowest for a user first; unknown values are null."""
+    """Return the points of a load curve in the order of the load; an unknown cost or speed is null."""
     fields = {(row.tags["loop"], row.tags.get("step", "")): _fields(row) for row in rows}
     curve = curve_from_rows(rows, {})
     points = [
@@ -78,7 +78,7 @@ def _by_load(rows: list[Point]) -> dict[str, Any]:
     return {
         "slo": next((each["slo"] for each in fields.values() if "slo" in each), ""),
         "unit": "token" if any(point["tokens_out_per_s"] for point in curve.points) else "request",
-        "points": sorted(points, key=lambda point: point["speed_per_s"] or 0.0),
+        "points": points,
     }
 
 

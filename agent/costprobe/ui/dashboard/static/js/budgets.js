@@ -1,7 +1,7 @@
 // Budgets: amount, spend and forecast.
 
 import { byId, el, show, strip, svg } from "./dom.js";
-import { moment, money, percent, plural } from "./format.js";
+import { moment, money, percent } from "./format.js";
 
 const exact = (value, text) => el("data", { value: String(value) }, text);
 const TICK = 0.8;
@@ -49,7 +49,7 @@ function budgetCard(budget) {
       fact("ends", moment(budget.period_end_ms).slice(0, 16).replace(" 00:00", ""))),
     remarks.length ? el("ul", { class: "remarks muted" }, remarks.map((text) => el("li", {}, text))) : null,
     gaps.length ? el("details", { class: "remarks muted", "data-key": budget.budget },
-      el("summary", {}, `${plural(gaps.length, "part")} not included`), el("ul", { class: "remarks" }, gaps)) : null);
+      el("summary", {}, "Parts not included"), el("ul", { class: "remarks" }, gaps)) : null);
 }
 
 export function showBudgets(answer) {

@@ -109,6 +109,7 @@ export class Chart {
     this.scrub.setAttribute("aria-valuetext", this.at(this.indexOf(Number(this.scrub.value))));
     this.fillTable();
     this.redraw();
+    if (document.activeElement === this.scrub && !this.tip.box.hidden) this.moveTo(Number(this.scrub.value));
   }
 
   redraw() {
@@ -191,8 +192,11 @@ export class Chart {
 
   point(plot) {
     const { idx, left, top } = plot.cursor;
-    if (!isKnown(idx) || left < 0 || this.place.hasAttribute("aria-busy")) {
-      if (!this.tip.box.classList.contains("still")) this.tip.hide();
+    const isBusy = this.place.hasAttribute("aria-busy");
+    if (!isKnown(idx) || left < 0 || isBusy) {
+      // A pointer that leaves, as when the focus scrolls the page, does not hide the values of the slider.
+      const isStepping = document.activeElement === this.scrub && !isBusy;
+      if (!isStepping && !this.tip.box.classList.contains("still")) this.tip.hide();
       return;
     }
     const rows = this.valuesAt(idx).map(({ one, text }) => el("tr", {},

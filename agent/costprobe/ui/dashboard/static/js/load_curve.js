@@ -20,17 +20,17 @@ function upwards(points, unit, currency) {
   const scale = unit === "token" ? 1 : priceScale(Math.max(...points.map((point) => point.cost)));
   const words = scaleWords(unit === "token" ? 1_000_000 : scale, unit);
   const axis = (value) => money(value, currency);
-  return { name: `cost per ${words}`, of: (point) => point.cost * scale, axis, write: (value) => `${axis(value)} per ${words}`, best: "costs least" };
+  return { name: `cost per ${words}`, of: (point) => (isKnown(point.cost) ? point.cost * scale : null), axis, write: (value) => `${axis(value)} per ${words}`, best: "costs least" };
 }
 
 function verdictOf(best, slo, speed, up) {
   const text = best ? `${best.load} ${up.best}: ${up.write(up.of(best))}, ${number(best.speed_per_s, 3)} ${speed}` : "no load is known to meet it";
-  return slo ? `Within the SLO ${slo}: ${text}.` : best ? `Without an SLO ${text}.` : "";
+  return slo ? `Within the SLO ${slo}: ${text}.` : best ? `Without an SLO, ${text}.` : "";
 }
 
 /** The data of `Chart.draw` for a load curve of `/api/sweeps`. */
 export function loadChart({ points: all, slo, tags, time_ms: timeMs, unit }) {
-  const points = all.filter((point) => isKnown(point.speed_per_s));
+  const points = all.filter((point) => isKnown(point.speed_per_s)).sort((a, b) => a.speed_per_s - b.speed_per_s);
   const up = upwards(points, unit, tags.currency);
   const speed = `${unit}s/s of a user`;
   const best = points.find((point) => point.cheapest);
@@ -50,8 +50,8 @@ export function loadChart({ points: all, slo, tags, time_ms: timeMs, unit }) {
     summary: `${note} Measured ${moment(timeMs)}`.trim(),
     heads: ["Load", `#${up.name}`, `#${speed}`, "#Requests", "#Tokens out", "#TTFT p50", "#p90", "#TPOT p50", "#p90",
       "#Energy, M tokens out", "#Goodput", "Note"],
-    table: () => points.map((point) => [
-      point.load, up.axis(up.of(point)), number(point.speed_per_s, 3), optional(point.throughput_per_s, perSecond),
+    table: () => all.map((point) => [
+      point.load, optional(up.of(point), up.axis), optional(point.speed_per_s, (value) => number(value, 3)), optional(point.throughput_per_s, perSecond),
       optional(point.tokens_out_per_s, perSecond),
       ...["ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms"].map((name) => optional(point[name], ms)),
       optional(point.energy_per_million_tokens_out_j, joules), optional(point.goodput_per_s, perSecond),

@@ -36,10 +36,12 @@ export function chartOptions(data, legend, { width, height, isZoomable }) {
 }
 
 function line(one, legend) {
+  const stroke = colour(legend.variableOf(one.name));
+  const count = one.values.filter((value) => value !== null && value !== undefined).length;
   return {
     label: one.name, scale: one.scale ?? "y", show: legend.isShown(one.name),
-    stroke: colour(legend.variableOf(one.name)), dash: legend.dashOf(one.name), width: 2,
-    points: { show: one.values.filter((value) => value !== null && value !== undefined).length < POINTS_MAX, size: one.pointPx ?? 6 },
+    stroke, dash: legend.dashOf(one.name), width: 2,
+    points: { show: count < POINTS_MAX, size: one.pointPx ?? 6, fill: one.isScatter ? stroke : colour("--card") },
     ...(one.isScatter ? { paths: () => null } : {}),
   };
 }

@@ -32,6 +32,7 @@ export class Tip {
   hide() {
     clearTimeout(this.timer);
     this.box.hidden = true;
+    this.box.replaceChildren();
   }
 
   /** Hide soon, unless the pointer enters the box. */
