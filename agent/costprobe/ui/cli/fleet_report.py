@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from costprobe.app.fleet.report import FleetReport, fleet_report
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import FleetKey, fleet_answers, head_of
 from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.output import echo, echo_file, echo_json
 from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.fleet_tables import compare_document, part_document
@@ -79,7 +78,7 @@ def report(  # noqa: PLR0913 - an option each
 
     text = formats.page(found) if chosen == "html" else formats.markdown(found)
     if file is None:
-        sys.stdout.write(text)
+        echo_file(text.splitlines())
     else:
         replace_file(file, text)
         echo(f"{file}: {len(text.encode()):,} bytes", err=True)
