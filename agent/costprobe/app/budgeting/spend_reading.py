@@ -71,7 +71,7 @@ def read_spend(
     reader: StoreReader,
     now_ns: int,
     usual: Usual,
-    pause: Callable[[], bool] = lambda: False,
+    pause: Callable[[], bool] | None = None,
 ) -> bool:
     """Add the rows since the last call; all hours of the book at the first.
 
@@ -80,7 +80,7 @@ def read_spend(
         reader: The store.
         now_ns: UTC in ns.
         usual: Length of intervals if there are too few rows.
-        pause: Called after each day; True ends the reading.
+        pause: Called after each day; True ends the reading. None to read all at once.
 
     Returns:
         False if it was ended early.
@@ -92,13 +92,13 @@ def read_spend(
     book.cut(since_ns)
     payers = _payers(reader)
     while since_ns < now_ns:
-        until_ns = min(since_ns + DAY_NS, now_ns)
+        until_ns = now_ns if pause is None else min(since_ns + DAY_NS, now_ns)
         for payer, tags in payers.items():
             _book_one(book, reader, payer, tags, TimeSpan(since_ns, until_ns), usual)
         final_ns = book.start_ns(book.hour_of(min(until_ns, now_ns - LATE_NS)))
         book.final_ns = max(book.final_ns, final_ns)
         since_ns = until_ns
-        if since_ns < now_ns and pause():
+        if since_ns < now_ns and pause is not None and pause():
             return False
     return True
 

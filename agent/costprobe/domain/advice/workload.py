@@ -209,9 +209,11 @@ def _minutes(
     held = 0
     idle_s = idle_pct / _PCT * _MINUTE_S
     for hour in hours:
+        if min(hour.busy_s_by_minute) >= idle_s:
+            held = _ALL_MINUTES  # as most hours of a device that is in use
+            break
         for minute, busy_s in enumerate(hour.busy_s_by_minute):
-            if busy_s >= idle_s:
-                held |= 1 << minute
+            held |= (busy_s >= idle_s) << minute
     for one in served:
         held |= ~one.idle & _ALL_MINUTES
     return Minutes(busy, _added([one.counts["requests"] for one in served]), held)

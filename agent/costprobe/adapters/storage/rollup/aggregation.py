@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from costprobe.core.bounded import bounded_json
@@ -174,11 +175,19 @@ def decoded(
 ) -> dict[str, Cell]:
     """Return the cells that `encoded` wrote, or the wanted ones of them."""
     packed: list[Any] = bounded_json(text)
+    if len(packed) != len(names):
+        raise ValueError("an aggregated row has another number of cells than its layout")
     return {
         name: Cell(cell, rows) if not isinstance(cell, list) else _unpacked(cell, rows)
-        for name, cell in zip(names, packed, strict=True)
-        if wanted is None or name in wanted
+        for position, name in _positions(tuple(names), wanted)
+        for cell in (packed[position],)
     }
+
+
+@lru_cache(maxsize=256)
+def _positions(names: tuple[str, ...], wanted: frozenset[str] | None) -> list[tuple[int, str]]:
+    """Return the positions and names of the wanted cells; cached, because layouts are few."""
+    return [(at, name) for at, name in enumerate(names) if wanted is None or name in wanted]
 
 
 def number_at(text: str, position: int, rows: int) -> tuple[float, int] | None:

@@ -52,7 +52,8 @@ def unpacked_rows(
     found = [columns[name] for name in names]
     has_gaps = any(None in column for column in found)
     values_of = [repeat(column[0]) if len(column) == 1 else column for column in found]
-    for offset_ns, *values in zip(offsets_ns, *values_of, strict=False):
+    rows = zip(*values_of, strict=False) if names else repeat(())
+    for offset_ns, values in zip(offsets_ns, rows, strict=False):
         fields = dict(zip(names, values, strict=False))
         if has_gaps:
             fields = {name: value for name, value in fields.items() if value is not None}
