@@ -17,9 +17,9 @@ from costprobe.core.counters import COUNTERS, DESCRIPTIVE, PREFIX, RUN_LATENCY
 from costprobe.core.label_names import label_name
 
 _MODEL: Final = "served_model"
-# Evaluations of a subquery for the newest sample, and their least distance in s.
-_NEWEST_STEPS: Final = 500
-_NEWEST_STEP_S: Final = 15
+HOUR_S: Final = 3600
+# Evaluations of a subquery for the newest sample.
+_NEWEST_STEPS: Final = 240
 
 
 class Scraped(PromQl):
@@ -48,8 +48,7 @@ class Scraped(PromQl):
             each = covered(counter or gauge, identity, question.bucket_s, range_s)
             text = f"sum by {by} ({each})"
         elif how == "newest":
-            step_s = max(_NEWEST_STEP_S, range_s // _NEWEST_STEPS)
-            text = f"max by {by} (max_over_time(timestamp({gauge})[{range_s}s:{step_s}s]))"
+            text = f"max by {by} ({newest(gauge, range_s)})"
         elif how in ("weighted", "paired") and counter:
             weight = over_range("mean", self._gauge(question, question.weight), range_s - 1)
             weight = f"on (host, device) group_left () max by (host, device) ({weight})"
@@ -112,3 +111,16 @@ def increase(counter: str, range_s: int) -> str:
     before = f"({counter} offset {range_s}s or min_over_time({within}))"
     exact = f"(max_over_time({within}) - {before} and resets({within}) == 0)"
     return f"({exact} or increase({within}))"
+
+
+def newest(gauge: str, range_s: int) -> str:
+    """Return the time of the newest sample of each series, UTC in s.
+
+    Within the last five minutes and the last hour it is exact to a scrape and to 15 s, before that to a
+    part of the range: PromQL has no other way to the time of an old sample.
+    """
+    levels = [f"timestamp({gauge})"]
+    for seconds in sorted({min(HOUR_S, range_s), range_s}):
+        step_s = max(1, seconds // _NEWEST_STEPS)
+        levels.append(f"max_over_time(timestamp({gauge})[{seconds}s:{step_s}s])")
+    return " or ".join(levels)

@@ -41,7 +41,7 @@ def headlines(report: FleetReport) -> Iterator[str]:
         {} if report.before is None else {one.currency: one.cost for one in report.before.costs}
     )
     for one in report.total.costs:
-        words = f"{money(one.cost, one.currency)} for {counted(report.total.series, 'device')}"
+        words = f"{money(one.cost, one.currency)} spent"
         if before.get(one.currency):
             change = one.cost / before[one.currency] - 1
             words += f", {percent(abs(change))} {'more' if change > 0 else 'less'} than in the period before"
@@ -61,7 +61,8 @@ def headlines(report: FleetReport) -> Iterator[str]:
             words += f" for {percent(known)} of it" if known is not None and known < 1 else ""
         yield f"{words}."
     silent = [state for state in report.states if state.is_silent]
-    yield f"{counted(len(report.states), 'host')}, {len(silent):,} of them silent."
+    devices = counted(report.total.series, "device")
+    yield f"{devices} on {counted(len(report.states), 'host')}, {len(silent):,} of them silent."
 
 
 def tables(report: FleetReport) -> Iterator[ReportTable]:
