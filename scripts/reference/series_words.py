@@ -333,6 +333,33 @@ MEASUREMENTS: Mapping[str, Words] = {
         },
         {"version": "Version of costprobe."},
     ),
+    "calibration": Words(
+        "A calibration of a service by `costprobe calibrate`: device time and energy of its tokens at one concurrency;"
+        " see [calibration](../serving.md#calibration). `_low` and `_high` are the interval of 95 %.",
+        {
+            "prompt_s": "Device-seconds of a prompt, whatever its length.",
+            "token_in_s": "Device-seconds of each prompt token that is computed.",
+            "token_out_s": "Device-seconds of each generated token but the first.",
+            "context_token_s": "Device-seconds of each token of context that the step of a generated token reads.",
+            "tokens_in": "Mean prompt tokens of a request for which the following figures hold.",
+            "tokens_out": "Mean generated tokens of a request.",
+            "time_per_million_tokens_in_s": "Device-seconds of a million prompt tokens.",
+            "time_per_million_tokens_in_low_s": "Lower end of its interval.",
+            "time_per_million_tokens_in_high_s": "Upper end of it.",
+            "time_per_million_tokens_out_s": "Device-seconds of a million generated tokens.",
+            "time_per_million_tokens_out_low_s": "Lower end of its interval.",
+            "time_per_million_tokens_out_high_s": "Upper end of it.",
+            "energy_per_million_tokens_in_j": "Energy of a million prompt tokens; absent where it is unknown.",
+            "energy_per_million_tokens_in_low_j": "Lower end of its interval.",
+            "energy_per_million_tokens_in_high_j": "Upper end of it.",
+            "energy_per_million_tokens_out_j": "Energy of a million generated tokens; absent where it is unknown.",
+            "energy_per_million_tokens_out_low_j": "Lower end of its interval.",
+            "energy_per_million_tokens_out_high_j": "Upper end of it.",
+            "in_flight": "Requests in flight.",
+            "windows": "Measured windows.",
+            "fingerprint": "Of the probe's server and model: a run of the probe with another one makes it stale.",
+        },
+    ),
     "cold_start": Words(
         "A start of a model by `costprobe probe --cold-start`: see"
         " [cold start](../measurement.md#cold-start).",

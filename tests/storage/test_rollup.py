@@ -104,7 +104,7 @@ def test_probe_samples_are_kept_as_long_as_minute_rows_then_become_hour_rows(sto
     assert hour.cells == {"latency_p50_ms": Cell(12.0, 5, 10.0, 99.0)}
 
 
-@pytest.mark.parametrize("measurement", ["event", "alert", "sweep", "cold_start"])
+@pytest.mark.parametrize("measurement", ["event", "alert", "sweep", "cold_start", "calibration"])
 def test_events_are_kept_unchanged_as_long_as_hours(store, reader, measurement):
     rows = [point(second, measurement=measurement, title=f"n{second}") for second in (1, 2, 9999)]
     store.append(rows)

@@ -145,6 +145,20 @@ SCHEMA: dict[str, Measurement] = {
             strings="fingerprint",
         ),
     ),
+    "calibration": Measurement(
+        tags=("service", "probe", "device"),
+        fields=_typed(
+            floats="prompt_s token_in_s token_out_s context_token_s tokens_in tokens_out"
+            " time_per_million_tokens_in_s time_per_million_tokens_in_low_s"
+            " time_per_million_tokens_in_high_s time_per_million_tokens_out_s"
+            " time_per_million_tokens_out_low_s time_per_million_tokens_out_high_s"
+            " energy_per_million_tokens_in_j energy_per_million_tokens_in_low_j"
+            " energy_per_million_tokens_in_high_j energy_per_million_tokens_out_j"
+            " energy_per_million_tokens_out_low_j energy_per_million_tokens_out_high_j",
+            ints="in_flight windows",
+            strings="fingerprint",
+        ),
+    ),
     "sweep": Measurement(
         tags=("device", "probe", "batch", "threads", "loop", "concurrency", "step", "currency"),
         fields=_typed(

@@ -180,6 +180,14 @@ class ServiceConfig(Section):
         description="Counters by team, user or key, by which the cost is divided among them.",
         examples=[{"gateway": "litellm", "url": "http://127.0.0.1:4000", "label": "team"}],
     )
+    token_split: Literal["auto", "calibrated"] = Field(
+        "auto",
+        description=(
+            "How cost is divided between input and output tokens: by the device time that the engine"
+            ' measures, else by weights; or "calibrated", by `costprobe calibrate`.'
+        ),
+        examples=["calibrated"],
+    )
     parameters: Annotated[str, Field(max_length=50)] | None = Field(
         None,
         description=(
@@ -216,6 +224,11 @@ class ServiceConfig(Section):
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the cost of tokens is divided by a calibration."""
+        return self.token_split == "calibrated"  # noqa: S105 - no password
 
     @field_validator("url")
     @classmethod

@@ -16,11 +16,15 @@ from costprobe.app.accounting.price_files import EVERY_S, PriceFile
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
 from costprobe.app.accounting.serving_processes import ProcessOwners
-from costprobe.app.accounting.serving_service import ServedService
+from costprobe.app.accounting.serving_service import ServedService, StoredRows
 from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import Config
 from costprobe.app.schedule import Schedule
 from costprobe.core.records import END_OF_TIME_NS, Device, Point, Reading
+from costprobe.domain.costing.serving.stored_calibration import (
+    StoredCalibration,
+    stored_calibration,
+)
 
 # Interval of the check for windows that the sensors' readings cover.
 SETTLE_S = 5.0
@@ -196,8 +200,7 @@ class Serving:
                 self._around.clock,
                 lambda: self._group_of[name].edge_ns,
                 self._around.on_event,
-                self._history,
-                self._known,
+                StoredRows(self._history, self._known, self._calibrated),
                 ledger=self._around.ledger,
             )
             if name in self._services:
@@ -224,8 +227,24 @@ class Serving:
             rows = reader.last(measurement, self._around.clock.time_ns(), {"service": service})
         return {row.tags.get(tag, ""): row.time_ns for row in rows}
 
+    def _calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
+        """Return the newest calibration of a service, and the newest fingerprint of its probe."""
+        now_ns = self._around.clock.time_ns()
+        with closing(StoreReader.open(self._around.store_path)) as reader:
+            row = _newest(reader.last("calibration", now_ns, {"service": service}))
+            found = None if row is None else stored_calibration(row)
+            if found is None:
+                return None, None
+            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
+        fingerprint = None if run is None else run.fields.get("fingerprint")
+        return found, fingerprint if isinstance(fingerprint, str) else None
+
     def _history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
         tags = {"service": service, "basis": "serving", "currency": currency}
         with closing(StoreReader.open(self._around.store_path)) as reader:
             rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
             return [row for row in rows if "served_model" not in row.tags]
+
+
+def _newest(rows: Sequence[Point]) -> Point | None:
+    return max(rows, key=lambda row: row.time_ns, default=None)

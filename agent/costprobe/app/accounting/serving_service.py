@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from costprobe import __version__
 from costprobe.adapters.net.secret import credentials_folder
@@ -16,6 +16,7 @@ from costprobe.adapters.serving.meter import Scrape, ServiceMeter
 from costprobe.adapters.serving.model_names import ModelNames
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
+from costprobe.app.accounting.calibration_in_force import Calibrated, CalibrationInForce
 from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.app.accounting.window_document import last_window, window_document
 from costprobe.core.clock import Clock
@@ -40,6 +41,20 @@ History = Callable[[str, str, int], Iterable[Point]]
 Known = Callable[[str, str, str], Mapping[str, int]]
 
 
+class StoredRows(NamedTuple):
+    """Questions about stored rows.
+
+    Attributes:
+        history: Rows from which the rolling windows are filled after a start.
+        known: Served models and tenants that already have series.
+        calibrated: The calibration of a service.
+    """
+
+    history: History
+    known: Known
+    calibrated: Calibrated
+
+
 class ServedService:
     """One service: a meter that one thread uses at a time, and its last window.
 
@@ -53,8 +68,7 @@ class ServedService:
         edge_ns: CLOCK_MONOTONIC ns of the start of the current window, the same for all services
             that share a device.
         on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
-        history: Stored rows, from which the rolling windows are filled after a start.
-        known: Served models and tenants that already have series.
+        stored: Reads the store.
         ledger: Keeps the last window for a restart or a reload.
     """
 
@@ -64,22 +78,22 @@ class ServedService:
         clock: Clock,
         edge_ns: Callable[[], int],
         on_event: Callable[[Event], None],
-        history: History,
-        known: Known,
+        stored: StoredRows,
         *,
         ledger: Ledger,
     ) -> None:
         self.config = config
         self._clock = clock
         self._on_event = on_event
-        self._history = history
+        self._history = stored.history
+        self._calibration = CalibrationInForce(config, stored.calibrated)
         credentials = credentials_folder(os.environ)
         self._meter = ServiceMeter(
             config,
             MetricsFetcher(config, credentials),
             edge_ns,
             clock.time_ns,
-            ModelNames(clock.time_ns, known("serving", "served_model", config.name)),
+            ModelNames(clock.time_ns, stored.known("serving", "served_model", config.name)),
         )
         self._tenants: ServiceMeter | None = None
         if config.tenants is not None:
@@ -89,7 +103,9 @@ class ServedService:
                 MetricsFetcher(endpoint, credentials),
                 edge_ns,
                 clock.time_ns,
-                TenantNames(config.tenants, clock.time_ns, known("tenant", "tenant", config.name)),
+                TenantNames(
+                    config.tenants, clock.time_ns, stored.known("tenant", "tenant", config.name)
+                ),
                 tenants_engine(config.tenants),
             )
         self.lock = Lock()
@@ -145,6 +161,7 @@ class ServedService:
             else Weights(config.weight_in, config.weight_out),
             size=None if config.parameters is None else size_of(config.parameters),
             batch=decode_batch(window.total, busy_s, len(config.url)),
+            calibrated=self._calibration.for_window(window),
         )
 
     def stop(self) -> None:
@@ -198,6 +215,7 @@ class ServedService:
             "read_ns": self._read_ns,
             "missing": list(scrape.missing) if scrape else [],
             "fault": "; ".join(scrape.problems) or None if scrape else None,
+            "calibration": self._calibration.status(),
             "last": self._last,
         }
 

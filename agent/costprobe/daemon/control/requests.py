@@ -18,7 +18,7 @@ MAX_TEXT_CHARS = 500
 MAX_PATTERNS = 20
 MAX_ROWS = 64
 # Measurements whose rows commands may add; all others are written by the daemon only.
-KEPT = frozenset({"sweep", "cold_start"})
+KEPT = frozenset({"sweep", "cold_start", "calibration"})
 # The only event among them: a change of a load curve.
 KEPT_EVENT = {"kind": "drift", "metric": LOAD_CURVE}
 # 2100-01-01, the last instant that dates of the command line can name.

@@ -30,7 +30,7 @@ from costprobe.core.line_protocol import parse_field_set
 from costprobe.core.records import NS_PER_S
 
 # Events are never aggregated.
-NEVER_AGGREGATED: Final = frozenset({"event", "alert", "sweep", "cold_start"})
+NEVER_AGGREGATED: Final = frozenset({"event", "alert", "sweep", "cold_start", "calibration"})
 _TIME_NS_MIN: Final = -(2**63)  # the range of a column
 
 

@@ -11,7 +11,7 @@ from costprobe.domain.costing.money import exact
 from costprobe.domain.costing.serving.served import Counts, summed
 from costprobe.domain.costing.serving.token_weights import TokenWeighing
 
-TokenSplit = Literal["measured", "weights"]
+TokenSplit = Literal["measured", "calibrated", "weights"]
 ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
 
 
@@ -59,17 +59,19 @@ def model_shares(
 
 
 def token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> TokenShares | None:
-    """Divide between prompt and generated tokens: by device time if it is known, else by weights."""
+    """Divide between prompt and generated tokens: by calibration or device time, else by weights."""
     total = summed(list(models.values()))
     # A kind without tokens has no cost per token: the other kind bears the whole cost.
     reads, writes = bool(total.tokens_in), bool(total.tokens_out)
     if not (reads or writes):
         return None
-    split: TokenSplit = "weights"
+    split: TokenSplit
     parts = (total.prefill_s or 0.0, total.decode_s or 0.0)
-    if all(_is_measured(counts) for counts in models.values()) and sum(parts) > 0:
+    is_measured = all(_is_measured(counts) for counts in models.values()) and sum(parts) > 0
+    if is_measured and weighing.calibrated is None:
         split = "measured"
     else:
+        split = "weights" if weighing.calibrated is None else "calibrated"
         weighted = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
         parts = (sum(part for part, _ in weighted), sum(part for _, part in weighted))
     shares = [Fraction(exact(parts[0])) if reads else 0, Fraction(exact(parts[1])) if writes else 0]

@@ -9,6 +9,7 @@ and for a decode step the weights and the batch's KV cache are read once.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,11 +101,13 @@ class TokenWeighing:
         configured: Weights that the operator gave; they apply to all models.
         size: Size of the models that the operator gave; None to read it from their names.
         batch: Requests that a server decodes at a time while it is busy; None where unknown.
+        calibrated: Weights by a calibration of the service's only model, for counts; None without.
     """
 
     configured: Weights | None = None
     size: ModelSize | None = None
     batch: float | None = None
+    calibrated: Callable[[Counts], Weights] | None = None
 
     def weights(self, model: str, counts: Counts) -> Weights:
         """Return the weights of a model's tokens.
@@ -113,6 +116,8 @@ class TokenWeighing:
             model: Its name at the server; "" where there is none.
             counts: What it served, for the length of its contexts.
         """
+        if self.calibrated is not None:
+            return self.calibrated(counts)
         if self.configured is not None:
             return self.configured
         size = self.size or size_of(model) or ModelSize(DEFAULT_SIZE_B, DEFAULT_SIZE_B)

@@ -13,7 +13,11 @@ HALF = 0.5
 MAX_TENANTS_SHOWN = 5
 # A gateway counts a request at its end, which may be in another window than its tokens.
 COUNTED_MOST = 1.1
-_SPLITS = {"measured": "device time", "weights": "token weights"}
+_SPLITS = {
+    "measured": "device time",
+    "calibrated": "calibration",
+    "weights": "token weights",
+}
 
 
 def service_lines(service: dict[str, Any]) -> list[str]:
@@ -29,11 +33,23 @@ def service_lines(service: dict[str, Any]) -> list[str]:
         lines += _tenants(last) if last.get("tenants") else []
         lines += _rolling(last)
         lines += [f"         no cost: {text}" for text in last["problems"]]
+    lines += _calibration(service.get("calibration"))
     missing = service["missing"] or (last["missing"] if last else [])
     lines += [f"         missing counter: {text}" for text in missing]
     if service["fault"]:
         lines.append(f"  FAULT  service {service['service']} cannot be read: {service['fault']}")
     return lines
+
+
+def _calibration(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    if found["problem"]:
+        return [f"         not calibrated: {found['problem']}"]
+    if found["time_ns"] is None:
+        return []
+    measured = f"{local(found['time_ns'])} by {found['probe']}"
+    return [f"         calibration: {measured}, {counted(found['in_flight'], 'request')} in flight"]
 
 
 def _served(last: dict[str, Any]) -> str:

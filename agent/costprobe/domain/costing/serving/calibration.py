@@ -1,0 +1,274 @@
+"""Device time and energy of a prompt token and of a generated token, from measured windows.
+
+In each window a server is under constant load by requests of one length. Its device time is
+
+    requests x prompt + tokens in x token_in + decoded x (token_out + context x context_token)
+
+where `decoded` are the generated tokens without the first of each request, which the prefill
+generates, and `context` is the mean length that a decode step reads. These are the terms of the
+roofline of prefill and decode (Pope et al., "Efficiently Scaling Transformer Inference", 2022). The
+coefficients are those of least squares with none below zero (Lawson and Hanson, "Solving Least
+Squares Problems", 1974, ch. 23), each window weighted by the inverse of its device time. They hold
+for the concurrency of the windows. The intervals are those of linear regression with Student's
+quantile; they contain what the model does not explain. Joules are divided in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from costprobe.domain.costing.quantiles import student_quantile
+from costprobe.domain.costing.serving.served import Counts
+from costprobe.domain.costing.serving.token_weights import Weights, mean_context
+
+TERMS: Final = 4
+CONFIDENCE: Final = 0.95
+# Answers of a prefill-heavy load are shorter by this factor.
+SHORT_ANSWER: Final = 10
+# Below this share of its column's square a pivot is noise: the mixes do not separate the terms.
+MIN_PIVOT: Final = 1e-12
+
+_Vector = list[float]
+
+
+class LengthMix(NamedTuple):
+    """Mean lengths of the requests of a load, in tokens."""
+
+    tokens_in: float
+    tokens_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationWindow:
+    """A window under constant load.
+
+    Attributes:
+        requests: Requests served in it, by their shares within it.
+        tokens_in: Prompt tokens that were computed.
+        tokens_out: Generated tokens.
+        device_s: Device-seconds.
+        energy_j: Joules of the devices; None if unknown.
+    """
+
+    requests: float
+    tokens_in: float
+    tokens_out: float
+    device_s: float
+    energy_j: float | None = None
+
+    @property
+    def terms(self) -> _Vector:
+        """Return what the coefficients are multiplied with."""
+        decoded = max(0.0, self.tokens_out - self.requests)
+        context = (self.tokens_in + self.tokens_out / 2) / self.requests
+        return [self.requests, self.tokens_in, decoded, decoded * context]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """Device-seconds of the parts of a request, at one concurrency.
+
+    Attributes:
+        prompt_s: Of a prompt, whatever its length.
+        token_in_s: Of each prompt token that is computed.
+        token_out_s: Of each generated token but the first.
+        context_token_s: Of each token of context that the step of a generated token reads.
+        mix: The lengths for which they were measured.
+    """
+
+    prompt_s: float
+    token_in_s: float
+    token_out_s: float
+    context_token_s: float
+    mix: LengthMix
+
+    def weights(self, counts: Counts) -> Weights:
+        """Return the device-seconds of a computed prompt token and of a generated token.
+
+        Args:
+            counts: What a server served; without requests the lengths are those of the calibration.
+        """
+        computed = max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
+        tokens_out, requests = counts.tokens_out or 0.0, counts.requests or 0.0
+        prompts = requests / computed if requests and computed else 1 / self.mix.tokens_in
+        firsts = requests / tokens_out if requests and tokens_out else 1 / self.mix.tokens_out
+        context = mean_context(counts) if requests else self.mix.tokens_in + self.mix.tokens_out / 2
+        decoded_s = self.token_out_s + context * self.context_token_s
+        return Weights(
+            self.token_in_s + self.prompt_s * prompts, decoded_s * max(0.0, 1.0 - firsts)
+        )
+
+
+class Interval(NamedTuple):
+    """A figure with its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a prompt token and a generated token take, at one concurrency.
+
+    Attributes:
+        times: Coefficients of the device time.
+        token_in_s: Device-seconds of a prompt token at the calibrated lengths.
+        token_out_s: Device-seconds of a generated token at the calibrated lengths.
+        token_in_j: Joules of a prompt token; None where energy is unknown.
+        token_out_j: Joules of a generated token, likewise.
+    """
+
+    times: TokenTimes
+    token_in_s: Interval
+    token_out_s: Interval
+    token_in_j: Interval | None = None
+    token_out_j: Interval | None = None
+
+
+def times_of(coefficients: Sequence[float], mix: LengthMix) -> TokenTimes:
+    """Return coefficients, in the order of `CalibrationWindow.terms`, with their names."""
+    prompt_s, token_in_s, token_out_s, context_token_s = coefficients
+    return TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix)
+
+
+def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
+    """Return the lengths of the loads of a calibration, around those of production.
+
+    One has those of production. Two are prefill-heavy, with a long and a short prompt, and separate
+    the prompt's fixed part from its tokens; two are decode-heavy, and separate the tokens from what
+    their context adds.
+
+    Args:
+        mix: Mean lengths in production.
+    """
+    tokens_in, tokens_out = mix
+    short = max(2.0, round(tokens_out / SHORT_ANSWER))
+    return (
+        mix,
+        LengthMix(max(2.0, round(tokens_in * 1.5)), short),
+        LengthMix(max(1.0, round(tokens_in / 2)), short),
+        LengthMix(max(1.0, round(tokens_in / 2)), max(2.0, round(tokens_out * 2))),
+        LengthMix(tokens_in, max(2.0, round(tokens_out * 2))),
+    )
+
+
+def calibrated(windows: Sequence[CalibrationWindow], mix: LengthMix) -> Calibration:
+    """Divide the device time and energy of windows between prompt tokens and generated tokens.
+
+    Args:
+        windows: Windows of at least two different mixes, more of them than terms.
+        mix: The lengths for which the figures per token are returned.
+
+    Raises:
+        ValueError: There are too few windows, or they do not tell the two kinds of tokens apart.
+    """
+    if len(windows) <= TERMS:
+        raise ValueError(f"{len(windows)} windows are too few: a calibration needs {TERMS + 1}")
+    if any(min(x.requests, x.tokens_in, x.tokens_out, x.device_s) <= 0 for x in windows):
+        raise ValueError("a window has no requests, no tokens or no device time")
+    seconds = _fit([x.terms for x in windows], [x.device_s for x in windows])
+    energies_j = [x.energy_j for x in windows if x.energy_j is not None and x.energy_j > 0]
+    joules = None
+    if len(energies_j) == len(windows):
+        joules = _fit([x.terms for x in windows], energies_j)
+    context = mix.tokens_in + mix.tokens_out / 2
+    decoded = max(0.0, 1.0 - 1.0 / mix.tokens_out)
+    token_in = [1.0 / mix.tokens_in, 1.0, 0.0, 0.0]
+    token_out = [0.0, 0.0, decoded, decoded * context]
+    found = Calibration(
+        times_of(seconds.values, mix),
+        seconds.interval(token_in),
+        seconds.interval(token_out),
+        joules and joules.interval(token_in),
+        joules and joules.interval(token_out),
+    )
+    if found.token_in_s.value <= 0 or found.token_out_s.value <= 0:
+        raise ValueError(
+            "the windows do not tell prompt tokens and generated tokens apart: use longer windows,"
+            " or an idle server"
+        )
+    return found
+
+
+class _Regression(NamedTuple):
+    """Coefficients, and the covariance of those above zero."""
+
+    values: _Vector
+    active: tuple[int, ...]
+    covariance: list[_Vector]
+    degrees: int
+
+    def interval(self, factors: _Vector) -> Interval:
+        """Return a sum of coefficients, each times a factor, with its interval."""
+        value = sum(factor * x for factor, x in zip(factors, self.values, strict=True))
+        own = [factors[term] for term in self.active]
+        variance = sum(
+            a * b * self.covariance[i][j] for i, a in enumerate(own) for j, b in enumerate(own)
+        )
+        quantile = student_quantile((1 + CONFIDENCE) / 2, self.degrees)
+        half = quantile * math.sqrt(max(0.0, variance))
+        return Interval(value, max(0.0, value - half), value + half)
+
+
+def _fit(rows: Sequence[_Vector], totals: Sequence[float]) -> _Regression:
+    """Return the non-negative least squares of the relative errors, by trying each set of terms.
+
+    The terms are four: the best of the sets whose unrestricted solution is above zero is the
+    solution (the Karush-Kuhn-Tucker conditions hold for no other of them).
+    """
+    scaled = [[x / total for x in row] for row, total in zip(rows, totals, strict=True)]
+    scales = [max(abs(row[term]) for row in scaled) or 1.0 for term in range(TERMS)]
+    scaled = [[x / scale for x, scale in zip(row, scales, strict=True)] for row in scaled]
+    best: tuple[float, tuple[int, ...], _Vector, list[_Vector]] | None = None
+    for size in range(1, TERMS + 1):
+        for active in combinations(range(TERMS), size):
+            inverse = _inverse(
+                [[math.fsum(row[i] * row[j] for row in scaled) for j in active] for i in active]
+            )
+            if inverse is None:
+                continue
+            sums = [math.fsum(row[i] for row in scaled) for i in active]
+            own = [math.fsum(a * b for a, b in zip(line, sums, strict=True)) for line in inverse]
+            if min(own) < 0:
+                continue
+            error = math.fsum(
+                (1 - sum(row[i] * x for i, x in zip(active, own, strict=True))) ** 2
+                for row in scaled
+            )
+            if best is None or error < best[0]:
+                best = error, active, own, inverse
+    if best is None:
+        raise ValueError("the windows have no solution above zero")
+    error, active, own, inverse = best
+    degrees = len(rows) - len(active)
+    values = [0.0] * TERMS
+    for term, x in zip(active, own, strict=True):
+        values[term] = x / scales[term]
+    covariance = [
+        [error / degrees * x / (scales[i] * scales[j]) for j, x in zip(active, line, strict=True)]
+        for i, line in zip(active, inverse, strict=True)
+    ]
+    return _Regression(values, active, covariance, degrees)
+
+
+def _inverse(matrix: list[_Vector]) -> list[_Vector] | None:
+    """Return the inverse of a symmetric matrix by elimination; None if it is singular."""
+    size = len(matrix)
+    rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda i: abs(rows[i][column]))
+        if abs(rows[pivot][column]) < MIN_PIVOT * matrix[column][column]:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        head = rows[column][column]
+        rows[column] = [x / head for x in rows[column]]
+        for i in range(size):
+            if i != column:
+                factor = rows[i][column]
+                rows[i] = [x - factor * y for x, y in zip(rows[i], rows[column], strict=True)]
+    return [row[size:] for row in rows]

@@ -1,0 +1,110 @@
+"""The calibrated division between prompt and generated tokens, compared with a server's GPU time.
+
+    python bench/calibration.py [--short] [--json FILE]
+
+The servers are simulated (`batching.py`): 8B on three GPUs, and other sizes; one to 64 clients, serial
+and chunked prefill, four mixes of lengths. Each is measured with the loads of a calibration, at the
+same concurrency, and the coefficients are applied to what it served under its own load. Exit code 1
+if the share of the prompt tokens differs from the GPU time's by more than 10 % of the GPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import product
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from batching import BatchingServer, RequestLoad, Served
+from costprobe.domain.costing.serving.calibration import (
+    CalibrationWindow,
+    LengthMix,
+    TokenTimes,
+    calibrated,
+    calibration_mixes,
+)
+from costprobe.domain.costing.serving.served import Counts
+from table import Table, add_json, finish
+from token_split import BUDGET, GPUS, MODELS, Case
+
+# Windows of each load, as of `costprobe calibrate`.
+REPEATS = 2
+MIXES = ((2000, 250), (500, 500), (8000, 200), (200, 1000))
+# Percentage points.
+BOUND = 10.0
+
+
+def cases(*, is_short: bool) -> list[Case]:
+    """Return the cases; the short list has the 8B model on the H100 only."""
+    servers = [("H100", "8B")]
+    if not is_short:
+        servers += [("A100", "8B"), ("L40S", "8B"), ("A100", "70B")]
+    return [
+        Case(gpu, model, RequestLoad(*mix, concurrency), is_chunked)
+        for (gpu, model), mix, concurrency, is_chunked in product(
+            servers, MIXES, (1, 4, 16, 64), (False, True)
+        )
+    ]
+
+
+def served_by(case: Case, mix: LengthMix, requests: int) -> Served:
+    """Run a case with requests of other lengths."""
+    server = BatchingServer(GPUS[case.gpu], MODELS[case.model], BUDGET if case.is_chunked else None)
+    load = RequestLoad(int(mix.tokens_in), int(mix.tokens_out), case.load.concurrency)
+    return server.serve(load, requests)
+
+
+def calibration_of(case: Case) -> TokenTimes:
+    """Measure a server with the loads of a calibration."""
+    mix = LengthMix(case.load.tokens_in, case.load.tokens_out)
+    windows = []
+    for own, repeat in product(calibration_mixes(mix), range(REPEATS)):
+        served = served_by(case, own, (3 + repeat) * max(4, case.load.concurrency))
+        windows.append(
+            CalibrationWindow(served.requests, served.tokens_in, served.tokens_out, served.busy_s)
+        )
+    return calibrated(windows, mix).times
+
+
+def calibrated_share(times: TokenTimes, served: Served) -> float:
+    """Return the share of the device time that the prompt tokens get."""
+    counts = Counts(
+        requests=served.requests, tokens_in=served.tokens_in, tokens_out=served.tokens_out
+    )
+    weights = times.weights(counts)
+    token_in = served.tokens_in * weights.token_in
+    return token_in / (token_in + served.tokens_out * weights.token_out)
+
+
+def rows(found: list[Case]) -> Table:
+    """Return the table: shares of the prompt tokens in percent."""
+    table = Table(issue_line=4)
+    for case in found:
+        mix = LengthMix(case.load.tokens_in, case.load.tokens_out)
+        served = served_by(case, mix, 4 * max(4, case.load.concurrency))
+        gpu, ours = served.prefill_share, calibrated_share(calibration_of(case), served)
+        table.row(
+            case.name,
+            100 * ours,
+            "%",
+            peer=100 * gpu,
+            peer_name="GPU time",
+            goal=f"within {BOUND:g} points",
+            met=100 * abs(ours - gpu) <= BOUND,
+        )
+    return table
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="the 8B model on the H100 only")
+    add_json(parser)
+    options = parser.parse_args()
+    return finish(rows(cases(is_short=options.short)), options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
