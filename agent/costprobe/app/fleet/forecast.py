@@ -17,6 +17,7 @@ from costprobe.domain.costing.budgets.budget_forecast import (
     robust_forecast,
 )
 from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
 
 HOUR_S: Final = 3600
 _HOUR_NS: Final = HOUR_S * NS_PER_S
@@ -79,12 +80,14 @@ def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> li
     costs: dict[str, dict[int, float]] = defaultdict(dict)
     for ((currency,), end_ns), amount in cost.items():
         costs[currency][end_ns] = amount
+    since_ns = asked.end_ns - HISTORY_HOURS * _HOUR_NS
     found = []
     for currency, by_hour in costs.items():
         counted = {end_ns: devices.get(((currency,), end_ns), 0.0) for end_ns in by_hour}
+        recent = sorted(end_ns for end_ns in by_hour if end_ns > since_ns)
         history = [
-            HourRate(end_ns - _HOUR_NS, amount)
-            for end_ns, amount in sorted(by_hour.items())
+            HourRate(end_ns - _HOUR_NS, by_hour[end_ns])
+            for end_ns in recent
             if counted[end_ns] >= _LEAST_SHARE * _usual(counted, end_ns)
         ]
         elapsed = [end_ns for end_ns in by_hour if end_ns > period.start_ns]
@@ -99,7 +102,7 @@ def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> li
                 remaining=robust_forecast(
                     history, remaining_hours(asked.end_ns, period.end_ns), timezone
                 ),
-                left_out=len(by_hour) - len(history),
+                left_out=len(recent) - len(history),
             )
         )
     return sorted(found, key=lambda one: -one.spent)
