@@ -17,7 +17,7 @@ from fakes.scenes import QUICK
 from fakes.servers import VictoriaMetrics, running
 from fakes.sizes import SEED, TIMEOUT_S, sized
 
-KILLS = sized(2, 200)
+KILLS = sized(3, 200)
 GPUS = 16
 LOAD = QUICK.replace('"500ms"', '"200ms"')
 SINK = """

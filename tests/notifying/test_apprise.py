@@ -114,7 +114,9 @@ def ends(pid):
     return False
 
 
-@pytest.mark.parametrize("refusal", ["451 try again", f"554 {CANARY} is refused"])
+@pytest.mark.parametrize(
+    "refusal", [pytest.param("451 try again", marks=pytest.mark.soak), f"554 {CANARY} is refused"]
+)
 def test_rejected_mail_is_retried(sender, refusal):
     with Mailbox("me", CANARY, refusal) as box:
         found = failure(sender(mail_url(box.port)), RetryLater)
@@ -139,7 +141,15 @@ def test_unreachable_service_is_retried(sender):
 
 
 @pytest.mark.parametrize(
-    "url", [f"nonsense{CANARY}", f"no://{CANARY}", "mailto://", f"slack://{CANARY}"]
+    "url",
+    [
+        f"no://{CANARY}",
+        "mailto://",
+        *(
+            pytest.param(f"{start}{CANARY}", marks=pytest.mark.soak)
+            for start in ("nonsense", "slack://")
+        ),
+    ],
 )
 def test_unknown_url_is_misconfigured(sender, url):
     found = failure(sender(url), Misconfigured)
