@@ -109,7 +109,11 @@ def _guarded_loops(
 
             def measure(step: LoadStep) -> LoadPoint:
                 nonlocal fingerprint
-                run = bench.run(probe, load=step, check=check)
+                try:
+                    run = bench.run(probe, load=step, check=check)
+                except click.ClickException as error:
+                    # The points before this one are kept.
+                    raise LoadStoppedError(f"{step.text}: {error.message}") from error
                 fingerprint = run.result.fingerprint
                 return point_of(step, run, bench.priced(run))
 
@@ -118,7 +122,7 @@ def _guarded_loops(
         raise click.ClickException(str(stopped)) from stopped
     bench.bar.clear()
     if not loops.points:
-        raise click.ClickException(f"no load was measured: {loops.stopped}")
+        raise click.ClickException(loops.stopped)
     return loops, fingerprint
 
 
