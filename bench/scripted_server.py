@@ -93,7 +93,7 @@ class Laws:
         step.set()
 
 
-class Server:
+class ScriptedServer:
     """Answers requests by a law, and records them.
 
     Args:
@@ -162,7 +162,7 @@ def _event(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:
 async def main() -> None:
     """Serve until the process is ended."""
     law: Law = getattr(Laws(), sys.argv[1])
-    server = await asyncio.start_server(Server(law).handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(ScriptedServer(law).handle, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await server.serve_forever()
