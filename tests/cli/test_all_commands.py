@@ -67,7 +67,7 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 # Examples that are only parsed: they run until stopped, change a host or a database, ask one, or take
 # a second each and have tests of their own.
 PARSED = (
-    "run", "dashboard", "install", "uninstall", "influx setup", "price update",
+    "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
     "fleet change",
     "fleet report", "fleet savings", "debug bundle",
@@ -92,7 +92,7 @@ valid_from = 2026-01-01
 # Commands with a separate test below.
 APART = {
     "alerts test", "silence", "silence list", "silence end", "doctor", "store compact",
-    "influx setup", "influx tasks", "install", "uninstall", "price update",
+    "influx setup", "influx tasks", "install", "uninstall", "price update", "calibrate",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
     "fleet change",
     "fleet report", "fleet savings",

@@ -6,36 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.app.accounting.calibration_in_force import CalibrationInForce
 from costprobe.domain.costing.serving.calibration import (
-    CalibrationWindow,
     LengthMix,
     TokenTimes,
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.served import Counts
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_shares import token_shares
-from costprobe.domain.costing.serving.stored_calibration import (
-    calibration_point,
-    stored_calibration,
-)
+from costprobe.domain.costing.serving.stored_calibration import stored_calibration
 from costprobe.domain.costing.serving.token_weights import TokenWeighing
-
-MIX = LengthMix(1000, 200)
-TRUTH = TokenTimes(0.004, 2e-5, 1e-3, 2e-7, MIX)
-WATTS = 300.0
-
-
-def window(mix, requests=40, noise=0.0, rng=None, times=TRUTH):
-    own = CalibrationWindow(requests, requests * mix.tokens_in, requests * mix.tokens_out, 1.0)
-    parts = (times.prompt_s, times.token_in_s, times.token_out_s, times.context_token_s)
-    device_s = sum(x * term for x, term in zip(parts, own.terms, strict=True))
-    device_s *= 1 + (rng.gauss(0, noise) if rng else 0.0)
-    return replace(own, device_s=device_s, energy_j=device_s * WATTS)
-
-
-def windows(repeats=2, **more):
-    return [window(mix, **more) for mix in calibration_mixes(MIX) for _ in range(repeats)]
+from fakes.calibrated import MIX, WATTS, calibration_row, window, windows
 
 
 def test_coefficients_of_exact_windows_are_recovered():
@@ -90,8 +73,7 @@ def test_windows_that_tell_nothing_are_refused():
 
 def test_row_of_a_calibration_divides_the_tokens_of_production():
     found = calibrated(windows(), MIX)
-    tags = {"service": "chat", "probe": "p", "device": "gpu0"}
-    row = calibration_point(found, tags, 7, in_flight=8, windows=10, fingerprint="aa")
+    row = calibration_row()
     assert row.fields["time_per_million_tokens_in_s"] == pytest.approx(24.0)
     assert row.fields["energy_per_million_tokens_in_high_j"] == pytest.approx(7200.0, rel=1e-4)
     read = stored_calibration(row)
@@ -129,3 +111,32 @@ def test_calibrated_share_is_within_a_tenth_of_the_gpu_time_of_simulated_servers
     ]
     assert len(chosen) == 4
     assert all(row["met"] for row in bench.rows(chosen).rows)
+
+
+def test_calibration_applies_to_windows_until_server_or_probe_change():
+    def in_force(split, found, fingerprint, models=("m",)):
+        given = {"name": "chat", "url": "http://h", "engine": "vllm", "devices": ["gpu0"]}
+        config = ServiceConfig.model_validate({**given, "token_split": split})
+        force = CalibrationInForce(config, lambda _: (found, fingerprint))
+        served = ServedWindow("chat", "vllm", 0, 1, {model: Counts() for model in ("", *models)})
+        return force.for_window(served) is not None, (force.status() or {}).get("problem")
+
+    row = stored_calibration(calibration_row(time_ns=1_780_000_000 * 10**9))
+    changed = "the calibration of 2026-05-28 is stale, because the server or the probe p changed"
+    for arguments, applies, problem in (
+        (("auto", row, "aa"), False, None),
+        (("calibrated", row, "aa"), True, None),
+        (("calibrated", row, None), True, None),
+        (("calibrated", row, "bb"), False, f"{changed}; run costprobe calibrate chat"),
+        (
+            ("calibrated", None, "aa"),
+            False,
+            "no calibration is stored; run costprobe calibrate chat",
+        ),
+        (
+            ("calibrated", row, "aa", ("m", "n")),
+            False,
+            "a calibration is that of one model, and 2 are served",
+        ),
+    ):
+        assert in_force(*arguments) == (applies, problem), arguments

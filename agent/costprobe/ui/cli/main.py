@@ -56,6 +56,9 @@ def _entry(module: str, section: str, help_line: str, *, keeps_root: bool = Fals
 COMMANDS: Mapping[str, CommandEntry] = {
     "run": _entry("run", "Run", "Run the daemon in the foreground."),
     "probe": _entry("probe", "Run", "Run one probe now, without a daemon."),
+    "calibrate": _entry(
+        "calibrate", "Run", "Measure what a token in and a token out of a service take."
+    ),
     "status": _entry("status", "Look", "Show each part's state, last results and faults."),
     "top": _entry("top", "Look", "Show devices, costs, sinks, budgets and alerts live."),
     "trend": _entry("trend", "Look", "Show a field over time, as a table and a plot."),

@@ -103,7 +103,7 @@ class TokenTimes:
         )
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """A figure with its interval of 95 %."""
 
     value: float
@@ -124,10 +124,10 @@ class Calibration:
     """
 
     times: TokenTimes
-    token_in_s: Interval
-    token_out_s: Interval
-    token_in_j: Interval | None = None
-    token_out_j: Interval | None = None
+    token_in_s: ConfidenceInterval
+    token_out_s: ConfidenceInterval
+    token_in_j: ConfidenceInterval | None = None
+    token_out_j: ConfidenceInterval | None = None
 
 
 def times_of(coefficients: Sequence[float], mix: LengthMix) -> TokenTimes:
@@ -203,7 +203,7 @@ class _Regression(NamedTuple):
     covariance: list[_Vector]
     degrees: int
 
-    def interval(self, factors: _Vector) -> Interval:
+    def interval(self, factors: _Vector) -> ConfidenceInterval:
         """Return a sum of coefficients, each times a factor, with its interval."""
         value = sum(factor * x for factor, x in zip(factors, self.values, strict=True))
         own = [factors[term] for term in self.active]
@@ -212,7 +212,7 @@ class _Regression(NamedTuple):
         )
         quantile = student_quantile((1 + CONFIDENCE) / 2, self.degrees)
         half = quantile * math.sqrt(max(0.0, variance))
-        return Interval(value, max(0.0, value - half), value + half)
+        return ConfidenceInterval(value, max(0.0, value - half), value + half)
 
 
 def _fit(rows: Sequence[_Vector], totals: Sequence[float]) -> _Regression:

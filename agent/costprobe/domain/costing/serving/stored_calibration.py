@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.comparison.compare_rows import number
+from costprobe.core.row_values import number
 from costprobe.domain.costing.serving.calibration import (
     Calibration,
-    Interval,
+    ConfidenceInterval,
     LengthMix,
     TokenTimes,
     times_of,
@@ -84,7 +84,9 @@ def calibration_point(
     return make_point("calibration", tags, fields, time_ns)
 
 
-def _interval(what: str, kind: str, unit: str, found: Interval | None) -> dict[str, FieldValue]:
+def _interval(
+    what: str, kind: str, unit: str, found: ConfidenceInterval | None
+) -> dict[str, FieldValue]:
     if found is None:
         return {}
     name = f"{what}_per_million_tokens_{kind}"
