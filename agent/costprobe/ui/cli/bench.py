@@ -58,11 +58,6 @@ class Bench:
         return self._target.name
 
     @property
-    def devices(self) -> int:
-        """Number of devices of the target."""
-        return len(self._target.devices)
-
-    @property
     def is_on_cpu(self) -> bool:
         """Whether the device is the host's CPUs."""
         return any(device.is_host for device in self._target.devices)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import click
 
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.app.configuration import Config
 from costprobe.app.measuring.load_curve import (
     DEADLINE_MARGIN_S,
     POINT_OVERHEAD_S,
+    LoadStoppedError,
     longest_point_s,
 )
+from costprobe.app.measuring.production_watch import ProductionWatch, watched
 from costprobe.core.money_text import money
-from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.records import Point
 from costprobe.core.units import counted
 from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.probe.run import MeasuredRun
@@ -27,47 +26,20 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.production_load import production_load
 from costprobe.domain.costing.serving.stored_calibration import calibration_point
 from costprobe.ui.cli.bench import Bench, open_bench
-from costprobe.ui.cli.load import in_maintenance
+from costprobe.ui.cli.load import check_idle, in_maintenance
+from costprobe.ui.cli.support.calibration_load import PlannedLoad, planned_load
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
-from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, SERVICES
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.views.calibration_lines import calibration_document, calibration_lines
 from costprobe.ui.text import ago
 
 REPEATS = 2
-PRODUCTION_S = 86_400
 TOKENS_MAX = 100_000
-_PORTS = {"http": 80, "https": 443}
-
-
-class PlannedLoad(NamedTuple):
-    """What a calibration measures.
-
-    Attributes:
-        service: The service.
-        probe: A probe of one of its servers.
-        mix: Mean lengths of its requests.
-        in_flight: Requests in flight.
-    """
-
-    service: ServiceConfig
-    probe: OpenAiProbeConfig
-    mix: LengthMix
-    in_flight: int
-
-    @property
-    def text(self) -> str:
-        """The load in words."""
-        return (
-            f"{counted(self.in_flight, 'request')} in flight of about {self.mix.tokens_in:,.0f}"
-            f" tokens in and {self.mix.tokens_out:,.0f} out"
-        )
 
 
 @click.command(
@@ -120,7 +92,7 @@ def command(  # noqa: PLR0913 - click passes each option
     server has no other traffic.
     """
     settings = LoadedConfig(config)
-    planned = _planned(settings, service, probe_name, (in_flight, tokens_in, tokens_out))
+    planned = planned_load(settings, service, probe_name, (in_flight, tokens_in, tokens_out))
     row = _measured(settings, planned, agreed=yes)
     keep(settings, [row])
     document = calibration_document(row)
@@ -130,62 +102,6 @@ def command(  # noqa: PLR0913 - click passes each option
         echo_lines(calibration_lines(document, planned.text))
         if not planned.service.is_calibrated:
             echo('set token_split = "calibrated" in its [[service]] to price its tokens by this')
-
-
-def _planned(
-    settings: LoadedConfig,
-    name: str,
-    probe_name: str | None,
-    asked: tuple[int | None, int | None, int | None],
-) -> PlannedLoad:
-    services = {service.name: service for service in settings.config.service}
-    if name not in services:
-        raise unknown_name("service", name, services)
-    service = services[name]
-    probe = _probe_of(settings.config, service, probe_name)
-    in_flight, tokens_in, tokens_out = asked
-    mix: LengthMix | None = None
-    if in_flight is None or tokens_in is None or tokens_out is None:
-        now_ns = time.time_ns()
-        with reader_of(settings) as reader:
-            since_ns = now_ns - PRODUCTION_S * NS_PER_S
-            found = reader.points("serving", since_ns, now_ns, {"service": name})
-            rows = [row for row in found if "served_model" not in row.tags]
-        load = production_load(rows, len(service.url))
-        in_flight = in_flight or load.in_flight
-        mix = load.mix
-    lengths = {
-        "--tokens-in": tokens_in or (mix and mix.tokens_in),
-        "--tokens-out": tokens_out or (mix and mix.tokens_out),
-    }
-    wanted = {"--in-flight": in_flight, **lengths}
-    unknown = [option for option, value in wanted.items() if value is None]
-    if unknown or in_flight is None:
-        raise bad_input(f"{name}: its load of the last 24 h is unknown; give {', '.join(unknown)}")
-    return PlannedLoad(service, probe, LengthMix(*(x or 0.0 for x in lengths.values())), in_flight)
-
-
-def _probe_of(config: Config, service: ServiceConfig, name: str | None) -> OpenAiProbeConfig:
-    """Return the probe of a server of a service: the named one, or the first with its address."""
-    probes = [probe for probe in config.probe if isinstance(probe, OpenAiProbeConfig)]
-    if name is not None:
-        for probe in probes:
-            if probe.name == name:
-                return probe
-        raise unknown_name("openai probe", name, [probe.name for probe in probes])
-    addresses = {_address(url) for url in service.url}
-    for probe in probes:
-        if _address(probe.url) in addresses:
-            return probe
-    raise bad_input(
-        f'{service.name}: no [[probe]] of kind = "openai" has its address; add one with'
-        f' url = "{service.url[0]}", or name one with --probe'
-    )
-
-
-def _address(url: str) -> tuple[str, int | None]:
-    parts = urlsplit(url)
-    return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
 
 
 def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> Point:
@@ -202,10 +118,12 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
                 "a calibration puts the server under load: add --yes, or run it within a"
                 " [[maintenance]] window"
             )
+        check_idle(bench, probe)
+        _check_alone(bench, planned, settings.config)
         # The probe as the daemon runs it: its fingerprint tells later whether the server changed.
         fingerprint = bench.run(probe.model_copy(update={"energy": False})).result.fingerprint
         windows = [
-            _window(bench.run(_loaded(probe, mix), load=_step(number, planned)), bench.devices)
+            _window(bench.run(_loaded(probe, mix), load=_step(number, planned)), len(bench.devices))
             for number, mix in enumerate(steps, 1)
         ]
         bench.bar.clear()
@@ -221,6 +139,26 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
         windows=len(windows),
         fingerprint=fingerprint,
     )
+
+
+def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
+    """Check that no service on these devices has requests, whose device time would be counted.
+
+    Raises:
+        click.ClickException: One has, or its metrics cannot be read.
+    """
+    services = watched(config.service, bench.devices)
+    try:
+        watch = ProductionWatch(services, planned.probe.load_curve.latency_rise_max, bench.wait)
+        with watch:
+            busy = ", ".join(watch.in_production)
+    except LoadStoppedError as stopped:
+        raise click.ClickException(str(stopped)) from stopped
+    if busy:
+        raise click.ClickException(
+            f"{busy}: has requests of others, whose device time a calibration would count as its own;"
+            " take the server out of the load balancer, and repeat it"
+        )
 
 
 def _step(number: int, planned: PlannedLoad) -> LoadStep:

@@ -64,7 +64,7 @@ def measured_curve(
                 "a load curve takes the whole capacity of the server: add --yes, or run it within"
                 " a [[maintenance]] window"
             )
-        _check_idle(bench, probe)
+        check_idle(bench, probe)
 
         def check_allowed() -> None:
             if not (agreed or in_maintenance(settings.config, labels, time.time_ns())):
@@ -126,7 +126,7 @@ def _guarded_loops(
     return loops, fingerprint
 
 
-def _check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
+def check_idle(bench: Bench, probe: ServedProbeConfig) -> None:
     """Apply `when_busy` to the devices of a server.
 
     Raises:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costprobe.core.records import FieldValue, Point
-from costprobe.core.schema import make_point
 from costprobe.core.row_values import number
+from costprobe.core.schema import make_point
 from costprobe.domain.costing.serving.calibration import (
     Calibration,
     ConfidenceInterval,
