@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from costprobe.core.records import FieldValue, Point, present
 
+# Tag `metric` of the event of a changed load curve.
+LOAD_CURVE = "load_curve"
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

@@ -9,10 +9,9 @@ from typing import Any
 from costprobe.core.incident import Silence, silence_document
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.schema import make_point
+from costprobe.core.schema import LOAD_CURVE, make_point
 from costprobe.daemon.control.server import Handler
 from costprobe.daemon.runtime import Runtime
-from costprobe.domain.costing.load.change import METRIC as LOAD_CURVE
 
 MAX_TEXT_CHARS = 500
 MAX_PATTERNS = 20

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
 
+from pydantic import TypeAdapter
+
+from costprobe.core.config.kinds import union_of_kinds
 from costprobe.domain.alerting.rules.fault import FaultName
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
@@ -25,9 +28,17 @@ BROKEN: tuple[FaultName, ...] = (
 # Lost measurements: each has a rule of its own, so that no fault that lasts hides a new one.
 LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
 
-DEFAULT_RULES: tuple[RuleConfig, ...] = tuple(
-    RULES[str(keys["kind"])].config.model_validate(keys)
-    for keys in (
+
+def _validated(tables: Iterable[Mapping[str, Any]]) -> tuple[RuleConfig, ...]:
+    """Return the rules of tables as in the file; `kind` selects the class of each."""
+    kinds = union_of_kinds({name: kind.config for name, kind in RULES.items()}, "kind")
+    # One validator for all, which is not kept: each class's own would take memory.
+    validator: TypeAdapter[RuleConfig] = TypeAdapter(kinds)
+    return tuple(validator.validate_python(table) for table in tables)
+
+
+DEFAULT_RULES = _validated(
+    (
         {"name": "drift", "kind": "drift", "group": PERFORMANCE, "group_by": OF_PERFORMANCE},
         # What costs more because of its traffic is no fault of a device or a server.
         {

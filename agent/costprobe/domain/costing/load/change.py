@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from costprobe.core.records import Event
+from costprobe.core.schema import LOAD_CURVE
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint
 
-METRIC: Final = "load_curve"
 # Fewer common points cannot be distinguished from noise.
 POINTS_MIN: Final = 2
 # A smaller change of the median point is within the noise of windows of some 20 s.
@@ -102,7 +102,7 @@ def change_event(curves: Sequence[LoadCurve]) -> Event | None:
         before=old,
         after=new,
         cause="software" if change.other_software else "",
-        metric=METRIC,
+        metric=LOAD_CURVE,
         change_pct=change.throughput_pct,
         level_pct=None if level is None else level.throughput_pct,
         since_ns=change.since_ns,
