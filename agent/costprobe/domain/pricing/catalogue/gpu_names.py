@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
-from costprobe.domain.pricing.catalogue.table import rows_of
+from costprobe.domain.pricing.catalogue.table import lines_of, rows_of
 
 GPU_COLUMNS = ("gpu_model", "marketing_name", "memory_gb", "tdp_w", "source")
 # Old drivers omit the vendor's name, new ones the product line's.
@@ -92,7 +92,7 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
             row.text("marketing_name", required=True),
             row.number("memory_gb", Decimal(1), Decimal(1024)),
         )
-        for row in rows_of(text, GPU_COLUMNS)
+        for row in rows_of(lines_of(text), GPU_COLUMNS)
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from costprobe.domain.pricing.catalogue.offer import currency_of
-from costprobe.domain.pricing.catalogue.table import rows_of
+from costprobe.domain.pricing.catalogue.table import lines_of, rows_of
 
 HOSTED_COLUMNS = (
     "model",
@@ -59,7 +59,7 @@ def parse_hosted(text: str) -> dict[str, HostedPrice]:
             line.
     """
     prices: dict[str, HostedPrice] = {}
-    for row in rows_of(text, HOSTED_COLUMNS):
+    for row in rows_of(lines_of(text), HOSTED_COLUMNS):
         model = row.text("model", required=True)
         if model in prices:
             raise row.error("model", "occurs twice; keep one row")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from costprobe.domain.pricing.catalogue.table import Row, rows_of
+from costprobe.domain.pricing.catalogue.table import Row, lines_of, rows_of
 
 OFFER_COLUMNS = (
     "cloud",
@@ -140,11 +141,12 @@ class PackedOffers:
     """
 
     def __init__(self, table: str) -> None:
-        self._packed = zlib.compress(table.encode())
+        self._packed = gzip.compress(table.encode())
 
     def __iter__(self) -> Iterator[Offer]:
-        table = zlib.decompress(self._packed).decode()
-        return (_offer(row) for row in rows_of(table, OFFER_COLUMNS))
+        # By the line: the unpacked table would be the daemon's largest block of memory.
+        with gzip.open(io.BytesIO(self._packed), "rt", encoding="utf-8", newline="\n") as lines:
+            yield from map(_offer, rows_of(lines, OFFER_COLUMNS))
 
 
 def version_of(table: str) -> date:
@@ -174,7 +176,7 @@ def parse_offers(text: str) -> tuple[date, tuple[Offer, ...]]:
     """
     version = version_of(text)
     offers: dict[tuple[str, str, str], Offer] = {}
-    for row in rows_of(text, OFFER_COLUMNS):
+    for row in rows_of(lines_of(text), OFFER_COLUMNS):
         offer = _offer(row)
         if offer.key in offers:
             raise row.error("instance", "occurs twice in this region; keep one row")
@@ -192,7 +194,7 @@ def parse_purchases(text: str) -> tuple[Purchase, ...]:
     Raises:
         ValueError: Another schema, or a value out of range; the message states the line.
     """
-    return tuple(_purchase(row) for row in rows_of(text, PURCHASE_COLUMNS))
+    return tuple(_purchase(row) for row in rows_of(lines_of(text), PURCHASE_COLUMNS))
 
 
 def _offer(row: Row) -> Offer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
@@ -66,19 +66,22 @@ class Row(NamedTuple):
         return ValueError(f"line {self.line}: {column}: {problem}")
 
 
-def rows_of(text: str, columns: Sequence[str]) -> Iterator[Row]:
+def lines_of(text: str) -> Iterator[str]:
+    """Yield the lines of a table with their ends; a list of all would cost the daemon memory."""
+    return (found[0] for found in _LINE.finditer(text))
+
+
+def rows_of(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a CSV table; lines that begin with # are comments.
 
     Args:
-        text: The table, with a header.
+        lines: The lines of the table, with a header.
         columns: The header that it must have.
 
     Raises:
         ValueError: Another header, too many rows, or a row with too few or too many cells.
     """
-    # One line at a time: a list of all would cost the daemon memory. Comments become empty lines,
-    # which the parser skips, so that the numbers of lines stay right.
-    lines = (found[0] for found in _LINE.finditer(text))
+    # Comments become empty lines, which the parser skips, so that the numbers of lines stay right.
     reader = csv.reader(("\n" if line.startswith("#") else line for line in lines), strict=True)
     try:
         table = ((reader.line_num, cells) for cells in reader if cells)
