@@ -123,13 +123,14 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         "0005 summaries of hours",
         (
+            # With row ids: without them documents of over 1 kB take a page each.
             """CREATE TABLE summaries (
                 kind TEXT NOT NULL,
                 series_id INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
                 time_ns INTEGER NOT NULL,
                 document TEXT NOT NULL,
-                PRIMARY KEY (series_id, kind, time_ns)
-            ) WITHOUT ROWID""",
+                UNIQUE (series_id, kind, time_ns)
+            )""",
             # A summary is of all rows of its hour: a late row makes it wrong.
             # Ten minutes around the hour, because a row begins before its time.
             f"""CREATE TRIGGER late_rows AFTER INSERT ON points BEGIN
