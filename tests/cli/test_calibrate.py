@@ -10,6 +10,7 @@ from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.costing.serving.calibration import LengthMix
 from costprobe.domain.costing.serving.production_load import production_load
 from costprobe.ui.cli.views.calibration_lines import calibration_document, calibration_lines
+from fakes.batching_llm import BatchingLlm
 from fakes.calibrated import calibration_row
 from fakes.command import called
 from fakes.documents import checked
@@ -79,3 +80,24 @@ def test_result_is_printed_with_intervals_and_conforms_to_its_schema():
     cold = {name: None if name.endswith("_j") else value for name, value in document.items()}
     assert checked("calibrate", json.dumps(cold)) == cold
     assert calibration_lines(cold, "")[1].endswith("to 24 device-s)")
+
+
+@pytest.mark.soak
+def test_calibration_of_a_server_is_within_a_tenth_of_its_device_time(tmp_path):
+    with BatchingLlm() as server:
+        config = tmp_path / "costprobe.toml"
+        config.write_text(
+            f'[store]\npath = "{tmp_path}/costprobe.db"\n'
+            f'[[service]]\nname = "chat"\nurl = "{server.url}"\nengine = "generic"\n'
+            'devices = ["cpu"]\ncounters = { requests = "n_total" }\n'
+            f'[[probe]]\nname = "p"\n{OPENAI}url = "{server.url}"\nmax_tokens = 4\nrequests = 4\n'
+            'load = { warmup = "1s", window = "5s", window_max = "8s", when_busy = "run" }\n'
+        )
+        words = ("--in-flight", "4", "--tokens-in", "400", "--tokens-out", "40", "--yes", "--json")
+        document = json.loads(called(config, "calibrate", "chat", *words).stdout)
+        prefill_s, decode_s = (server.gpu_s[40, kind] for kind in ("prefill", "decode"))
+    token_in_s = 400 * document["time_per_million_tokens_in_s"]
+    token_out_s = 40 * document["time_per_million_tokens_out_s"]
+    share = token_in_s / (token_in_s + token_out_s)
+    assert share == pytest.approx(prefill_s / (prefill_s + decode_s), abs=0.1)
+    assert document["windows"] == 10

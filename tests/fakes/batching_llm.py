@@ -1,0 +1,120 @@
+"""A server with the OpenAI API whose one device has known times: serial prefill, batched decode."""
+
+import json
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PROMPT_S = 0.004
+TOKEN_IN_S = 4e-5
+STEP_S = 0.006
+TOKEN_OUT_S = 2e-4
+CONTEXT_TOKEN_S = 1e-7
+# Tokens of a chat template around the words of a prompt.
+TEMPLATE_TOKENS = 8
+
+
+class _Request:
+    def __init__(self, tokens_in, tokens_out):
+        self.tokens_in, self.tokens_out = tokens_in, tokens_out
+        self.written = self.sent = 0
+
+
+class BatchingLlm:
+    """The server; a context.
+
+    Attributes:
+        url: Its address.
+        gpu_s: Device-seconds by the length of the answers and "prefill" or "decode".
+    """
+
+    def __enter__(self):
+        self.gpu_s = Counter()
+        self._waiting, self._running = [], []
+        self._changed = threading.Condition()
+        self._ended = False
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                body = b'{"data": [{"id": "m"}]}' if self.path == "/v1/models" else b"{}"
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                words = len(body["messages"][0]["content"].split())
+                outer.answer(self, _Request(words + TEMPLATE_TOKENS, body["max_tokens"]))
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        for target in (self._server.serve_forever, self._work):
+            threading.Thread(target=target, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, handler, request):
+        """Stream the tokens of a request as they are generated."""
+
+        def write(event):
+            text = event if isinstance(event, str) else json.dumps(event)
+            data = f"data: {text}\n\n".encode()
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        with self._changed:
+            self._waiting.append(request)
+            self._changed.notify_all()
+        while request.sent < request.tokens_out and not self._ended:
+            with self._changed:
+                self._changed.wait_for(lambda: request.written > request.sent or self._ended)
+                fresh = request.written - request.sent
+            for _ in range(fresh):
+                write({"choices": [{"delta": {"content": "x "}}]})
+            request.sent += fresh
+        usage = {"prompt_tokens": request.tokens_in, "completion_tokens": request.tokens_out}
+        write({"choices": [{"delta": {}, "finish_reason": "length"}]})
+        write({"choices": [], "usage": usage})
+        write("[DONE]")
+        handler.wfile.write(b"0\r\n\r\n")
+
+    def _work(self):
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._running or self._ended)
+                if self._ended:
+                    return
+                new = self._waiting.pop(0) if self._waiting else None
+                batch = [new] if new else list(self._running)
+            if new:
+                pass_s = PROMPT_S + TOKEN_IN_S * new.tokens_in
+            else:
+                contexts = sum(one.tokens_in + one.written for one in batch)
+                pass_s = STEP_S + TOKEN_OUT_S * len(batch) + CONTEXT_TOKEN_S * contexts
+            began_s = time.perf_counter()
+            time.sleep(pass_s)
+            kind = "prefill" if new else "decode"
+            self.gpu_s[batch[0].tokens_out, kind] += time.perf_counter() - began_s
+            with self._changed:
+                for one in batch:
+                    one.written += 1
+                self._running += [new] if new else []
+                self._running = [one for one in self._running if one.written < one.tokens_out]
+                self._changed.notify_all()
