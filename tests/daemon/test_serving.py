@@ -166,8 +166,10 @@ def test_dead_endpoint_makes_windows_incomplete_without_lower_cost(daemon_in, gp
         daemon.wait_for(lambda: daemon.points("event", kind="fault", service="chat")[1:])
         daemon.wait_for(lambda: windows(daemon)[-1].fields["complete"])
         daemon.wait_for(lambda: daemon.points("alert", rule="unread", state="resolved"))
-    failed, recovered = daemon.points("event", kind="fault", service="chat")
-    assert (failed.fields["severity"], recovered.fields["severity"]) == ("warning", "info")
+    # On a busy machine another reading may fail by its time-out, and recover too.
+    events = daemon.points("event", kind="fault", service="chat")
+    severities = [row.fields["severity"] for row in events]
+    assert (set(severities[::2]), set(severities[1::2])) == ({"warning"}, {"info"})
     closed = windows(daemon)
     incomplete = {row.time_ns for row in closed if not row.fields["complete"]}
     costs = {row.time_ns for row in daemon.points("cost", service="chat")}
