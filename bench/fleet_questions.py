@@ -1,11 +1,13 @@
 """Time and memory of each question of `costprobe fleet` over the hourly rows of a fleet.
 
     nice -n 10 python bench/fleet_questions.py --hosts 1000 --days 30
+    nice -n 10 python bench/fleet_questions.py --hosts 1000 --days 14 --peers
 
 A real VictoriaMetrics is filled with the hourly rows of hosts with eight GPUs, one service and a probe on
 each GPU, and a week of rows of `agent`, through its import API. Each question runs as the command does: a
 process of its own, whose time and peak memory include the interpreter's start. The cost that `fleet spend` prints
-must be the sum of what was imported.
+must be the sum of what was imported. With `--peers` the rows are those of the probes, which `outliers` and `change`
+ask about: half of the hosts change their driver.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +62,22 @@ QUESTIONS = (
     "compare --by gpu_model",
     "forecast",
     "report",
+)
+PEER_QUESTIONS = (
+    "outliers",
+    "outliers --within label:rack",
+    "change driver",
+    "change driver --within label:rack",
+)
+PROBED = (
+    *("probe_throughput_per_s", "probe_energy_per_inference_j", "probe_sm_clock_mhz"),
+    *("probe_mem_clock_mhz", "probe_power_limit_w", "probe_throttled_thermal_pct"),
+    *(
+        "probe_throttled_power_pct",
+        "probe_temp_max_c",
+        "probe_mem_used_pct",
+        "probe_ecc_uncorrected",
+    ),
 )
 
 
@@ -113,21 +131,44 @@ class SimulatedFleet:
         self.samples += values.count(",") + 1
         yield f'{{"metric":{json.dumps(labels)},"values":{values},"timestamps":{times}}}'
 
-    def _line(self, name: str, labels: dict[str, str], variant: int) -> str:
+    def peers_of_host(self, number: int) -> Iterator[str]:
+        """Yield the series of a host's probes; hosts with an odd number change their driver once."""
+        host = {"host": f"gpu-node-{number:05}.example.com", "rack": f"r{number % 40:02}"}
+        changed = len(self._values[0]) * (1 + number % 8) // 10 if number % 2 else 0
+        for gpu in range(GPUS):
+            device, variant = {**host, "device": f"gpu{gpu}"}, number * GPUS + gpu
+            board = {**device, "kind": "gpu", "model": "NVIDIA H100", "currency": "USD"}
+            for field in ("util_pct", "price_rate_per_h"):
+                yield self._line(f"device_{field}", board, variant)
+            probe = {**device, "probe": "ranker"}
+            for name in PROBED:
+                yield self._line(name, {**probe, "batch": "8"}, variant)
+            priced = {**probe, "basis": "probe", "plan": "owned", "currency": "USD"}
+            for field in ("cost_hardware", "cost_energy"):
+                yield self._line(f"cost_{field}", priced, variant)
+            software = {**probe, "torch": "2.13", "dtype": "float16"}
+            for driver, part in (("550.54", slice(changed)), ("560.28", slice(changed, None))):
+                yield self._line("software_probe_runs", {**software, "driver": driver}, 0, part)
+
+    def _line(
+        self, name: str, labels: dict[str, str], variant: int, part: slice = slice(None)
+    ) -> str:
         metric = json.dumps({"__name__": name, "db": "costprobe_hourly", **labels})
-        self.samples += len(self._values[0])
-        return (
-            f'{{"metric":{metric},"values":{self._texts[variant % VARIANTS]},'
-            f'"timestamps":{self._hours}}}'
-        )
+        values, times = self._texts[variant % VARIANTS], self._hours
+        if part != slice(None):
+            values, times = (json.dumps(json.loads(text)[part]) for text in (values, times))
+        self.samples += values.count(",") + 1
+        return f'{{"metric":{metric},"values":{values},"timestamps":{times}}}'
 
 
-def fill(server: VictoriaMetrics, fleet: SimulatedFleet) -> float:
+def fill(
+    server: VictoriaMetrics, fleet: SimulatedFleet, lines: Callable[[int], Iterable[str]]
+) -> float:
     """Import the series of all hosts; return the duration in s."""
     began_s = time.perf_counter()
     for first in range(0, fleet.hosts, HOSTS_PER_REQUEST):
         numbers = range(first, min(fleet.hosts, first + HOSTS_PER_REQUEST))
-        body = "\n".join(line for number in numbers for line in fleet.of_host(number)).encode()
+        body = "\n".join(line for number in numbers for line in lines(number)).encode()
         request = urllib.request.Request(f"{server.url}/api/v1/import", body)  # noqa: S310 - our own server
         urllib.request.urlopen(request, timeout=120).close()  # noqa: S310 - as above
     get(f"{server.url}/internal/force_flush")
@@ -173,6 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--peers", action="store_true")
     add_json(parser)
     arguments = parser.parse_args()
     end_s = (int(time.time()) - LATE_S) // HOUR_S * HOUR_S
@@ -181,7 +223,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with running(Victoria, folder / "victoria", "victoria-metrics") as server:
-            seconds = fill(server, fleet)
+            lines = fleet.peers_of_host if arguments.peers else fleet.of_host
+            seconds = fill(server, fleet, lines)
             print(f"{fleet.samples:,} samples in {seconds:.0f} s", file=sys.stderr)
             config = folder / "costprobe.toml"
             config.write_text(
@@ -189,7 +232,7 @@ def main() -> int:
                 'database = "costprobe"\nhourly_database = "costprobe_hourly"\n'
             )
             label = f"{arguments.hosts:,} hosts x {GPUS} GPUs x {arguments.days} days"
-            for question in QUESTIONS:
+            for question in PEER_QUESTIONS if arguments.peers else QUESTIONS:
                 before_s = server.usage()[0]
                 runs = [asked(config, question, fleet) for _ in range(TIMES)]
                 server_cpu_s = (server.usage()[0] - before_s) / TIMES

@@ -88,16 +88,16 @@ def test_effect_on_cost_is_the_sum_of_its_parts():
     def series(host, adopted, slower, hungrier, price):
         factors = [
             CostFactors(
-                price * (1.1 if bucket >= BUCKETS // 2 else 1.0),
+                price * (1.1 if bucket >= 9 else 1.0),
                 0.1 * math.exp(pattern(bucket)) * (slower if adopted and bucket > adopted else 1),
                 1e-6,
                 50.0 * (hungrier if adopted and bucket > adopted else 1),
             )
-            for bucket in range(BUCKETS)
+            for bucket in range(16)
         ]
         return FactorSeries(host, "encoder", factors, adopted)
 
-    changed = [series(f"changed{n}", 5 + n % 2, 1.05, 0.9, 1e-3) for n in range(4)]
+    changed = [series(f"changed{n}", 8 + n % 2, 1.05, 0.9, 1e-3) for n in range(4)]
     never = [series(f"never{n}", None, 1.0, 1.0, 1e-3) for n in range(4)]
     found = change_effect([*changed, *never], 3)
     assert math.exp(found.time.mean) == pytest.approx(1.05)

@@ -72,15 +72,17 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class _Stratum:
-    """Units that changed in one bucket, and those of the same kind that they are compared with."""
+    """Hosts that changed in one bucket, and those of the same kind that they are compared with.
+
+    Attributes:
+        changed: Host, and its mean after the change less that before.
+        controls: The same of hosts that did not change.
+        common: Mean difference of those that did not change.
+    """
 
     changed: Sequence[tuple[str, float]]
     controls: Sequence[tuple[str, float]]
-
-    @property
-    def common(self) -> float:
-        """Return the mean difference of the comparison."""
-        return math.fsum(one for _, one in self.controls) / len(self.controls)
+    common: float
 
 
 def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) -> Effect | None:
@@ -112,51 +114,51 @@ def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) ->
 
 
 def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
-    by_kind: dict[Hashable, list[tuple[HostSeries, _Sums]]] = defaultdict(list)
+    by_kind: dict[Hashable, list[tuple[HostSeries, list[float | None]]]] = defaultdict(list)
     for unit in units:
-        by_kind[unit.kind].append((unit, _Sums(unit.values)))
+        by_kind[unit.kind].append((unit, _window_means(unit.values, window)))
     found = []
     for members in by_kind.values():
         for bucket in {unit.adopted for unit, _ in members if unit.adopted is not None}:
             at = bucket - shift
             changed: list[tuple[str, float]] = []
             controls: list[tuple[str, float]] = []
-            for unit, sums in members:
+            for unit, means in members:
                 is_changed = unit.adopted == bucket
                 first = unit.adopted
                 if not is_changed and first is not None and first <= at + window:
                     continue
-                if any(abs(other - at) <= window for other in unit.others):
+                if unit.others and any(abs(other - at) <= window for other in unit.others):
                     continue
-                difference = sums.difference(at, window)
+                difference = _difference(means, at, window)
                 if difference is not None:
                     (changed if is_changed else controls).append((unit.host, difference))
             if changed and len({host for host, _ in controls}) >= LEAST_CONTROLS:
-                found.append(_Stratum(changed, controls))
+                common = math.fsum(one for _, one in controls) / len(controls)
+                found.append(_Stratum(changed, controls, common))
     return found
 
 
-class _Sums:
-    """Prefix sums of the known values of a unit."""
+def _window_means(values: Sequence[float | None], window: int) -> list[float | None]:
+    """Return the mean of the known values of the window from each bucket on; None where too few are known."""
+    sums = [0.0, *accumulate(value or 0.0 for value in values)]
+    counts = [0, *accumulate(int(value is not None) for value in values)]
+    least = max(1, math.ceil(LEAST_KNOWN * window))
+    last = len(values)
+    means: list[float | None] = []
+    for start in range(last):
+        end = min(last, start + window)
+        count = counts[end] - counts[start]
+        means.append((sums[end] - sums[start]) / count if count >= least else None)
+    return means
 
-    def __init__(self, values: Sequence[float | None]) -> None:
-        self._sums = [0.0, *accumulate(value or 0.0 for value in values)]
-        self._counts = [0, *accumulate(int(value is not None) for value in values)]
 
-    def difference(self, at: int, window: int) -> float | None:
-        """Return the mean of the window after a bucket less that of the one before; None if unknown."""
-        means = [self._mean(at + 1, window), self._mean(at - window, window)]
-        after, before = means
-        return None if after is None or before is None else after - before
-
-    def _mean(self, start: int, window: int) -> float | None:
-        low, high = max(0, start), min(len(self._sums) - 1, start + window)
-        if low >= high:
-            return None
-        count = self._counts[high] - self._counts[low]
-        if count < LEAST_KNOWN * window:
-            return None
-        return (self._sums[high] - self._sums[low]) / count
+def _difference(means: Sequence[float | None], at: int, window: int) -> float | None:
+    """Return the mean of the window after a bucket less that of the one before; None if unknown."""
+    if at < window or at + 1 >= len(means):
+        return None
+    before, after = means[at - window], means[at + 1]
+    return None if before is None or after is None else after - before
 
 
 def _half_width(strata: Sequence[_Stratum], weights: dict[str, float], mean: float) -> float:
