@@ -1,6 +1,9 @@
 """Retention uses a bounded clock, so a wrong wall clock deletes at most one day."""
 
+from contextlib import closing
+
 import pytest
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import StoreLedger
@@ -107,3 +110,21 @@ def test_shorter_retention_takes_effect_at_once(host):
     names = ("retention", "rollup_1m_retention", "rollup_1h_retention")
     host.retention.apply(StoreConfig.model_validate(dict.fromkeys(names, "1d")), 10.0)
     assert host.events == 23
+
+
+def test_full_hours_are_summarized_two_hours_after_they_ended(host):
+    now_ns = host.clock.time_ns()
+    span = now_ns - 5 * HOUR_S * NS_PER_S, now_ns
+    tags = {"host": "h", "device": "gpu0"}
+    host.store.append(
+        Point("device", tags, {"cost": 1.0, "util_pct": 7.0}, time_ns)
+        for time_ns in range(*span, 60 * NS_PER_S)
+    )
+    host.look()
+    with closing(StoreReader.open(host.path)) as reader:
+        hours, rows = reader.loads("device", ("util_pct",), *span, tags, edge_ns=0)
+    starts_ns = [start_ns for start_ns, _ in hours]
+    last_ns = host.clock.time_ns() - 2 * HOUR_S * NS_PER_S
+    assert len(starts_ns) in (2, 3)
+    assert last_ns - HOUR_S * NS_PER_S <= starts_ns[-1] + HOUR_S * NS_PER_S <= last_ns
+    assert list(rows)[-1] == (starts_ns[-1] + HOUR_S * NS_PER_S, span[1])
