@@ -58,20 +58,33 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
         DeliveryError: The database did not answer.
     """
     devices = _Devices(answers, within)
-    found = outliers_of(_levels(answers, devices), within)
+    levels = _levels(answers, devices)
+    series = {(gpu.host, gpu.device, gpu.peers): group for group, gpu in levels.items()}
+    conditions: dict[Group, dict[str, FieldValue]] = {}
+
+    def with_conditions(gpus: Sequence[GpuLevel]) -> list[GpuLevel]:
+        if not conditions:
+            conditions.update(_conditions(answers))
+        return [
+            dataclasses.replace(
+                gpu,
+                run=dataclasses.replace(
+                    gpu.run, device=conditions.get(series[gpu.host, gpu.device, gpu.peers], {})
+                ),
+            )
+            for gpu in gpus
+        ]
+
+    found = outliers_of(list(levels.values()), within, with_conditions)
     return dataclasses.replace(found, updated=len({key[:2] for key in devices.updated}))
 
 
-def _levels(answers: FleetAnswers, devices: _Devices) -> list[GpuLevel]:
-    """Return the level of each probe on each GPU."""
+def _levels(answers: FleetAnswers, devices: _Devices) -> dict[Group, GpuLevel]:
+    """Return the level of each probe on each GPU, without conditions, by its series of runs."""
     rates = _medians(answers, "throughput_per_s")
     energies = _medians(answers, "energy_per_inference_j")
     counts = answers.groups(Question("probe", "throughput_per_s", "count", by=_RUNS))
-    conditions: dict[Group, dict[str, FieldValue]] = defaultdict(dict)
-    for field, how in _CONDITIONS.items():
-        for group, value in answers.groups(Question("probe", field, how, how, by=_RUNS)).items():
-            conditions[group][field] = int(value) if how == "max" else value
-    found = []
+    found = {}
     for group, rate in rates.items():
         host, device, probe, batch, *mode = group
         model = devices.models.get((host, device))
@@ -90,7 +103,7 @@ def _levels(answers: FleetAnswers, devices: _Devices) -> list[GpuLevel]:
             price_per_s=None if price_per_h is None else price_per_h / HOUR_S,
             electricity_per_j=paid / energy_j if energy_j else 0.0,
             fingerprint="",
-            device=conditions[group],
+            device={},
             currency=currency,
         )
         modes = [
@@ -100,16 +113,14 @@ def _levels(answers: FleetAnswers, devices: _Devices) -> list[GpuLevel]:
         ]
         peers = (model, probe, f"batch {batch}" if batch else "", " ".join(modes))
         software = devices.software.get((host, device, probe), "")
-        found.append(
-            GpuLevel(
-                host,
-                device,
-                (*(part for part in peers if part), software),
-                run,
-                runs,
-                devices.labels.get(host, {}),
-                devices.busy.get((host, device)),
-            )
+        found[group] = GpuLevel(
+            host,
+            device,
+            (*(part for part in peers if part), software),
+            run,
+            runs,
+            devices.labels.get(host, {}),
+            devices.busy.get((host, device)),
         )
     return found
 
@@ -173,3 +184,12 @@ def _software(answers: FleetAnswers) -> dict[Group, set[str]]:
 
 def _medians(answers: FleetAnswers, field: str) -> dict[Group, float]:
     return answers.groups(Question("probe", field, "median", "median", by=_RUNS))
+
+
+def _conditions(answers: FleetAnswers) -> dict[Group, dict[str, FieldValue]]:
+    """Return the conditions of the device of each series of runs."""
+    conditions: dict[Group, dict[str, FieldValue]] = defaultdict(dict)
+    for field, how in _CONDITIONS.items():
+        for group, value in answers.groups(Question("probe", field, how, how, by=_RUNS)).items():
+            conditions[group][field] = int(value) if how == "max" else value
+    return conditions

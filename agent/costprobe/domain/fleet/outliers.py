@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -128,7 +128,11 @@ class _Test:
     deviation: Deviation
 
 
-def outliers_of(gpus: Sequence[GpuLevel], without: Sequence[str] = ()) -> FleetOutliers:
+def outliers_of(
+    gpus: Sequence[GpuLevel],
+    without: Sequence[str] = (),
+    with_conditions: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]] = lambda gpus: gpus,
+) -> FleetOutliers:
     """Return the GPUs that need more time or energy than their peers.
 
     All groups and both metrics are tested together, so that at most 5 % of all that is reported is false.
@@ -136,6 +140,7 @@ def outliers_of(gpus: Sequence[GpuLevel], without: Sequence[str] = ()) -> FleetO
     Args:
         gpus: Levels of every probe on every GPU.
         without: Labels whose levels are removed, such as a cooling row or a lot.
+        with_conditions: Adds the conditions of the devices to a group of peers with an outlier, to explain it.
     """
     groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
     for gpu in gpus:
@@ -151,6 +156,8 @@ def outliers_of(gpus: Sequence[GpuLevel], without: Sequence[str] = ()) -> FleetO
                 tested |= {(one.host, one.device) for one in found.gpus}
                 levels += [(peers, level) for level in found.levels if metric == "time"]
     chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
+    for peers in dict.fromkeys(test.peers for test in chosen):
+        groups[peers] = list(with_conditions(groups[peers]))
     outliers = _joined(_outliers(chosen, len(tests), groups))
     every = {(gpu.host, gpu.device) for gpu in gpus}
     return FleetOutliers(
