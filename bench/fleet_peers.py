@@ -26,7 +26,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from costprobe.domain.fleet.adoption import adoption_effect  # noqa: E402 - the path first
 from costprobe.domain.fleet.discoveries import LEAST_EFFECT  # noqa: E402 - as above
-from costprobe.domain.fleet.outliers import GpuLevel, outliers_of  # noqa: E402 - as above
+from costprobe.domain.fleet.excess_cost import GpuLevel  # noqa: E402 - as above
+from costprobe.domain.fleet.outliers import outliers_of  # noqa: E402 - as above
 from peer_fleet import NAMES, FleetRecipe, fleet  # noqa: E402 - as above
 from rollouts import BUCKETS_PER_DAY, RolloutRecipe, rollout  # noqa: E402 - as above
 

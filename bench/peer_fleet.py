@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from case_device import SCRIPTS, Physics, ScriptedHost, physics_of
 from costprobe.domain.detection.runs import DetectionRun
-from costprobe.domain.fleet.outliers import GpuLevel
+from costprobe.domain.fleet.excess_cost import GpuLevel
 
 PEERS = ("NVIDIA H100 80GB HBM3", "encoder", "batch 16")
 # Scripts whose size is set so that the time per inference rises by the excess.

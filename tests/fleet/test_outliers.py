@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from costprobe.domain.fleet.deviation import Deviation, PeerValue, deviations_of
 from costprobe.domain.fleet.discoveries import Excess, discoveries, interval_of
-from costprobe.domain.fleet.outliers import monthly_cost, outliers_of
+from costprobe.domain.fleet.excess_cost import monthly_cost
+from costprobe.domain.fleet.outliers import outliers_of
 from costprobe.domain.fleet.robust import spread_of
 
 LABELS = ("row", "lot")

@@ -13,7 +13,8 @@ from costprobe.core.records import FieldValue
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
 from costprobe.domain.detection.runs import DetectionRun
-from costprobe.domain.fleet.outliers import FleetOutliers, GpuLevel, outliers_of
+from costprobe.domain.fleet.excess_cost import GpuLevel
+from costprobe.domain.fleet.outliers import FleetOutliers, outliers_of
 
 # Fewer runs in the period are no level.
 LEAST_RUNS: Final = 5
