@@ -46,3 +46,15 @@ def test_batch_search_finds_a_faster_batch_than_one(tmp_path):
     best = probe(tmp_path, kind="transformer", dtype="bf16", batch="auto", energy=False)
     assert best["batch"] > 1
     assert best["throughput_per_s"] > single["throughput_per_s"]
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_decoder_generates_a_token_of_each_sequence_in_a_pass(tmp_path, cuda_graph):
+    document = probe(
+        tmp_path, kind="decoder:1B/decode", dtype="bf16", batch=8, cuda_graph=cuda_graph
+    )
+    fields = document["fields"]
+    assert fields["tokens_out"] == 1
+    assert fields["tokens_out_per_s"] == pytest.approx(document["throughput_per_s"])
+    joules = document["energy"]["energy_per_inference_j"]
+    assert fields["energy_per_million_tokens_out_j"] == pytest.approx(joules * 1e6)
