@@ -228,8 +228,8 @@ class LoadConfig(Section):
     when_busy: Literal["run", "skip", "defer"] = Field(
         "defer",
         description=(
-            "What a load curve does while others use the device: wait and then give up, be skipped,"
-            " or run."
+            "What a load curve does while others use the device: wait before it is skipped, be skipped"
+            " at once, or run."
         ),
         examples=["defer"],
     )
