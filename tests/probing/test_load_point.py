@@ -15,7 +15,7 @@ from costprobe_probes.served.outcome import Failed, Reply
 from costprobe_probes.served.prompts import Prompts, read_prompts
 from costprobe_probes.served.session import ServedSession
 from costprobe_probes.window import ProbeWindow
-from fakes.inference_server import InferenceServer, Notes, generating, request
+from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
 
 MS = 1_000_000
 S = 1000 * MS
@@ -213,3 +213,15 @@ def test_a_server_is_measured_under_load(more):
     ]  # fmt: skip
     # The load is no part of the identity: points of a curve have the same.
     assert "concurrency" not in result["software"]
+
+
+def test_a_server_without_tokens_has_a_load_curve_too():
+    notes = Notes()
+    output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
+    with InferenceServer(answering_tensors([output], pause_s=0.005)) as server:
+        session = ServedSession(notes, min_window_s=0.1)
+        session.run(request(server.url, "kserve", load={**LOAD, "slo_ms": {"latency": 1e5}}))
+    (result,) = notes.of("served_result")
+    assert (result["ttft_ms"], result["load"]["itl_ms"], result["window_tokens_out"]) == (None,) * 3
+    assert result["window_requests"] > 0
+    assert result["load"]["goodput_per_s"] > 0
