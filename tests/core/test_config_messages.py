@@ -64,6 +64,7 @@ MORE = {
     "WorkloadConfig": {"per_s": 2.0},
     "WebhookConfig": {"url": "https://h/hook"},
     "TenantsConfig": {"gateway": "litellm"},
+    "SloConfig": {"latency_p90": "500ms"},
     "AppriseConfig": {"url_file": "/etc/costprobe/url"},
 }
 # What else a file with a table needs.
