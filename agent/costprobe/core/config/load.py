@@ -123,9 +123,8 @@ def _line(key: str, words: str, example: str) -> str:
 
 def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, str, str]:
     """Return the key, what is wrong with it, and an example."""
-    # The first part is the section's name, which may equal the tag of a branch elsewhere.
-    section, *within = detail["loc"]
-    location = (section, *(part for part in within if not _is_branch(part, classes)))
+    table, *within = detail["loc"]
+    location = (table, *(part for part in within if not _is_branch(part, table, classes)))
     key = _key_path(location) or "(file)"
     kind = detail["type"]
     if kind == "extra_forbidden":
@@ -139,10 +138,10 @@ def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, s
     return key, problem_words(detail, name), example_of(in_file, field)
 
 
-def _is_branch(part: object, classes: SectionClasses) -> bool:
-    """True for the names that pydantic puts into a location for the branch of a union."""
+def _is_branch(part: object, table: object, classes: SectionClasses) -> bool:
+    """True for the names that pydantic puts into a location in a table for the branch of a union."""
     return isinstance(part, str) and (
-        classes.of_kind(part) is not None
+        classes.of_kind(table, part) is not None
         or "[" in part
         or part.startswith("constrained-")
         or part in {"bool", "date", "decimal", "dict", "float", "int", "list", "str", "tuple"}
@@ -179,7 +178,7 @@ def _section_at(
     model: type[BaseModel] = classes.root
     parts = [part for part in location if not isinstance(part, int)]
     for depth, part in enumerate(parts):
-        branch = classes.of_kind(str(part)) if depth else None
+        branch = classes.of_kind(parts[0], part) if depth else None
         if branch is not None:
             model = branch
             continue

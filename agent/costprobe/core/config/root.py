@@ -68,9 +68,9 @@ class SectionClasses:
                 self.kinds[name] = kinds
                 self.kind_keys[name] = _kind_key(list(kinds.values())[-1])
 
-    def of_kind(self, tag: str) -> type[BaseModel] | None:
-        """Return the section class of a kind, if there is one."""
-        return next((kinds[tag] for kinds in self.kinds.values() if tag in kinds), None)
+    def of_kind(self, table: object, tag: object) -> type[BaseModel] | None:
+        """Return the section class of a kind of a table of the file, if there is one."""
+        return self.kinds.get(str(table), {}).get(str(tag))
 
     def of_table(self, name: str, table: Mapping[str, Any]) -> type[BaseModel] | None:
         """Return the section class of a table of the file; of the first kind if its kind is unknown."""
