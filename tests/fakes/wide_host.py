@@ -158,7 +158,7 @@ def _last(number, now_ns):
         "time_ns": now_ns, "device": device, "probe": probe, "batch": 128, "tags": {},
         "latency_p50_ms": 1234.567, "throughput_per_s": 12345.6, "energy": energy,
         "cost": {"currency": currency, "cost_per_inference": each}, "price": price,
-        "rolling": rolling, "contended": number == 3,
+        "rolling": rolling, "contended": number == 3, "fields": {},
     }  # fmt: skip
 
 

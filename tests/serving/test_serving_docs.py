@@ -18,7 +18,7 @@ def test_configuration_of_the_guide_is_valid():
         for block in blocks
         for table in tomllib.loads(block).get("service", ())
     ]
-    assert [service.engine for service in services] == ["vllm", "vllm", "generic"]
+    assert [service.engine for service in services] == ["vllm", "vllm", "generic", "vllm"]
 
 
 def test_rule_of_the_guide_is_valid():

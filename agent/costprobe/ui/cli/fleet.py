@@ -174,9 +174,11 @@ def spend(
 @click.option(
     "--by",
     type=FleetKey("model", "gpu_model", "host", "service", *SOFTWARE),
+    metavar="KEY",
     default="model",
     show_default=True,
-    help="Compare models only, or each model by this.",
+    help="Compare models only (model), or each by gpu_model, host, service,"
+    f" {', '.join(SOFTWARE)} or label:NAME.",
 )
 @period_options(since="7d")
 @click.pass_obj
