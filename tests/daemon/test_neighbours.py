@@ -125,8 +125,9 @@ def test_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tm
     assert cost.fields["cost_hardware"] == pytest.approx(1 / 3600 / fields["throughput_per_s"])
     assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(per_request / 7 * 1e6)
     assert cost.fields["cost_per_million_tokens_out"] == pytest.approx(per_request / 4 * 1e6)
+    # The run is logged after it is stored.
+    daemon.wait_for(lambda: "gpu0+gpu1 chat  concurrency 2" in daemon.output.read_text())
     lines = daemon.output.read_text()
-    assert "gpu0+gpu1 chat  concurrency 2" in lines
     assert "per million tokens out" in lines
     assert "sesame" not in lines + daemon.look("status") + daemon.look("status", "--json")
     # An unreachable server is a fault of its probe, with the server's name.

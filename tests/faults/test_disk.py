@@ -209,7 +209,7 @@ def test_measuring_continues_in_memory_and_recovers_without_a_restart(
         text = daemon.wait_for(false_if_unreachable(lambda: faults(port).get("store_failing")))
         assert disk.words in text
         assert "points are queued in memory" in text
-        assert "rows are queued in memory" in daemon.output.read_text()
+        daemon.wait_for(lambda: "rows are queued in memory" in daemon.output.read_text())
         since_s = time.time()
         daemon.wait_for(lambda: time.time() > since_s + OUTAGE_S)
         until_s = time.time()
@@ -229,7 +229,7 @@ def test_measuring_continues_in_memory_and_recovers_without_a_restart(
 
         disk.end_outage(daemon)
         daemon.wait_for(false_if_unreachable(lambda: "store_failing" not in faults(port)))
-        assert "the store accepts rows again" in daemon.output.read_text()
+        daemon.wait_for(lambda: "the store accepts rows again" in daemon.output.read_text())
         after = daemon.wait_for(
             lambda: (found := rows_of(disk, daemon)["times_s"])[len(waiting) + 5 :] and found
         )
