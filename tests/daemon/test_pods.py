@@ -93,7 +93,8 @@ def test_containers_of_a_node_bear_the_cost_of_their_devices(daemon_in, gpus, tm
     assert labels == {name: ["prod", "chat", "vllm"], "ml:train:main": ["ml", "train", "main"]}
     assert "unavailable" in fault
     events = [row for row in daemon.points("event") if "kubernetes" in row.fields["title"]]
-    assert [row.fields["severity"] for row in events] == ["warning", "info"]
+    # The kubelet has ended for good by now, which may be a third event.
+    assert [row.fields["severity"] for row in events][:2] == ["warning", "info"]
     assert "prod:chat:vllm" in status
     assert TOKEN not in daemon.output.read_text()
     assert all("nodeName%3Dnode-1" in path for path in lists)
