@@ -113,7 +113,8 @@ def test_annotation_query_returns_the_events(influxdb, choices, when, board):
 
 
 def test_every_stored_row_was_sent(lived, influxdb):
-    assert {measurement for measurement, _, _ in lived.stored} == set(SCHEMA)
+    # Beside production, as on this day, nothing is calibrated.
+    assert {measurement for measurement, _, _ in lived.stored} == set(SCHEMA) - {"calibration"}
     assert lived.stored <= set(influxdb.points(DATABASE))
 
 
