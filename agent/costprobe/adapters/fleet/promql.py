@@ -8,6 +8,7 @@ Source: https://docs.victoriametrics.com/metricsql.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from costprobe.core.records import NS_PER_S
 
 
 class PromQl(FleetReader):
-    """Asks in PromQL; what a question is in PromQL, a subclass says.
+    """Asks in PromQL; subclasses give the expression of a question.
 
     Args:
         config: The section [fleet].
@@ -59,9 +60,9 @@ class PromQl(FleetReader):
         """Return the label of a tag; VictoriaMetrics keeps its characters."""
         return tag
 
+    @abstractmethod
     def expression(self, question: Question, range_s: int, span: Span) -> str | None:
         """Return the PromQL of a question, evaluated at the end of a range; None if there is none."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Close the connection."""
