@@ -168,7 +168,10 @@ def test_gpu_that_torch_cannot_use_is_a_fault_of_the_probe(daemon_in, tmp_path):
 def test_kill_9_leaves_a_consistent_store_and_no_child(daemon_in, gpus):
     daemon = daemon_in(**gpus.env())
     daemon.start(QUICK + LATENCY_PROBE)
-    daemon.wait_for(lambda: len(daemon.points("probe")) == 2 and children_of(daemon.pid))
+    # A run is logged after its rows and its state are stored.
+    daemon.wait_for(
+        lambda: daemon.output.read_text().count(" steady  batch") == 2 and children_of(daemon.pid)
+    )
     children, before = children_of(daemon.pid), len(daemon.points("device"))
     daemon.kill()
     for _ in range(200):
