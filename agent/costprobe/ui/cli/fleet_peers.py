@@ -56,7 +56,7 @@ def outliers(
 
     Peers have the same GPU model, probe, batch, execution mode and software. The levels of hosts, of
     slots and of `--within` are removed; a host all of whose GPUs deviate is listed as one. Listed is
-    what is at least 2 % above its peers, and of all that is listed at most 5 % is expected to be false.
+    what is at least 2 % above its peers, at a nominal false discovery rate of 5 %.
     """
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
         found = fleet_outliers(answers, within)

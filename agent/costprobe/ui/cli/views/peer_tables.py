@@ -27,7 +27,7 @@ def outlier_lines(found: FleetOutliers, within: Sequence[str]) -> Iterator[str]:
     excess, share = percent(LEAST_EFFECT), percent(FALSE_SHARE)
     yield (
         f"{counted(len(found.outliers), 'outlier')} of {counted(found.tested, 'GPU')}:"
-        f" at least {excess} above their peers, at most {share} of them expected to be false"
+        f" at least {excess} above their peers, at a nominal false discovery rate of {share}"
     )
     if found.untested:
         yield f"{counted(found.untested, 'GPU')} without enough peers or runs"
