@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Optional
 
 import torch
-from torch import nn
 
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.inputs import Inputs, checked_inputs
 from costprobe_probes.sources.described import FLOATS
 from costprobe_probes.sources.files import digest_of
-from costprobe_probes.sources.model_source import MakeState
+from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.sources.registry import source_of
 from costprobe_probes.spec import Spec
 
 
-class Workload(NamedTuple):
-    """A model and its inputs.
+class Workload(SourcedModel):
+    """A model ready to run: in evaluation mode, with the requested dtype; `inputs` returns `Inputs`."""
 
-    Attributes:
-        module: In evaluation mode, with the requested dtype.
-        inputs: Returns one batch of inputs on the host for a batch size; the same in every process.
-        weights: "file" or "random" for a model source that supports both; empty for any other.
-        files: Files that were read.
-        move: Moves the module to a device; None for `module.to(device)`.
-        min_batch: Smallest batch that the model accepts.
-        max_batch: Largest batch that the model accepts; None for any.
-        state: Makes the tensors that a pass reads and writes; None if there are none.
-        tokens_in: Prompt tokens that a pass reads for each item; None if it reads none.
-        tokens_out: Tokens that a pass generates for each item; None if it generates none.
-    """
-
-    module: nn.Module
-    inputs: Callable[[int], Inputs]
-    weights: str = ""
-    files: tuple[str, ...] = ()
-    move: Optional[Callable[[torch.device], nn.Module]] = None  # noqa: UP045 - evaluated on Python 3.9
-    min_batch: int = 1
-    max_batch: Optional[int] = None  # noqa: UP045 - as above
-    state: Optional[MakeState] = None  # noqa: UP045 - as above
-    tokens_in: Optional[int] = None  # noqa: UP045 - as above
-    tokens_out: Optional[int] = None  # noqa: UP045 - as above
+    __slots__ = ()
 
     @property
     def digest(self) -> str:
@@ -97,15 +73,4 @@ def load(spec: Spec, seed: int) -> Workload:
         )
 
     inputs(sourced.min_batch)
-    return Workload(
-        sourced.module,
-        inputs,
-        sourced.weights,
-        sourced.files,
-        sourced.move,
-        sourced.min_batch,
-        sourced.max_batch,
-        sourced.state,
-        sourced.tokens_in,
-        sourced.tokens_out,
-    )
+    return Workload(*sourced._replace(inputs=inputs))
