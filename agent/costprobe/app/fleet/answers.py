@@ -10,6 +10,8 @@ from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.core.records import NS_PER_S
 
+# Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
+ARRIVED_NS: Final = 60 * NS_PER_S
 FINE_S: Final = 300
 COARSE_S: Final = 3600
 # A period is counted in at most about so many buckets.

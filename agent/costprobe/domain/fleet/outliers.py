@@ -60,6 +60,21 @@ class Outlier:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerTest:
+    """The deviation of a GPU, or of all GPUs of a host, from its peers.
+
+    Attributes:
+        metric: What is compared.
+        peers: What the peers share.
+        deviation: The deviation.
+    """
+
+    metric: FleetMetric
+    peers: tuple[str, ...]
+    deviation: Deviation
+
+
+@dataclass(frozen=True, slots=True)
 class FleetOutliers:
     """The outliers of a fleet.
 
@@ -68,6 +83,7 @@ class FleetOutliers:
         tested: Number of GPUs that have enough peers.
         untested: Number of GPUs that have not.
         updated: Number of GPUs whose software changed in the period, so that they have no one level.
+        tests: The deviation of every GPU and host, listed or not.
         levels: Levels of the labels in the time per inference that are not counted as a deviation,
             by the peers' key.
     """
@@ -77,13 +93,7 @@ class FleetOutliers:
     untested: int
     levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
     updated: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Test:
-    metric: FleetMetric
-    peers: tuple[str, ...]
-    deviation: Deviation
+    tests: tuple[PeerTest, ...] = ()
 
 
 def outliers_of(
@@ -103,14 +113,14 @@ def outliers_of(
     groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
     for gpu in gpus:
         groups[gpu.peers].append(gpu)
-    tests: list[_Test] = []
+    tests: list[PeerTest] = []
     levels = []
     tested: set[tuple[str, str]] = set()
     for peers, members in groups.items():
         for metric in _METRICS:
             found = deviations_of(_values(members, metric, without))
             if found is not None:
-                tests += [_Test(metric, peers, one) for one in (*found.gpus, *found.hosts)]
+                tests += [PeerTest(metric, peers, one) for one in (*found.gpus, *found.hosts)]
                 tested |= {(one.host, one.device) for one in found.gpus}
                 levels += [(peers, level) for level in found.levels if metric == "time"]
     chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
@@ -119,7 +129,11 @@ def outliers_of(
     outliers = _joined(_outliers(chosen, len(tests), groups))
     every = {(gpu.host, gpu.device) for gpu in gpus}
     return FleetOutliers(
-        tuple(sorted(outliers, key=_rank)), len(tested), len(every - tested), tuple(levels)
+        tuple(sorted(outliers, key=_rank)),
+        len(tested),
+        len(every - tested),
+        tuple(levels),
+        tests=tuple(tests),
     )
 
 
@@ -139,7 +153,7 @@ def _values(
 
 
 def _outliers(
-    chosen: Sequence[_Test], tested: int, groups: Mapping[tuple[str, ...], Sequence[GpuLevel]]
+    chosen: Sequence[PeerTest], tested: int, groups: Mapping[tuple[str, ...], Sequence[GpuLevel]]
 ) -> list[Outlier]:
     """Return an outlier for each GPU or host and group of peers."""
     found: dict[tuple[tuple[str, ...], str, str], dict[FleetMetric, Excess]] = defaultdict(dict)

@@ -25,7 +25,6 @@ from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,
     fleet_answers,
-    head_of,
     period_options,
 )
 from costprobe.ui.cli.support.label_option import LABEL
@@ -35,8 +34,13 @@ from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import fleet_tables
 from costprobe.ui.cli.views.fleet_forecast_lines import (
     FORECAST_HEADS,
-    forecast_document,
     forecast_lines,
+)
+from costprobe.ui.fleet_documents import (
+    compare_document,
+    forecast_document,
+    head_of,
+    spend_document,
 )
 from costprobe.ui.text import local
 
@@ -151,7 +155,7 @@ def spend(
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
         found = fleet_spend(answers, by or "")
     if as_json:
-        echo_json({**head_of(answers), **fleet_tables.spend_document(found, by or "")})
+        echo_json({**head_of(answers), **spend_document(found, by or "")})
         return
     if as_csv:
         cells = fleet_tables.spend_cells(found)
@@ -200,7 +204,7 @@ def compare(
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
         found = fleet_unit_costs(answers, by)
     if as_json:
-        costs = fleet_tables.compare_document(found)
+        costs = compare_document(found)
         echo_json({**head_of(answers), "by": by, "models": costs})
         return
     if as_csv:

@@ -14,7 +14,6 @@ from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,
     fleet_answers,
-    head_of,
     period_options,
 )
 from costprobe.ui.cli.support.loaded_config import bad_input
@@ -22,6 +21,7 @@ from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lin
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import peer_tables
 from costprobe.ui.cli.views.fleet_tables import csv_lines
+from costprobe.ui.fleet_documents import head_of, outliers_document
 from costprobe.ui.text import local
 
 _Labels = Sequence[tuple[str, str]]
@@ -61,7 +61,7 @@ def outliers(
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
         found = fleet_outliers(answers, within)
     if as_json:
-        echo_json({**head_of(answers), **peer_tables.outliers_document(found, within)})
+        echo_json({**head_of(answers), **outliers_document(found, within)})
         return
     if as_csv:
         echo_file(csv_lines(peer_tables.OUTLIER_HEADS, peer_tables.outlier_cells(found)))

@@ -11,12 +11,12 @@ import click
 
 from costprobe.app.fleet.report import FleetReport, fleet_report
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.fleet_options import FleetKey, fleet_answers, head_of
+from costprobe.ui.cli.support.fleet_options import FleetKey, fleet_answers
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
 from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.timespan import Moment
-from costprobe.ui.cli.views.fleet_tables import compare_document, part_document
+from costprobe.ui.fleet_documents import compare_document, head_of, part_document
 from costprobe.ui.text import local
 
 # A host without a row for so long, in s, is silent.

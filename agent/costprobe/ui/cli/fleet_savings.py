@@ -17,11 +17,11 @@ from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     fleet_answers,
-    head_of,
     period_options,
 )
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.views.fleet_tables import csv_lines
+from costprobe.ui.fleet_documents import head_of
 from costprobe.ui.text import local
 
 _HEADS: Final = (

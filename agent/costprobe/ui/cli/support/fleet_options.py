@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ import click
 
 from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.net.errors import RetryLater
-from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, fleet_period
+from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.support.label_option import LABEL
@@ -20,8 +20,6 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.timespan import Moment
 
-# Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
-ARRIVED_NS: Final = 60 * NS_PER_S
 _LABEL_PREFIX: Final = "label:"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -127,16 +125,6 @@ def fleet_answers(
             yield FleetAnswers(reader, period, dict(labels))
         except RetryLater as error:
             raise click.ClickException(f"{error.reason}; is the database of [fleet] up?") from error
-
-
-def head_of(answers: FleetAnswers) -> Mapping[str, Any]:
-    """Return the keys that all JSON documents begin with."""
-    return {
-        "since_ns": answers.period.start_ns,
-        "until_ns": answers.period.end_ns,
-        "is_partial": bool(answers.problems),
-        "problems": list(answers.problems),
-    }
 
 
 def echo_problems(answers: FleetAnswers) -> None:

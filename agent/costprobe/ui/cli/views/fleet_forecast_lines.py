@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from costprobe.app.fleet.forecast import FleetForecast
 from costprobe.core.money_text import money
@@ -11,6 +11,7 @@ from costprobe.core.units import counted, percent
 from costprobe.domain.costing.budgets.budget_forecast import MIN_HOURS
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.fleet_documents import verdict
 from costprobe.ui.text import local
 
 FORECAST_HEADS: Final = (
@@ -62,26 +63,3 @@ def forecast_lines(
             yield f"{one.currency}: {hours} with rows of less than half of the devices left out"
         if amount is not None:
             yield f"{money(amount, one.currency)} planned: {verdict(one, amount) or 'within it'}"
-
-
-def verdict(one: FleetForecast, amount: float) -> str:
-    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
-    if one.spent > amount:
-        return "exceeded"
-    return "will be exceeded" if one.expected is not None and one.expected > amount else ""
-
-
-def forecast_document(one: FleetForecast, amount: float | None) -> dict[str, Any]:
-    """Return a forecast as JSON."""
-    return {
-        "currency": one.currency or None,
-        "amount": amount,
-        "spent": one.spent,
-        "coverage": one.coverage,
-        "forecast": one.expected,
-        "forecast_low": one.low,
-        "forecast_high": one.high,
-        "history_h": 0 if one.remaining is None else one.remaining.hours,
-        "left_out_h": one.left_out,
-        "verdict": "" if amount is None else verdict(one, amount),
-    }

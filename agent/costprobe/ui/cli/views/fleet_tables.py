@@ -6,10 +6,9 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
-from costprobe.app.fleet.device_spend import CurrencyCost, FleetSpend
+from costprobe.app.fleet.device_spend import FleetSpend
 from costprobe.app.fleet.spend import SpendByKey
 from costprobe.app.fleet.status import HostState
 from costprobe.app.fleet.unit_costs import FleetUnitCost
@@ -153,33 +152,6 @@ def _amount(value: float | None, unit: float) -> str:
     )
 
 
-def spend_document(spend: SpendByKey, by: str) -> dict[str, Any]:
-    """Return the spend as JSON."""
-    return {
-        "by": by or None,
-        "total": part_document(spend.total),
-        "parts": [part_document(part) for part in spend.parts],
-        "rest": None if spend.rest is None else part_document(spend.rest)["costs"],
-    }
-
-
-def part_document(part: FleetSpend) -> dict[str, Any]:
-    """Return the spend of a group as JSON."""
-    return {
-        "group": list(part.group),
-        "costs": [_cost_document(one) for one in part.costs],
-        "energy_j": part.energy_j,
-        "carbon_g": part.carbon_g,
-        "carbon_share": part.carbon_share,
-        "coverage": part.coverage,
-        "series": part.series,
-    }
-
-
-def _cost_document(one: CurrencyCost) -> dict[str, Any]:
-    return {"currency": one.currency or None, "cost": one.cost, "idle_share": one.idle_share}
-
-
 SPEND_HEADS: Final = (
     "kind",
     "group",
@@ -274,8 +246,3 @@ _COUNTED: Final = {"serving": "hosts", "probe": "devices"}
 
 def _price(price: float | None, currency: str, units: int = 1) -> str:
     return "-" if price is None else money(price * units, currency)
-
-
-def compare_document(found: Sequence[FleetUnitCost]) -> list[dict[str, Any]]:
-    """Return the unit costs as JSON."""
-    return [{**asdict(one), "group": one.group or None} for one in found]

@@ -15,6 +15,7 @@ from costprobe.domain.fleet.adoption import Effect
 from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
 from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
 from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.fleet_documents import outlier_document
 from costprobe.ui.text import local
 
 _SHOWN_MAX: Final = 50
@@ -116,64 +117,6 @@ def outlier_cells(found: FleetOutliers) -> Iterator[list[object]]:
         document = outlier_document(one)
         cells = {**document, "peers": ", ".join(part for part in one.peers if part)}
         yield [cells[head] for head in OUTLIER_HEADS]
-
-
-def outliers_document(found: FleetOutliers, within: Sequence[str]) -> dict[str, Any]:
-    """Return the outliers as JSON."""
-    return {
-        "within": list(within),
-        "tested": found.tested,
-        "untested": found.untested,
-        "updated": found.updated,
-        "false_share": FALSE_SHARE,
-        "least_excess_pct": LEAST_EFFECT * 100,
-        "outliers": [outlier_document(one) for one in found.outliers],
-        "levels": [
-            {
-                "peers": list(peers),
-                "label": within[level.label],
-                "value": level.value,
-                "time_excess_pct": _pct(level.log_excess),
-                "hosts": level.hosts,
-            }
-            for peers, level in found.levels
-        ],
-    }
-
-
-def outlier_document(one: Outlier) -> dict[str, Any]:
-    """Return an outlier as JSON."""
-    cost = one.cost
-    return {
-        "host": one.host,
-        "device": one.device or None,
-        "peers": list(one.peers),
-        "peer_count": one.peer_count,
-        "probe_runs": one.runs,
-        **_ends("time", one.time),
-        **_ends("energy", one.energy),
-        "cause": one.explanation.name,
-        "causes": [
-            {
-                "name": cause.name,
-                "text": cause.text,
-                "cause_share": None if cause.share is None else cause.share.mean,
-            }
-            for cause in one.explanation.causes
-        ],
-        "cost_per_month": None if cost is None else cost.mean,
-        "cost_low_per_month": None if cost is None else cost.low,
-        "cost_high_per_month": None if cost is None else cost.high,
-        "currency": None if cost is None else cost.currency,
-    }
-
-
-def _ends(metric: str, excess: Excess | None) -> dict[str, float | None]:
-    return {
-        f"{metric}_excess_pct": None if excess is None else excess.mean * 100,
-        f"{metric}_excess_low_pct": None if excess is None else excess.low * 100,
-        f"{metric}_excess_high_pct": None if excess is None else excess.high * 100,
-    }
 
 
 def change_lines(changes: Sequence[FleetChange]) -> Iterator[str]:

@@ -1,0 +1,139 @@
+"""Answers about a fleet as JSON, with the same keys in every command and on the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from costprobe.app.fleet.answers import FleetAnswers
+from costprobe.app.fleet.device_spend import CurrencyCost, FleetSpend
+from costprobe.app.fleet.forecast import FleetForecast
+from costprobe.app.fleet.spend import SpendByKey
+from costprobe.app.fleet.unit_costs import FleetUnitCost
+from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
+from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
+
+
+def head_of(answers: FleetAnswers) -> Mapping[str, Any]:
+    """Return the keys that all JSON documents begin with."""
+    return {
+        "since_ns": answers.period.start_ns,
+        "until_ns": answers.period.end_ns,
+        "is_partial": bool(answers.problems),
+        "problems": list(answers.problems),
+    }
+
+
+def spend_document(spend: SpendByKey, by: str) -> dict[str, Any]:
+    """Return the spend as JSON."""
+    return {
+        "by": by or None,
+        "total": part_document(spend.total),
+        "parts": [part_document(part) for part in spend.parts],
+        "rest": None if spend.rest is None else part_document(spend.rest)["costs"],
+    }
+
+
+def part_document(part: FleetSpend) -> dict[str, Any]:
+    """Return the spend of a group as JSON."""
+    return {
+        "group": list(part.group),
+        "costs": [_cost_document(one) for one in part.costs],
+        "energy_j": part.energy_j,
+        "carbon_g": part.carbon_g,
+        "carbon_share": part.carbon_share,
+        "coverage": part.coverage,
+        "series": part.series,
+    }
+
+
+def _cost_document(one: CurrencyCost) -> dict[str, Any]:
+    return {"currency": one.currency or None, "cost": one.cost, "idle_share": one.idle_share}
+
+
+def compare_document(found: Sequence[FleetUnitCost]) -> list[dict[str, Any]]:
+    """Return the unit costs as JSON."""
+    return [{**asdict(one), "group": one.group or None} for one in found]
+
+
+def forecast_document(one: FleetForecast, amount: float | None) -> dict[str, Any]:
+    """Return a forecast as JSON."""
+    return {
+        "currency": one.currency or None,
+        "amount": amount,
+        "spent": one.spent,
+        "coverage": one.coverage,
+        "forecast": one.expected,
+        "forecast_low": one.low,
+        "forecast_high": one.high,
+        "history_h": 0 if one.remaining is None else one.remaining.hours,
+        "left_out_h": one.left_out,
+        "verdict": "" if amount is None else verdict(one, amount),
+    }
+
+
+def verdict(one: FleetForecast, amount: float) -> str:
+    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
+    if one.spent > amount:
+        return "exceeded"
+    return "will be exceeded" if one.expected is not None and one.expected > amount else ""
+
+
+def outliers_document(found: FleetOutliers, within: Sequence[str]) -> dict[str, Any]:
+    """Return the outliers as JSON."""
+    return {
+        "within": list(within),
+        "tested": found.tested,
+        "untested": found.untested,
+        "updated": found.updated,
+        "false_share": FALSE_SHARE,
+        "least_excess_pct": LEAST_EFFECT * 100,
+        "outliers": [outlier_document(one) for one in found.outliers],
+        "levels": [
+            {
+                "peers": list(peers),
+                "label": within[level.label],
+                "value": level.value,
+                "time_excess_pct": math.expm1(level.log_excess) * 100,
+                "hosts": level.hosts,
+            }
+            for peers, level in found.levels
+        ],
+    }
+
+
+def outlier_document(one: Outlier) -> dict[str, Any]:
+    """Return an outlier as JSON."""
+    cost = one.cost
+    return {
+        "host": one.host,
+        "device": one.device or None,
+        "peers": list(one.peers),
+        "peer_count": one.peer_count,
+        "probe_runs": one.runs,
+        **_ends("time", one.time),
+        **_ends("energy", one.energy),
+        "cause": one.explanation.name,
+        "causes": [
+            {
+                "name": cause.name,
+                "text": cause.text,
+                "cause_share": None if cause.share is None else cause.share.mean,
+            }
+            for cause in one.explanation.causes
+        ],
+        "cost_per_month": None if cost is None else cost.mean,
+        "cost_low_per_month": None if cost is None else cost.low,
+        "cost_high_per_month": None if cost is None else cost.high,
+        "currency": None if cost is None else cost.currency,
+    }
+
+
+def _ends(metric: str, excess: Excess | None) -> dict[str, float | None]:
+    return {
+        f"{metric}_excess_pct": None if excess is None else excess.mean * 100,
+        f"{metric}_excess_low_pct": None if excess is None else excess.low * 100,
+        f"{metric}_excess_high_pct": None if excess is None else excess.high * 100,
+    }
