@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 import click
 
-from costprobe.app.fleet.answers import FleetAnswers
-from costprobe.app.fleet.forecast import fleet_forecast
 from costprobe.app.fleet.spend import fleet_spend
 from costprobe.app.fleet.status import HostState, fleet_status
 from costprobe.app.fleet.unit_costs import SOFTWARE, fleet_unit_costs
 from costprobe.core.units import counted
-from costprobe.domain.costing.budgets.periods import HOUR_NS, PeriodKind, period_at
-from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
+from costprobe.ui.cli.fleet_forecast import forecast
 from costprobe.ui.cli.fleet_peers import change, outliers
 from costprobe.ui.cli.fleet_report import report
 from costprobe.ui.cli.fleet_savings import savings
@@ -26,19 +22,13 @@ from costprobe.ui.cli.support.fleet_options import (
     echo_problems,
     fleet_answers,
     period_options,
+    require_rows,
 )
-from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import fleet_tables
-from costprobe.ui.cli.views.fleet_forecast_lines import (
-    FORECAST_HEADS,
-    forecast_lines,
-)
 from costprobe.ui.fleet_documents import (
     compare_document,
-    forecast_document,
     head_of,
     spend_document,
 )
@@ -117,7 +107,7 @@ def status(  # noqa: PLR0913 - an option each
         echo_file(fleet_tables.csv_lines(heads, (list(asdict(one).values()) for one in states)))
         echo_problems(answers)
     else:
-        _require(states, answers)
+        require_rows(states, answers)
         end_ns = answers.period.end_ns
         echo_lines(fleet_tables.status_lines(states, label, end_ns), [("silent for", "bad")])
         echo_problems(answers)
@@ -161,7 +151,7 @@ def spend(
         cells = fleet_tables.spend_cells(found)
         echo_file(fleet_tables.csv_lines(fleet_tables.SPEND_HEADS, cells))
     else:
-        _require(found.total.costs, answers)
+        require_rows(found.total.costs, answers)
         period = answers.period
         devices = counted(found.total.series, "device")
         head = f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
@@ -213,90 +203,13 @@ def compare(
         lines = fleet_tables.csv_lines(heads, ([one[head] for head in heads] for one in cells))
         echo_file(lines)
     else:
-        _require(found, answers)
+        require_rows(found, answers)
         echo_lines(fleet_tables.compare_lines(found, by))
     echo_problems(answers)
 
 
-@command.command(
-    examples=(
-        "costprobe fleet forecast  # spend of this month up to now, and at its end",
-        "costprobe fleet forecast --period quarter --amount 250000  # whether a budget will be exceeded",
-    ),
-)
-@click.option(
-    "--period",
-    "kind",
-    type=click.Choice(["day", "month", "quarter", "year"]),
-    default="month",
-    show_default=True,
-    help="The calendar period that is forecast.",
-)
-@click.option("--timezone", default="UTC", show_default=True, help="Its time zone, by IANA name.")
-@click.option("--amount", type=click.FloatRange(min=0), help="Planned amount, in the currency.")
-@click.option("--currency", help="Only the spend in this currency, such as EUR.")
-@LABEL
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.pass_obj
-def forecast(  # noqa: PLR0913 - an option each
-    config: str | None,
-    *,
-    kind: PeriodKind,
-    timezone: str,
-    amount: float | None,
-    currency: str | None,
-    labels: _Labels,
-    as_json: bool,
-    as_csv: bool,
-) -> None:
-    """Show the spend of this month, and forecast it to its end with an 80 % interval.
-
-    The forecast is that of `costprobe budget`: the robust rate of each hour of the week, over the
-    last eight weeks. Gaps are not extrapolated.
-    """
-    now_ns = time.time_ns()
-    try:
-        period = period_at(kind, timezone, now_ns // HOUR_NS * HOUR_NS - 1)
-    except (KeyError, ValueError, OSError) as error:
-        raise bad_input(
-            f"--timezone: {timezone!r} is no time zone, such as Europe/Berlin"
-        ) from error
-    since_ns = min(period.start_ns, now_ns - HISTORY_HOURS * HOUR_NS)
-    with fleet_answers(config, since_ns, now_ns, labels) as answers:
-        found = [
-            one
-            for one in fleet_forecast(answers, period, timezone)
-            if currency in (None, one.currency)
-        ]
-    if amount is not None and len(found) > 1:
-        raise bad_input("--amount: the fleet is paid in several currencies; add --currency")
-    documents = [forecast_document(one, amount) for one in found]
-    if as_json:
-        span = {"period_start_ns": period.start_ns, "period_end_ns": period.end_ns}
-        echo_json({**head_of(answers), "period": kind, **span, "currencies": documents})
-        return
-    if as_csv:
-        cells = ([one[head] for head in FORECAST_HEADS] for one in documents)
-        echo_file(fleet_tables.csv_lines(FORECAST_HEADS, cells))
-    else:
-        _require(found, answers)
-        lines = forecast_lines(found, period, answers.period.end_ns, amount)
-        echo_lines(lines, [("exceeded", "bad")])
-    echo_problems(answers)
-
-
+command.add_command(forecast)
 command.add_command(savings)
 command.add_command(report)
 command.add_command(outliers)
 command.add_command(change)
-
-
-def _require(found: Sequence[object], answers: FleetAnswers) -> None:
-    """Fail if there is nothing to show."""
-    if not found:
-        reasons = "; ".join(answers.problems)
-        raise click.ClickException(
-            f"no rows since {local(answers.period.start_ns)}"
-            f"{f': {reasons}' if reasons else '; do the hosts push to the database of [fleet]?'}"
-        )

@@ -19,6 +19,7 @@ from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.text import local
 
 _LABEL_PREFIX: Final = "label:"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -131,3 +132,13 @@ def echo_problems(answers: FleetAnswers) -> None:
     """Say on standard error why an answer is partial."""
     for problem in answers.problems:
         echo(f"partial: {problem}", "note", err=True)
+
+
+def require_rows(found: Sequence[object], answers: FleetAnswers) -> None:
+    """Fail if there is nothing to show."""
+    if not found:
+        reasons = "; ".join(answers.problems)
+        raise click.ClickException(
+            f"no rows since {local(answers.period.start_ns)}"
+            f"{f': {reasons}' if reasons else '; do the hosts push to the database of [fleet]?'}"
+        )
