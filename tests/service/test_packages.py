@@ -1,6 +1,7 @@
 """The Debian and RPM packages: they contain what `costprobe install` installs, at a package's places."""
 
 import gzip
+import hashlib
 import io
 import os
 import shutil
@@ -111,6 +112,60 @@ def test_scripts_of_the_packages_parse_and_refuse_another_installation(built):
     unit = f"/{FILES[SERVICE]}".encode()
     assert unit in scripts["preinst"]
     assert unit in scripts["rpm/pre"]
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def rpm_has(package, form):
+    """What the header of an RPM contains."""
+    command = ("rpm", "-qp", "--queryformat", form, package)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("rpm") is None, reason="rpm is not installed")
+def test_rpm_has_the_files_of_the_debian_package(built):
+    places = {
+        "/usr/share/zsh/vendor-completions/": "/usr/share/zsh/site-functions/",
+        "/usr/share/doc/costprobe/copyright": "",
+        "/usr/share/doc/costprobe/changelog.Debian.gz": "",
+    }
+    license_file = (ROOT / "LICENSE").read_bytes()
+    expected = {"/usr/share/licenses/costprobe/LICENSE": (0o644, digest(license_file))}
+    with part(next(built.glob("*.deb")), "--fsys-tarfile") as tar:
+        for entry in tar:
+            name = entry.name.removeprefix(".")
+            for debian, other in places.items():
+                name = name.replace(debian, other)
+            if entry.issym():
+                expected[name] = (None, entry.linkname)
+            elif name and not entry.isdir():
+                expected[name] = (entry.mode, digest(tar.extractfile(entry).read()))
+    package = next(built.glob("*.rpm"))
+    form = r"[%{FILENAMES}\t%{FILEMODES}\t%{FILELINKTOS}%{FILEDIGESTS}\t%{FILEUSERNAME}\n]"
+    found, folders = {}, set()
+    for line in rpm_has(package, form).splitlines():
+        name, mode, content, owner = line.split("\t")
+        assert owner == "root", name
+        if content:
+            found[name] = (None if content.startswith("/") else int(mode) & 0o7777, content)
+        else:
+            folders.add(name)
+    assert found == expected
+    # rpm leaves others behind when it removes the package.
+    assert folders == {str(Path(name).parent) for name in found if "/costprobe/" in name}
+    for tag, script in {
+        "PREIN": "pre",
+        "POSTIN": "post",
+        "PREUN": "preun",
+        "POSTUN": "postun",
+    }.items():
+        assert rpm_has(package, f"%{{{tag}}}") == (ROOT / "packaging/rpm" / script).read_text()
+    required = rpm_has(package, "[%{REQUIRENAME} %{REQUIREVERSION}\n]").splitlines()
+    assert {"python3 3.11", "systemd "} <= set(required)
+    checked = subprocess.run(("rpm", "-K", package), capture_output=True, text=True, check=True)
+    assert checked.stdout.endswith("digests OK\n")
 
 
 def test_installation_of_a_package_is_not_changed_by_the_command(tmp_path, monkeypatch):
