@@ -45,7 +45,9 @@ def test_devices_are_found_by_the_ids_of_device_plugins_and_claims():
     devices = [
         Device("gpu0", "gpu", "GPU-aa", "H100"),
         Device("gpu1", "gpu", "GPU-bb", "H100"),
-        Device("gpu1.mig0", "mig", "MIG-cc", "H100 1g", parent="gpu1"),
+        Device("gpu1.mig0", "mig", "MIG-cc", "H100 1g", parent="gpu1", gpu_instance=7),
+        Device("gpu1.mig1", "mig", "MIG-dd", "H100 1g", parent="gpu1", gpu_instance=13),
+        Device("gpu1.mig2", "mig", "MIG-old-driver", "H100 1g", parent="gpu1"),
     ]
     ids = DeviceIds(devices, {("node-1", "gpu-1"): "GPU-bb", ("node-2", "gpu-1"): "GPU-elsewhere"})
     expected = {
@@ -55,7 +57,10 @@ def test_devices_are_found_by_the_ids_of_device_plugins_and_claims():
         HeldDevice("MIG-cc::1"): "gpu1.mig0",
         HeldDevice("nvidia1"): "gpu1",
         HeldDevice("nvidia0/vgpu3"): "gpu0",
+        HeldDevice("nvidia1/gi7"): "gpu1.mig0",
+        HeldDevice("nvidia1/gi13/vgpu0"): "gpu1.mig1",
         HeldDevice("nvidia1/gi1"): None,
+        HeldDevice("nvidia0/gi7"): None,
         HeldDevice("nvidia9"): None,
         HeldDevice("GPU-other"): None,
         HeldDevice("0000:3b:00.0"): None,

@@ -35,6 +35,7 @@ def test_handshake_has_devices_and_driver_versions(start_child, fake_nvml):
         "parent": "",
         "slices": 0,
         "slices_of": 0,
+        "gpu_instance": None,
         "is_persistent": True,
     }
 

@@ -48,6 +48,7 @@ def devices_of(*slices):
             "parent": "gpu0",
             "slices": count,
             "slices_of": 7,
+            "gpu_instance": i + 7,
             "is_persistent": None,
         }
         for i, count in enumerate(slices)

@@ -43,6 +43,7 @@ def test_rapl_is_read_from_the_given_root(start_child, host, wait_until):
             "parent": "",
             "slices": 0,
             "slices_of": 0,
+            "gpu_instance": None,
             "is_persistent": None,
         }
     ]

@@ -55,6 +55,7 @@ class Device:
         parent: Name of the board that a slice is a part of; empty for any other device.
         slices: Compute slices of the board that belong to a slice.
         slices_of: Compute slices that the board has.
+        gpu_instance: Number of a MIG device's GPU instance on its board; None where unknown.
         is_persistent: Whether the driver keeps a board initialized while no process uses it; None
             where unknown. A setting that may change: it does not distinguish devices.
     """
@@ -67,6 +68,7 @@ class Device:
     parent: str = ""
     slices: int = 0
     slices_of: int = 0
+    gpu_instance: int | None = None
     is_persistent: bool | None = field(default=None, compare=False)
 
     @property

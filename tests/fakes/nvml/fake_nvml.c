@@ -637,6 +637,14 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned int mig_number, v
     return SUCCESS;
 }
 
+int nvmlDeviceGetGpuInstanceId(void *handle, unsigned int *id) {
+    ENTER("nvmlDeviceGetGpuInstanceId", handle)
+    if (mig == NULL) return NOT_SUPPORTED;
+    /* As of an instance of one slice; nothing refers to the number of another one. */
+    *id = (unsigned int)mig_index + 7;
+    return SUCCESS;
+}
+
 struct attributes {
     unsigned int multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gpu_slices,
         compute_slices;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from costprobe.adapters.kubernetes.api_server import Pod
@@ -20,9 +20,8 @@ _GENERATED: Final = re.compile(rf"(.+)-{_RANDOM}{{5}}")
 _ORDINAL: Final = re.compile(r"(.+)-\d{1,5}")
 # The time at which a CronJob created a Job, in minutes since 1970.
 _CRON_JOB: Final = re.compile(r"(.+)-\d{8}")
-# GKE's device plugin: nvidia0, nvidia0/vgpu2. It names a MIG device by its GPU instance, which is
-# not known here.
-_GKE: Final = re.compile(r"nvidia(\d+)(?:/vgpu\d+)?")
+# GKE's device plugin: nvidia0, nvidia0/vgpu2; a MIG device by its GPU instance: nvidia0/gi7/vgpu2.
+_GKE: Final = re.compile(r"nvidia(\d+)(?:/gi(\d+))?(?:/vgpu\d+)?")
 
 
 def workload_name(pod: str, details: Pod | None) -> str:
@@ -64,16 +63,24 @@ class DeviceIds:
     """This host's devices by the ids that device plugins and resource claims give them.
 
     Sources of the ids: NVIDIA/k8s-device-plugin (UUIDs, and `::` before the replica of a shared
-    device), GoogleCloudPlatform/container-engine-accelerators (`nvidia0`, `nvidia0/vgpu1`).
+    device), GoogleCloudPlatform/container-engine-accelerators (`nvidia0`, `nvidia0/vgpu1`,
+    `nvidia0/gi7`, `nvidia0/gi7/vgpu1`).
 
     Args:
         devices: The host's devices.
         claimable: UUIDs by pool and device of resource claims.
     """
 
-    def __init__(self, devices: Iterable[Device], claimable: Mapping[tuple[str, str], str]) -> None:
+    def __init__(
+        self, devices: Collection[Device], claimable: Mapping[tuple[str, str], str]
+    ) -> None:
         self._by_uuid: Mapping[str, str] = {device.uuid: device.name for device in devices}
-        self._names = frozenset(self._by_uuid.values())
+        # By board and GPU instance; by board alone for a device that is no MIG device.
+        self._by_number: Mapping[tuple[str, int | None], str] = {
+            (device.parent or device.name, device.gpu_instance): device.name
+            for device in devices
+            if device.is_slice == (device.gpu_instance is not None)
+        }
         self._claimable = claimable
 
     def device_of(self, held: HeldDevice) -> str | None:
@@ -84,5 +91,7 @@ class DeviceIds:
         if uuid in self._by_uuid:
             return self._by_uuid[uuid]
         gke = _GKE.fullmatch(uuid)
-        name = f"gpu{gke[1]}" if gke else ""
-        return name if name in self._names else None
+        if gke is None:
+            return None
+        instance = None if gke[2] is None else int(gke[2])
+        return self._by_number.get((f"gpu{gke[1]}", instance))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costprobe.adapters.sensors.child.metric_reader import MAY_PASS
 from costprobe.adapters.sensors.child.nvidia_device import NvmlDevice
 from costprobe.adapters.sensors.child.nvidia_mig import MIG_BY_NUMBER, NO_MIG_DEVICE, MigSensor
-from costprobe.adapters.sensors.child.nvml import NO_DRIVER, Library
+from costprobe.adapters.sensors.child.nvml import NO_DRIVER, Library, nvml_setting
 from costprobe.adapters.sensors.child.sensor import Report, Sensor, SensorContext
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.core.clock import Clock
@@ -56,22 +56,9 @@ class NvidiaSensor(NvmlDevice):
     def _describe(self, uuid: str) -> Device:
         model = str(self._nvml("nvmlDeviceGetName", self._handle))
         memory_bytes = self._read("memory").get("mem_total_bytes")
-        return Device(
-            self.name, "gpu", uuid, model, memory_bytes, is_persistent=self._is_persistent()
-        )
-
-    def _is_persistent(self) -> bool | None:
-        """Whether the board is in persistence mode; None where the driver does not report it.
-
-        Raises:
-            SensorFault: The library or the whole GPU is concerned.
-        """
-        try:
-            return bool(self._nvml("nvmlDeviceGetPersistenceMode", self._handle))
-        except SensorFault as fault:
-            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
-                raise
-            return None
+        mode = nvml_setting(self._nvml, "nvmlDeviceGetPersistenceMode", self._handle)
+        is_persistent = None if mode is None else bool(mode)
+        return Device(self.name, "gpu", uuid, model, memory_bytes, is_persistent=is_persistent)
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from costprobe.adapters.sensors.child.nvidia_device import NvmlDevice, quarantining
 from costprobe.adapters.sensors.child.nvidia_metrics import BOARD_ONLY, OF_A_SLICE
-from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.child.nvml import Library, nvml_setting
 from costprobe.adapters.sensors.child.sensor import Report
 from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.core.clock import Clock
@@ -64,6 +64,7 @@ class MigSensor(NvmlDevice):
             # Those of its GPU instance are shared by all compute instances on it.
             slices=int(attributes.computeInstanceSliceCount),
             slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
+            gpu_instance=nvml_setting(self._nvml, "nvmlDeviceGetGpuInstanceId", self._mig_handle),
         )
 
     def _mig_device(self) -> object:

@@ -147,6 +147,25 @@ def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no
         raise fault_of(function, FUNCTION_NOT_FOUND) from error
 
 
+def nvml_setting(nvml: Callable[..., Any], function: str, handle: object) -> int | None:
+    """Return a number that a device's function reads; None where the driver does not report it.
+
+    Args:
+        nvml: Calls the function, as `nvml_call` does.
+        function: Its name.
+        handle: The device.
+
+    Raises:
+        SensorFault: The library or the whole GPU is concerned.
+    """
+    try:
+        return int(nvml(function, handle))
+    except SensorFault as fault:
+        if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
+            raise
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
     """The number of GPUs, and the versions of the driver and of NVML as far as they can be read.
