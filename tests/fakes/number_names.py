@@ -21,7 +21,7 @@ DECLARED = {
     "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "usable_devices", "base_devices", "devices_max",
     "devices_min",
     "hosts", "silent", "spare", "versions", "devices", "faults", "firing",
-    "tested", "untested", "updated", "peer_count", "hosts_compared", "hosts_not_changed", "hosts_left_out",
+    "tested", "untested", "updated", "peer_count", "replicas", "hosts_compared", "hosts_not_changed", "hosts_left_out",
     "refused_requests_per_week", "refused_requests_per_week_max",
     # Positions, identifiers and parameters.
     "acked_seq", "batch", "concurrency", "number", "cheapest_threads", "break_even_months", "cost_per_million_tokens_cached", "purchase_price", "purchase_price_low", "purchase_price_high", "cheapest_batch", "hint", "pid", "port", "pue", "quality", "revision",

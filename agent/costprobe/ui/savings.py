@@ -10,6 +10,7 @@ from costprobe.domain.advice.held_out import HeldOut
 from costprobe.domain.advice.savings import Answer, Supply
 from costprobe.domain.advice.scaling import Scaling
 from costprobe.domain.advice.workload import WorkloadHistory
+from costprobe.ui.load_position import position_document
 
 
 def load_words(workload: WorkloadHistory) -> str:
@@ -79,6 +80,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "supplies": [_supply(supply) for supply in answer.supplies],
         "rejected": [{"action": action, "reason": reason} for action, reason in answer.rejected],
         "devices_min": answer.devices_min,
+        "load_curve": None if answer.load is None else position_document(answer.load),
         "needs": list(answer.needs),
     }
 

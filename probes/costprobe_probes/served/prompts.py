@@ -7,7 +7,6 @@ number of tokens.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Mapping
 from random import Random
@@ -75,21 +74,16 @@ class Prompts:
         self._tokens_per_word, self._other_tokens = 1.0, 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the identity of the prompts."""
-        prompt = self._prompt
-        if self._file is not None:
-            prompt = json.dumps(self._file)
-        facts = {
-            "prompt": digest(prompt.encode()),
+        """Return the identity of the probe's prompts.
+
+        The lengths of a load curve are none of it: each point has them as figures, and the runs of
+        the probe have the same identity.
+        """
+        return {
+            "prompt": digest(self._prompt.encode()),
             "prompt_varies": str(self._varies),
             "max_tokens": str(self._max_tokens),
         }
-        for name, spec in (("tokens_in", self._tokens_in), ("tokens_out", self._tokens_out)):
-            if spec is not None:
-                facts[name] = json.dumps(spec, sort_keys=True)
-        if self._shared:
-            facts["shared_prefix"] = str(self._shared)
-        return facts
 
     def next(self) -> Prompt:
         """Return the prompt of the next request."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from costprobe.core.device_kinds import DEVICE_KINDS
 from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.weekly_hours import HOURS_A_WEEK
 
 HOUR_NS = 3600 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
@@ -205,5 +206,13 @@ class DeviceHistory:
             for hour in self.known_hours.values()
             if hour.power_s and hour.util_pct is not None and hour.util_pct < idle_pct
         ]
+        power_s = sum(hour.power_s for hour in hours)
+        return sum(hour.energy_j for hour in hours) / power_s if power_s else None
+
+    @property
+    def mean_power_w(self) -> float | None:
+        """Mean power of the last seven days; None if unknown."""
+        newest = max(self.hours, default=0)
+        hours = [hour for number, hour in self.hours.items() if number > newest - HOURS_A_WEEK]
         power_s = sum(hour.power_s for hour in hours)
         return sum(hour.energy_j for hour in hours) / power_s if power_s else None

@@ -11,7 +11,6 @@ from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.domain.advice.daily_load import LoadSubject
 from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
-from costprobe.domain.advice.device_history import DeviceHistory
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.supply import HEADROOM, DevicePrice, Placement
 
@@ -94,7 +93,7 @@ def monthly_money(
     electricity = 0.0
     for name, price in zip(devices, prices, strict=True):
         if price.electricity_per_j:
-            power_w = _mean_power_w(history.devices[name])
+            power_w = history.devices[name].mean_power_w
             if power_w is None:
                 return None
             electricity += power_w * MONTH_H * HOUR_S * price.electricity_per_j
@@ -170,11 +169,3 @@ def slope_j(history: History, subject: LoadSubject) -> float | None:
     if not spread:
         return None
     return max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
-
-
-def _mean_power_w(device: DeviceHistory) -> float | None:
-    """Return the mean power of the last seven days; None if unknown."""
-    newest = max(device.hours, default=0)
-    hours = [hour for number, hour in device.hours.items() if number > newest - HOURS_A_WEEK]
-    power_s = math.fsum(hour.power_s for hour in hours)
-    return math.fsum(hour.energy_j for hour in hours) / power_s if power_s else None

@@ -8,6 +8,7 @@ from datetime import tzinfo
 
 from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import DeviceHistory
+from costprobe.domain.advice.load_evidence import LoadEvidence
 from costprobe.domain.advice.probe_history import ProbeHistory
 from costprobe.domain.advice.service_history import ServiceHistory
 from costprobe.domain.advice.supply import DevicePrice
@@ -41,6 +42,7 @@ class History:
         models_of_devices: Name of the probe whose model loads a device, where it is configured.
         expected: Configured loads.
         cold_starts: By probe and device.
+        load_curves: Load curve of a server of a service, and its load, by the service.
         rented_together: Names of devices that can only be released together.
         prices: Prices by name of the device, the one in force first, then those on offer; a device
             without a price has none.
@@ -55,6 +57,7 @@ class History:
     models_of_devices: Mapping[str, str] = field(default_factory=dict)
     expected: Sequence[ExpectedLoad] = ()
     cold_starts: Mapping[tuple[str, str], ColdStart] = field(default_factory=dict)
+    load_curves: Mapping[str, LoadEvidence] = field(default_factory=dict)
     rented_together: Sequence[tuple[str, ...]] = ()
     prices: Mapping[str, Sequence[DevicePrice]] = field(default_factory=dict)
     grams_per_kwh: Mapping[str, float] = field(default_factory=dict)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.choices import action_of, assumptions_of, choices_of
 from costprobe.domain.advice.held_out import HeldOut, failure, tested
 from costprobe.domain.advice.history import History
+from costprobe.domain.advice.load_merge import cents
+from costprobe.domain.advice.load_position import LoadPosition, load_position
 from costprobe.domain.advice.placements import MeasuredWorkload, measured_workloads
 from costprobe.domain.advice.scaling import idle_share, is_known_by_minute, least_devices
 from costprobe.domain.advice.supply import (
@@ -88,6 +90,7 @@ class Answer:
         needs: What is missing for further supplies.
         devices_min: Devices of now that must not be released so that at most 1 % of the requests
             wait for a start; None if unknown.
+        load: Where the load lies on the load curve of its service; None without a curve.
     """
 
     workload: WorkloadHistory
@@ -98,6 +101,7 @@ class Answer:
     rejected: Sequence[tuple[str, str]]
     needs: Sequence[str]
     devices_min: int | None = None
+    load: LoadPosition | None = None
 
     @property
     def best(self) -> Supply | None:
@@ -107,7 +111,10 @@ class Answer:
 
 def savings(history: History) -> list[Answer]:
     """Return the answer for each workload, the largest saving first."""
-    answers = [_answer(history, measured) for measured in measured_workloads(history)]
+    answers = [
+        replace(_answer(history, measured), load=load_position(history, measured.workload))
+        for measured in measured_workloads(history)
+    ]
     return sorted(
         answers,
         key=lambda answer: -answer.supplies[0].saving_per_month if answer.supplies else Decimal(0),
@@ -196,11 +203,11 @@ def _supply(
     return Supply(
         choice=choice,
         action=action_of(choice),
-        cost_per_month=_cents(total),
-        electricity_per_month=None if cost.electricity is None else _cents(cost.electricity),
+        cost_per_month=cents(total),
+        electricity_per_month=None if cost.electricity is None else cents(cost.electricity),
         energy_kwh_per_month=cost.energy_kwh,
         carbon_kg_per_month=(cost.energy_kwh or 0) * (grams or 0) / 1000 if is_known else None,
-        saving_per_month=_cents(total_before - total),
+        saving_per_month=cents(total_before - total),
         saving_low=low,
         saving_high=high,
         capacity_share=choice.count * choice.placement.speed / peak if peak else None,
@@ -276,8 +283,3 @@ def _watts_needed(placement: Placement) -> str:
         f"the power of {placement.words}, because electricity is billed separately: run a probe of"
         " the model on it"
     )
-
-
-def _cents(amount: Decimal) -> Decimal:
-    """Round to cents: more digits would exceed the precision of the measurements."""
-    return amount.quantize(_CENT, ROUND_HALF_EVEN)

@@ -25,6 +25,7 @@ from costprobe.ui.cli.support.plan_files import (
 from costprobe.ui.cli.support.price_books import host_offer, host_prices, listed_catalogue
 from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.load_position import position_lines
 from costprobe.ui.savings import (
     break_even_words,
     document,
@@ -131,6 +132,8 @@ def _lines(answer: Answer) -> Iterator[str]:
             f"  minimum of {counted(answer.devices_min, 'device')}: at most"
             f" {percent(WAITING_SHARE_MAX)} of the requests wait for a start"
         )
+    if answer.load is not None:
+        yield from (f"  {line}" for line in position_lines(answer.load, answer.currency))
     if now is not None and not answer.supplies:
         yield "  no cheaper supply was measured"
     for number, supply in enumerate(answer.supplies[:SHOWN], 1):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from costprobe.core.money_text import money
 from costprobe.core.units import percent as share
+from costprobe.domain.advice.load_position import LoadCost, LoadPosition
 from costprobe.domain.advice.savings import Answer, Supply
+from costprobe.ui.load_position import position_lines
 from costprobe.ui.report.grouping import devices_text
 from costprobe.ui.savings import held_out_words, load_words
 
@@ -33,14 +35,36 @@ class ListedSaving:
     facts: Sequence[str]
 
 
-def saving_groups(answers: Iterable[Answer]) -> list[ListedSaving]:
-    """Return the best supply of each workload, the largest saving first."""
+def saving_groups(answers: Sequence[Answer]) -> list[ListedSaving]:
+    """Return the best supply of each workload, the largest saving first.
+
+    What the load of a service costs against its load curve is among the facts; without a cheaper
+    supply it is an entry of its own.
+    """
     groups: dict[tuple[str, ...], list[tuple[Answer, Supply]]] = defaultdict(list)
+    alone = []
     for answer in answers:
         if answer.best is not None:
             saving = money(answer.best.saving_per_month, answer.currency)
-            groups[_generic(answer, answer.best), saving].append((answer, answer.best))
-    return [_listed(saving, found) for (_, saving), found in groups.items()]
+            own = "" if answer.load is None else answer.workload.name
+            groups[_generic(answer, answer.best), saving, own].append((answer, answer.best))
+        elif answer.load is not None and answer.load.cost is not None:
+            alone.append(_of_load(answer, answer.load, answer.load.cost))
+    return [*(_listed(saving, found) for (_, saving, _), found in groups.items()), *alone]
+
+
+def _of_load(answer: Answer, position: LoadPosition, cost: LoadCost) -> ListedSaving:
+    """Return what the load of a service costs against its load curve."""
+    month = f"{money(cost.cost_per_month, answer.currency)} a month"
+    facts = [short(line) for line in position_lines(position, answer.currency)]
+    if cost.merge is None:
+        unused = money(cost.unused_per_month, answer.currency)
+        title = f"{answer.workload.name}: use its idle capacity"
+        return ListedSaving(short(title), f"up to {unused} of {month}", facts)
+    replicas = f"{position.evidence.replicas} replicas into {cost.merge.replicas}"
+    saving = money(cost.merge.saving_per_month, answer.currency)
+    title = f"{answer.workload.name}: merge {replicas}"
+    return ListedSaving(short(title), f"{saving} of {month}", facts)
 
 
 def short(text: str) -> str:
@@ -63,6 +87,8 @@ def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> ListedSaving
         facts = [f"load: {load_words(answer.workload)}"]
         facts += [] if best.held_out is None else [held_out_words(best.held_out)]
         facts += [f"if {line}" for line in best.assumptions]
+        if answer.load is not None:
+            facts += position_lines(answer.load, answer.currency)
         title = f"{answer.workload.name}: {best.action}"
         return ListedSaving(short(title), f"{saving}{now} a month", [short(line) for line in facts])
     shared = [line for line in best.assumptions if all(line in b.assumptions for _, b in found)]

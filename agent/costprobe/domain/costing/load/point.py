@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -26,6 +27,8 @@ FIGURES: Final = (
     *("energy_per_million_tokens_in_j", "energy_per_million_tokens_out_j"),
     *("cost_per_inference", "cost_per_million_tokens_in", "cost_per_million_tokens_out"),
 )
+# Quantiles of a normal distribution: the 90th percentile, and two-sided 95 %.
+_Z90, _Z95 = 1.2816, 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,19 @@ class LoadPoint:
             return self["tokens_per_s_user"]
         latency_ms = self["latency_p50_ms"]
         return 1000 / latency_ms if latency_ms else None
+
+    @property
+    def rel_err(self) -> float:
+        """Relative uncertainty (95 %) of the throughput, from the spread of the requests' latencies.
+
+        Without their percentiles the spread is taken to be as large as the mean.
+        """
+        answered = (self["requests"] or 0.0) - (self["errors"] or 0.0)
+        if answered <= 0:
+            return 1.0
+        p50, p90, mean = (self[f"latency_{name}_ms"] for name in ("p50", "p90", "mean"))
+        spread = (p90 - p50) / _Z90 / mean if p50 and p90 and mean else 1.0
+        return _Z95 * spread / math.sqrt(answered)
 
     def meets(self, bounds_ms: Mapping[str, float]) -> bool | None:
         """Return whether the point meets a service level; None if too few requests tell.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
 from costprobe.adapters.serving.settings import ServiceConfig
@@ -16,10 +15,10 @@ from costprobe.domain.costing.serving.calibration import (
 )
 from costprobe.domain.costing.serving.production_load import production_load
 from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.load_evidence import probes_of
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 
 PRODUCTION_S = 86_400
-_PORTS = {"http": 80, "https": 443}
 
 
 class PlannedLoad(NamedTuple):
@@ -98,16 +97,10 @@ def _probe_of(config: Config, service: ServiceConfig, name: str | None) -> OpenA
             if probe.name == name:
                 return probe
         raise unknown_name("openai probe", name, [probe.name for probe in probes])
-    addresses = {_address(url) for url in service.url}
-    for probe in probes:
-        if _address(probe.url) in addresses:
-            return probe
+    for found in probes_of(config, service):
+        if isinstance(found, OpenAiProbeConfig):
+            return found
     raise bad_input(
         f'{service.name}: no [[probe]] of kind = "openai" has its address; add one with'
         f' url = "{service.url[0]}", or name one with --probe'
     )
-
-
-def _address(url: str) -> tuple[str, int | None]:
-    parts = urlsplit(url)
-    return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)

@@ -37,6 +37,7 @@ from costprobe.domain.costing.comparison.read_fields import (
 )
 from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.plans.plan import Plan
+from costprobe.ui.cli.support.load_evidence import load_evidence
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.price_books import carbon_book
 from costprobe.ui.cli.support.savings_prices import prices_of
@@ -81,6 +82,7 @@ def history_of(
             ExpectedLoad(load.probe, load.profile()) for load in config.workload if load.is_expected
         ],
         cold_starts=measured_cold_starts(reader.points("cold_start", 0, now_ns)),
+        load_curves=load_evidence(reader, config, now_ns),
         rented_together=_rented_together(config, histories, now_ns),
         prices=prices,
         grams_per_kwh={name: found.g_per_j * KWH_J for name, found in grams.items() if found},

@@ -1,0 +1,287 @@
+"""Where a service's load lies on the load curve of its server, what that costs, and what would cost less."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.domain.advice.history import History
+from costprobe.domain.advice.load_evidence import (
+    LoadEvidence,
+    WeekOfLoad,
+    capacity_points,
+    week_of_load,
+)
+from costprobe.domain.advice.load_merge import (
+    PEAK,
+    Merge,
+    MergeQuestion,
+    cents,
+    merged,
+    released_devices,
+)
+from costprobe.domain.advice.supply import DevicePrice
+from costprobe.domain.advice.workload import WorkloadHistory
+from costprobe.domain.costing.load.point import LoadPoint
+from costprobe.domain.pricing.book import TOGETHER
+
+# Requests that are longer or shorter by more are another workload than the curve's.
+MIX_TOLERANCE: Final = 0.25
+# Less of a service's work gives no mean.
+LEAST_H: Final = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCost:
+    """What the load costs against the curve, at the prices in force.
+
+    Attributes:
+        load_per_s: Mean units per second of a replica.
+        peak_per_s: That of the 99th percentile of minutes.
+        saturation_per_s: Highest throughput of the curve.
+        limit_per_s: Highest measured load that meets the service level; None without one.
+        each: Currency for a unit in production.
+        each_floor: Currency for a unit at the cheapest point that meets the service level.
+        floor: That point.
+        cost_per_month: Currency for 730 h of all replicas.
+        unused_per_month: The part of it that the same work would not cost at the cheapest point.
+        unused_low, unused_high: Its range by the uncertainty of the point and the difference of lengths.
+        merge: Fewer replicas; None if none are released.
+        kept_because: Why none are released; empty if some are.
+    """
+
+    load_per_s: float
+    peak_per_s: float
+    saturation_per_s: float
+    limit_per_s: float | None
+    each: float
+    each_floor: float
+    floor: LoadPoint
+    cost_per_month: Decimal
+    unused_per_month: Decimal
+    unused_low: Decimal
+    unused_high: Decimal
+    merge: Merge | None
+    kept_because: str
+
+    @property
+    def saturation_share(self) -> float:
+        """Mean load as a share of the highest throughput."""
+        return self.load_per_s / self.saturation_per_s
+
+    @property
+    def times_floor(self) -> float:
+        """Cost of a unit relative to the cheapest point."""
+        return self.each / self.each_floor
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPosition:
+    """Where a service's load lies on the curve of its server.
+
+    Attributes:
+        service: Its name.
+        evidence: Curve and requests.
+        week: Its work of the last seven days.
+        age_s: Age of the curve in s.
+        problem: Why the cost is not stated; empty if it is.
+        cost: The cost; None with a problem.
+    """
+
+    service: str
+    evidence: LoadEvidence
+    week: WeekOfLoad
+    age_s: float
+    problem: str
+    cost: LoadCost | None
+
+
+class _UnknownError(Exception):
+    """The cost cannot be stated, for the reason of the message."""
+
+
+def load_position(history: History, workload: WorkloadHistory) -> LoadPosition | None:
+    """Return where the load of a workload lies on its curve.
+
+    None without a curve of its service, and for a workload of several services: a curve is of one.
+    """
+    name = workload.services[0] if len(workload.services) == 1 else ""
+    evidence = history.load_curves.get(name)
+    if evidence is None or not workload.devices:
+        return None
+    now_ns = max(history.devices[device].now_ns for device in workload.devices)
+    week = week_of_load(history.services[name], evidence, now_ns)
+    age_s = max(0, now_ns - evidence.curve.time_ns) / 1e9
+    try:
+        _check(history, name, evidence, week)
+        cost = _load_cost(history, workload, evidence, week)
+    except _UnknownError as unknown:
+        return LoadPosition(name, evidence, week, age_s, str(unknown), None)
+    return LoadPosition(name, evidence, week, age_s, "", cost)
+
+
+def _check(history: History, name: str, evidence: LoadEvidence, week: WeekOfLoad) -> None:
+    """Check that the curve describes the service's servers and requests.
+
+    Raises:
+        _UnknownError: It does not.
+    """
+    again = f"run: costprobe probe {evidence.curve.probe} --load"
+    if evidence.software == "changed":
+        raise _UnknownError(f"the curve is stale: server, model or workload changed since; {again}")
+    if evidence.models > 1:
+        raise _UnknownError(f"{name} serves {evidence.models} models, and the curve is of one")
+    if evidence.unit in history.services[name].missing:
+        words = "generated tokens" if evidence.unit == "tokens_out" else "requests"
+        raise _UnknownError(f"the server does not count {words}")
+    if week.known_h < LEAST_H:
+        raise _UnknownError(
+            f"{LEAST_H:g} h of its work in the last seven days; there are {week.known_h:.1f}"
+        )
+    if evidence.unit == "requests":
+        return
+    change = evidence.mix_change
+    if change is None:
+        raise _UnknownError(
+            "the lengths of its requests are unknown: the server does not count them"
+        )
+    if max(map(abs, change)) > MIX_TOLERANCE:
+        raise _UnknownError(
+            f"its requests differ from those of the curve by more than {MIX_TOLERANCE:.0%}: prompts"
+            f" {change[0]:+.0%}, answers {change[1]:+.0%}; set tokens_in and tokens_out in"
+            f" [probe.load] of {evidence.curve.probe}, and {again}".replace("%", " %")
+        )
+
+
+def _load_cost(
+    history: History, workload: WorkloadHistory, evidence: LoadEvidence, week: WeekOfLoad
+) -> LoadCost:
+    """Return the cost of a load.
+
+    Raises:
+        _UnknownError: A price, a power or a point is missing, or the load is beyond the points.
+    """
+    curve, replicas = evidence.curve, evidence.replicas
+    devices = list(history.services[workload.services[0]].devices)
+    per_replica = _devices_of_a_replica(history, evidence, devices)
+    price = _price(history, devices)
+    load_per_s = week.mean_per_s / replicas
+    if not load_per_s:
+        raise _UnknownError("it had no requests in the last seven days")
+    highest = curve.fastest.work_per_s
+    if load_per_s > highest:
+        raise _UnknownError(
+            f"its mean load is above the measured range: {load_per_s:,.4g}/s of a replica, and at"
+            f" most {highest:,.4g}/s were measured"
+        )
+    second = float(price.rate.per_hour) / HOUR_S
+    power_w = _power_w(history, devices) if price.electricity_per_j else 0.0
+    paid_per_s = second * len(devices) + power_w * price.electricity_per_j
+    each_of = {
+        index: _each_at(point, second * per_replica, price)
+        for index, point in enumerate(curve.points)
+        if point.work_per_s and point.meets(curve.bounds_ms)
+    }
+    if not each_of:
+        raise _UnknownError("no measured load is known to meet the service level")
+    cheapest = min(each_of, key=lambda index: each_of[index])
+    floor, each_floor = curve.points[cheapest], each_of[cheapest]
+    each = paid_per_s / week.mean_per_s
+    month = paid_per_s * MONTH_H * HOUR_S
+    change = max(map(abs, evidence.mix_change or (0.0,)))
+    doubt = floor.rel_err + change
+
+    def unused(factor: float) -> Decimal:
+        return cents(month * max(0.0, 1 - factor * each_floor / each))
+
+    points = capacity_points(curve)
+    merge, reason = merged(
+        MergeQuestion(evidence, week, points, doubt, month, each / each_floor),
+        released_devices(history, devices, per_replica, price),
+    )
+    return LoadCost(
+        load_per_s=load_per_s,
+        peak_per_s=week.at(PEAK) / replicas,
+        saturation_per_s=highest,
+        limit_per_s=points[-1].work_per_s if points else None,
+        each=each,
+        each_floor=each_floor,
+        floor=floor,
+        cost_per_month=cents(month),
+        unused_per_month=unused(1),
+        unused_low=unused(1 + doubt),
+        unused_high=unused(max(0.0, 1 - doubt)),
+        merge=merge,
+        kept_because=reason,
+    )
+
+
+def _devices_of_a_replica(history: History, evidence: LoadEvidence, devices: Sequence[str]) -> int:
+    """Return the number of devices of a replica, if all are like those of the curve.
+
+    Raises:
+        _UnknownError: They are not.
+    """
+    measured = evidence.curve.device.split(TOGETHER)
+    per_replica, rest = divmod(len(devices), evidence.replicas)
+    if rest or per_replica != len(measured):
+        raise _UnknownError(
+            f"{evidence.replicas} servers use {len(devices)} devices, and the curve was measured"
+            f" on {evidence.curve.device}"
+        )
+    models = {
+        None if (found := history.devices.get(name)) is None else found.device.model
+        for name in (*devices, *measured)
+    }
+    if len(models) > 1 or None in models:
+        raise _UnknownError("its devices are not of the same model as those of the curve")
+    return per_replica
+
+
+def _price(history: History, devices: Sequence[str]) -> DevicePrice:
+    """Return the price in force of all devices.
+
+    Raises:
+        _UnknownError: One has none, or they differ.
+    """
+    prices = [found[0] for name in devices if (found := history.prices.get(name))]
+    if len(prices) < len(devices):
+        raise _UnknownError("its devices have no price: set [[price]]")
+    if len({(price.rate.currency, price.rate.per_hour, price.rate.plan) for price in prices}) > 1:
+        raise _UnknownError("its devices are priced differently")
+    return prices[0]
+
+
+def _power_w(history: History, devices: Sequence[str]) -> float:
+    """Return the mean power of all devices.
+
+    Raises:
+        _UnknownError: It is unknown.
+    """
+    powers = [history.devices[name].mean_power_w for name in devices]
+    known = [power for power in powers if power is not None]
+    if len(known) < len(powers):
+        raise _UnknownError("electricity is billed separately, and the power is unknown")
+    return math.fsum(known)
+
+
+def _each_at(point: LoadPoint, paid_per_s: float, price: DevicePrice) -> float:
+    """Return the cost of a unit at a point, at the price in force.
+
+    Raises:
+        _UnknownError: Electricity is billed separately, and was not measured.
+    """
+    each = paid_per_s / point.work_per_s
+    if not price.electricity_per_j:
+        return each
+    energy_j = point["energy_per_inference_j"]
+    if point["tokens_out_per_s"]:
+        per_million_j = point["energy_per_million_tokens_out_j"]
+        energy_j = None if per_million_j is None else per_million_j / 1e6
+    if energy_j is None:
+        raise _UnknownError("electricity is billed separately, and the curve has no energy")
+    return each + energy_j * price.electricity_per_j
