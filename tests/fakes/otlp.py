@@ -6,14 +6,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fakes.servers import free_port
 
+PROTOBUF = "application/x-protobuf"
+
 
 def decoded(body):
     """The data points of a request: (metric, attributes with those of the resource, time in ns) to (kind, value)."""
-    from google.protobuf import json_format
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 
-    request = metrics_service_pb2.ExportMetricsServiceRequest()
-    json_format.Parse(body, request)
+    request = metrics_service_pb2.ExportMetricsServiceRequest.FromString(body)
     found = {}
     for resource in request.resource_metrics:
         shared = _texts(resource.resource.attributes)
@@ -37,13 +37,13 @@ class OtlpReceiver:
 
     Attributes:
         points: What it received, as `decoded`.
-        answer: Status and body of its responses.
+        answer: Status, type and body of its responses.
     """
 
     def __init__(self):
         self.points = {}
         self.requests = []
-        self.answer = (200, b"{}")
+        self.answer = (200, PROTOBUF, b"")
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         outer = self
@@ -55,8 +55,9 @@ class OtlpReceiver:
                     body = gzip.decompress(body)
                 outer.requests.append((self.path, dict(self.headers)))
                 outer.points.update(decoded(body))
-                status, content = outer.answer
+                status, kind, content = outer.answer
                 self.send_response(status)
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

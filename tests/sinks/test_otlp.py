@@ -10,7 +10,7 @@ from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
 from fakes.cases import check_all
-from fakes.otlp import OtlpReceiver, decoded
+from fakes.otlp import PROTOBUF, OtlpReceiver, decoded
 from fakes.sending import send, sink_of
 
 TIME_NS = 1_780_000_000_123_456_789
@@ -39,6 +39,14 @@ def sent(*points):
         name: (*value, {k: v for k, v in attributes if k != "service.name"})
         for (name, attributes, _), value in decoded(body).items()
     }
+
+
+def answered(**partial):
+    """The response of a receiver that has something to report."""
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+
+    answer = metrics_service_pb2.ExportMetricsServiceResponse(partial_success=partial)
+    return answer.SerializeToString()
 
 
 def test_device_rows_have_the_names_and_units_of_the_hardware_conventions():
@@ -101,7 +109,7 @@ def test_request_has_path_token_and_compression(receiver, tmp_path):
     ((path, headers),) = receiver.requests
     assert path == "/otlp/v1/metrics"
     assert headers["Authorization"] == "Bearer s3cret"
-    assert headers["Content-Type"] == "application/json"
+    assert headers["Content-Type"] == "application/x-protobuf"
     away = Otlp(OtlpConfig(api="otlp", url="https://collector.example.com:4318"), SystemClock())
     assert list(decoded(gzip.decompress(away.encode(line)))) == [
         ("costprobe.m.v", (("service.name", "costprobe"),), TIME_NS)
@@ -110,7 +118,8 @@ def test_request_has_path_token_and_compression(receiver, tmp_path):
 
 def test_answers_become_errors_by_what_the_caller_has_to_do(sink, receiver):
     line = render(Point("m", {}, {"v": 1.5}, TIME_NS)).encode()
-    rejected = b'{"partialSuccess": {"rejectedDataPoints": "1", "errorMessage": "too old"}}'
+    json, page = "application/json", "text/html"
+    rejected = answered(rejected_data_points=1, error_message="too old")
 
     def check(answer, error, reason):
         receiver.answer = answer
@@ -120,14 +129,25 @@ def test_answers_become_errors_by_what_the_caller_has_to_do(sink, receiver):
     check_all(
         check,
         [
-            ((200, rejected), Rejected, "too old"),
-            ((200, b"<html>log in</html>"), Misconfigured, "not the response"),
-            ((400, b'{"message": "bad"}'), Rejected, "bad"),
-            ((415, b"{}"), Misconfigured, "OTLP/HTTP in JSON"),
-            ((401, b"{}"), Misconfigured, "token"),
-            ((503, b"{}"), RetryLater, "503"),
+            ((200, PROTOBUF, rejected), Rejected, "partly rejected: too old"),
+            ((200, PROTOBUF, rejected[:-1]), Misconfigured, "not the response"),
+            ((200, page, b"<html>log in</html>"), Misconfigured, "not the response"),
+            ((400, json, b'{"message": "bad"}'), Rejected, "bad"),
+            # A google.rpc.Status.
+            ((400, PROTOBUF, b"\x08\x03\x12\x03bad"), Rejected, "bad"),
+            ((415, json, b"{}"), Misconfigured, "accepts OTLP/HTTP"),
+            ((401, json, b"{}"), Misconfigured, "token"),
+            ((503, json, b"{}"), RetryLater, "503"),
         ],
     )
-    for accepted in (b"", b"{}", b'{"partialSuccess": {}}'):
-        receiver.answer = (200, accepted)
+    # A warning is no rejection; some receivers answer in JSON, or without content.
+    warned = answered(error_message="deprecated")
+    for kind, accepted in ((PROTOBUF, b""), (PROTOBUF, warned), (json, b"{}"), (page, b"")):
+        receiver.answer = (200, kind, accepted)
         send(sink, line)
+
+
+def test_missing_extra_is_an_error_of_the_configuration(monkeypatch):
+    monkeypatch.setattr("costprobe.adapters.sinks.otlp.find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"pip install 'costprobe\[otlp\]'"):
+        OtlpConfig(api="otlp", url="http://127.0.0.1:1")

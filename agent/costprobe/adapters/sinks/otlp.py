@@ -1,25 +1,33 @@
-"""OpenTelemetry: metrics over OTLP/HTTP, in JSON.
+"""OpenTelemetry: metrics over OTLP/HTTP, in binary protobuf, which every receiver takes.
 
-Sources: the OTLP specification 1.x (JSON encoding: names in lowerCamelCase, 64-bit integers as text),
-and the semantic conventions for hardware (`hw.*`) and generative AI (`gen_ai.*`). Every value is a
-gauge at the time of its row, so that one that is sent twice changes nothing. Metrics have no texts:
-these fields, and rows with nothing else, such as events, are not sent.
+Sources: the OTLP specification 1.x, and the semantic conventions for hardware (`hw.*`) and generative
+AI (`gen_ai.*`). Every value is a gauge at the time of its row, so that one that is sent twice changes
+nothing. Metrics have no texts: these fields, and rows with nothing else, such as events, are not sent.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from costprobe.adapters.net.destination import Destination
 from costprobe.adapters.net.errors import Misconfigured, Rejected
 from costprobe.adapters.net.secret import Secret, credentials_folder
-from costprobe.adapters.net.status import Hints, json_object, raise_for_status, server_message
+from costprobe.adapters.net.status import (
+    Hints,
+    HttpResponse,
+    json_object,
+    raise_for_status,
+    server_message,
+)
 from costprobe.adapters.sinks.influx_write import compress, http_client, is_compressed
 from costprobe.adapters.sinks.settings import HttpSinkConfig
 from costprobe.adapters.sinks.sink import Sink
@@ -30,36 +38,47 @@ from costprobe.core.records import NS_PER_S, Point
 
 _HINTS: Final = Hints(
     not_found="check url: /v1/metrics is added to it",
-    unexpected="check that url accepts OTLP/HTTP in JSON",
+    unexpected="check that url accepts OTLP/HTTP",
 )
+_PROTOBUF: Final = "application/x-protobuf"
+
+
+class _Metric(NamedTuple):
+    """A metric of a host.
+
+    Attributes:
+        name: Its name.
+        unit: Its unit, as a UCUM code.
+        is_amount: Whether its instrument is an UpDownCounter instead of a Gauge.
+    """
+
+    name: str
+    unit: str
+    is_amount: bool = False
 
 
 class _Convention(NamedTuple):
     """A metric of the semantic conventions, of devices of some kinds only.
 
     Attributes:
-        name: Its name.
-        unit: Its unit.
+        metric: The metric.
         scale: Factor from the field's unit.
-        is_amount: Whether its instrument is an UpDownCounter instead of a Gauge.
         kinds: Values of the tag `kind`.
     """
 
-    name: str
-    unit: str
-    scale: float = 1.0
-    is_amount: bool = False
+    metric: _Metric
+    scale: float = 1
     kinds: tuple[str, ...] = ("gpu", "mig")
 
 
 _ANY: Final = ("gpu", "mig", "cpu")
 # Fields of `device`.
 _CONVENTIONS: Final[Mapping[str, _Convention]] = {
-    "power_w": _Convention("hw.power", "W", kinds=_ANY),
-    "temp_c": _Convention("hw.temperature", "Cel", kinds=_ANY),
-    "util_pct": _Convention("hw.gpu.utilization", "1", 0.01),
-    "mem_used_bytes": _Convention("hw.gpu.memory.usage", "By", is_amount=True),
-    "mem_total_bytes": _Convention("hw.gpu.memory.limit", "By", is_amount=True),
+    "power_w": _Convention(_Metric("hw.power", "W"), kinds=_ANY),
+    "temp_c": _Convention(_Metric("hw.temperature", "Cel"), kinds=_ANY),
+    "util_pct": _Convention(_Metric("hw.gpu.utilization", "1"), 0.01),
+    "mem_used_bytes": _Convention(_Metric("hw.gpu.memory.usage", "By", is_amount=True)),
+    "mem_total_bytes": _Convention(_Metric("hw.gpu.memory.limit", "By", is_amount=True)),
 }
 # Attributes that conventions name, by tag; all other tags keep their names.
 _ATTRIBUTES: Final = {"served_model": "gen_ai.request.model"}
@@ -81,7 +100,7 @@ _CUMULATIVE: Final = 2
 
 
 class OtlpConfig(HttpSinkConfig):
-    """An OpenTelemetry collector, or another receiver of OTLP/HTTP in JSON."""
+    """An OpenTelemetry collector, or another receiver of OTLP/HTTP."""
 
     api: Literal["otlp"] = Field(description="OTLP/HTTP.", examples=["otlp"])
     token_file: Path | None = Field(
@@ -92,6 +111,12 @@ class OtlpConfig(HttpSinkConfig):
     token_credential: Name | None = Field(
         None, description="Name of the systemd credential with that token.", examples=["otlp-token"]
     )
+
+    @model_validator(mode="after")
+    def _messages_are_installed(self) -> OtlpConfig:
+        if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
+            raise ValueError("this api needs an extra: pip install 'costprobe[otlp]'")
+        return self
 
     @model_validator(mode="after")
     def _one_place_for_the_token(self) -> OtlpConfig:
@@ -116,9 +141,10 @@ class Otlp(Sink):
         self._url = f"{config.url.rstrip('/')}/v1/metrics"
         self._is_compressed = is_compressed(config)
         self._http = http_client(config)
+        self._messages = _messages()
 
     def encode(self, points: bytes) -> bytes:
-        """Return an ExportMetricsServiceRequest in JSON for points in line protocol.
+        """Return an ExportMetricsServiceRequest for points in line protocol.
 
         Raises:
             Rejected: A line is damaged.
@@ -128,12 +154,12 @@ class Otlp(Sink):
             request = request_of(map(parse_line, lines))
         except ValueError as error:
             raise Rejected(f"damaged row: {error}") from error
-        body = json.dumps(request, separators=(",", ":")).encode()
+        body: bytes = request.SerializeToString()
         return compress(body) if self._is_compressed else body
 
     def post(self, body: bytes) -> None:
         """Send what `encode` returned; raises as `Sink.post` does."""
-        headers, secrets = {"Content-Type": "application/json"}, list[str]()
+        headers, secrets = {"Content-Type": _PROTOBUF}, list[str]()
         if self._is_compressed:
             headers["Content-Encoding"] = "gzip"
         if self._token.is_given:
@@ -148,7 +174,7 @@ class Otlp(Sink):
             hints=_HINTS,
             is_tls=destination.is_tls,
         )
-        _check_accepted(response.body, secrets)
+        _check_accepted(response, secrets)
 
     def check(self) -> str:
         """Send a request without metrics, which the server checks for its token and path."""
@@ -160,86 +186,97 @@ class Otlp(Sink):
         self._http.close()
 
 
-def request_of(points: Iterator[Point]) -> dict[str, object]:
+def request_of(points: Iterator[Point]) -> Any:  # noqa: ANN401 - a generated message
     """Return an ExportMetricsServiceRequest: a resource for each host, its metrics by name."""
-    hosts: dict[str, dict[tuple[str, str, bool], list[dict[str, object]]]] = {}
+    request = _messages().ExportMetricsServiceRequest()
+    scopes: dict[str, Any] = {}
+    metrics: dict[tuple[str, _Metric], Any] = {}
     for point in points:
-        metrics = hosts.setdefault(point.tags.get("host", ""), {})
+        host = point.tags.get("host", "")
         for field, value in point.fields.items():
-            if not isinstance(value, str):
-                key, data_point = _data_point(point, field, value)
-                metrics.setdefault(key, []).append(data_point)
-    return {
-        "resourceMetrics": [
-            {
-                "resource": {"attributes": _attributes(_resource(host))},
-                "scopeMetrics": [
-                    {
-                        "scope": {"name": "costprobe"},
-                        "metrics": [_metric(*key, found) for key, found in metrics.items()],
-                    }
-                ],
-            }
-            for host, metrics in hosts.items()
-            if metrics
-        ]
-    }
+            if isinstance(value, str):
+                continue
+            metric, attributes, scale = _metric_of(point, field)
+            if (host, metric) not in metrics:
+                if host not in scopes:
+                    scopes[host] = _add_scope(request, host)
+                metrics[host, metric] = _add_metric(scopes[host], metric)
+            found = metrics[host, metric].add(time_unix_nano=point.time_ns)
+            _add_attributes(found.attributes, attributes)
+            scaled = value if scale == 1 else value * scale
+            if isinstance(scaled, float):
+                found.as_double = scaled
+            else:
+                found.as_int = int(scaled)
+    return request
 
 
-def _data_point(
-    point: Point, field: str, value: float
-) -> tuple[tuple[str, str, bool], dict[str, object]]:
-    """Return name, unit and instrument of a field's metric, and its data point."""
-    convention = _CONVENTIONS.get(field) if point.measurement == "device" else None
+def _metric_of(point: Point, field: str) -> tuple[_Metric, Mapping[str, str], float]:
+    """Return a field's metric, the attributes of its data point, and the factor of its value."""
     attributes = {
         _ATTRIBUTES.get(tag, tag): text for tag, text in point.tags.items() if tag != "host"
     }
+    convention = _CONVENTIONS.get(field) if point.measurement == "device" else None
     if convention is None or point.tags.get("kind") not in convention.kinds:
-        key = f"costprobe.{point.measurement}.{field}", _unit(field), False
-    else:
-        key = convention.name, convention.unit, convention.is_amount
-        attributes = {_DEVICE_ATTRIBUTES.get(tag, tag): text for tag, text in attributes.items()}
-        attributes["hw.type"] = "cpu" if point.tags["kind"] == "cpu" else "gpu"
-        value = value if convention.scale == 1 else value * convention.scale
-    number = {"asDouble": value} if isinstance(value, float) else {"asInt": str(int(value))}
-    return key, {
-        "attributes": _attributes(attributes),
-        "timeUnixNano": str(point.time_ns),
-        **number,
-    }
+        return _Metric(f"costprobe.{point.measurement}.{field}", _unit(field)), attributes, 1
+    attributes = {_DEVICE_ATTRIBUTES.get(tag, tag): text for tag, text in attributes.items()}
+    attributes["hw.type"] = "cpu" if point.tags["kind"] == "cpu" else "gpu"
+    return convention.metric, attributes, convention.scale
 
 
-def _metric(name: str, unit: str, is_amount: bool, found: list[dict[str, object]]) -> object:  # noqa: FBT001 - a part of its key
-    if is_amount:
-        amounts = {"aggregationTemporality": _CUMULATIVE, "isMonotonic": False, "dataPoints": found}
-        return {"name": name, "unit": unit, "sum": amounts}
-    return {"name": name, "unit": unit, "gauge": {"dataPoints": found}}
+def _add_scope(request: Any, host: str) -> Any:  # noqa: ANN401 - generated messages
+    resource = request.resource_metrics.add()
+    _add_attributes(
+        resource.resource.attributes,
+        {"service.name": "costprobe", **({"host.name": host} if host else {})},
+    )
+    scope = resource.scope_metrics.add()
+    scope.scope.name = "costprobe"
+    return scope
+
+
+def _add_metric(scope: Any, metric: _Metric) -> Any:  # noqa: ANN401 - generated messages
+    """Add a metric; return the container of its data points."""
+    added = scope.metrics.add(name=metric.name, unit=metric.unit)
+    if not metric.is_amount:
+        return added.gauge.data_points
+    added.sum.aggregation_temporality = _CUMULATIVE
+    return added.sum.data_points
+
+
+def _add_attributes(container: Any, attributes: Mapping[str, str]) -> None:  # noqa: ANN401 - as above
+    for key, text in attributes.items():
+        container.add(key=key).value.string_value = text
 
 
 def _unit(field: str) -> str:
     return next((unit for suffix, unit in _UNITS.items() if field.endswith(suffix)), "")
 
 
-def _resource(host: str) -> Mapping[str, str]:
-    return {"service.name": "costprobe", **({"host.name": host} if host else {})}
+@cache
+def _messages() -> Any:  # noqa: ANN401 - a generated module
+    """Return the module of the service's messages: 7 MB, and an optional dependency."""
+    return import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
 
 
-def _attributes(attributes: Mapping[str, str]) -> list[dict[str, object]]:
-    return [{"key": key, "value": {"stringValue": text}} for key, text in attributes.items()]
-
-
-def _check_accepted(body: bytes, secrets: list[str]) -> None:
+def _check_accepted(response: HttpResponse, secrets: list[str]) -> None:
     """Check an ExportMetricsServiceResponse.
 
     Raises:
         Rejected: The server did not accept all of it.
         Misconfigured: It is no such response, such as the login page of a proxy.
     """
-    answer = json_object(body) if body.strip() else {}
-    if answer is None:
-        message = server_message(body, secrets)
-        raise Misconfigured(f"not the response of an OTLP receiver: {message}; check url")
-    partial = answer.get("partialSuccess")
-    if isinstance(partial, dict) and str(partial.get("rejectedDataPoints", "0")) != "0":
-        message = server_message(str(partial.get("errorMessage", "")).encode(), secrets)
-        raise Rejected(f"partly rejected: {message}")
+    if response.headers.get("content-type", "").startswith(_PROTOBUF):
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - an optional dependency
+
+        with suppress(DecodeError):
+            answer = _messages().ExportMetricsServiceResponse.FromString(response.body)
+            partial = answer.partial_success
+            if partial.rejected_data_points:
+                message = server_message(partial.error_message.encode(), secrets)
+                raise Rejected(f"partly rejected: {message}")
+            return
+    elif not response.body.strip() or json_object(response.body) is not None:
+        return
+    message = server_message(response.body, secrets)
+    raise Misconfigured(f"not the response of an OTLP receiver: {message}; check url")
