@@ -69,6 +69,7 @@ class PeriodCharge:
         tokens: Input and output tokens of the service, divided among its charges by cost; None
             where it counts none.
         labels: Labels of the operator.
+        tenant: Name of the service's tenant; empty for a charge that is not divided.
     """
 
     span: TimeSpan
@@ -83,6 +84,7 @@ class PeriodCharge:
     device_hours: Decimal
     tokens: Decimal | None
     labels: Mapping[str, str]
+    tenant: str = ""
 
 
 def period_charges(

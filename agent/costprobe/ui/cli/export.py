@@ -14,6 +14,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rolled import tags_with_period
 from costprobe.app.budgeting.charges_by_period import period_charges
 from costprobe.app.budgeting.spend_reading import DAY_NS, usual_of
+from costprobe.app.budgeting.tenant_charges import tenant_charges
 from costprobe.app.configuration import Config
 from costprobe.core.moments import iso
 from costprobe.core.printable import csv_cell, one_line
@@ -129,7 +130,9 @@ def _write_json(
 def _write_focus(reader: StoreReader, span: TimeSpan, period: str, config: Config) -> None:
     writer = csv.DictWriter(sys.stdout, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    for charge in period_charges(reader, span, PERIODS_NS[period], usual_of(config)):
+    step_ns = PERIODS_NS[period]
+    charges = period_charges(reader, span, step_ns, usual_of(config))
+    for charge in tenant_charges(charges, reader, span, step_ns):
         writer.writerow(focus_row(charge))
 
 

@@ -63,11 +63,14 @@ def _consumed(charge: PeriodCharge) -> tuple[str, str]:
 
 def _description(charge: PeriodCharge) -> str:
     model = f" ({charge.model})" if charge.model else ""
-    return f"{charge.service or UNALLOCATED} on {charge.device} of {charge.host}{model}"
+    service = charge.service or UNALLOCATED
+    user = f"{charge.tenant} of {service}" if charge.tenant else service
+    return f"{user} on {charge.device} of {charge.host}{model}"
 
 
 def _tags(charge: PeriodCharge) -> str:
-    return json.dumps(charge.labels, ensure_ascii=False) if charge.labels else ""
+    tags = {**charge.labels, **({"tenant": charge.tenant} if charge.tenant else {})}
+    return json.dumps(tags, ensure_ascii=False) if tags else ""
 
 
 COLUMNS: Final[Mapping[str, Callable[[PeriodCharge], str]]] = {
