@@ -12,6 +12,7 @@ from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint
 from costprobe.domain.costing.load.rows import curve_rows
 from costprobe.ui.cli.load import in_maintenance, rows_of
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from fakes.command import called
 from fakes.documents import checked
 
@@ -79,7 +80,8 @@ def test_stored_curve_is_shown(config, tmp_path):
         replace(point, figures={**point.figures, "tokens_out_per_s": point.work_per_s / 2})
         for point in slower.points
     ]
-    rows = rows_of([curve(), replace(slower, points=tuple(points))])
+    settings = LoadedConfig(str(config))
+    rows = rows_of(settings, [curve(), replace(slower, points=tuple(points))])
     assert [row.measurement for row in rows] == ["sweep", "sweep", "event"]
     # As the daemon checks them, and in the store.
     documents = [
@@ -98,7 +100,7 @@ def test_stored_curve_is_shown(config, tmp_path):
     with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
         store.append(rows)
     text = called(config, "probe", "chat", "--load", "--stored").output
-    assert "throughput -50.0 % at 2 common points" in text
+    assert "throughput -50.0 % ±0.0 % at 2 common points" in text
     text = called(config, "probe", "chat", "--load", "--stored", "--json").stdout
     document = checked("probe", text)
     assert [point["cheapest"] for point in document["points"]] == [True, False]

@@ -65,6 +65,12 @@ EXAMPLES = {
     "budget_forecast": ({}, rows("budget", 1, tags={"budget": "b"}, **BUDGET_ROW)),
     "absence": ({"measurement": "probe", "at_least": "30s"}, rows("probe", 15)),
     "fault": ({}, [Fault("disk_low", "", "the disk is full", labels={"device": "gpu0"})]),
+    "load_curve": (
+        {},
+        rows(
+            "event", 1, tags={"metric": "load_curve", "probe": "p"}, level_pct=-20.0, title="slower"
+        ),
+    ),
     "slo": ({"within_ms": 10}, rows("probe", tags={"probe": "p"}, latency_p90_ms=20.0)),
 }
 

@@ -7,7 +7,7 @@ from costprobe.adapters.probing.load_settings import LoadConfig, length_document
 from costprobe.adapters.probing.served_settings import KserveProbeConfig, OpenAiProbeConfig
 from costprobe.app.measuring.load_curve import LoadStoppedError, load_plan, measured_loops
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
-from costprobe.domain.costing.load.change import change_event, curve_change
+from costprobe.domain.costing.load.change import curve_change, newest_shift
 from costprobe.domain.costing.load.curve import LoadCurve, loop_end
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
@@ -177,11 +177,47 @@ def test_change_is_that_of_common_points_beyond_the_noise():
     # Another length of answers is another workload.
     assert curve_change(before, scaled(1, 1, tokens_in=9.0)) is None
     assert curve_change(before, scaled(1)) is None
-    event = change_event([scaled(1.1, 1.1, 1.1, 1.1), before, scaled(0.9, 0.88, 0.86, 0.7)])
-    assert (event.kind, event.metric, event.severity) == ("drift", "load_curve", "warning")
-    assert "throughput -13 % at the same loads" in event.title
-    assert event.level_pct == pytest.approx(-20.9, abs=0.1)
-    assert change_event([before]) is None
+
+
+def test_uncertain_points_show_no_change():
+    def uncertain(factor, requests, apart=0.9):
+        spread = {"latency_p50_ms": 1000.0, "latency_p90_ms": 1640.8, "latency_mean_ms": 1000.0}
+        points = [
+            point(n, 100.0 * n * factor**own, 1.0, requests=requests, **spread)
+            for n, own in zip(
+                (1, 2, 3, 4), (1 - apart, 1 - apart, 1 + apart, 1 + apart), strict=True
+            )
+        ]
+        return curve(*points)
+
+    # A spread of half the mean: 1.96 x 0.5 / 10 of each point, 1 / sqrt(2) of that of four of both.
+    found = curve_change(uncertain(1, 100.0), uncertain(0.94, 100.0))
+    assert (found.uncertainty_pct, found.is_persistent) == (pytest.approx(6.93, abs=0.01), False)
+    assert curve_change(uncertain(1, 400.0), uncertain(0.94, 400.0)).is_persistent
+
+
+def test_shift_lasts_until_a_curve_is_back_or_it_is_accepted():
+    def measured(day, factor, **figures):
+        points = [point(n, 100.0 * n * factor, 1.0, **figures) for n in (1, 2, 3, 4)]
+        return replace(curve(*points), time_ns=day * 86_400 * NS_PER_S)
+
+    def shifts(*factors, every_days=1):
+        curves = [measured(day * every_days, factor) for day, factor in enumerate(factors)]
+        found = [newest_shift(curves[: n + 1]) for n in range(len(curves))]
+        return ["" if x is None else "back" if x.is_back else "shift" for x in found]
+
+    assert shifts(1, 0.98, 0.8, 0.81, 1.01, 1) == ["", "", "shift", "", "back", ""]
+    # A further shift, and one of a new level after a week.
+    assert shifts(1, 0.8, 0.6) == ["", "shift", "shift"]
+    assert shifts(1, 0.8, 0.8, 1, every_days=5) == ["", "shift", "", "shift"]
+    # A slow change adds up: 3 % of each curve.
+    assert shifts(1, 0.97, 0.941, 0.913, 0.885) == ["", "", "shift", "", "shift"]
+    before = [measured(0, 1), measured(1, 1)]
+    found = newest_shift([*before, measured(2, 0.8)])
+    assert (found.baseline, found.since_ns) == (before[0], before[1].time_ns)
+    # Requests of another length are another level.
+    assert newest_shift([*before, measured(2, 0.8, tokens_in=9.0)]) is None
+    assert newest_shift([curve(*POINTS)]) is None
 
 
 def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():

@@ -48,6 +48,13 @@ DEFAULT_RULES = _validated(
             "at_least": 0.1,
             "group_by": ("host", "service"),
         },
+        # Curves are measured by hand: what a later one is compared with changes after a week.
+        {
+            "name": "load-curve",
+            "kind": "load_curve",
+            "group": PERFORMANCE,
+            "group_by": OF_PERFORMANCE,
+        },
         {
             "name": "anomaly",
             "kind": "anomaly",

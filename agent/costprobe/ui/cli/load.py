@@ -26,7 +26,7 @@ from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.units import counted
 from costprobe.core.weekly_hours import is_within
 from costprobe.domain.alerting.matching import matches
-from costprobe.domain.costing.load.change import CurveChange, change_event
+from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
@@ -34,6 +34,7 @@ from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
+from costprobe.ui.cli.support.load_changes import change_event
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.text import ago
@@ -169,13 +170,14 @@ def earlier(settings: LoadedConfig, probe: ServedProbeConfig, curve: LoadCurve) 
         return curves_from_rows(reader.points("sweep", 0, END_OF_TIME_NS, tags), curve.bounds_ms)
 
 
-def rows_of(curves: Sequence[LoadCurve]) -> list[Point]:
+def rows_of(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> list[Point]:
     """Return the rows of the newest curve, with the event of its change.
 
     Args:
+        settings: The configuration.
         curves: All curves of the probe, in order of time.
     """
-    event, newest = change_event(curves), curves[-1]
+    event, newest = change_event(settings, curves), curves[-1]
     return [*curve_rows(newest), *([] if event is None else [event_point(event, newest.tags)])]
 
 

@@ -190,7 +190,7 @@ def _load_curves(
         return loads.stored(settings, probe, device)
     curve = loads.measured_curve(settings, probe, device, agreed=agreed)
     curves = [*loads.earlier(settings, probe, curve), curve]
-    keep(settings, loads.rows_of(curves))
+    keep(settings, loads.rows_of(settings, curves))
     return curves
 
 

@@ -18,6 +18,7 @@ from costprobe.domain.alerting.rules.budget_forecast import (
 )
 from costprobe.domain.alerting.rules.drift import DriftRule, DriftRuleConfig
 from costprobe.domain.alerting.rules.fault import FaultRule, FaultRuleConfig
+from costprobe.domain.alerting.rules.load_curve import LoadCurveRule, LoadCurveRuleConfig
 from costprobe.domain.alerting.rules.rule import Rule, RuleConfig
 from costprobe.domain.alerting.rules.slo import SloRule, SloRuleConfig
 from costprobe.domain.alerting.rules.threshold import ThresholdRule, ThresholdRuleConfig
@@ -44,6 +45,7 @@ RULES: dict[str, RuleKind] = {
     "budget_forecast": RuleKind(BudgetForecastRuleConfig, BudgetForecastRule),
     "absence": RuleKind(AbsenceRuleConfig, AbsenceRule),
     "fault": RuleKind(FaultRuleConfig, FaultRule),
+    "load_curve": RuleKind(LoadCurveRuleConfig, LoadCurveRule),
     "slo": RuleKind(SloRuleConfig, SloRule),
 }
 

@@ -130,10 +130,10 @@ def _money(amount: float | None, curve: LoadCurve) -> str:
 
 def _change(change: CurveChange) -> str:
     words = "" if change.is_persistent else ", within the noise"
-    software = "; software, model or workload changed" if change.other_software else ""
+    software = "; server, model or prompt changed" if change.other_software else ""
     return (
-        f"since {local(change.since_ns)}: throughput {change.throughput_pct:+.1f} % at"
-        f" {counted(change.points, 'common point')}{words}{software}"
+        f"since {local(change.since_ns)}: throughput {change.throughput_pct:+.1f} %"
+        f" ±{change.uncertainty_pct:.1f} % at {counted(change.points, 'common point')}{words}{software}"
     )
 
 
