@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 
 # Parts are multiples of this share of a currency's unit, or of the amount's last digit if finer.
 FINEST_EXPONENT = -15
+# Adds without rounding, whatever the decimal context of the thread is.
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def exact(amount: float | Decimal | Fraction) -> Decimal:
@@ -46,15 +48,12 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
 
 def total_of(amounts: Sequence[Decimal]) -> Decimal:
     """Return the exact sum of amounts."""
-    if not amounts:
-        return Decimal(0)
-    exponent = min(int(amount.as_tuple().exponent) for amount in amounts)
-    exponent = min(exponent, 0)
-    units = sum(int(Fraction(amount) / Fraction(10) ** exponent) for amount in amounts)
-    return _units(units, exponent)
+    total = Decimal(0)
+    for amount in amounts:
+        total = _EXACT.add(total, amount)
+    return total
 
 
 def _units(count: int, exponent: int) -> Decimal:
     """Return a whole number of units, independent of the rounding of the decimal context."""
-    digits = tuple(int(digit) for digit in str(abs(count)))
-    return Decimal((1 if count < 0 else 0, digits, exponent))
+    return Decimal(f"{count}e{exponent}")

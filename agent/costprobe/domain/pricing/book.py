@@ -95,6 +95,11 @@ class PriceBook:
         self._devices = {device.name: device for device in devices}
         accelerators = {device.name for device in devices if device.is_board}
         self._sharing = accelerators or set(self._devices)
+        self._board_count = len(accelerators)
+        self._parts: dict[str, list[Device]] = {}
+        for device in devices:
+            if device.parent:
+                self._parts.setdefault(device.parent, []).append(device)
 
     def has(self, device: Device) -> bool:
         """Whether the book prices a device: a slice may be another one than that of its name here."""
@@ -124,8 +129,8 @@ class PriceBook:
         rate = self._own_rate(priced, time_ns)
         if rate is None:
             return None
-        share = float(self._electricity_share(priced))
-        return Terms(rate, share * self._electricity_per_j(rate, time_ns))
+        per_j = self._electricity_per_j(rate, time_ns)
+        return Terms(rate, float(self._electricity_share(priced)) * per_j if per_j else 0.0)
 
     def _electricity_share(self, device: Device) -> Fraction:
         """Return the share of the energy of a device, of a MIG device its board's, that it pays.
@@ -134,11 +139,9 @@ class PriceBook:
         """
         if device.is_slice:
             return Fraction(device.slices, device.slices_of) if device.slices_of else Fraction(0)
-        held = sum((self._electricity_share(part) for part in self._parts(device)), Fraction(0))
+        parts = self._parts.get(device.name, [])
+        held = sum((self._electricity_share(part) for part in parts), Fraction(0))
         return max(Fraction(0), 1 - held)
-
-    def _parts(self, board: Device) -> list[Device]:
-        return [part for part in self._devices.values() if part.parent == board.name]
 
     def _own_rate(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate of a device, or of its slices if its board is partitioned."""
@@ -150,7 +153,7 @@ class PriceBook:
             board_rate = self._rate(board, time_ns)
             return board_rate and _of_slices(board_rate, device.slices, device.slices_of)
         board_rate = self._rate(device, time_ns)
-        parts = self._parts(device)
+        parts = self._parts.get(device.name)
         if not parts:
             return board_rate
         if board_rate is None:
@@ -169,8 +172,7 @@ class PriceBook:
             return planned
         if self._plans or self._assumed is None:
             return None
-        boards = sum(other.is_board for other in self._devices.values())
-        return self._assumed.rate(device, boards, time_ns)
+        return self._assumed.rate(device, self._board_count, time_ns)
 
     def _planned(self, device: Device, time_ns: int) -> Rate | None:
         """Return the rate by the newest plan for the device: by name first, then by unit."""

@@ -80,7 +80,8 @@ class MetricReader:
                     ways.pop(0)
                     continue
                 return {}
-            self.works(metric)
+            if self._failing:
+                self.works(metric)
             return values
         return {}
 

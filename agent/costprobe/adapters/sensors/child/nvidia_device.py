@@ -165,11 +165,11 @@ class NvmlDevice(Sensor):
             SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
         """
         if not quick:
-            return self._read_all(FULL)
+            return self._read_all(FULL, is_quick=False)
         metrics = QUICK if is_counted(self._metrics.best("throttle")) else (*QUICK, "throttle")
-        return self._read_all(metrics)._replace(is_quick=True)
+        return self._read_all(metrics, is_quick=True)
 
-    def _read_all(self, metrics: Iterable[str]) -> Sample:
+    def _read_all(self, metrics: Iterable[str], *, is_quick: bool) -> Sample:
         if self._generation != self._library.generation:
             # Another GPU's thread initialized the library again, which made this handle invalid.
             raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
@@ -190,7 +190,7 @@ class NvmlDevice(Sensor):
         if pids:
             values["pids"] = tuple(sorted(set().union(*pids)))
             self._listed.add(t_ns, values["pids"])
-        return Sample(t_ns=t_ns, **values)
+        return Sample(t_ns=t_ns, is_quick=is_quick, **values)
 
     def read_energy(self) -> EnergyReading | None:
         """Read the energy counter (Volta and later), in J since the driver was loaded.

@@ -31,7 +31,7 @@ from costprobe.core.records import NS_PER_S
 # Messages between the threads, which do not leave the process.
 INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed", "found", "relist"})
 # How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
-WATCH_EVERY_S: Final = 1.25
+WATCH_EVERY_S: Final = 2.0
 HEARTBEAT_EVERY_S: Final = 10.0
 # Other messages are sent with a heartbeat if the last one is at least this old, in s.
 HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
