@@ -242,8 +242,8 @@ class ModelProbeRun:
             window_end_ns=window.end_ns,
             steady_end_ns=window.steady_end_ns,
             inferences=passes * batch,
-            window_tokens_in=_times(passes * batch, self._workload.tokens_in),
-            window_tokens_out=_times(passes * batch, self._workload.tokens_out),
+            window_tokens_in=_tokens_of(passes * batch, self._workload.tokens_in),
+            window_tokens_out=_tokens_of(passes * batch, self._workload.tokens_out),
             inference_s=inference_s,
             has_energy_window=bool(self._request["energy"]) and not is_cold,
             h2d_ms=h2d_ms,
@@ -257,5 +257,5 @@ class ModelProbeRun:
         )
 
 
-def _times(items: int, tokens: int | None) -> int | None:
+def _tokens_of(items: int, tokens: int | None) -> int | None:
     return None if tokens is None else items * tokens

@@ -171,7 +171,7 @@ def increments(
         return
     values = {**fields, **_derived(measurement, fields)}
     labels = {name: value for name, value in tags.items() if name not in DESCRIPTIVE}
-    unpriced = {name: value for name, value in labels.items() if name != _MONEY_TAG}
+    without_currency = {name: value for name, value in labels.items() if name != _MONEY_TAG}
     is_model = _MODEL_TAG in tags
     for counter in COUNTERS.get(measurement, ()):
         value = values.get(counter.field)
@@ -182,7 +182,7 @@ def increments(
             continue
         name = counter.name.replace("service_", "model_", 1) if is_model else counter.name
         yield StoredSample(
-            f"{name}_total", labels if counter.is_money else unpriced, Decimal(repr(value))
+            f"{name}_total", labels if counter.is_money else without_currency, Decimal(repr(value))
         )
 
 

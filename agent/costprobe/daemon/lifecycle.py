@@ -71,8 +71,8 @@ class Daemon:
         self._steps = ClockMonitor(clock)
         self._listeners = Listeners(
             listeners.on_progress,
-            lambda report: self._then_status(listeners.on_report, report),
-            lambda *fault: self._then_status(listeners.on_fault, *fault),
+            lambda report: self._notify_and_store_status(listeners.on_report, report),
+            lambda *fault: self._notify_and_store_status(listeners.on_fault, *fault),
         )
         self._stop = SignalFlag()
         self._reload = SignalFlag()
@@ -224,8 +224,8 @@ class Daemon:
     def _on_event(self, event: Event) -> None:
         self._current.take_event(event)
 
-    def _then_status(self, listener: Callable[..., None], *news: object) -> None:
-        """Call a listener, and store the status that follows."""
+    def _notify_and_store_status(self, listener: Callable[..., None], *news: object) -> None:
+        """Call a listener, and store the status, which has changed."""
         listener(*news)
         self._current.store_status()
 

@@ -23,11 +23,13 @@ from costprobe.domain.alerting.notifier_settings import NotifierConfig
 
 logger = logging.getLogger(__name__)
 
+# Wait while the queue is empty or cannot be read, in s.
 IDLE_S = 5.0
 UNSTORED_MAX = 100
 FIRST_RETRY_S = 1.0
 LEAST_RETRY_S = 0.5
 MAX_RETRY_S = 300.0
+# Wait after an answer that only another configuration can change, in s.
 MISCONFIGURED_S = 60.0
 
 
@@ -63,10 +65,11 @@ class DeliveryWorker:
         self._stop = stop
         self._firing = firing
         # Both clocks: a step of the wall clock must not age the queue.
-        self._began_ns = clock.time_ns(), clock.monotonic_ns()
+        self._started_ns = clock.time_ns(), clock.monotonic_ns()
         self._woken = Flag()
         self._lock = Lock()
         self._backoff = RetryBackoff(FIRST_RETRY_S, MAX_RETRY_S, rng, LEAST_RETRY_S)
+        # Why the last attempt failed; None after a success.
         self._failing: str | None = None
         self._failing_since_ns: int | None = None
         self._not_before_s = 0.0
@@ -74,6 +77,7 @@ class DeliveryWorker:
         per_minute = config.rate_per_minute
         self._rate = TokenBucket(per_minute / 60, per_minute, self._now_s())
         self._sent_ids: list[int] = []
+        # The last notice of a rejected batch: up to it each notice is sent alone, to find the cause.
         self._one_by_one_until_id: int | None = None
         self._resend_rejection = ""
         self._unstored: deque[Alert] = deque()
@@ -198,9 +202,9 @@ class DeliveryWorker:
     def _alerts_of(self, notices: Sequence[PendingNotice]) -> dict[int, Alert]:
         """Return alerts by id; a notice that is too old or unreadable is discarded."""
         alerts = {}
-        began_ns, monotonic_ns = self._began_ns
+        started_ns, monotonic_ns = self._started_ns
         passed_ns = self._clock.monotonic_ns() - monotonic_ns
-        now_ns = min(self._clock.time_ns(), began_ns + passed_ns)
+        now_ns = min(self._clock.time_ns(), started_ns + passed_ns)
         for notice in notices:
             age_s = (now_ns - notice.queued_ns) / NS_PER_S
             if age_s > self._config.keep_s:

@@ -164,9 +164,9 @@ class ProbeRunner:
             message = self._next(self._child)
             if isinstance(message, ProbeFault):
                 return message
-            ended = self._ended(message, read, self._child, curve)
-            if ended is not None:
-                return ended
+            outcome = self._outcome_in(message, read, self._child, curve)
+            if outcome is not None:
+                return outcome
             if message["type"] == "handshake":
                 self._child.handle_handshake(message)
             elif message["type"] in {"window_start", "window_end"}:
@@ -199,7 +199,7 @@ class ProbeRunner:
             self._compilations += 1
             self._ends_s = self._now_s() + self._deadline_s
 
-    def _ended(
+    def _outcome_in(
         self,
         message: Mapping[str, Any],
         read: Reader[Outcome],

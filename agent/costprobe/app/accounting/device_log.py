@@ -201,14 +201,14 @@ def _extents(near: list[_Interval], gap_ns: int) -> Iterable[tuple[int, int]]:
     for i, interval in enumerate(near):
         since_ns, until_ns = interval.start_ns - gap_ns, interval.end_ns + gap_ns
         if i > 0:
-            since_ns = _meeting_ns(near[i - 1].end_ns, interval.start_ns, gap_ns)[1]
+            since_ns = _ends_at_gap_ns(near[i - 1].end_ns, interval.start_ns, gap_ns)[1]
         if i + 1 < len(near):
-            until_ns = _meeting_ns(interval.end_ns, near[i + 1].start_ns, gap_ns)[0]
+            until_ns = _ends_at_gap_ns(interval.end_ns, near[i + 1].start_ns, gap_ns)[0]
         yield since_ns, until_ns
 
 
-def _meeting_ns(before_ns: int, after_ns: int, gap_ns: int) -> tuple[int, int]:
-    """Return the end of the reading before a gap, and the start of the reading after it."""
+def _ends_at_gap_ns(before_ns: int, after_ns: int, gap_ns: int) -> tuple[int, int]:
+    """Return where the readings around a gap end and begin: a short gap is divided between them."""
     if after_ns - before_ns > gap_ns:
         return before_ns, after_ns
     middle_ns = (before_ns + after_ns) // 2

@@ -220,7 +220,7 @@ class ServingGroup:
         split = None
         if window.tenants is not None and cost.total is not None:
             split = tenant_split(cost.total, window.tenants)
-        service.take(cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split)
+        service.record_window(cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split)
         paid = {**self._tags, "service": service.name, "currency": currency}
         return [
             *([] if split is None else tenant_points(split, paid, time_ns, drawn)),

@@ -110,6 +110,7 @@ class ServedService:
             )
         self.lock = Lock()
         self._scrape: Scrape | None = None
+        # UTC ns of the last scrape without problems.
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
         self._ledger = ledger
@@ -177,9 +178,8 @@ class ServedService:
             time_ns: UTC in ns of its end.
         """
         rolling = self._rolling.get(currency)
-        if (
-            rolling is None or rolling.newest_ns > time_ns
-        ):  # restarts after the wall clock was set back
+        # Restarts after the wall clock was set back.
+        if rolling is None or rolling.newest_ns > time_ns:
             rolling = self._rolling[currency] = self._stored_windows(currency, time_ns)
         if cost.total is not None:
             length_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
@@ -187,7 +187,7 @@ class ServedService:
             rolling.add(time_ns, length_s, float(cost.total.cost), inferred)
         return rolling.summaries(time_ns)
 
-    def take(
+    def record_window(
         self,
         cost: ServiceCost,
         rolled: Mapping[str, RolledRatio],

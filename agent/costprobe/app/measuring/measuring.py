@@ -36,9 +36,10 @@ from costprobe.domain.costing.probe.part_time import with_sampling_error
 from costprobe.domain.costing.probe.run import MeasuredRun
 
 ANSWER_TIMEOUT_S = 10.0
-LOOK_BACK_NS = 2 * NS_PER_S
-# For a short run the sample after it is included.
-LOOK_BEHIND_S = 2.0
+# The load of a device is that of this time before now, in ns.
+LOAD_SPAN_NS = 2 * NS_PER_S
+# All metrics are still sampled for this time after a run, in s, so that a short run has a sample.
+WATCH_AFTER_S = 2.0
 
 
 class Measurer:
@@ -119,7 +120,7 @@ class Measurer:
                     on_progress=on_progress,
                 )
             finally:
-                self._watch(target.devices, LOOK_BEHIND_S)
+                self._watch(target.devices, WATCH_AFTER_S)
                 if runs is not None:
                     runs.end(target.name, self._now_ns(), outcome)
         if isinstance(outcome, ProbeFault):
@@ -155,7 +156,7 @@ class Measurer:
         """Return the recent load on a device."""
         now_ns = self._now_ns()
         activity = self._sensor.activity(
-            device.name, now_ns - LOOK_BACK_NS, now_ns, own_pids=(), timeout_s=ANSWER_TIMEOUT_S
+            device.name, now_ns - LOAD_SPAN_NS, now_ns, own_pids=(), timeout_s=ANSWER_TIMEOUT_S
         )
         return DeviceLoad(activity.util_pct, has_processes=activity.contended)
 

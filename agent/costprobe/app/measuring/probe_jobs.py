@@ -26,7 +26,8 @@ from costprobe.domain.costing.probe.run import MeasuredRun
 logger = logging.getLogger(__name__)
 
 FULL_DUTY = 1.0
-LOOK_AGAIN_S = 2.0
+# Interval at which a deferred run checks whether the device is still busy, in s.
+BUSY_CHECK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class ProbeJob:
         with ExitStack() as locks:
             for queue in self._queues:
                 locks.enter_context(queue.lock)
-            energy = self._planned()
+            energy = self._energy_planned()
             if energy is None:
                 self._skipped += 1
                 return
@@ -187,8 +188,8 @@ class ProbeJob:
     def _now_s(self) -> float:
         return self._clock.monotonic_ns() / NS_PER_S
 
-    def _planned(self) -> bool | None:
-        """Return True for a run with an energy window, False for latency only, None for no run."""
+    def _energy_planned(self) -> bool | None:
+        """Return whether the next run has an energy window; None if the duty budget permits no run."""
         has_energy = self.probe.carries_energy
         if all(queue.share >= FULL_DUTY for queue in self._queues):
             return has_energy
@@ -211,7 +212,7 @@ class ProbeJob:
         self._deferred += 1
         ends_s = self._now_s() + probe.deferral_s
         while self._now_s() < ends_s:
-            if self._measurer.is_ended_within(min(LOOK_AGAIN_S, probe.deferral_s)):
+            if self._measurer.is_ended_within(min(BUSY_CHECK_S, probe.deferral_s)):
                 return False
             if not self._is_busy():
                 break
@@ -227,7 +228,7 @@ class ProbeJob:
         for queue in self._queues:
             queue.record(self.probe.name, busy_s, energy=energy)
 
-    def _keep(self) -> None:
+    def _store_state(self) -> None:
         self._ledger.put_state(
             self._state,
             {
@@ -249,7 +250,7 @@ class ProbeJob:
             self._latency_only_s = busy_s
         report = self._accounts.take_probe(measured)
         self._last, self._last_fault = report_document(report), None
-        self._keep()
+        self._store_state()
         self._listeners.on_report(report)
 
     def _failed(self, fault: ProbeFault) -> None:
@@ -266,7 +267,7 @@ class ProbeJob:
                 "title": fault.title,
                 "stderr_tail": list(fault.stderr_tail),
             }
-        self._keep()
+        self._store_state()
         level = logging.WARNING if is_fault else logging.INFO
         logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
         self._accounts.take_event(

@@ -103,7 +103,7 @@ class Watching:
                 self._engine.observe(point)
             if self._detectors is None:
                 return []
-            return [self._noticed(event) for event in self._detectors.update(points, now_ns)]
+            return [self._reported(event) for event in self._detectors.update(points, now_ns)]
 
     def tick(self, faults: Collection[Fault]) -> bool:
         """Evaluate every rule and store the outcome; return whether there are new notices."""
@@ -212,7 +212,7 @@ class Watching:
                 logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
         if self._detectors is not None:
             for event in self._detectors.catch_up(self._clock.time_ns()):
-                self._ledger.append([self._noticed(event)])
+                self._ledger.append([self._reported(event)])
 
     def _clock_was_stepped(self, step: ClockStep) -> None:
         """Shift the timing state of rules and detectors after a wall-clock step."""
@@ -221,7 +221,7 @@ class Watching:
             if self._detectors is not None:
                 self._detectors.clock_was_stepped(step)
 
-    def _noticed(self, event: Event) -> Point:
+    def _reported(self, event: Event) -> Point:
         """Log an event and pass it to the rules; return its row, which the ledger stores."""
         level = logging.WARNING if event.severity != "info" else logging.INFO
         logger.log(level, "%s", event.text)

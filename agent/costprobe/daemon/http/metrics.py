@@ -38,8 +38,8 @@ OPENMETRICS_CONTENT_TYPE: Final = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 # Cumulative fields; all others are gauges.
 _COUNTERS: Final = {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
 _FIRING_MAX: Final = 200
-# Taken from the running daemon, not from the store.
-_OWN: Final = "agent"
+# The series of the daemon itself: its values come from the running process, not from the store.
+_AGENT: Final = "agent"
 _UNITS: Final = {
     "per_h": "currency per hour",
     "per_s": "1 per second",
@@ -83,7 +83,7 @@ class AgentNow(NamedTuple):
 
 
 class Metrics:
-    """The page in text format.
+    """The page `/metrics`, in Prometheus' text format and in OpenMetrics.
 
     Args:
         store: The store that the series are read from.
@@ -130,7 +130,7 @@ class _StoreCollector(Collector):
             with closing(StoreReader.open(self._store)) as reader:
                 totals = reader.totals()
                 alerts = reader.state("alerts") or alerts
-                for measurement in (name for name in SCHEMA if name != _OWN):
+                for measurement in (name for name in SCHEMA if name != _AGENT):
                     for point in reader.points(measurement, since_ns, now_ns + 1):
                         newest.take(point)
         except StoreError:
@@ -180,7 +180,7 @@ class _AgentCollector(Collector):
         if now.row is not None:
             for field, value in now.row.fields.items():
                 if not isinstance(value, str):
-                    yield _family(_OWN, field, [(now.row.tags, float(value))])
+                    yield _family(_AGENT, field, [(now.row.tags, float(value))])
         yield _gauge(
             "part_alive", "Whether a part of the daemon is alive, 1 or 0", "part", now.liveness
         )
@@ -190,7 +190,7 @@ class _AgentCollector(Collector):
         for fault in now.faults:
             faults.add_metric((fault.name, fault.subject, fault.severity), 1)
         yield faults
-        yield from _of_tables(status)
+        yield from _status_families(status)
         answers = CounterMetricFamily(
             "costprobe_http_answers", "Responses over HTTP", labels=("page", "code")
         )
@@ -220,7 +220,7 @@ _GAUGED: Final = (
 )
 
 
-def _of_tables(status: Mapping[str, Any]) -> Iterator[Metric]:
+def _status_families(status: Mapping[str, Any]) -> Iterator[Metric]:
     for section, name, label, key, words in _COUNTED:
         family = CounterMetricFamily(f"costprobe_{name}", words, labels=(label,))
         for subject, count in _column(status, section, key):
@@ -246,7 +246,7 @@ def _gauge(name: str, words: str, label: str, values: Mapping[str, float]) -> Me
 
 def _family(measurement: str, field: str, series: Iterable[tuple[Tags, float]]) -> Metric:
     """Return one field of one measurement as a metric: costprobe_<measurement>_<field>."""
-    is_counter = measurement == _OWN and field in _COUNTERS
+    is_counter = measurement == _AGENT and field in _COUNTERS
     words = f"{field} of the series {measurement}{_unit_words(measurement, field)}"
     family = Metric(f"costprobe_{measurement}_{field}", words, "counter" if is_counter else "gauge")
     name = f"{family.name}_total" if is_counter else family.name

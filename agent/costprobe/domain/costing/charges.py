@@ -33,7 +33,7 @@ class Charge:
         start_ns: Start, CLOCK_MONOTONIC ns.
         end_ns: End.
         terms: The terms in force; None where nothing prices the device.
-        hardware: Currency for holding the device; None without terms.
+        hardware: Currency for the time of the device, used or not; None without terms.
         electricity: Currency for electricity that is paid for apart, of a MIG device its part of the
             board's; None without terms, or where the energy is unknown.
     """
@@ -46,7 +46,7 @@ class Charge:
 
     @property
     def cost(self) -> Decimal | None:
-        """Currency, all in; None if a part of it is unknown: without it the cost looks like a saving."""
+        """Currency, hardware and electricity; None if either is unknown, as one alone is too low."""
         if self.hardware is None or self.electricity is None:
             return None
         return total_of([self.hardware, self.electricity])

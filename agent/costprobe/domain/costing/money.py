@@ -38,10 +38,10 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
         raise ValueError("amount and weights must not be negative, nor all weights 0")
     exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
     units = int(Fraction(amount) / Fraction(10) ** exponent)
-    exact = [units * weight / total for weight in weights]
-    parts = [int(part) for part in exact]
-    cut = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
-    for i in cut[: units - sum(parts)]:
+    shares = [units * weight / total for weight in weights]
+    parts = [int(share) for share in shares]
+    by_error = sorted(range(len(parts)), key=lambda i: (parts[i] - shares[i], i))
+    for i in by_error[: units - sum(parts)]:
         parts[i] += 1
     return [_units(part, exponent) for part in parts]
 

@@ -30,8 +30,8 @@ class Terms:
     Attributes:
         rate: Hourly price of the device.
         electricity_per_j: Currency per joule at the meter, PUE included; 0 where the rate
-            includes electricity or no tariff is configured. Of a MIG device, per joule of its board:
-            its share; of a board with MIG devices the rest.
+            includes electricity or no tariff is configured. A MIG device and its board pay for
+            shares of the board's energy: then it is currency per joule of the board.
     """
 
     rate: Rate
@@ -94,6 +94,7 @@ class PriceBook:
         self._electricity = electricity
         self._devices = {device.name: device for device in devices}
         accelerators = {device.name for device in devices if device.is_board}
+        # The devices among which the price of the host is divided.
         self._sharing = accelerators or set(self._devices)
         self._board_count = len(accelerators)
         self._parts: dict[str, list[Device]] = {}
@@ -102,7 +103,7 @@ class PriceBook:
                 self._parts.setdefault(device.parent, []).append(device)
 
     def has(self, device: Device) -> bool:
-        """Whether the book prices a device: a slice may be another one than that of its name here."""
+        """Whether the book has this device; for a slice also the same UUID, as names are reused."""
         known = self._devices.get(device.name)
         return known == device if device.is_slice else known is not None
 
@@ -133,9 +134,9 @@ class PriceBook:
         return Terms(rate, float(self._electricity_share(priced)) * per_j if per_j else 0.0)
 
     def _electricity_share(self, device: Device) -> Fraction:
-        """Return the share of the energy of a device, of a MIG device its board's, that it pays.
+        """Return the share of the energy of its board that a device pays for.
 
-        A MIG device pays its slices' share, and the board the rest, so that the sum is all of it.
+        A MIG device pays for its slices, and the board for the rest, so that the shares add up to 1.
         """
         if device.is_slice:
             return Fraction(device.slices, device.slices_of) if device.slices_of else Fraction(0)

@@ -20,7 +20,7 @@ from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.measuring.cold_starts import ColdStarts, measured_starts
 from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.probe_jobs import LOOK_AGAIN_S
+from costprobe.app.measuring.probe_jobs import BUSY_CHECK_S
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
 from costprobe.core.clock import SystemClock
 from costprobe.core.device_kinds import DEVICE_KINDS
@@ -71,9 +71,9 @@ class Bench:
         """Wait until no device is busy with other work; return whether that was within longest_s."""
         ends_s = time.monotonic() + longest_s
         # The sensors need two samples.
-        self.wait(LOOK_AGAIN_S)
+        self.wait(BUSY_CHECK_S)
         while any(self._is_busy(device) for device in self._target.devices):
-            if time.monotonic() >= ends_s or self.wait(LOOK_AGAIN_S):
+            if time.monotonic() >= ends_s or self.wait(BUSY_CHECK_S):
                 return False
         return True
 

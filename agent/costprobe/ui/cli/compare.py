@@ -119,7 +119,7 @@ def command(  # noqa: PLR0913 - an option each
         check_names(reader, settings.config, {**tags, "currency": currency})
         for name in only:
             check_names(reader, settings.config, {"model": name})
-        candidates, choices = _measured(reader, settings.config, since_ns, tags, only)
+        candidates, choices = _candidates(reader, settings.config, since_ns, tags, only)
     choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:
         raise click.ClickException(f"no sample since {local(since_ns)}; is the daemon running?")
@@ -127,10 +127,10 @@ def command(  # noqa: PLR0913 - an option each
     if as_json:
         echo_json(_document(groups, left_out, choices))
         return
-    limits = _question(p99_ms, quality)
+    limits = _limits_text(p99_ms, quality)
     draws = sys.stdout.isatty() if plot is None else plot
     for number, group in enumerate(groups):
-        echo_coloured([*([""] if number else []), *_shown(group, limits, plot=draws)])
+        echo_coloured([*([""] if number else []), *_group_lines(group, limits, plot=draws)])
     if left_out:
         lines = [
             f"{candidate_out.candidate.name}: {candidate_out.reason}" for candidate_out in left_out
@@ -140,7 +140,7 @@ def command(  # noqa: PLR0913 - an option each
         echo_lines(["", *api_lines(choices)])
 
 
-def _measured(
+def _candidates(
     reader: StoreReader,
     config: Config,
     since_ns: int,
@@ -207,7 +207,7 @@ def _reasons(left_out: Sequence[LeftOut]) -> list[dict[str, str]]:
     ]
 
 
-def _question(p99_ms: float | None, quality: float | None) -> str:
+def _limits_text(p99_ms: float | None, quality: float | None) -> str:
     limits = []
     if p99_ms is not None:
         limits.append(f"p99 of at most {p99_ms:g} ms")
@@ -216,7 +216,7 @@ def _question(p99_ms: float | None, quality: float | None) -> str:
     return " and ".join(limits)
 
 
-def _shown(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
+def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
     yield f"{group.currency}, {_BASIS_WORDS[group.basis]}"
     yield from map(one_line, _table(group))
     yield "* on the Pareto front: no other is at least as good in every value and better in one"

@@ -10,7 +10,7 @@ from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
-# A look that is later than expected by this, in s, follows a stop of the process (SIGSTOP, a frozen
+# A check that is later than expected by this, in s, follows a stop of the process (SIGSTOP, a frozen
 # control group): the calls were stopped, too.
 LATE_S: Final = 2.0
 
@@ -20,13 +20,13 @@ class HangWatch:
 
     Args:
         clock: CLOCK_MONOTONIC.
-        every_s: Longest time between two looks in s, unless the process is stopped.
+        every_s: Longest time between two checks in s, unless the process is stopped.
     """
 
     def __init__(self, clock: Clock, every_s: float) -> None:
         self._clock = clock
         self._late_ns = int((every_s + LATE_S) * NS_PER_S)
-        self._looked_ns = clock.monotonic_ns()
+        self._checked_ns = clock.monotonic_ns()
         # The last stop: its end in CLOCK_MONOTONIC ns, and its length in ns.
         self._stop_end_ns = 0
         self._stop_ns = 0
@@ -34,9 +34,9 @@ class HangWatch:
     def hung(self, workers: Iterable[DeviceWorker]) -> tuple[str, SensorFault] | None:
         """Return the device whose call hangs longest, others may only wait for its lock, with the fault."""
         now_ns = self._clock.monotonic_ns()
-        if now_ns - self._looked_ns > self._late_ns:
-            self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._looked_ns
-        self._looked_ns = now_ns
+        if now_ns - self._checked_ns > self._late_ns:
+            self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._checked_ns
+        self._checked_ns = now_ns
         visits = [(worker.visit, worker.sensor) for worker in workers]
         hung = [
             (visit.began_ns, sensor.name, sensor.call)

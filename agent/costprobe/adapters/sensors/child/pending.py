@@ -31,9 +31,9 @@ class PendingRequests:
     """The requests about one device.
 
     Args:
-        metering: Answers those for energy.
-        activity: Answers those for conditions.
-        busy_pids: Reads the driver for those for conditions.
+        metering: Answers requests for energy.
+        activity: Answers requests for the conditions of a run.
+        busy_pids: Reads which processes were busy, for the same requests.
         clock: CLOCK_MONOTONIC.
         every_ns: Time between the device's samples in ns.
     """
@@ -50,7 +50,7 @@ class PendingRequests:
         self._activity = activity
         self._busy_pids = busy_pids
         self._clock = clock
-        self._patience_ns = max(2 * NS_PER_S, 2 * every_ns)
+        self._wait_max_ns = max(2 * NS_PER_S, 2 * every_ns)
         self._requests: list[_Request] = []
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class PendingRequests:
     def add(self, message: Message) -> None:
         """Add a command; one more than REQUESTS_MAX is dropped."""
         if len(self._requests) < REQUESTS_MAX:
-            give_up_ns = self._clock.monotonic_ns() + self._patience_ns
+            give_up_ns = self._clock.monotonic_ns() + self._wait_max_ns
             self._requests.append(_Request(message, int(message["end_ns"]), give_up_ns))
 
     def answers(self, *, opened: bool) -> list[Message]:

@@ -79,6 +79,7 @@ class DeviceWorker:
         self.sampled_ns: int | None = None
         self.opened = False
         self.settled = retry_after_s is not None
+        # The device no longer exists: its thread ends.
         self._is_gone = False
         self._clock = clock
         self._emit = emit
@@ -90,7 +91,9 @@ class DeviceWorker:
         self._retry_ns = clock.monotonic_ns() + int((retry_after_s or 0) * NS_PER_S)
         self._recovery = Recovery(sensor, settings, clock)
         self._suspended_ns = suspended_ns(clock)
+        # The device is not discovered again.
         self._ended = False
+        # The next sample starts an interval, and ends none.
         self._fresh = True
         self._metering = Metering(
             sensor, clock, emit, every_ns, settings.selftest_s, self._start_scope

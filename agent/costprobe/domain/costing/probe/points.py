@@ -137,7 +137,7 @@ def probe_point(
 def software_point(result: ProbeResult, tags: Mapping[str, str], time_ns: int) -> Point | None:
     """Return a row of `software`; None if no version is known.
 
-    A version that is no short plain text is absent: a tag must not become a series of its own each time.
+    Only short plain text counts as a version: any other text in a tag could begin a series each run.
 
     Args:
         result: Result of the probe.
