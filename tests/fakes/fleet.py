@@ -5,6 +5,7 @@ off for a quarter of an hour, and the store of `h05` was created again: its coun
 """
 
 import random
+import urllib.parse
 from collections import defaultdict
 from functools import cache
 from itertools import groupby
@@ -14,6 +15,7 @@ from costprobe.core.label_names import label_name
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from fakes.servers import fetch
 
 END_S = 1_780_012_800
 HOURS = 3
@@ -34,6 +36,7 @@ GAUGES = (
     *("energy_per_inference_j", "probe_runs", "rss_bytes"),
 )
 TENANTS = ("search", "ads")
+CHUNK_LINES = 5000
 
 
 def host_of(number):
@@ -145,6 +148,15 @@ def rows():
 def lines():
     """All rows in line protocol."""
     return b"\n".join(render(row).encode() for row in rows())
+
+
+def write(server, **query):
+    """Write all rows to a database."""
+    found = lines().splitlines()
+    for start in range(0, len(found), CHUNK_LINES):
+        body = b"\n".join(found[start : start + CHUNK_LINES])
+        with fetch(f"{server.url}/write?{urllib.parse.urlencode(query)}", body):
+            pass
 
 
 def scraped():

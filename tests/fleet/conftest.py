@@ -1,33 +1,22 @@
 """The three databases of a simulated fleet, each a real server."""
 
-import urllib.parse
-
 import pytest
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.influx_setup.influxql import create_query
 from costprobe.ui.influx_setup.rollup import ROLLED
 from fakes import fleet
-from fakes.servers import InfluxDB, Prometheus, VictoriaMetrics, fetch, get, running
+from fakes.servers import InfluxDB, Prometheus, VictoriaMetrics, get, running
 
 DATABASE = "costprobe"
 HOURLY = "costprobe_hourly"
-CHUNK_LINES = 5000
-
-
-def write(server, **query):
-    lines = fleet.lines().splitlines()
-    for start in range(0, len(lines), CHUNK_LINES):
-        body = b"\n".join(lines[start : start + CHUNK_LINES])
-        with fetch(f"{server.url}/write?{urllib.parse.urlencode(query)}", body):
-            pass
 
 
 @pytest.fixture(scope="session")
 def influxdb(tmp_path_factory):
     with running(InfluxDB, tmp_path_factory.mktemp("influxdb"), "influxd") as server:
         server.query(f'CREATE DATABASE "{DATABASE}"')
-        write(server, db=DATABASE)
+        fleet.write(server, db=DATABASE)
         roll_up(server)
         yield server
 
@@ -47,7 +36,7 @@ def roll_up(server):
 def victoriametrics(tmp_path_factory):
     folder = tmp_path_factory.mktemp("victoria")
     with running(VictoriaMetrics, folder, "victoria-metrics") as server:
-        write(server, db=DATABASE)
+        fleet.write(server, db=DATABASE)
         get(f"{server.url}/internal/force_flush")
         yield server
 

@@ -23,6 +23,10 @@ class UnusableInputError(ValueError):
     """A text is malformed, or exceeds a limit; the message contains no part of it."""
 
 
+class OversizedInputError(UnusableInputError):
+    """A text has more bytes or values than the limit."""
+
+
 def bounded_json(
     text: str | bytes,
     max_bytes: int = MAX_BYTES,
@@ -36,13 +40,14 @@ def bounded_json(
         parse_number: Converts numbers; by default to int and float.
 
     Raises:
-        UnusableInputError: It is malformed, too large, or nested more than MAX_DEPTH deep.
+        OversizedInputError: It has too many bytes or values.
+        UnusableInputError: It is malformed, or nested more than MAX_DEPTH deep.
     """
     if len(text) > max_bytes:
-        raise UnusableInputError(f"more than {max_bytes} bytes")
+        raise OversizedInputError(f"more than {max_bytes} bytes")
     openers, commas = _counts(text)
     if openers + commas > MAX_VALUES:
-        raise UnusableInputError(f"more than {MAX_VALUES} values")
+        raise OversizedInputError(f"more than {MAX_VALUES} values")
     try:
         document = json.loads(text, parse_float=parse_number, parse_int=parse_number)
     except RecursionError:

@@ -5,7 +5,8 @@ Source: InfluxDB's query language reference, https://docs.influxdata.com/influxd
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from costprobe.adapters.fleet.question import Across, FleetAnswer, GroupValue, OverTime, Question
@@ -38,8 +39,18 @@ class InfluxQl(FleetReader):
 
     def fetch(self, question: Question, span: Span) -> FleetAnswer:
         """Ask about one span; raises as `FleetReader.fetch`."""
+        if question.over_time == "share":
+            # InfluxQL has no mean of true and false.
+            counted = replace(question, over_time="count", across="sum")
+            every = self._asked(question, span, statement(counted, span))
+            true = self._asked(question, span, statement(counted, span, is_true=True))
+            return shares(every, true)
+        return self._asked(question, span, statement(question, span))
+
+    def _asked(self, question: Question, span: Span, text: str) -> FleetAnswer:
         config = self._config
-        form = {"q": statement(question, span), "epoch": "ns"}
+        # In one piece a server with max-row-limit leaves out groups without notice.
+        form = {"q": text, "epoch": "ns", "chunked": "true"}
         form["db"] = str(config.hourly_database if span.is_hourly else config.database)
         if config.retention_policy and not span.is_hourly:
             form["rp"] = config.retention_policy
@@ -62,11 +73,11 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def statement(question: Question, span: Span) -> str:
-    """Return the InfluxQL of a question about a span."""
+def statement(question: Question, span: Span, *, is_true: bool = False) -> str:
+    """Return the InfluxQL of a question about a span, of rows whose field is true if `is_true`."""
     field, source = identifier(question.field), identifier(question.measurement)
     times = _times(span)
-    where = " AND ".join([*_conditions(question), times])
+    where = " AND ".join([*_conditions(question), *([f"{field} = true"] if is_true else []), times])
     by = [identifier(tag) for tag in question.by]
     inner_by = [identifier(tag) for tag in question.identity]
     every = [_interval(question.every_s, span)] if question.every_s else []
@@ -111,6 +122,9 @@ def _conditions(question: Question) -> Iterator[str]:
         yield f"{identifier(tag)} = {literal(value)}"
     for tag in question.present:
         yield f"{identifier(tag)} != ''"
+    if question.hosts:
+        names = " OR ".join(f'"host" = {literal(host)}' for host in question.hosts)
+        yield f"({names})"
     if question.weight:
         # Only rows with a value; weights are not negative.
         yield f"{identifier(question.weight)} >= 0"
@@ -120,27 +134,39 @@ def _group(parts: list[str]) -> str:
     return f" GROUP BY {', '.join(parts)}" if parts else ""
 
 
-def answer(question: Question, span: Span, document: dict[str, Any]) -> FleetAnswer:
+def answer(question: Question, span: Span, documents: Sequence[Mapping[str, Any]]) -> FleetAnswer:
     """Parse the response to a statement.
 
+    Args:
+        question: The question.
+        span: What was asked about.
+        documents: The parts of the response, in order; all but the last are marked as partial.
+
     Raises:
-        RetryLater: It reports a limit or a timeout.
+        RetryLater: It reports a timeout.
         Rejected: It reports another error, or has another shape.
         Misconfigured: It reports that database or rights are missing.
     """
     try:
-        result = document["results"][0]
+        errors = [one["error"] for one in documents if one.get("error")]
+        parts = [() if "error" in one else one["results"] for one in documents]
+        results = [result for part in parts for result in part]
+        errors += [one["error"] for one in results if one.get("error")]
+        if not (results or errors):
+            raise LookupError
         problems = [
-            f"the database says: {message['text']}" for message in result.get("messages", ())
+            f"the database says: {message['text']}"
+            for result in results
+            for message in result.get("messages", ())
         ]
-        error = result.get("error") or document.get("error")
-        series = result.get("series", ())
-        if result.get("partial") or any(one.get("partial") for one in series):
+        series = [one for result in results for one in result.get("series", ())]
+        ends = [one for result in results[-1:] for one in (result, *result.get("series", ()))]
+        if any(one.get("partial") for one in ends):
             problems.append("the database truncated the answer")
         rows = tuple(row for one in series for row in _rows(question, span, one))
     except SHAPE_ERRORS:
         raise Rejected("the answer is not one of InfluxDB; check url and kind of [fleet]") from None
-    if error:
+    for error in errors:
         message = server_message(str(error).encode())
         if any(word in message for word in _ERRORS_OF_SETUP):
             raise Misconfigured(f"{message}; check database and user of [fleet]")
@@ -148,9 +174,20 @@ def answer(question: Question, span: Span, document: dict[str, Any]) -> FleetAns
     return FleetAnswer(rows, tuple(problems))
 
 
+def shares(every: FleetAnswer, true: FleetAnswer) -> FleetAnswer:
+    """Return the share of rows that are true from the numbers of all and of these."""
+    counts = {(row.tags, row.time_ns): row.value for row in true.rows}
+    rows = (
+        row._replace(value=counts.get((row.tags, row.time_ns), 0.0) / row.value)
+        for row in every.rows
+        if row.value
+    )
+    return FleetAnswer(tuple(rows), (*every.problems, *true.problems))
+
+
 def _rows(question: Question, span: Span, series: dict[str, Any]) -> Iterator[GroupValue]:
     tags = series.get("tags") or {}
-    group = tuple(str(tags.get(tag) or "") for tag in question.by)
+    group = tuple([str(tags.get(tag) or "") for tag in question.by])
     for time_ns, value in series["values"]:
         if value is None:
             continue

@@ -8,6 +8,7 @@ Source: https://docs.victoriametrics.com/metricsql.
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
@@ -49,9 +50,9 @@ class PromQl(FleetReader):
         if question.every_s:
             start_s = span.start_ns // NS_PER_S + question.every_s
             form |= {"start": str(start_s), "end": str(end_s), "step": str(question.every_s)}
-            document = self._transport.post(f"{self._prefix}/api/v1/query_range", form)
+            (document, *_) = self._transport.post(f"{self._prefix}/api/v1/query_range", form)
         else:
-            document = self._transport.post(
+            (document, *_) = self._transport.post(
                 f"{self._prefix}/api/v1/query", {**form, "time": str(end_s)}
             )
         return answer(tuple(map(self.label_name, question.by)), document)
@@ -80,7 +81,7 @@ class VictoriaMetrics(PromQl):
         config = self._config
         database = config.hourly_database if span.is_hourly else config.database
         where = {**question.where, **({"db": database} if database else {})}
-        labels = matchers(where, question.present)
+        labels = matchers(where, question.present, question.hosts)
 
         def selected(field: str) -> str:
             return f"{question.measurement}_{field}{labels}"
@@ -115,7 +116,7 @@ def over_range(over_time: str, metric: str, range_s: int) -> str:
     """Return an aggregation over time of each series."""
     if over_time == "median":
         return f"quantile_over_time(0.5, {metric}[{range_s}s])"
-    name = {"mean": "avg"}.get(over_time, over_time)
+    name = {"mean": "avg", "share": "avg"}.get(over_time, over_time)
     return f"{name}_over_time({metric}[{range_s}s])"
 
 
@@ -139,10 +140,14 @@ def label(tag: str) -> str:
     return f"\\{plain}" if plain[:1].isdigit() else plain
 
 
-def matchers(where: dict[str, str], present: tuple[str, ...] = ()) -> str:
+def matchers(
+    where: dict[str, str], present: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+) -> str:
     """Return the label matchers of a selector."""
     parts = [f"{label(tag)}={quoted(value)}" for tag, value in where.items()]
     parts += [f'{label(tag)}!=""' for tag in present]
+    if hosts:
+        parts.append(f"host=~{quoted('|'.join(map(re.escape, hosts)))}")
     return "{" + ", ".join(parts) + "}"
 
 
@@ -181,7 +186,7 @@ def answer(names: tuple[str, ...], document: dict[str, Any]) -> FleetAnswer:
 
 def _rows(names: tuple[str, ...], series: dict[str, Any]) -> Iterator[GroupValue]:
     labels = series["metric"]
-    group = tuple(str(labels.get(tag) or "") for tag in names)
+    group = tuple([str(labels.get(tag) or "") for tag in names])
     for time_s, text in series["values"] if "values" in series else [series["value"]]:
         value = float(text)
         if math.isfinite(value):

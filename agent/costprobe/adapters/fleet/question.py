@@ -18,12 +18,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from costprobe.core.schema import SCHEMA
 
 OverTime = Literal[
-    "sum", "count", "mean", "median", "max", "newest", "weighted", "paired", "covered"
+    "sum", "count", "mean", "median", "max", "share", "newest", "weighted", "paired", "covered"
 ]
 Across = Literal["sum", "count", "mean", "median", "max"]
 # Tags that tell apart what is measured; the others describe it, and may change.
@@ -38,7 +38,8 @@ class Question:
         measurement: Series family, as in `core.schema`.
         field: Its numeric field; of `count` any field.
         over_time: Aggregation within a series. `sum`, `mean`, `median`, `max` of the values; `count`
-            of the rows; `newest`: UTC in s of the newest row; `covered`: number of buckets of
+            of the rows; `share`: the share of rows in which a field that is true or false is true;
+            `newest`: UTC in s of the newest row; `covered`: number of buckets of
             `bucket_s` with a row; `weighted`: the sum times the mean of `weight`; `paired`: the sum in series
             that have `weight`.
         across: Aggregation across the series of a group. A series is a host with the tags of what is
@@ -46,6 +47,7 @@ class Question:
         by: Tags and labels of the groups; an absent tag is the empty text.
         where: Tags and their values; the empty text for rows without the tag.
         present: Tags that rows must have.
+        hosts: Only rows of these hosts; empty for all.
         weight: Field of the same rows, never negative, for `weighted` and `paired`.
         bucket_s: Length of a bucket for `covered`, in s; spans must be multiples of it.
         every_s: FleetAnswer for each interval of this length, in s; 0 for one of the whole span.
@@ -58,6 +60,7 @@ class Question:
     by: tuple[str, ...] = ()
     where: Mapping[str, str] = dataclasses.field(default_factory=dict)
     present: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     weight: str = ""
     bucket_s: int = 3600
     every_s: int = 0
@@ -81,8 +84,7 @@ class Question:
         return (*own, *(tag for tag in self.by if tag not in own))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupValue:
+class GroupValue(NamedTuple):
     """The answer for one group.
 
     Attributes:

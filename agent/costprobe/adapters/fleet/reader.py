@@ -30,6 +30,11 @@ _HALVINGS_MAX: Final = 5
 # Longest time of a question, in requests of the longest time.
 _REQUESTS_OF_TIME: Final = 4
 _PROBLEMS_MAX: Final = 5
+# In the errors of InfluxDB, VictoriaMetrics, Prometheus, Mimir, Thanos and proxies, and in our own.
+_LIMIT_WORDS: Final = (
+    *("limit", "exceed", "too many", "too long", "cannot select more", "not enough memory"),
+    *("timeout", "timed out", "time-out", "no response within", "no complete response"),
+)
 
 
 class Span(NamedTuple):
@@ -150,7 +155,8 @@ class FleetReader(ABC):
         try:
             found = self.fetch(question, span)
         except (RetryLater, Rejected) as error:
-            step_ns = max(question.every_s, question.bucket_s, 60) * NS_PER_S
+            bucket_s = question.bucket_s if question.over_time == "covered" else 0
+            step_ns = max(question.every_s, bucket_s, 60) * NS_PER_S
             half_ns = (span.end_ns - span.start_ns) // 2 // step_ns * step_ns
             can_halve = question.is_additive or question.every_s > 0
             if not (halvings and half_ns and can_halve and is_limit(error)):
@@ -172,8 +178,7 @@ def is_limit(error: DeliveryError) -> bool:
     if isinstance(error, Rejected) and error.too_large:
         return True
     text = error.reason.lower()
-    words = ("limit", "too many", "timeout", "timed out", "exceed", "cannot select more")
-    return any(word in text for word in words)
+    return any(word in text for word in _LIMIT_WORDS)
 
 
 def merged(question: Question, parts: Sequence[Sequence[GroupValue]]) -> tuple[GroupValue, ...]:
@@ -181,6 +186,8 @@ def merged(question: Question, parts: Sequence[Sequence[GroupValue]]) -> tuple[G
 
     Numbers of series are those of the part with the most: a series counts once.
     """
+    if len(parts) == 1:
+        return tuple(parts[0])
     groups: dict[tuple[tuple[str, ...], int], list[float]] = defaultdict(list)
     end_ns = max((row.time_ns for rows in parts for row in rows), default=0)
     for rows in parts:

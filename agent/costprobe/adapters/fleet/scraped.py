@@ -55,7 +55,7 @@ class Scraped(PromQl):
             # A factor of 1 where there is a weight.
             weight = f"* {weight}" if how == "weighted" else f"* {weight} ^ 0"
             text = f"sum by {by} ({self._once(increase(counter, range_s))} {weight})"
-        elif how in ("mean", "median", "max"):
+        elif how in ("mean", "median", "max", "share"):
             # Versions before 3.0 include the start of a range.
             each = self._once(over_range(how, gauge, range_s - 1))
             text = across(question.across, by, each)
@@ -88,7 +88,7 @@ class Scraped(PromQl):
 
     def _labels(self, question: Question, where: dict[str, str]) -> str:
         named = {label_name(tag): value for tag, value in where.items()}
-        return matchers(named, tuple(map(label_name, question.present)))
+        return matchers(named, tuple(map(label_name, question.present)), question.hosts)
 
     def _count(self, question: Question, by: str, range_s: int) -> str | None:
         """Return the number of rows of a group, which only some metrics show."""

@@ -15,7 +15,12 @@ from costprobe.adapters.net.errors import Rejected
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.secret import Secret, credentials_folder
 from costprobe.adapters.net.status import Hints, raise_for_status
-from costprobe.core.bounded import MAX_BYTES, UnusableInputError, bounded_object
+from costprobe.core.bounded import (
+    MAX_BYTES,
+    OversizedInputError,
+    UnusableInputError,
+    bounded_json,
+)
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
@@ -42,12 +47,14 @@ class Transport:
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
         self._http = HttpClient(limits, ca_file=config.ca_file, keep=1)
 
-    def post(self, path: str, form: Mapping[str, str]) -> dict[str, Any]:
-        """Send a form to a path below the section's URL and return the JSON object of the response.
+    def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Send a form to a path below the section's URL and return the JSON objects of the response.
+
+        There is one a line, or one over all lines; at least one.
 
         Raises:
             RetryLater: The database is unreachable, overloaded or too slow.
-            Rejected: It rejected the query, or its answer is larger than 16 MiB or no JSON object.
+            Rejected: It rejected the query, or its answer is too large or no JSON object.
             Misconfigured: URL, certificates or credentials are wrong.
         """
         headers, secrets = self._headers()
@@ -67,10 +74,11 @@ class Transport:
             name=destination.name,
         )
         try:
-            return bounded_object(response.body)
+            return _objects(response.body)
         except UnusableInputError as error:
             raise Rejected(
-                f"{destination.name}: unusable answer ({error})", too_large=response.is_truncated
+                f"{destination.name}: unusable answer ({error})",
+                too_large=isinstance(error, OversizedInputError),
             ) from None
 
     def close(self) -> None:
@@ -95,3 +103,13 @@ class Transport:
             headers["Authorization"] = f"{scheme} {token}"
             return headers, [token]
         return headers, []
+
+
+def _objects(body: bytes) -> list[dict[str, Any]]:
+    """Parse the JSON objects of a response."""
+    lines = body.strip().split(b"}\n{")
+    # Together they are as bounded as one.
+    document = bounded_json(b"[" + b"},{".join(lines) + b"]", MAX_BYTES)
+    if not document or not all(isinstance(one, dict) for one in document):
+        raise UnusableInputError("not a JSON object")
+    return document  # type: ignore[no-any-return]

@@ -1,0 +1,169 @@
+"""Servers that run out of time, memory or limits, or truncate: parts that add up, or a stated gap, never less."""
+
+import json
+import math
+import threading
+import urllib.parse
+from collections import defaultdict
+from contextlib import closing
+
+import pytest
+from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.net.errors import DeliveryError, Rejected
+from costprobe.core import bounded
+from costprobe.core.records import NS_PER_S
+from fakes import fleet
+from fakes.clock import FakeClock
+from fakes.servers import InfluxDB, Scripted, running
+
+HOUR_S = 3600
+END_S = fleet.END_S
+COST = Question("device", "cost", "sum", by=("host",))
+DATABASE = "costprobe"
+LIMITED = """[coordinator]
+  max-select-point = {points}
+"""
+
+
+def ask(config, question=COST, hours=8):
+    section = FleetConfig.model_validate(config)
+    with closing(fleet_reader(section, FakeClock(END_S * NS_PER_S))) as reader:
+        start_ns = (END_S - hours * HOUR_S) * NS_PER_S
+        return reader.ask(question, start_ns, END_S * NS_PER_S, END_S * NS_PER_S)
+
+
+def hours_of(body):
+    """The length of the span that a request asks about, in hours."""
+    form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
+    if "q" in form:
+        words = form["q"].split()
+        start_ns, end_ns = (int(words[words.index(sign) + 1]) for sign in (">", "<="))
+        return (end_ns - start_ns) // NS_PER_S // HOUR_S
+    return int(form["query"].partition("[")[2].partition("s")[0]) // HOUR_S
+
+
+def sums(kind, hours):
+    """A response in which each hour costs 1."""
+    if kind == "influxql":
+        series = {"name": "device", "tags": {"host": "a"}, "columns": ["time", "v"]}
+        return json.dumps({"results": [{"series": [{**series, "values": [[0, hours]]}]}]}).encode()
+    result = [{"metric": {"host": "a"}, "value": [END_S, str(hours)]}]
+    return json.dumps({"status": "success", "data": {"result": result}}).encode()
+
+
+def section(kind, server, **more):
+    database = {"database": "d"} if kind == "influxql" else {}
+    return {"kind": kind, "url": server.url, **database, **more}
+
+
+CUT = {"Connection": "close"}
+REFUSALS = (
+    ("influxql", 200, {}, b'{"results":[{"error":"max-select-series limit exceeded: (9/8)"}]}'),
+    ("influxql", 200, {}, b'{"results":[{"error":"max-select-buckets limit exceeded: (9/8)"}]}'),
+    ("influxql", 200, {}, b'{"results":[{"error":"query-timeout limit exceeded"}]}'),
+    # The error comes after groups that were sent already.
+    ("influxql", 200, {}, sums("influxql", 9) + b'\n{"results":[{"error":"timeout"}]}\n'),
+    ("influxql", 200, {"Content-Length": "999", **CUT}, sums("influxql", 9)),
+    ("victoriametrics", 422, {}, b'{"status":"error","error":"too many points for the given step"}'),
+    ("victoriametrics", 422, {}, b'{"status":"error","error":"not enough memory for processing"}'),
+    ("victoriametrics", 503, {}, b'{"status":"error","error":"timeout exceeded during the query"}'),
+    ("victoriametrics", 200, {"Transfer-Encoding": "chunked", **CUT}, b"fff\r\n{"),
+    ("victoriametrics", 504, {}, b"<html><head><title>504 Gateway Time-out</title></head></html>"),
+    ("prometheus", 422, {}, b'{"status":"error","error":"query processing would load too many samples"}'),
+    ("prometheus", 422, {}, b'{"status":"error","error":"the query exceeded the maximum number of chunks"}'),
+    ("prometheus", 413, {}, b"request entity too large"),
+)  # fmt: skip
+
+
+def test_spans_that_a_server_cannot_answer_are_asked_in_halves():
+    wrong = {}
+    for kind, status, headers, refusal in REFUSALS:
+
+        def answer(_method, _path, _headers, body, refused=(status, headers, refusal), kind=kind):
+            hours = hours_of(body)
+            return refused if hours > 4 else (200, {}, sums(kind, hours))
+
+        with Scripted(answer) as server:
+            found = ask(section(kind, server))
+        if [row.value for row in found.rows] != [8.0] or found.problems:
+            wrong[refusal] = found
+        # A median has no halves: the command fails, with the server's reason.
+        median = Question("device", "temp_c", "median", "median", by=("host",))
+        with Scripted(answer) as server, pytest.raises(DeliveryError):
+            ask(section(kind, server), median)
+    assert not wrong
+
+
+def test_a_server_that_does_not_answer_in_time_is_asked_in_halves():
+    is_over = threading.Event()
+
+    def answer(_method, _path, _headers, body):
+        if hours_of(body) > 4:
+            is_over.wait()
+        return 200, {}, sums("victoriametrics", hours_of(body))
+
+    with Scripted(answer) as server:
+        found = ask(section("victoriametrics", server, timeout="300ms"))
+        is_over.set()
+    assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
+
+
+def test_answers_with_too_many_values_are_asked_in_halves(monkeypatch):
+    monkeypatch.setattr(bounded, "MAX_VALUES", 30)
+    hourly = Question("device", "cost", "sum", by=("host",), every_s=HOUR_S)
+
+    def answer(_method, _path, _headers, body):
+        form = {name: int(texts[0]) for name, texts in urllib.parse.parse_qs(body.decode()).items()
+                if name in ("start", "end", "step")}  # fmt: skip
+        times = range(form["start"], form["end"] + 1, form["step"])
+        result = [{"metric": {"host": "a"}, "values": [[time_s, "1"] for time_s in times]}]
+        return 200, {}, json.dumps({"data": {"result": result}}).encode()
+
+    with Scripted(answer) as server:
+        found = ask(section("victoriametrics", server), hourly)
+        assert len(server.requests) == 3
+        assert math.fsum(row.value for row in found.rows) == 8
+        # All of the hosts at once: no part of the period is smaller.
+        monkeypatch.setattr(bounded, "MAX_VALUES", 5)
+        with pytest.raises(Rejected, match="more than 5 values"):
+            ask(section("victoriametrics", server), hourly)
+
+
+def test_parts_of_a_response_are_joined_and_its_end_must_not_be_partial():
+    def parts(*ends):
+        for number, end in enumerate(ends):
+            series = {"tags": {"host": f"h{number}"}, "values": [[0, 1.0]]}
+            yield json.dumps({"results": [{"series": [series], **end}]}).encode()
+
+    for ends, problems in (
+        (({"partial": True}, {"partial": True}, {}), ()),
+        (({"partial": True}, {"partial": True}), ("the database truncated the answer",)),
+    ):
+        body = b"\n".join(parts(*ends)) + b"\n"
+        with Scripted(lambda *_, body=body: (200, {}, body)) as server:
+            found = ask(section("influxql", server))
+        assert {row.tags for row in found.rows} == {(f"h{number}",) for number in range(len(ends))}
+        assert found.problems == problems
+
+
+def test_influxdb_with_limits_gives_the_same_answer(tmp_path):
+    wanted = defaultdict(float)
+    for row in fleet.rows():
+        if row.measurement == "device" and row.time_ns > (END_S - 2 * HOUR_S) * NS_PER_S:
+            wanted[(row.tags["host"],)] += row.fields["cost"]
+
+    class Limited(InfluxDB):
+        def __init__(self, folder):
+            super().__init__(folder)
+            text = self._config.read_text() + LIMITED.format(points=400)
+            # Fewer rows than groups: in one piece it would leave out hosts without notice.
+            self._config.write_text(text.replace("[http]\n", "[http]\n  max-row-limit = 3\n"))
+
+    with running(Limited, tmp_path / "influxdb", "influxd") as server:
+        server.query(f'CREATE DATABASE "{DATABASE}"')
+        fleet.write(server, db=DATABASE)
+        found = ask({"kind": "influxql", "url": server.url, "database": DATABASE}, hours=2)
+    assert found.problems == ()
+    assert {row.tags: row.value for row in found.rows} == pytest.approx(wanted)
