@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, Final
 
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
@@ -184,10 +183,12 @@ def answer(names: tuple[str, ...], document: dict[str, Any]) -> FleetAnswer:
     return FleetAnswer(rows, tuple(problems))
 
 
-def _rows(names: tuple[str, ...], series: dict[str, Any]) -> Iterator[GroupValue]:
+def _rows(names: tuple[str, ...], series: dict[str, Any]) -> list[GroupValue]:
     labels = series["metric"]
     group = tuple([str(labels.get(tag) or "") for tag in names])
-    for time_s, text in series["values"] if "values" in series else [series["value"]]:
-        value = float(text)
-        if math.isfinite(value):
-            yield GroupValue(group, value, round(float(time_s) * NS_PER_S))
+    pairs = series["values"] if "values" in series else [series["value"]]
+    return [
+        GroupValue(group, value, round(float(time_s) * NS_PER_S))
+        for time_s, text in pairs
+        if math.isfinite(value := float(text))
+    ]

@@ -129,7 +129,7 @@ class FleetReader(ABC):
         is_hourly = (
             self._config.hourly_database is not None
             and question.measurement in _HOURLY
-            and question.over_time != "newest"
+            and question.over_time not in ("newest", "share")
             and not is_counted
         )
         has_hours = question.every_s % 3600 == 0 and question.bucket_s % 3600 == 0

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.question import GroupValue, Question
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.core.records import NS_PER_S
 
@@ -96,10 +96,18 @@ class FleetAnswers:
         Raises:
             DeliveryError: The database did not answer.
         """
-        return {group: value for (group, _), value in self.by_time(question).items()}
+        return {row.tags: row.value for row in self.rows(question)}
 
     def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
         """Return the number of each group and interval of `every_s`, by the end of it, UTC in ns.
+
+        Raises:
+            DeliveryError: The database did not answer.
+        """
+        return {(row.tags, row.time_ns): row.value for row in self.rows(question)}
+
+    def rows(self, question: Question) -> tuple[GroupValue, ...]:
+        """Return the number of each group and interval of `every_s`, one row each.
 
         Raises:
             DeliveryError: The database did not answer.
@@ -110,4 +118,4 @@ class FleetAnswers:
         )
         answer = self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
         self._problems.update(dict.fromkeys(answer.problems))
-        return {(row.tags, row.time_ns): row.value for row in answer.rows}
+        return answer.rows

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from costprobe.adapters.fleet.question import Question
-from costprobe.app.fleet.answers import FleetAnswers, Group
+from costprobe.app.fleet.answers import COARSE_S, FleetAnswers, Group
 from costprobe.core.records import FieldValue
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
@@ -32,7 +32,7 @@ _RUNS: Final = (
 )
 _KINDS: Final = ("gpu", "mig")
 # Conditions of the device, and how they are aggregated over its runs.
-_CONDITIONS: Final[Mapping[str, Literal["mean", "max"]]] = {
+_CONDITIONS: Final[Mapping[str, Literal["mean", "max", "share"]]] = {
     "sm_clock_mhz": "mean",
     "mem_clock_mhz": "mean",
     "power_limit_w": "mean",
@@ -41,7 +41,10 @@ _CONDITIONS: Final[Mapping[str, Literal["mean", "max"]]] = {
     "temp_max_c": "mean",
     "mem_used_pct": "mean",
     "ecc_uncorrected": "max",
+    "contended": "share",
 }
+# From so many hosts on, those of outliers and their peers are not listed in a question.
+_HOSTS_MAX: Final = 200
 
 
 def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOutliers:
@@ -61,30 +64,24 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
     devices = _Devices(answers, within)
     levels = _levels(answers, devices)
     series = {(gpu.host, gpu.device, gpu.peers): group for group, gpu in levels.items()}
-    conditions: dict[Group, dict[str, FieldValue]] = {}
 
-    def with_conditions(gpus: Sequence[GpuLevel]) -> list[GpuLevel]:
-        if not conditions:
-            conditions.update(_conditions(answers))
-        return [
-            dataclasses.replace(
-                gpu,
-                run=dataclasses.replace(
-                    gpu.run, device=conditions.get(series[gpu.host, gpu.device, gpu.peers], {})
-                ),
-            )
-            for gpu in gpus
-        ]
+    def with_details(gpus: Sequence[GpuLevel]) -> list[GpuLevel]:
+        hosts = tuple(sorted({gpu.host for gpu in gpus}))
+        details = _Details(answers, hosts if len(hosts) <= _HOSTS_MAX else ())
+        return [details.added(gpu, series[gpu.host, gpu.device, gpu.peers]) for gpu in gpus]
 
-    found = outliers_of(list(levels.values()), within, with_conditions)
+    found = outliers_of(list(levels.values()), within, with_details)
     return dataclasses.replace(found, updated=len({key[:2] for key in devices.updated}))
 
 
 def _levels(answers: FleetAnswers, devices: _Devices) -> dict[Group, GpuLevel]:
-    """Return the level of each probe on each GPU, without conditions, by its series of runs."""
+    """Return the level of each probe on each GPU, without prices and conditions, by its series of runs."""
     rates = _medians(answers, "throughput_per_s")
     energies = _medians(answers, "energy_per_inference_j")
-    counts = answers.groups(Question("probe", "throughput_per_s", "count", by=_RUNS))
+    is_long = answers.period.bucket_s >= COARSE_S
+    # Of longer periods the hours with a run: the rows themselves would be many.
+    counted = Question("probe", "throughput_per_s", "covered" if is_long else "count", by=_RUNS)
+    counts = answers.groups(counted)
     found = {}
     for group, rate in rates.items():
         host, device, probe, batch, *mode = group
@@ -93,19 +90,15 @@ def _levels(answers: FleetAnswers, devices: _Devices) -> dict[Group, GpuLevel]:
         is_updated = (host, device, probe) in devices.updated
         if model is None or rate <= 0 or runs < LEAST_RUNS or is_updated:
             continue
-        energy_j = energies.get(group)
-        price_per_h, currency = devices.prices.get((host, device), (None, ""))
-        paid = devices.electricity.get((host, device, probe), 0.0)
         run = DetectionRun(
             time_ns=answers.period.end_ns,
             batch=int(batch) if batch.isdigit() else None,
             time_s=1 / rate,
-            energy_j=energy_j,
-            price_per_s=None if price_per_h is None else price_per_h / HOUR_S,
-            electricity_per_j=paid / energy_j if energy_j else 0.0,
+            energy_j=energies.get(group),
+            price_per_s=None,
+            electricity_per_j=0.0,
             fingerprint="",
             device={},
-            currency=currency,
         )
         modes = [
             f"{name}={value}" if value != "true" else name
@@ -139,23 +132,6 @@ class _Devices:
             if kind in _KINDS and model:
                 self.models[host, device] = model
                 self.busy[host, device] = util_pct / 100
-        rates = Question(
-            "device", "price_rate_per_h", "median", "median", by=("host", "device", "currency")
-        )
-        self.prices: dict[Group, tuple[float, str]] = {
-            (host, device): (rate, currency)
-            for (host, device, currency), rate in answers.groups(rates).items()
-        }
-        self.electricity = answers.groups(
-            Question(
-                "cost",
-                "cost_energy",
-                "median",
-                "median",
-                by=("host", "device", "probe"),
-                where={"basis": "probe"},
-            )
-        )
         self.software: dict[Group, str] = {}
         self.updated: set[Group] = set()
         for key, versions in _software(answers).items():
@@ -187,10 +163,54 @@ def _medians(answers: FleetAnswers, field: str) -> dict[Group, float]:
     return answers.groups(Question("probe", field, "median", "median", by=_RUNS))
 
 
-def _conditions(answers: FleetAnswers) -> dict[Group, dict[str, FieldValue]]:
-    """Return the conditions of the device of each series of runs."""
-    conditions: dict[Group, dict[str, FieldValue]] = defaultdict(dict)
-    for field, how in _CONDITIONS.items():
-        for group, value in answers.groups(Question("probe", field, how, how, by=_RUNS)).items():
-            conditions[group][field] = int(value) if how == "max" else value
-    return conditions
+class _Details:
+    """Prices and conditions of devices.
+
+    Args:
+        answers: The database, and the period.
+        hosts: Their hosts; empty for all.
+    """
+
+    def __init__(self, answers: FleetAnswers, hosts: tuple[str, ...]) -> None:
+        devices = ("host", "device")
+        rates = Question(
+            "device",
+            "price_rate_per_h",
+            "median",
+            "median",
+            by=(*devices, "currency"),
+            hosts=hosts,
+        )
+        self._prices = {
+            group[:2]: (rate / HOUR_S, group[2]) for group, rate in answers.groups(rates).items()
+        }
+        paid = Question(
+            "cost",
+            "cost_energy",
+            "median",
+            "median",
+            by=(*devices, "probe"),
+            where={"basis": "probe"},
+            hosts=hosts,
+        )
+        self._electricity = answers.groups(paid)
+        self._conditions: dict[Group, dict[str, FieldValue]] = defaultdict(dict)
+        for field, how in _CONDITIONS.items():
+            across: Literal["mean", "max"] = "max" if how == "max" else "mean"
+            asked = Question("probe", field, how, across, by=_RUNS, hosts=hosts)
+            for group, value in answers.groups(asked).items():
+                self._conditions[group][field] = int(value) if how == "max" else value
+
+    def added(self, gpu: GpuLevel, series: Group) -> GpuLevel:
+        """Return a level with what is known of its device."""
+        price_per_s, currency = self._prices.get((gpu.host, gpu.device), (None, ""))
+        paid = self._electricity.get(series[:3], 0.0)
+        energy_j = gpu.run.energy_j
+        run = dataclasses.replace(
+            gpu.run,
+            price_per_s=price_per_s,
+            electricity_per_j=paid / energy_j if energy_j else 0.0,
+            device=self._conditions.get(series, {}),
+            currency=currency,
+        )
+        return dataclasses.replace(gpu, run=run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
@@ -77,9 +77,18 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         DeliveryError: The database did not answer.
     """
     buckets = answers.period.buckets
-    software = {tag: _versions(answers, tag) for tag in SOFTWARE_TAGS}
-    hosts = {} if key in software else _labels(answers, key)
-    factors, priced = _factors(answers)
+    software = {tag: _versions(answers, tag) for tag in _changed_tags(answers)}
+    hosts = {} if key in SOFTWARE_TAGS else _labels(answers, key)
+    values: Mapping[Any, _Buckets] = software.get(key, {}) if key in SOFTWARE_TAGS else hosts
+    changed_in = [bucket for one in values.values() for bucket, *_ in _moves(one)]
+    if not changed_in:
+        return []
+    # The windows of the changes, and those before them.
+    around = range(
+        max(0, min(changed_in) - 2 * WINDOW_BUCKETS - 2),
+        min(buckets, max(changed_in) + WINDOW_BUCKETS + 2),
+    )
+    factors, priced = _factors(answers, around)
     kinds = _kinds(answers, within)
     moves: dict[Series, list[tuple[int, str, str, str]]] = {}
     for series in factors:
@@ -154,12 +163,26 @@ def _moves(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
 def _timed(answers: FleetAnswers, question: Question) -> Iterator[tuple[Group, int, float]]:
     """Yield the group, the bucket and the value of each row."""
     period = answers.period
-    step_ns = period.bucket_s * NS_PER_S
+    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
     asked = dataclasses.replace(question, every_s=period.bucket_s)
-    for (group, end_ns), value in answers.by_time(asked).items():
+    for group, value, end_ns in answers.rows(asked):
         bucket = (end_ns - period.start_ns) // step_ns - 1
-        if 0 <= bucket < period.buckets:
+        if 0 <= bucket < buckets:
             yield group, bucket, value
+
+
+def _changed_tags(answers: FleetAnswers) -> list[str]:
+    """Return the tags of `software` that have several values on any host."""
+    by = ("host", "probe", *SOFTWARE_TAGS)
+    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for host, probe, *versions in answers.groups(
+        Question("software", "probe_runs", "max", "max", by=by)
+    ):
+        for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
+            if value:
+                found[host, probe, tag].add(value)
+    changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
+    return [tag for tag in SOFTWARE_TAGS if tag in changed]
 
 
 def _versions(answers: FleetAnswers, tag: str) -> dict[Series, _Buckets]:
@@ -167,18 +190,20 @@ def _versions(answers: FleetAnswers, tag: str) -> dict[Series, _Buckets]:
     question = Question(
         "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
     )
-    found: dict[Series, _Buckets] = {}
+    buckets = answers.period.buckets
+    found: dict[Series, _Buckets] = defaultdict(lambda: [None] * buckets)
     for (host, probe, value), bucket, _ in _timed(answers, question):
-        _take(found.setdefault((host, probe), [None] * answers.period.buckets), bucket, value)
+        _take(found[host, probe], bucket, value)
     return {series: _settled(values) for series, values in found.items()}
 
 
 def _labels(answers: FleetAnswers, label: str) -> dict[str, _Buckets]:
     """Return a label of each host, by bucket."""
     question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
-    found: dict[str, _Buckets] = {}
+    buckets = answers.period.buckets
+    found: dict[str, _Buckets] = defaultdict(lambda: [None] * buckets)
     for (host, value), bucket, _ in _timed(answers, question):
-        _take(found.setdefault(host, [None] * answers.period.buckets), bucket, value)
+        _take(found[host], bucket, value)
     return {host: _settled(values) for host, values in found.items()}
 
 
@@ -203,14 +228,24 @@ def _settled(values: _Buckets) -> _Buckets:
 
 
 def _factors(
-    answers: FleetAnswers,
+    answers: FleetAnswers, around: range
 ) -> tuple[dict[Series, list[CostFactors | None]], frozenset[Series]]:
     """Return the cost factors of each probe on each host, by bucket, and the series that have prices.
 
     They are medians over the devices of the host. A series with prices has no factors where they are unknown.
+
+    Args:
+        answers: The database, and the period.
+        around: The buckets that are needed; the others are None.
     """
     by = ("host", "probe")
-    buckets = answers.period.buckets
+    period = answers.period
+    buckets = period.buckets
+    asked = answers.over(
+        period._replace(
+            start_ns=_end_ns(period, around.start - 1), end_ns=_end_ns(period, around.stop - 1)
+        )
+    )
     found: dict[str, dict[Series, list[float | None]]] = {}
     for name, question in {
         "rate": Question("probe", "throughput_per_s", "median", "median", by=by),
@@ -218,9 +253,9 @@ def _factors(
         "hardware": _paid("cost_hardware", by),
         "electricity": _paid("cost_energy", by),
     }.items():
-        values: dict[Series, list[float | None]] = {}
-        for group, bucket, value in _timed(answers, question):
-            values.setdefault((group[0], group[1]), [None] * buckets)[bucket] = value
+        values: dict[Series, list[float | None]] = defaultdict(lambda: [None] * buckets)
+        for (host, probe), bucket, value in _timed(asked, question):
+            values[host, probe][around.start + bucket] = value
         found[name] = values
     unknown: list[float | None] = [None] * buckets
     factors = {}

@@ -71,7 +71,11 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     Raises:
         DeliveryError: The database did not answer.
     """
-    found = [*_probed(answers, by), *([] if by in SOFTWARE else _served(answers, by))]
+    models = _device_models(answers) if by == "gpu_model" else {}
+    found = [
+        *_probed(answers, by, models),
+        *([] if by in SOFTWARE else _served(answers, by, models)),
+    ]
     unpriced = float("inf")
     return sorted(
         found,
@@ -85,7 +89,7 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     )
 
 
-def _probed(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
+def _probed(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iterable[FleetUnitCost]:
     # The engine computes each device's median; the fleet's devices are few numbers.
     is_joined = by == "gpu_model" or by in SOFTWARE
     further = () if by == "model" or is_joined else (by,)
@@ -96,11 +100,12 @@ def _probed(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
         )
         for field in ("cost_per_inference", "energy_per_inference_j")
     }
-    joined = _joined(answers, by) if is_joined and medians["cost_per_inference"] else {}
+    software = _software(answers, by) if by in SOFTWARE and medians["cost_per_inference"] else {}
     values: dict[Group, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for field, groups in medians.items():
         for (host, device, probe, currency, *rest), value in groups.items():
-            group = rest[0] if rest else joined.get((host, device, probe), "")
+            joined = software.get((host, device, probe), models.get((host, device), ""))
+            group = rest[0] if rest else joined
             values[probe, group, currency][field].append(value)
     for (probe, group, currency), by_field in values.items():
         costs, joules = by_field["cost_per_inference"], by_field["energy_per_inference_j"]
@@ -115,16 +120,17 @@ def _probed(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
         )
 
 
-def _served(answers: FleetAnswers, by: str) -> Iterable[FleetUnitCost]:
+def _served(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iterable[FleetUnitCost]:
     dimension = {"model": (), "gpu_model": ("host",)}.get(by, (by,))
-    hosts = _host_models(answers) if by == "gpu_model" else {}
+    hosts = _only((host, model) for (host, _), model in models.items())
+    of_host = {host: model for (host,), model in hosts.items()}
     sums: dict[Group, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for field in _SUMS:
         for key, value in _by_model(answers, field, dimension).items():
             service, currency, *rest = key
             group = rest[0] if rest else ""
-            sums[service, hosts.get(group, "") if hosts else group, currency][field] += value
-    counted = _counted_hosts(answers, dimension, hosts)
+            sums[service, of_host.get(group, "") if of_host else group, currency][field] += value
+    counted = _counted_hosts(answers, dimension, of_host)
     for (model, group, currency), fields in _priced(sums).items():
         values = {name: SERVING_RATIOS[name].of(fields) for name in _RATIOS}
         yield FleetUnitCost(
@@ -211,27 +217,16 @@ def _counted_hosts(
     return {key: len(names) for key, names in found.items()}
 
 
-def _joined(answers: FleetAnswers, by: str) -> dict[Group, str]:
-    """Return what cost rows of probes do not have, by (host, device, probe)."""
-    devices = ("host", "device", "probe")
-    if by in SOFTWARE:
-        asked = Question("software", "probe_runs", "count", "count", by=(*devices, by))
-        return _only(answers.groups(asked))
-    models = answers.groups(
-        Question("device", "cost", "count", "count", by=("host", "device", "model"))
-    )
-    of_device = _only(models)
-    runs = answers.groups(
-        Question(
-            "cost", "cost_per_inference", "count", "count", by=devices, where={"basis": "probe"}
-        )
-    )
-    return {run: of_device.get(run[:2], "") for run in runs}
+def _software(answers: FleetAnswers, tag: str) -> dict[Group, str]:
+    """Return a version that cost rows of probes do not have, by (host, device, probe)."""
+    by = ("host", "device", "probe", tag)
+    return _only(answers.groups(Question("software", "probe_runs", "count", "count", by=by)))
 
 
-def _host_models(answers: FleetAnswers) -> dict[str, str]:
-    groups = answers.groups(Question("device", "cost", "count", "count", by=("host", "model")))
-    return {host: model for (host,), model in _only(groups).items()}
+def _device_models(answers: FleetAnswers) -> dict[Group, str]:
+    """Return the GPU model of each device, by (host, device)."""
+    by = ("host", "device", "model")
+    return _only(answers.groups(Question("device", "cost", "count", "count", by=by)))
 
 
 def _only(groups: Iterable[Group]) -> dict[Group, str]:

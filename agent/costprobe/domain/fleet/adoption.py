@@ -114,23 +114,23 @@ def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) ->
 
 
 def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
-    by_kind: dict[Hashable, list[tuple[HostSeries, list[float | None]]]] = defaultdict(list)
+    by_kind: dict[Hashable, list[tuple[HostSeries, _Sums]]] = defaultdict(list)
     for unit in units:
-        by_kind[unit.kind].append((unit, _window_means(unit.values, window)))
+        by_kind[unit.kind].append((unit, _Sums(unit.values)))
     found = []
     for members in by_kind.values():
         for bucket in {unit.adopted for unit, _ in members if unit.adopted is not None}:
             at = bucket - shift
             changed: list[tuple[str, float]] = []
             controls: list[tuple[str, float]] = []
-            for unit, means in members:
+            for unit, sums in members:
                 is_changed = unit.adopted == bucket
                 first = unit.adopted
                 if not is_changed and first is not None and first <= at + window:
                     continue
                 if unit.others and any(abs(other - at) <= window for other in unit.others):
                     continue
-                difference = _difference(means, at, window)
+                difference = sums.difference(at, window)
                 if difference is not None:
                     (changed if is_changed else controls).append((unit.host, difference))
             if changed and len({host for host, _ in controls}) >= LEAST_CONTROLS:
@@ -139,26 +139,28 @@ def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Strat
     return found
 
 
-def _window_means(values: Sequence[float | None], window: int) -> list[float | None]:
-    """Return the mean of the known values of the window from each bucket on; None where too few are known."""
-    sums = [0.0, *accumulate(value or 0.0 for value in values)]
-    counts = [0, *accumulate(int(value is not None) for value in values)]
-    least = max(1, math.ceil(LEAST_KNOWN * window))
-    last = len(values)
-    means: list[float | None] = []
-    for start in range(last):
-        end = min(last, start + window)
-        count = counts[end] - counts[start]
-        means.append((sums[end] - sums[start]) / count if count >= least else None)
-    return means
+class _Sums:
+    """Sums of the known values of a series up to each bucket."""
 
+    def __init__(self, values: Sequence[float | None]) -> None:
+        self._sums = [0.0, *accumulate([value or 0.0 for value in values])]
+        self._counts = [0, *accumulate([value is not None for value in values])]
+        self._last = len(values)
 
-def _difference(means: Sequence[float | None], at: int, window: int) -> float | None:
-    """Return the mean of the window after a bucket less that of the one before; None if unknown."""
-    if at < window or at + 1 >= len(means):
-        return None
-    before, after = means[at - window], means[at + 1]
-    return None if before is None or after is None else after - before
+    def difference(self, at: int, window: int) -> float | None:
+        """Return the mean of the window after a bucket less that of the one before; None if unknown."""
+        if at < window or at + 1 >= self._last:
+            return None
+        before, after = self._mean(at - window, window), self._mean(at + 1, window)
+        return None if before is None or after is None else after - before
+
+    def _mean(self, start: int, window: int) -> float | None:
+        """Return the mean of the known values of a window; None if too few are known."""
+        end = min(self._last, start + window)
+        count = self._counts[end] - self._counts[start]
+        if count < max(1, math.ceil(LEAST_KNOWN * window)):
+            return None
+        return (self._sums[end] - self._sums[start]) / count
 
 
 def _half_width(strata: Sequence[_Stratum], weights: dict[str, float], mean: float) -> float:

@@ -12,7 +12,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from costprobe.domain.costing.comparison.change import CostFactors, Factor, split_change
+from costprobe.domain.costing.comparison.change import (
+    CostFactors,
+    Factor,
+    cost_terms,
+    log_mean_parts,
+)
 from costprobe.domain.fleet.adoption import Effect, HostSeries, adoption_effect
 
 # Parts below this everywhere are those of a price that did not change.
@@ -122,7 +127,8 @@ def _parts(factors: Sequence[CostFactors | None]) -> list[Mapping[Factor, float]
     )
     if base.cost <= 0:
         return [None] * len(factors)
+    terms = cost_terms(base)
     return [
-        split_change(base, one).parts if one is not None and one.cost > 0 else None
+        log_mean_parts(terms, cost_terms(one)) if one is not None and one.cost > 0 else None
         for one in factors
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Literal
 
 from costprobe.domain.detection.causes import UNKNOWN, Explanation, causes
@@ -99,7 +100,7 @@ class FleetOutliers:
 def outliers_of(
     gpus: Sequence[GpuLevel],
     without: Sequence[str] = (),
-    with_conditions: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]] = lambda gpus: gpus,
+    with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]] = lambda gpus: gpus,
 ) -> FleetOutliers:
     """Return the GPUs that need more time or energy than their peers.
 
@@ -108,7 +109,8 @@ def outliers_of(
     Args:
         gpus: Levels of every probe on every GPU.
         without: Labels whose levels are removed, such as a cooling row or a lot.
-        with_conditions: Adds the conditions of the devices to a group of peers with an outlier, to explain it.
+        with_details: Adds prices and the conditions of the devices to the outliers and the peers that explain them,
+            in the same order; called once, and only with outliers.
     """
     groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
     for gpu in gpus:
@@ -124,9 +126,7 @@ def outliers_of(
                 tested |= {(one.host, one.device) for one in found.gpus}
                 levels += [(peers, level) for level in found.levels if metric == "time"]
     chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
-    for peers in dict.fromkeys(test.peers for test in chosen):
-        groups[peers] = list(with_conditions(groups[peers]))
-    outliers = _joined(_outliers(chosen, len(tests), groups))
+    outliers = _joined(_outliers(chosen, len(tests), groups, with_details))
     every = {(gpu.host, gpu.device) for gpu in gpus}
     return FleetOutliers(
         tuple(sorted(outliers, key=_rank)),
@@ -153,7 +153,10 @@ def _values(
 
 
 def _outliers(
-    chosen: Sequence[PeerTest], tested: int, groups: Mapping[tuple[str, ...], Sequence[GpuLevel]]
+    chosen: Sequence[PeerTest],
+    tested: int,
+    groups: Mapping[tuple[str, ...], Sequence[GpuLevel]],
+    with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]],
 ) -> list[Outlier]:
     """Return an outlier for each GPU or host and group of peers."""
     found: dict[tuple[tuple[str, ...], str, str], dict[FleetMetric, Excess]] = defaultdict(dict)
@@ -162,34 +165,66 @@ def _outliers(
         excess = interval_of(one, len(chosen), tested)
         found[test.peers, one.host, one.device][test.metric] = excess
     outlying = {(host, device) for _, host, device in found}
-    outliers = []
-    for (peers, host, device), excesses in found.items():
-        members = groups[peers]
-        own = [gpu for gpu in members if gpu.host == host and device in ("", gpu.device)]
-        healthy = [
-            gpu
-            for gpu in members
-            if gpu not in own and not outlying & {(gpu.host, gpu.device), (gpu.host, "")}
+    healthy = {peers: _healthy(groups[peers], outlying) for peers, _, _ in found}
+    own = {
+        (peers, host, device): [
+            gpu for gpu in groups[peers] if gpu.host == host and device in ("", gpu.device)
         ]
+        for peers, host, device in found
+    }
+    nearest = {key: _nearest(gpus[0], healthy[key[0]]) for key, gpus in own.items()}
+    needed = {_key(gpu): gpu for key in found for gpu in (*own[key], *nearest[key])}
+    known = dict(zip(needed, with_details(list(needed.values())) if needed else (), strict=True))
+    outliers = []
+    for key, excesses in found.items():
+        peers, host, device = key
+        gpus, compared = ([known[_key(gpu)] for gpu in side[key]] for side in (own, nearest))
         outliers.append(
             Outlier(
                 host,
                 device,
                 peers,
-                len(members) - len(own),
+                len(groups[peers]) - len(gpus),
                 excesses.get("time"),
                 excesses.get("energy"),
-                _explanation(own, healthy, "time" in excesses),
-                monthly_cost(own, excesses.get("time"), excesses.get("energy")),
-                min(gpu.runs for gpu in own),
+                _explanation(gpus, compared, "time" in excesses),
+                monthly_cost(gpus, excesses.get("time"), excesses.get("energy")),
+                min(gpu.runs for gpu in gpus),
             )
         )
     return outliers
 
 
+def _key(gpu: GpuLevel) -> tuple[str, str, tuple[str, ...]]:
+    return gpu.host, gpu.device, gpu.peers
+
+
+def _healthy(
+    members: Sequence[GpuLevel], outlying: Container[tuple[str, str]]
+) -> dict[str, list[GpuLevel]]:
+    """Return the GPUs that are no outliers, by host."""
+    hosts: dict[str, list[GpuLevel]] = defaultdict(list)
+    for gpu in sorted(members, key=lambda gpu: gpu.device):
+        if (gpu.host, gpu.device) not in outlying and (gpu.host, "") not in outlying:
+            hosts[gpu.host].append(gpu)
+    return hosts
+
+
+def _nearest(own: GpuLevel, healthy: Mapping[str, Sequence[GpuLevel]]) -> list[GpuLevel]:
+    """Return the peers whose conditions are compared: of the host, then of hosts with the most equal labels."""
+
+    def distance(host: str) -> tuple[bool, int, str]:
+        labels = healthy[host][0].labels
+        different = sum(labels.get(name) != value for name, value in own.labels.items())
+        return host != own.host, different, host
+
+    hosts = nsmallest(PEERS_COMPARED, healthy, key=distance)
+    return [gpu for host in hosts for gpu in healthy[host]][:PEERS_COMPARED]
+
+
 def _explanation(
     own: Sequence[GpuLevel],
-    healthy: Sequence[GpuLevel],
+    peers: Sequence[GpuLevel],
     is_slower: bool,  # noqa: FBT001 - of each outlier
 ) -> Explanation:
     """Return the conditions in which an outlier differs from its nearest healthy peers.
@@ -197,16 +232,9 @@ def _explanation(
     The same signals, least differences and effects explain a drift, where the runs before take the place of
     the peers.
     """
-    if not healthy:
+    if not peers:
         return Explanation(UNKNOWN)
-    host, labels = own[0].host, dict(own[0].labels)
-
-    def distance(gpu: GpuLevel) -> tuple[bool, int, str, str]:
-        different = sum(gpu.labels.get(name) != value for name, value in labels.items())
-        return gpu.host != host, different, gpu.host, gpu.device
-
-    nearest = [gpu.run for gpu in sorted(healthy, key=distance)[:PEERS_COMPARED]]
-    runs = [gpu.run for gpu in own]
+    nearest, runs = [gpu.run for gpu in peers], [gpu.run for gpu in own]
     found = causes(Comparison(conditions(nearest, {}), conditions(runs, {}), 1 if is_slower else 0))
     metric: Literal["throughput", "energy"] = "throughput" if is_slower else "energy"
     return explanation_of(found, Levels(metric, nearest, runs, nearest))

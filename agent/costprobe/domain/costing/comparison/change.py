@@ -95,7 +95,7 @@ def split_change(before: CostFactors, after: CostFactors) -> CostChange:
     Raises:
         ValueError: A cost is not positive, so that no ratio is defined.
     """
-    parts = log_mean_parts(_terms(before), _terms(after))
+    parts = log_mean_parts(cost_terms(before), cost_terms(after))
     return CostChange(math.log(after.cost / before.cost), {name: parts[name] for name in _FACTORS})
 
 
@@ -135,7 +135,8 @@ def log_mean_parts(
     return parts
 
 
-def _terms(factors: CostFactors) -> list[dict[Factor, float]]:
+def cost_terms(factors: CostFactors) -> list[dict[Factor, float]]:
+    """Return the factors of each product that the cost is the sum of."""
     return [
         {"hardware price": factors.price_per_s, "time per inference": factors.time_s},
         {
