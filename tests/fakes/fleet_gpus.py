@@ -1,6 +1,7 @@
 """A simulated fleet with a sick GPU and a rollout: probe runs, their costs and software, and their devices.
 
-`h03` has a `gpu1` that is slower by SLOWER, at a lower clock. Hosts with an even number below 8 change their
+`h03` has a `gpu1` that is slower by SLOWER, at a lower clock, and `h07` a `gpu0` that is slower by SLOWER beside another
+process. Hosts with an even number below 8 change their
 driver, one after the other, and are faster by FASTER from then on.
 """
 
@@ -16,6 +17,7 @@ START_S = END_S - HOURS * 3600
 EVERY_S = 300
 HOSTS, GPUS = 12, 3
 SICK = ("h03", "gpu1")
+SHARED = ("h07", "gpu0")
 SLOWER, FASTER = 0.08, 0.04
 DRIVERS = ("550.54", "560.28")
 CHANGED = (0, 2, 4, 6)
@@ -41,10 +43,11 @@ def rows():
 def run_rows(rng, host, number, gpu, level, time_s):
     tags = {**host, "device": f"gpu{gpu}"}
     is_sick = (host["host"], tags["device"]) == SICK
+    is_shared = (host["host"], tags["device"]) == SHARED
     is_new = time_s > changed_s(number)
     common = 0.02 * math.sin(time_s / 3000) + 0.01 * (number % 2)
     log_time = level + common + rng.gauss(0, 0.003)
-    log_time += math.log1p(SLOWER) * is_sick + math.log1p(-FASTER) * is_new
+    log_time += math.log1p(SLOWER) * (is_sick or is_shared) + math.log1p(-FASTER) * is_new
     time_s_each = 0.001 * math.exp(log_time)
     energy_j = 400.0 * time_s_each
     hardware = PRICE_PER_H / 3600 * time_s_each
@@ -61,7 +64,7 @@ def run_rows(rng, host, number, gpu, level, time_s):
             "energy_per_inference_j": energy_j,
             "sm_clock_mhz": 1980.0 * (1 - 0.09 * is_sick) * (1 + rng.gauss(0, 0.001)),
             "temp_max_c": 60.0 + rng.gauss(0, 1),
-            "contended": False,
+            "contended": is_shared and time_s % 3600 != 0,
         },
     )
     yield point(
@@ -74,5 +77,9 @@ def run_rows(rng, host, number, gpu, level, time_s):
     yield point(
         "device",
         {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"},
-        {"util_pct": UTIL_PCT, "price_rate_per_h": PRICE_PER_H},
+        {
+            "util_pct": UTIL_PCT,
+            "price_rate_per_h": PRICE_PER_H,
+            "cost": PRICE_PER_H / 3600 * EVERY_S,
+        },
     )

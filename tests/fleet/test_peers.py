@@ -49,8 +49,10 @@ def ask(request, tmp_path):
 
 def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
     found = checked("fleet outliers", ask("outliers", "--within", "label:rack", "--json"))
-    (one,) = found["outliers"]
-    assert (one["host"], one["device"], one["cause"]) == (*fleet_gpus.SICK, "clock")
+    by_gpu = {(one["host"], one["device"]): one for one in found["outliers"]}
+    causes = {gpu: one["cause"] for gpu, one in by_gpu.items()}
+    assert causes == {fleet_gpus.SICK: "clock", fleet_gpus.SHARED: "neighbour"}
+    one = by_gpu[fleet_gpus.SICK]
     updated = fleet_gpus.GPUS * len(fleet_gpus.CHANGED)
     tested = fleet_gpus.GPUS * fleet_gpus.HOSTS - updated
     assert (found["tested"], found["untested"], found["updated"]) == (tested, 0, updated)
@@ -60,9 +62,9 @@ def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
     energy_share = 1 - 1 / (1 + one["energy_excess_pct"] / 100)
     month = 730 * 0.5 * (3.6 * share + 400 * 3600 * fleet_gpus.PER_J * energy_share)
     assert one["cost_per_month"] == pytest.approx(month, rel=1e-6)
-    assert "1 outlier of 24 GPUs" in ask("outliers")
-    (line,) = csv.DictReader(io.StringIO(ask("outliers", "--csv")))
-    assert (line["host"], line["cause"]) == ("h03", "clock")
+    assert "2 outliers of 24 GPUs" in ask("outliers")
+    lines = csv.DictReader(io.StringIO(ask("outliers", "--csv")))
+    assert {line["host"]: line["cause"] for line in lines} == {"h03": "clock", "h07": "neighbour"}
 
     found = checked("fleet change", ask("change", "driver", "--window", "1h", "--json"))
     (change,) = found["changes"]
@@ -72,9 +74,17 @@ def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
     for name in ("time", "energy", "cost"):
         assert effects[name]["change_low_pct"] < -4 < effects[name]["change_high_pct"] < 0
     assert effects["before"]["change_low_pct"] < 0 < effects["before"]["change_high_pct"]
+    # The devices of four hosts at half use for 730 h; without the change they would cost more.
+    (cost,) = change["costs"]
+    month = 730 * 3.6 * 0.5 * fleet_gpus.GPUS * len(fleet_gpus.CHANGED)
+    share = 1 - 1 / (1 + effects["cost"]["change_pct"] / 100)
+    assert cost["cost_per_month"] == pytest.approx(month * share)
+    assert cost["cost_low_per_month"] < cost["cost_per_month"] < cost["cost_high_per_month"] < 0
     text = ask("change", "driver", "--window", "1h")
+    assert "a month at the present use (-€" in text
     assert "driver 550.54 → 560.28: 4 hosts" in text
     assert "compared: 4 hosts with" in text
     assert "no host changed its torch" in ask("change", "torch", "--window", "1h")
     lines = list(csv.DictReader(io.StringIO(ask("change", "driver", "--window", "1h", "--csv"))))
     assert [line["outcome"] for line in lines] == ["cost", "time", "energy", "before"]
+    assert float(lines[0]["cost_per_month"]) == pytest.approx(cost["cost_per_month"])

@@ -13,6 +13,7 @@ from costprobe.app.fleet.forecast import FleetForecast
 from costprobe.app.fleet.spend import SpendByKey
 from costprobe.app.fleet.unit_costs import FleetUnitCost
 from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
+from costprobe.domain.fleet.excess_cost import ExcessCost
 from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
 
 
@@ -106,7 +107,6 @@ def outliers_document(found: FleetOutliers, within: Sequence[str]) -> dict[str, 
 
 def outlier_document(one: Outlier) -> dict[str, Any]:
     """Return an outlier as JSON."""
-    cost = one.cost
     return {
         "host": one.host,
         "device": one.device or None,
@@ -124,6 +124,13 @@ def outlier_document(one: Outlier) -> dict[str, Any]:
             }
             for cause in one.explanation.causes
         ],
+        **monthly_document(one.cost),
+    }
+
+
+def monthly_document(cost: ExcessCost | None) -> dict[str, float | str | None]:
+    """Return what an excess or a change costs a month as JSON."""
+    return {
         "cost_per_month": None if cost is None else cost.mean,
         "cost_low_per_month": None if cost is None else cost.low,
         "cost_high_per_month": None if cost is None else cost.high,

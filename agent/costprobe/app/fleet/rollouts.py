@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
+from costprobe.app.fleet.version_history import (
+    Buckets,
+    Series,
+    bucket_end_ns,
+    changed_tags,
+    labels_of,
+    moves_of,
+    timed,
+    versions_of,
+)
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.comparison.change import CostFactors
 from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
 from costprobe.domain.fleet.change import ChangeEffect, FactorSeries, change_effect
+from costprobe.domain.fleet.excess_cost import ExcessCost, monthly_change
 
 # Buckets of the window before and after a change.
 WINDOW_BUCKETS: Final = 4
 # Changes that are estimated, those on the most hosts.
 CHANGES_MAX: Final = 10
 _SHORTEST_BUCKET_S: Final = 300
-
-# A probe on a host.
-Series = tuple[str, str]
-# The value of each bucket, None where unknown.
-_Buckets = list[str | None]
 
 
 class FleetChange(NamedTuple):
@@ -38,6 +45,8 @@ class FleetChange(NamedTuple):
         effect: What it did; None if no host can be compared.
         hosts: Number of hosts that changed, counted in the effect or not.
         beside: What else changed in the same interval, with its number of hosts.
+        costs: What the effect on the cost per inference costs a month at the present use of all hosts that
+            changed, by currency; empty where the effect is unknown.
     """
 
     key: str
@@ -48,6 +57,7 @@ class FleetChange(NamedTuple):
     effect: ChangeEffect | None
     hosts: int
     beside: Mapping[str, int]
+    costs: tuple[ExcessCost, ...] = ()
 
 
 def aligned(period: FleetPeriod, window_s: float) -> FleetPeriod:
@@ -77,10 +87,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         DeliveryError: The database did not answer.
     """
     buckets = answers.period.buckets
-    software = {tag: _versions(answers, tag) for tag in _changed_tags(answers)}
-    hosts = {} if key in SOFTWARE_TAGS else _labels(answers, key)
-    values: Mapping[Any, _Buckets] = software.get(key, {}) if key in SOFTWARE_TAGS else hosts
-    changed_in = [bucket for one in values.values() for bucket, *_ in _moves(one)]
+    software = {tag: versions_of(answers, tag) for tag in changed_tags(answers)}
+    hosts = {} if key in SOFTWARE_TAGS else labels_of(answers, key)
+    values: Mapping[Any, Buckets] = software.get(key, {}) if key in SOFTWARE_TAGS else hosts
+    changed_in = [bucket for one in values.values() for bucket, *_ in moves_of(one)]
     if not changed_in:
         return []
     # The windows of the changes, and those before them.
@@ -95,10 +105,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         found = [
             (bucket, tag, before, after)
             for tag, values in software.items()
-            for bucket, before, after in _moves(values.get(series, []))
+            for bucket, before, after in moves_of(values.get(series, []))
         ]
         if hosts:
-            own = _moves(hosts.get(series[0], []))
+            own = moves_of(hosts.get(series[0], []))
             found += [(bucket, key, before, after) for bucket, before, after in own]
         moves[series] = found
     pairs = Counter(
@@ -106,6 +116,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         for series, found in moves.items()
         for pair in {(before, after) for _, tag, before, after in found if tag == key}
     )
+    use = _busy_cost_per_h(answers)
     changes = []
     for before, after in sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:CHANGES_MAX]:
         wanted = (key, before, after)
@@ -130,101 +141,49 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
             for bucket, tag, old, new in moves[series]:
                 if bucket == at and tag != key:
                     beside[f"{tag} {old} → {new}"].add(series[0])
+        effect = change_effect(listed, min(WINDOW_BUCKETS, buckets))
+        adopters = {host for host, _ in changed}
         changes.append(
             FleetChange(
                 key,
                 before,
                 after,
-                _end_ns(answers.period, min(changed.values())),
-                _end_ns(answers.period, max(changed.values())),
-                change_effect(listed, min(WINDOW_BUCKETS, buckets)),
-                len({host for host, _ in changed}),
+                bucket_end_ns(answers.period, min(changed.values())),
+                bucket_end_ns(answers.period, max(changed.values())),
+                effect,
+                len(adopters),
                 {text: len(names) for text, names in beside.items()},
+                _monthly(use, adopters, effect),
             )
         )
     return sorted(changes, key=lambda change: (-change.hosts, change.before, change.after))
 
 
-def _end_ns(period: FleetPeriod, bucket: int) -> int:
-    return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
-
-
-def _moves(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
-    """Yield the buckets in which a value changed, with the value before and after."""
-    last: str | None = None
-    for bucket, value in enumerate(values):
-        if value is None:
-            continue
-        if last is not None and value != last:
-            yield bucket, last, value
-        last = value
-
-
-def _timed(answers: FleetAnswers, question: Question) -> Iterator[tuple[Group, int, float]]:
-    """Yield the group, the bucket and the value of each row."""
+def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
+    """Return the cost of devices times their utilization in the last window, by (host, currency)."""
     period = answers.period
-    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
-    asked = dataclasses.replace(question, every_s=period.bucket_s)
-    for group, value, end_ns in answers.rows(asked):
-        bucket = (end_ns - period.start_ns) // step_ns - 1
-        if 0 <= bucket < buckets:
-            yield group, bucket, value
-
-
-def _changed_tags(answers: FleetAnswers) -> list[str]:
-    """Return the tags of `software` that have several values on any host."""
-    by = ("host", "probe", *SOFTWARE_TAGS)
-    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for host, probe, *versions in answers.groups(
-        Question("software", "probe_runs", "max", "max", by=by)
-    ):
-        for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
-            if value:
-                found[host, probe, tag].add(value)
-    changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
-    return [tag for tag in SOFTWARE_TAGS if tag in changed]
-
-
-def _versions(answers: FleetAnswers, tag: str) -> dict[Series, _Buckets]:
-    """Return a tag of `software` of each probe on each host, by bucket."""
-    question = Question(
-        "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
+    hours = WINDOW_BUCKETS * period.bucket_s / HOUR_S
+    last = answers.over(
+        period._replace(start_ns=bucket_end_ns(period, period.buckets - 1 - WINDOW_BUCKETS))
     )
-    buckets = answers.period.buckets
-    found: dict[Series, _Buckets] = defaultdict(lambda: [None] * buckets)
-    for (host, probe, value), bucket, _ in _timed(answers, question):
-        _take(found[host, probe], bucket, value)
-    return {series: _settled(values) for series, values in found.items()}
+    asked = Question("device", "cost", "weighted", by=("host", "currency"), weight="util_pct")
+    return {group: used / 100 / hours for group, used in last.groups(asked).items()}
 
 
-def _labels(answers: FleetAnswers, label: str) -> dict[str, _Buckets]:
-    """Return a label of each host, by bucket."""
-    question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
-    buckets = answers.period.buckets
-    found: dict[str, _Buckets] = defaultdict(lambda: [None] * buckets)
-    for (host, value), bucket, _ in _timed(answers, question):
-        _take(found[host], bucket, value)
-    return {host: _settled(values) for host, values in found.items()}
-
-
-_BOTH: Final = "\0"
-
-
-def _take(values: _Buckets, bucket: int, value: str) -> None:
-    values[bucket] = value if values[bucket] in (None, value) else _BOTH
-
-
-def _settled(values: _Buckets) -> _Buckets:
-    """Return the values, where a bucket with both is the first one of the new value."""
-    following: str | None = None
-    settled: _Buckets = []
-    for value in reversed(values):
-        if value == _BOTH:
-            settled.append(following)
-        else:
-            following = value or following
-            settled.append(value)
-    return settled[::-1]
+def _monthly(
+    use: Mapping[Group, float], hosts: Container[str], effect: ChangeEffect | None
+) -> tuple[ExcessCost, ...]:
+    """Return what an effect costs a month on some hosts, by currency."""
+    if effect is None or effect.cost is None:
+        return ()
+    busy: dict[str, list[float]] = defaultdict(list)
+    for (host, currency), cost_per_h in use.items():
+        if host in hosts:
+            busy[currency].append(cost_per_h)
+    return tuple(
+        monthly_change(math.fsum(amounts), effect.cost, currency)
+        for currency, amounts in sorted(busy.items())
+    )
 
 
 def _factors(
@@ -243,7 +202,8 @@ def _factors(
     buckets = period.buckets
     asked = answers.over(
         period._replace(
-            start_ns=_end_ns(period, around.start - 1), end_ns=_end_ns(period, around.stop - 1)
+            start_ns=bucket_end_ns(period, around.start - 1),
+            end_ns=bucket_end_ns(period, around.stop - 1),
         )
     )
     found: dict[str, dict[Series, list[float | None]]] = {}
@@ -254,7 +214,7 @@ def _factors(
         "electricity": _paid("cost_energy", by),
     }.items():
         values: dict[Series, list[float | None]] = defaultdict(lambda: [None] * buckets)
-        for (host, probe), bucket, value in _timed(asked, question):
+        for (host, probe), bucket, value in timed(asked, question):
             values[host, probe][around.start + bucket] = value
         found[name] = values
     unknown: list[float | None] = [None] * buckets

@@ -13,9 +13,10 @@ from costprobe.core.units import counted, percent
 from costprobe.domain.detection.causes import action_of
 from costprobe.domain.fleet.adoption import Effect
 from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
+from costprobe.domain.fleet.excess_cost import ExcessCost
 from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.fleet_documents import outlier_document
+from costprobe.ui.fleet_documents import monthly_document, outlier_document
 from costprobe.ui.text import local
 
 _SHOWN_MAX: Final = 50
@@ -72,8 +73,12 @@ def _details(one: Outlier) -> Iterator[str]:
     yield f"{one_line(name)}: {', '.join(parts)}, compared with {one.peer_count:,} of {one_line(peers)}"
     yield f"  {one_line(texts)}: {action_of(one.explanation.name)}"
     if one.cost is not None:
-        low, high = (money(end, one.cost.currency) for end in (one.cost.low, one.cost.high))
-        yield f"  {money(one.cost.mean, one.cost.currency)} a month at the present use ({low} to {high})"
+        yield f"  {_a_month(one.cost)}"
+
+
+def _a_month(cost: ExcessCost) -> str:
+    mean, low, high = (money(end, cost.currency) for end in (cost.mean, cost.low, cost.high))
+    return f"{mean} a month at the present use ({low} to {high})"
 
 
 def _metrics(one: Outlier) -> Iterator[tuple[str, Excess]]:
@@ -151,6 +156,8 @@ def change_lines(changes: Sequence[FleetChange]) -> Iterator[str]:
         ]
         for line in table_lines([("  effect on", "change", "95 %:", ""), *rows]):
             yield line.rstrip()
+        for cost in change.costs:
+            yield f"  {_a_month(cost)}"
         if effect.before is not None and abs(effect.before.mean) > effect.before.half_width:
             yield (
                 f"  doubtful: the hosts that changed moved by {_signed(effect.before.mean)} against the"
@@ -191,6 +198,10 @@ CHANGE_HEADS: Final = (
     "hosts_compared",
     "hosts_not_changed",
     "hosts_left_out",
+    "cost_per_month",
+    "cost_low_per_month",
+    "cost_high_per_month",
+    "currency",
 )
 
 
@@ -200,9 +211,11 @@ def change_cells(changes: Sequence[FleetChange]) -> Iterator[list[object]]:
         document = change_document(change)
         for outcome in _OUTCOMES:
             figures = document["effects"] and document["effects"][outcome]
-            if figures:
-                cells: Mapping[str, object] = {**document, "outcome": outcome, **figures}
-                yield [cells[head] for head in CHANGE_HEADS]
+            # A month's cost beside the effect on the cost, a line for each currency.
+            costs = document["costs"] if outcome == "cost" else []
+            for cost in costs or [{}] if figures else []:
+                cells: Mapping[str, object] = {**document, "outcome": outcome, **figures, **cost}
+                yield [cells.get(head) for head in CHANGE_HEADS]
 
 
 def change_document(change: FleetChange) -> dict[str, Any]:
@@ -216,6 +229,7 @@ def change_document(change: FleetChange) -> dict[str, Any]:
         "last_ns": change.last_ns,
         "hosts": change.hosts,
         "beside": [{"text": text, "hosts": hosts} for text, hosts in change.beside.items()],
+        "costs": [monthly_document(cost) for cost in change.costs],
         "effects": effect
         and {
             **{name: _effect_document(getattr(effect, name)) for name in _OUTCOMES},
