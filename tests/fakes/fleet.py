@@ -4,6 +4,7 @@ Host `h01` is paid in EUR, `h02` is silent for the last half hour, `h03` was upg
 off for a quarter of an hour, and the store of `h05` was created again: its counters start from 0.
 """
 
+import math
 import random
 import urllib.parse
 from collections import defaultdict
@@ -161,41 +162,70 @@ def write(server, **query):
 
 def scraped():
     """The samples of a Prometheus that scrapes each host whenever it has new rows, in OpenMetrics."""
+    hosts = (
+        exposed(
+            hosts_rows(number),
+            {"instance": f"{host_of(number)}:9101", "job": "costprobe"},
+            GAUGES,
+            reset_s=RESET_S if number == 5 else math.inf,
+        )
+        for number in range(HOSTS)
+    )
+    yield from openmetrics(sample for samples in hosts for sample in samples)
+
+
+def openmetrics(samples):
+    """Samples as lines, by series."""
     by_series = defaultdict(list)
-    for number in range(HOSTS):
-        for name, labels, value, time_s in scraped_host(number):
-            by_series[name, labels].append((value, time_s))
-    for (name, labels), samples in sorted(by_series.items()):
+    for name, labels, value, time_s in samples:
+        by_series[name, labels].append((value, time_s))
+    for (name, labels), values in sorted(by_series.items()):
         shown = ",".join(f'{label_name(tag)}="{value}"' for tag, value in labels)
-        for value, time_s in samples:
+        for value, time_s in values:
             yield f"{name}{{{shown}}} {value!r} {time_s}"
     yield "# EOF"
 
 
-def scraped_host(number):
-    """Name, labels, value and time of the samples of a host."""
-    instance = {"instance": f"{host_of(number)}:9101", "job": "costprobe"}
+def exposed(rows_of_host, instance, gauges=None, *, reset_s=math.inf, kept_s=0):
+    """Name, labels, value and time of the samples of a host that is scraped whenever it has new rows.
+
+    Its counters begin again at `reset_s`; a newest value is exposed for `kept_s`.
+    """
     totals = defaultdict(float)
-    is_reset = number != 5
-    for time_ns, together in groupby(hosts_rows(number), key=lambda row: row.time_ns):
+    newest = {}
+    for time_ns, together in groupby(rows_of_host, key=lambda row: row.time_ns):
         time_s = time_ns // NS_PER_S
-        if not is_reset and time_s > RESET_S:
+        if time_s > reset_s:
             totals.clear()
-            is_reset = True
+            reset_s = math.inf
         for row in together:
-            for sample in increments(row.measurement, row.tags, row.fields):
-                name, labels = counter_of(sample)
-                if "_below_" in name:
-                    continue
-                totals[name, labelled(instance, labels)] += float(sample.value)
-            values = {k: v for k, v in row.fields.items() if k in GAUGES}
-            if row.measurement == "event":
-                values["time_s"] = float(time_s)
-            for field, value in values.items():
+            for name, labels, value in increased(row):
+                totals[name, labelled(instance, labels)] += value
+            for field, value in shown_fields(row, gauges):
                 name = f"{PREFIX}{row.measurement}_{field}"
-                yield name, labelled(instance, row.tags), value, time_s
+                newest[name, labelled(instance, row.tags)] = value, time_s
+        for (name, labels), (value, since_s) in newest.items():
+            if time_s <= since_s + kept_s:
+                yield name, labels, value, time_s
         for (name, labels), value in totals.items():
             yield name, labels, value, time_s
+
+
+def increased(row):
+    """Name, labels and value of what a row adds to counters."""
+    for sample in increments(row.measurement, row.tags, row.fields):
+        name, labels = counter_of(sample)
+        if "_below_" not in name:
+            yield name, labels, float(sample.value)
+
+
+def shown_fields(row, gauges):
+    """The fields of a row that are gauges."""
+    for field, value in row.fields.items():
+        if gauges is None or field in gauges:
+            yield field, float(value)
+    if row.measurement == "event":
+        yield "time_s", row.time_ns // NS_PER_S
 
 
 def counter_of(sample):

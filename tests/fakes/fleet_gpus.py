@@ -7,9 +7,11 @@ driver, one after the other, and are faster by FASTER from then on.
 
 import math
 import random
+from itertools import groupby
 
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from fakes.fleet import exposed, openmetrics
 
 END_S = 1_780_012_800
 HOURS = 4
@@ -22,6 +24,8 @@ SLOWER, FASTER = 0.08, 0.04
 DRIVERS = ("550.54", "560.28")
 CHANGED = (0, 2, 4, 6)
 UTIL_PCT = 50.0
+# /metrics shows the versions before a change for a while.
+KEPT_S = 900
 PRICE_PER_H, PER_J = 3.6, 1e-7
 
 
@@ -83,3 +87,13 @@ def run_rows(rng, host, number, gpu, level, time_s):
             "cost": PRICE_PER_H / 3600 * EVERY_S,
         },
     )
+
+
+def scraped():
+    """The samples of a Prometheus that scrapes each host every five minutes, in OpenMetrics."""
+    ordered = sorted(rows(), key=lambda row: (row.tags["host"], row.time_ns))
+    hosts = (
+        exposed(of_host, {"instance": f"{host}:9101", "job": "costprobe"}, kept_s=KEPT_S)
+        for host, of_host in groupby(ordered, key=lambda row: row.tags["host"])
+    )
+    return openmetrics(sample for samples in hosts for sample in samples)

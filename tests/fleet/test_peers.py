@@ -2,6 +2,7 @@
 
 import csv
 import io
+from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
@@ -11,27 +12,56 @@ from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from fakes import fleet_gpus
 from fakes.documents import checked
-from fakes.servers import fetch, get
+from fakes.servers import Prometheus, fetch, get, running
 
 DATABASE = "gpus"
 
 
-@pytest.fixture(params=["influxql", "victoriametrics"])
-def ask(request, tmp_path):
+@pytest.fixture
+def enter():
+    """Enters contexts until the end of the test."""
+    with ExitStack() as stack:
+        yield stack.enter_context
+
+
+@pytest.fixture
+def pushed(request):
+    """The database that the hosts push to."""
+
+    def filled(kind):
+        server = request.getfixturevalue({"influxql": "influxdb"}.get(kind, kind))
+        if kind == "influxql":
+            server.query(f'CREATE DATABASE "{DATABASE}"')
+        lines = [render(row).encode() for row in fleet_gpus.rows()]
+        for start in range(0, len(lines), 5000):
+            body = b"\n".join(lines[start : start + 5000])
+            with fetch(f"{server.url}/write?db={DATABASE}", body):
+                pass
+        if kind == "victoriametrics":
+            get(f"{server.url}/internal/force_flush")
+        return server.url
+
+    return filled
+
+
+@pytest.fixture(params=["influxql", "victoriametrics", "prometheus"])
+def ask(request, tmp_path, pushed):
     """Runs a command on the period of the fleet."""
-    server = request.getfixturevalue({"influxql": "influxdb"}.get(request.param, request.param))
-    if request.param == "influxql":
-        server.query(f'CREATE DATABASE "{DATABASE}"')
-    lines = [render(row).encode() for row in fleet_gpus.rows()]
-    for start in range(0, len(lines), 5000):
-        with fetch(f"{server.url}/write?db={DATABASE}", b"\n".join(lines[start : start + 5000])):
-            pass
-    if request.param == "victoriametrics":
-        get(f"{server.url}/internal/force_flush")
     path = tmp_path / "costprobe.toml"
-    path.write_text(
-        f'[fleet]\nkind = "{request.param}"\nurl = "{server.url}"\ndatabase = "{DATABASE}"\n'
-    )
+    if request.param == "prometheus":
+
+        class Scraped(Prometheus):
+            def __init__(self, folder):
+                super().__init__(folder)
+                self.backfill("\n".join([*fleet_gpus.scraped(), ""]))
+
+        url = request.getfixturevalue("enter")(
+            running(Scraped, tmp_path / "prometheus", "prometheus")
+        ).url
+        database = ""
+    else:
+        url, database = pushed(request.param), f'database = "{DATABASE}"\n'
+    path.write_text(f'[fleet]\nkind = "{request.param}"\nurl = "{url}"\n{database}')
 
     def run(*arguments):
         period = [
