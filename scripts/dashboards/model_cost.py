@@ -173,6 +173,25 @@ def _batches(board: dashboard.Dashboard) -> None:
         by=("host", "device", "batch"),
         every=None,
     )
+    curve = Query(
+        'last("tokens_out_per_s") AS "tokens/s", last("throughput_per_s") AS "requests/s",'
+        ' last("ttft_p90_ms") AS "TTFT p90", last("tpot_p90_ms") AS "TPOT p90",'
+        ' last("energy_per_million_tokens_out_j") AS "energy per million tokens",'
+        ' last("cost_per_million_tokens_out") AS "cost per million tokens"',
+        "sweep",
+        over=CHOSEN,
+        where=("\"loop\" != ''",),
+        by=("host", "device", "loop", "step", "concurrency"),
+        every=None,
+    )
+    work = Query(
+        'last("tokens_out_per_s")',
+        "sweep",
+        over=CHOSEN,
+        where=("\"loop\" = 'closed'",),
+        by=("host", "device", "concurrency"),
+        alias="$tag_host $tag_device $tag_concurrency in flight",
+    )
     runs = Query(
         '"host", "device", "batch", "latency_p50_ms", "samples", "stop_reason", "contended",'
         ' "energy_method", "fingerprint"',
@@ -187,5 +206,24 @@ def _batches(board: dashboard.Dashboard) -> None:
             hide=("Time",),
             span=10,
         )
+    )
+    board.with_panel(
+        listing(
+            "Load curve (costprobe probe --load)",
+            curve,
+            about="The newest one of each load: requests in flight, or rising rates of an open loop.",
+            units={
+                "tokens/s": "short",
+                "requests/s": "reqps",
+                "TTFT p90": "ms",
+                "TPOT p90": "ms",
+                "energy per million tokens": "joule",
+            },
+            hide=("Time",),
+            span=14,
+        )
+    )
+    board.with_panel(
+        graph("Generated tokens per second by requests in flight", "short", work, span=10)
     )
     board.with_panel(listing("Runs", runs.rows, units={"latency_p50_ms": "ms"}, span=14))

@@ -266,3 +266,16 @@ def _once(tags, end_ns):
         }
         swept = {"device": "gpu0", "probe": PROBES[0], "batch": str(batch), "currency": "USD"}
         yield make_point("sweep", {**tags, **swept}, fields, at_ns)
+    for step in (1, 2, 3):
+        fields = {
+            "throughput_per_s": 2.0 * step,
+            "tokens_out_per_s": 200.0 * step,
+            "ttft_p90_ms": 50.0 * step,
+            "tpot_p90_ms": 4.0 * step,
+            "energy_per_million_tokens_out_j": 1e6 / step,
+            "cost_per_million_tokens_out": 5.0 / step,
+            "fingerprint": "f00d",
+        }
+        load = {"loop": "closed", "step": str(step), "concurrency": str(2 ** (step - 1))}
+        measured = {"device": "gpu0", "probe": PROBES[0], "currency": "USD"}
+        yield make_point("sweep", {**tags, **measured, **load}, fields, at_ns)

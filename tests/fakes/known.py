@@ -288,3 +288,14 @@ def events(at_ns):
             "cheapest": batch == 8,
         }
         yield make_point("sweep", place | {"batch": str(batch), "currency": "USD"}, fields, at_ns)
+    for step in (1, 2):
+        fields = {
+            "throughput_per_s": 2.0 * step,
+            "tokens_out_per_s": 200.0 * step,
+            "ttft_p90_ms": 50.0 * step,
+            "tpot_p90_ms": 4.0 * step,
+            "energy_per_million_tokens_out_j": 1e6 / step,
+            "cost_per_million_tokens_out": 5.0 / step,
+        }
+        tags = {"loop": "closed", "step": str(step), "concurrency": str(4**step), "currency": "USD"}
+        yield make_point("sweep", place | tags, fields, at_ns)
