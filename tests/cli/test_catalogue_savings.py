@@ -83,6 +83,7 @@ def test_server_of_15_000_usd_against_a_g4dn_8xlarge(host):
     assert owned["break_even_share"] == pytest.approx(0.2623, abs=1e-4)
     assert owned["break_even_months"] == pytest.approx(15_000 / (19_061.76 / 12), abs=0.01)
     assert owned["break_even_low_share"] is None
+    assert found["aws-1y"]["break_even_share"] == pytest.approx(1.371 / 2.176)
 
 
 def test_commitments_of_the_instance_are_compared_without_typing_them(host):
@@ -106,7 +107,7 @@ def test_assumed_price_gives_the_break_even_a_range(host):
 def test_lifetime_alone_takes_the_purchase_price_of_the_catalogue(host):
     run = host("Tesla T4", {"sys_vendor": "Amazon EC2", "product_name": "g4dn.8xlarge"}, AWS)
     _, found = supplies(run("--owned", "3y", "--json"))
-    assert set(found) == {"owned-2000"}
+    assert set(found) == {"aws-1y", "owned-2000"}
 
 
 def test_unusable_server_is_an_error_with_its_fix(host):

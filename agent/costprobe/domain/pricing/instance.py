@@ -15,9 +15,14 @@ _CLOUDS = {
     "lambda": "Lambda",
     "coreweave": "CoreWeave",
     "digitalocean": "DigitalOcean",
+    "gpuhub": "GPUHub",
+    "hetzner": "Hetzner",
+    "jarvislabs": "JarvisLabs",
     "ovhcloud": "OVHcloud",
     "runpod": "RunPod",
     "runpod-community": "RunPod's community",
+    "verda": "Verda",
+    "vultr": "Vultr",
 }
 
 
