@@ -11,7 +11,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-LOCKS = {"run": EXTRAS["dashboard"], "dev": EXTRAS["dev"]}
+SERVICE = ("dashboard", "kubernetes", "otlp")
+LOCKS = {"run": [text for extra in SERVICE for text in EXTRAS[extra]], "dev": EXTRAS["dev"]}
 FIX = "run scripts/lock and commit what it wrote"
 
 

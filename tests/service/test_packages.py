@@ -124,8 +124,10 @@ def rpm_has(package, form):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.skipif(shutil.which("rpm") is None, reason="rpm is not installed")
 def test_rpm_has_the_files_of_the_debian_package(built):
+    if shutil.which("rpm") is None:
+        assert os.environ.get("CI") != "true"
+        pytest.skip("rpm is not installed")
     places = {
         "/usr/share/zsh/vendor-completions/": "/usr/share/zsh/site-functions/",
         "/usr/share/doc/costprobe/copyright": "",
