@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from costprobe.app.delivery.notifying import Notifying
+from costprobe.app.watching.watching import Watching
 from costprobe.core.incident import Silence, silence_document
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S, Point
@@ -22,9 +24,80 @@ KEPT = frozenset({"sweep", "cold_start", "calibration"})
 KEPT_EVENT = {"kind": "drift", "metric": LOAD_CURVE}
 # 2100-01-01, the last instant that dates of the command line can name.
 LATEST_NS = 4_102_444_800 * NS_PER_S
+_Parts = TypeVar("_Parts")
 
 
-class ControlRequests:
+class AlertingParts(Protocol):
+    """The parts that silences, incidents and test alerts concern."""
+
+    @property
+    def watching(self) -> Watching:
+        """The rules, incidents and silences."""
+        ...
+
+    @property
+    def notifying(self) -> Notifying:
+        """The notifiers."""
+        ...
+
+    @property
+    def store_path(self) -> Path:
+        """Path of the store."""
+        ...
+
+
+class AlertingRequests:
+    """The requests about incidents, silences and notifiers.
+
+    Args:
+        alerting: Returns the parts in force; None while the process starts or stops.
+    """
+
+    def __init__(self, alerting: Callable[[], AlertingParts | None]) -> None:
+        self._alerting = alerting
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each request, by name."""
+        return {
+            "silence": self._silence,
+            "unsilence": self._unsilence,
+            "silences": self._silences,
+            "test": self._test,
+            "alerts": self._alerts,
+        }
+
+    def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        added = silence_of(request)
+        _present(self._alerting()).watching.add_silence(added)
+        return silence_document(added)
+
+    def _unsilence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        silence_id = str(request.get("id"))
+        watching = _present(self._alerting()).watching
+        try:
+            return silence_document(watching.end_silence(silence_id))
+        except KeyError:
+            raise ValueError(f"there is no silence {silence_id}") from None
+
+    def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
+        watching = _present(self._alerting()).watching
+        return [silence_document(silence) for silence in watching.silences()]
+
+    def _test(self, request: Mapping[str, Any]) -> dict[str, str]:
+        notifier = _name(request, "notifier")
+        notifying = _present(self._alerting()).notifying
+        try:
+            return dict(notifying.send_test(notifier))
+        except KeyError:
+            raise ValueError(f"there is no notifier {notifier}") from None
+
+    def _alerts(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the incidents; None to a client that asks for another store's."""
+        parts = _present(self._alerting())
+        return dict(parts.watching.alerts()) if _is_about(request, parts.store_path) else None
+
+
+class ControlRequests(AlertingRequests):
     """The requests, and the parts of the configuration in force that handle them.
 
     Args:
@@ -35,56 +108,26 @@ class ControlRequests:
     def __init__(
         self, running: Callable[[], Runtime | None], status: Callable[[], Mapping[str, Any]]
     ) -> None:
+        super().__init__(running)
         self._running = running
         self._status = status
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handler of each request, by name."""
         return {
+            **super().handlers(),
             "annotate": self._annotate,
-            "silence": self._silence,
-            "unsilence": self._unsilence,
-            "silences": self._silences,
-            "test": self._test,
             "retry": self._retry,
             "keep": self._keep,
             "status": lambda _: self._status_and_alerts(),
-            "alerts": self._alerts,
         }
 
     def _parts(self) -> Runtime:
-        runtime = self._running()
-        if runtime is None:
-            raise ValueError("the daemon is starting or stopping; retry in a few seconds")
-        return runtime
+        return _present(self._running())
 
     def _annotate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         annotation = {key: value for key, value in request.items() if key != "do"}
         return self._parts().annotations.add(annotation)
-
-    def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        added = silence_of(request)
-        self._parts().watching.add_silence(added)
-        return silence_document(added)
-
-    def _unsilence(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        silence_id = str(request.get("id"))
-        watching = self._parts().watching
-        try:
-            return silence_document(watching.end_silence(silence_id))
-        except KeyError:
-            raise ValueError(f"there is no silence {silence_id}") from None
-
-    def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return [silence_document(silence) for silence in self._parts().watching.silences()]
-
-    def _test(self, request: Mapping[str, Any]) -> dict[str, str]:
-        notifier = _name(request, "notifier")
-        notifying = self._parts().notifying
-        try:
-            return dict(notifying.send_test(notifier))
-        except KeyError:
-            raise ValueError(f"there is no notifier {notifier}") from None
 
     def _retry(self, request: Mapping[str, Any]) -> list[str]:
         sink = _name(request, "sink")
@@ -99,11 +142,6 @@ class ControlRequests:
         alerts = runtime.watching.alerts()["alerts"] if runtime is not None else []
         return {**self._status(), "alerts": alerts}
 
-    def _alerts(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the incidents; None to a client that asks for another store's."""
-        parts = self._parts()
-        return dict(parts.watching.alerts()) if _is_about(request, parts.store_path) else None
-
     def _keep(self, request: Mapping[str, Any]) -> int:
         rows = measured_rows(request)
         parts = self._parts()
@@ -111,6 +149,12 @@ class ControlRequests:
             return 0
         parts.ledger.append(rows)
         return len(rows)
+
+
+def _present(parts: _Parts | None) -> _Parts:
+    if parts is None:
+        raise ValueError("the daemon is starting or stopping; retry in a few seconds")
+    return parts
 
 
 def measured_rows(request: Mapping[str, Any]) -> list[Point]:
