@@ -372,6 +372,12 @@ MEASUREMENTS: Mapping[str, Words] = {
         },
         {"cache": "State of the page cache: `warm` or `cold`."},
     ),
+    "watcher": Words(
+        "A heartbeat of [`costprobe fleet watch`](../fleet.md#two-watchers), which it writes to the fleet's"
+        " database; the store of a host has none.",
+        {"every_s": "Interval of the evaluations."},
+        {"state": "`active` for the watcher that notifies, else `passive`."},
+    ),
     "sweep": Words(
         "A batch size of `costprobe probe --sweep`, or a point of a [load curve](../load.md), which"
         " has the tag `loop`.",

@@ -70,7 +70,7 @@ PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
     "fleet change",
-    "fleet report", "fleet savings", "debug bundle",
+    "fleet report", "fleet savings", "fleet watch", "debug bundle",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.
 EXIT_CODES = {
@@ -95,7 +95,7 @@ APART = {
     "influx setup", "influx tasks", "install", "uninstall", "price update", "calibrate",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
     "fleet change",
-    "fleet report", "fleet savings",
+    "fleet report", "fleet savings", "fleet watch",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(900)

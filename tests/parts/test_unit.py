@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
-UNITS = ("costprobe.service", "costprobe-dashboard.service")
+UNITS = ("costprobe.service", "costprobe-dashboard.service", "costprobe-fleet.service")
 # The highest accepted exposure, times ten.
 EXPOSURE = 14
 

@@ -37,6 +37,7 @@ from costprobe.core.host import HostConfig
 from costprobe.domain.advice.api_settings import ApiConfig, api_problems
 from costprobe.domain.advice.settings import WorkloadConfig
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.alerting.rules.fault import FLEET_LABELS
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
 from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
@@ -124,7 +125,8 @@ class Config(RootSection):
             self.notifier,
             self.maintenance,
             row_labels={
-                label for part in (*self.probe, *self.service) for label in part.labels or ()
+                *(label for part in (*self.probe, *self.service) for label in part.labels or ()),
+                *(FLEET_LABELS if self.fleet is not None else ()),
             },
         )
 

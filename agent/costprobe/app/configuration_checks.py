@@ -17,6 +17,7 @@ from costprobe.domain.advice.settings import WorkloadConfig
 from costprobe.domain.alerting.matching import SEVERITIES, matches
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.budget import BudgetRuleConfig
+from costprobe.domain.alerting.rules.fault import FLEET_LABELS, FaultRuleConfig
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import SERIES_TAGS, RuleConfig
 from costprobe.domain.alerting.settings import MaintenanceConfig
@@ -160,8 +161,9 @@ def label_problems(
         of_incidents |= set(rule.labels or ())
     for index, rule in enumerate(rules):
         known = {*label_names, *row_labels, *_tags_of(rule)}
+        grouped = {*of_series, *(FLEET_LABELS if isinstance(rule, FaultRuleConfig) else ())}
         yield from _unknown(f"rule[{index}].match", rule.match, known)
-        yield from _unknown(f"rule[{index}].group_by", rule.group_by, of_series)
+        yield from _unknown(f"rule[{index}].group_by", rule.group_by, grouped)
     tables = [(f"notifier[{index}]", table.match) for index, table in enumerate(notifiers)]
     tables += [(f"maintenance[{index}]", table.match) for index, table in enumerate(maintenance)]
     for key, match in tables:

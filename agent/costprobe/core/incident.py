@@ -105,14 +105,17 @@ def _plain(record: Alert | Symptom) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A current fault of costprobe or of the host.
+    """A current fault of costprobe, of the host, or of a fleet.
 
     Attributes:
         name: Name of the fault, see `costprobe.domain.alerting.rules.fault.FaultName`.
         subject: The component: "gpu0", "influxdb"; empty if there is only one.
         text: Problem and fix, in one sentence.
         severity: Severity.
-        labels: Tags of the component: device, probe, sink, notifier.
+        labels: Tags of the component: device, probe, sink, notifier, or a host of a fleet.
+        cause: Named cause; by default the name of the fault.
+        detail: Causes and what to do, in one line; empty where `text` has them.
+        value: Size of the fault, if any.
     """
 
     name: str
@@ -120,6 +123,9 @@ class Fault:
     text: str
     severity: Severity = "warning"
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cause: str = ""
+    detail: str = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

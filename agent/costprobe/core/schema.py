@@ -140,6 +140,7 @@ SCHEMA: dict[str, Measurement] = {
             ints="rss_bytes outbox_points sent_points dropped_points late_jobs child_restarts",
         ),
     ),
+    "watcher": Measurement(tags=("state",), fields=_typed(floats="every_s")),
     "cold_start": Measurement(
         tags=("device", "probe", "cache"),
         fields=_typed(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from costprobe.adapters.fleet.watch_settings import FleetWatchConfig
 from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 
@@ -96,6 +97,16 @@ class FleetConfig(Section):
         le=400_000,
         description="Most groups of an answer, such as devices; beyond it a command fails.",
     )
+    watch: FleetWatchConfig | None = Field(
+        None,
+        description="What `costprobe fleet watch` checks.",
+        examples=[{"every": "5m", "silent_after": "10m"}],
+    )
+
+    @property
+    def watched(self) -> FleetWatchConfig:
+        """What is checked, with the defaults where nothing is configured."""
+        return self.watch or FleetWatchConfig()
 
     @model_validator(mode="after")
     def _belongs_together(self) -> FleetConfig:

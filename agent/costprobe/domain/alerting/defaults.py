@@ -27,6 +27,8 @@ BROKEN: tuple[FaultName, ...] = (
 )
 # Lost measurements: each has a rule of its own, so that no fault that lasts hides a new one.
 LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
+# What `costprobe fleet watch` finds: each kind has a rule of its own.
+OF_FLEET: tuple[FaultName, ...] = ("host_silent", "gpu_outlier", "fleet_drift")
 
 
 def _validated(tables: Iterable[Mapping[str, Any]]) -> tuple[RuleConfig, ...]:
@@ -98,8 +100,24 @@ DEFAULT_RULES = _validated(
         {
             "name": "failing",
             "kind": "fault",
-            "faults": tuple(name for name in get_args(FaultName) if name not in {*BROKEN, *LOST}),
+            "faults": tuple(
+                name for name in get_args(FaultName) if name not in {*BROKEN, *LOST, *OF_FLEET}
+            ),
             "for": "10m",
+        },
+        # Without effect except in `costprobe fleet watch`.
+        {
+            "name": "host-silent",
+            "kind": "fault",
+            "faults": ("host_silent",),
+            "group_by": ("host", "silent_since"),
+        },
+        {"name": "gpu-outlier", "kind": "fault", "faults": ("gpu_outlier",)},
+        {
+            "name": "fleet-drift",
+            "kind": "fault",
+            "faults": ("fleet_drift",),
+            "group_by": ("workload", "model", "currency"),
         },
     )
 )

@@ -16,6 +16,7 @@ from costprobe.ui.cli.fleet_forecast import forecast
 from costprobe.ui.cli.fleet_peers import change, outliers
 from costprobe.ui.cli.fleet_report import report
 from costprobe.ui.cli.fleet_savings import savings
+from costprobe.ui.cli.fleet_watch import watch
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -213,3 +214,4 @@ command.add_command(savings)
 command.add_command(report)
 command.add_command(outliers)
 command.add_command(change)
+command.add_command(watch)

@@ -12,7 +12,7 @@ from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.service_files import CONFIG, DASHBOARD, FILES, SERVICE, VENV
+from costprobe.ui.cli.support.service_files import CONFIG, FILES, OTHER_UNITS, SERVICE, VENV
 from costprobe.ui.cli.support.service_host import (
     HOST,
     JSON_OPTION,
@@ -142,6 +142,5 @@ def _start(steps: Steps, *, starts: bool) -> None:
         steps.run(
             ["systemctl", "restart", SERVICE], "see the reason: journalctl -u costprobe -n 30"
         )
-        steps.run(
-            ["systemctl", "try-restart", DASHBOARD], f"see the reason: journalctl -u {DASHBOARD}"
-        )
+        for unit in OTHER_UNITS:
+            steps.run(["systemctl", "try-restart", unit], f"see the reason: journalctl -u {unit}")

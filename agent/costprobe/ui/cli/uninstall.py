@@ -9,7 +9,7 @@ import click
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.service_files import DASHBOARD, FILES, SERVICE, USER, VENV
+from costprobe.ui.cli.support.service_files import FILES, OTHER_UNITS, SERVICE, USER, VENV
 from costprobe.ui.cli.support.service_host import (
     HOST,
     JSON_OPTION,
@@ -46,7 +46,7 @@ def command(root: Path, *, purge: bool, as_json: bool) -> None:
             _purge(root, steps)
         if root == HOST:
             steps.attempt(["systemctl", "daemon-reload"])
-            steps.attempt(["systemctl", "reset-failed", SERVICE, DASHBOARD])
+            steps.attempt(["systemctl", "reset-failed", SERVICE, *OTHER_UNITS])
     except OSError as error:
         raise StepError(
             f"{error.filename or root}: {error.strerror}; check that the disk is writable"
@@ -61,7 +61,7 @@ def command(root: Path, *, purge: bool, as_json: bool) -> None:
 
 def _stop(root: Path, steps: Steps) -> None:
     where = ["--now"] if root == HOST else [f"--root={root}"]
-    installed = [name for name in (SERVICE, DASHBOARD) if (root / FILES[name]).exists()]
+    installed = [name for name in (SERVICE, *OTHER_UNITS) if (root / FILES[name]).exists()]
     if installed:
         steps.run(
             ["systemctl", "disable", *where, *installed], "stop it first: systemctl stop costprobe"

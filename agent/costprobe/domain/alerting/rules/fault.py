@@ -1,4 +1,4 @@
-"""A fault of costprobe or of the host."""
+"""A fault of costprobe, of the host, or of the fleet."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ FaultName = Literal[
     "price_stale",
     "carbon_stale",
     "config_refused",
+    "fleet_unread",
+    "host_silent",
+    "gpu_outlier",
+    "fleet_drift",
 ]
 
 
+# Labels of faults of a fleet, beside host and device.
+FLEET_LABELS = ("workload", "model", "currency", "silent_since")
+
+
 class FaultRuleConfig(RuleConfig):
-    """A fault of costprobe or of the host."""
+    """A fault of costprobe, of the host, or of the fleet."""
 
     kind: Literal["fault"] = Field(description="Kind of rule.", examples=["fault"])
     faults: tuple[FaultName, ...] | None = Field(
@@ -64,9 +72,11 @@ class FaultRule(Rule):
                 series=series,
                 text=fault.text,
                 since_ns=self._since_ns[series],
-                cause=fault.name,
+                value=fault.value,
+                cause=fault.cause or fault.name,
                 severity=config.severity if self._has_severity else fault.severity,
                 labels=dict(fault.labels),
+                detail=fault.detail,
             )
             for series, fault in selected.items()
         ]

@@ -13,7 +13,7 @@ from costprobe.domain.costing.budgets.periods import PeriodKind
 Amount = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
 
 
-class BudgetConfig(Section):
+class PlannedSpend(Section):
     """Money planned for a calendar period."""
 
     name: Name = Field(description="Name in alerts and tables.", examples=["gpus"])
@@ -35,6 +35,11 @@ class BudgetConfig(Section):
     timezone: Zone = Field(
         "UTC", description="IANA name of the time zone of the period.", examples=["UTC"]
     )
+
+
+class BudgetConfig(PlannedSpend):
+    """Money planned for a calendar period."""
+
     device: Name | None = Field(
         None,
         description=(

@@ -14,6 +14,9 @@ from costprobe.adapters.system.safe_write import replace_file
 
 SERVICE: Final = "costprobe.service"
 DASHBOARD: Final = "costprobe-dashboard.service"
+FLEET: Final = "costprobe-fleet.service"
+# Installed beside the daemon, and enabled by an administrator.
+OTHER_UNITS: Final = (DASHBOARD, FLEET)
 USER: Final = "costprobe"
 EXAMPLE: Final = "costprobe.toml.example"
 SYSUSERS: Final = "usr/local/lib/sysusers.d/costprobe.conf"
@@ -21,7 +24,7 @@ TMPFILES: Final = "usr/local/lib/tmpfiles.d/costprobe.conf"
 # Not in /etc: files of the administrator in /etc take precedence, and upgrades do not change them.
 FILES: Final[Mapping[str, str]] = {
     SERVICE: f"usr/local/lib/systemd/system/{SERVICE}",
-    DASHBOARD: f"usr/local/lib/systemd/system/{DASHBOARD}",
+    **{name: f"usr/local/lib/systemd/system/{name}" for name in OTHER_UNITS},
     "costprobe.sysusers": SYSUSERS,
     "costprobe.tmpfiles": TMPFILES,
     "60-costprobe-rapl.rules": "usr/local/lib/udev/rules.d/60-costprobe-rapl.rules",
@@ -36,8 +39,9 @@ CACHE: Final = "var/cache/costprobe"
 KEPT: Final[Mapping[str, str]] = {
     "etc/costprobe": "the configuration",
     f"etc/systemd/system/{SERVICE}.d": "your drop-ins",
-    f"etc/systemd/system/{DASHBOARD}.d": "your drop-ins",
+    **{f"etc/systemd/system/{name}.d": "your drop-ins" for name in OTHER_UNITS},
     "var/lib/costprobe": "the store",
+    "var/lib/costprobe-fleet": "the store of the fleet's watcher",
     "var/lib/private/costprobe": "the store",
 }
 RAPL_COUNTERS: Final = (
@@ -110,7 +114,7 @@ def is_venv(folder: Path) -> bool:
 
 def shadows(root: Path) -> list[Path]:
     """Return the files in /etc that override installed files of the same name."""
-    units = [root / "etc/systemd/system" / name for name in (SERVICE, DASHBOARD)]
+    units = [root / "etc/systemd/system" / name for name in (SERVICE, *OTHER_UNITS)]
     others = [root / "etc" / folder / "costprobe.conf" for folder in ("sysusers.d", "tmpfiles.d")]
     return [path for path in (*units, *others) if path.exists()]
 

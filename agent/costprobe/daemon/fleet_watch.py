@@ -1,0 +1,285 @@
+"""The process of `costprobe fleet watch`: checks of a fleet, incidents, and notices while it holds the lease."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event as Flag
+
+from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.net.errors import DeliveryError
+from costprobe.adapters.notifiers.alertmanager import AlertmanagerConfig
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.health import quarantined
+from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.configuration import Config
+from costprobe.app.delivery.notifying import Notifying
+from costprobe.app.delivery.retention import RETENTION_EVERY_S, Retention
+from costprobe.app.fleet.check import PartialAnswerError
+from costprobe.app.fleet.fleet_budgets import local_budget
+from costprobe.app.fleet.heartbeats import Lease
+from costprobe.app.fleet.watch import STATE, FleetWatch
+from costprobe.app.schedule import Schedule
+from costprobe.app.secret_places import learn_secrets
+from costprobe.app.watching.faults import disk_of, present_faults
+from costprobe.app.watching.watching import Watching
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.control_protocol import control_path
+from costprobe.core.incident import Fault
+from costprobe.core.records import NS_PER_S
+from costprobe.core.units import counted
+from costprobe.daemon.control.requests import AlertingRequests
+from costprobe.daemon.control.server import ControlServer
+from costprobe.daemon.current_runtime import EMPTY_STATUS
+from costprobe.daemon.sd_notify import SystemdNotifier
+from costprobe.daemon.store_opening import open_store
+from costprobe.daemon.watchdog import Watchdog, job_liveness
+from costprobe.domain.alerting.notifier_settings import NotifierConfig
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 10.0
+_LEASE = "lease"
+# Most notices of one notifier that are withdrawn at an evaluation.
+_WITHDRAWN_MAX = 1000
+
+
+class FleetWatcher:
+    """Watches a fleet until it is stopped.
+
+    With a sink, several watchers of one fleet agree by a lease in its database who notifies. All of them
+    evaluate; a passive one keeps its notices until the active one, which evaluates the same rows, has lived an
+    interval longer.
+
+    Args:
+        config: The configuration, with [fleet].
+        fleet: That section.
+        store_path: The watcher's own store.
+        clock: The host's clocks.
+        notifier: Sends notifications to systemd.
+
+    Raises:
+        StoreError: The store cannot be opened, or another process uses it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        fleet: FleetConfig,
+        store_path: Path,
+        clock: Clock,
+        notifier: SystemdNotifier,
+    ) -> None:
+        learn_secrets(config, os.environ)
+        self._config = config
+        self._every_s = fleet.watched.every_s
+        self._clock = clock
+        self._steps = ClockMonitor(clock)
+        self._stop, self._woken = SignalFlag(), SignalWakeUp()
+        self._store, _ = open_store(store_path, clock)
+        self.store_path = store_path
+        ledger = StoreLedger(self._store)
+        self._reader = fleet_reader(fleet, clock)
+        self._watch = FleetWatch(fleet, self._reader, config.host.labels)
+        name = config.host.tag
+        self._lease = Lease(config.sink[0], name, self._every_s, clock) if config.sink else None
+        self._restore()
+        watched = {
+            "probe": (),
+            "service": (),
+            "kubernetes": None,
+            "budget": tuple(map(local_budget, fleet.watched.budget)),
+        }
+        self.watching = Watching(
+            config.model_copy(update=watched),
+            self._store,
+            ledger,
+            clock,
+            config.host.labels,
+            self._steps,
+        )
+        self.notifying = self._notifiers()
+        self._is_notifying = False
+        self._retention = Retention(self._store, ledger, clock)
+        self._schedule = Schedule(2, clock, self._steps.is_stepped)
+        self._control = ControlServer(
+            control_path(store_path, os.environ),
+            AlertingRequests(lambda: self).handlers(),
+            self._stop,
+        )
+        self._notifier = notifier
+        self._watchdog = Watchdog(notifier, self._liveness)
+
+    @property
+    def wake_fd(self) -> int:
+        """For `signal.set_wakeup_fd`."""
+        return self._woken.fd
+
+    def request_stop(self) -> None:
+        """End `run`; safe in a signal handler."""
+        self._stop.set()
+        self._woken.set()
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Run until `request_stop`.
+
+        Args:
+            on_ready: Called once, before the first evaluation.
+        """
+        try:
+            self._control.open()
+            # Other watchers evaluate at the same multiples of the interval.
+            at_once = self._lease is None
+            self._schedule.add("fleet", self._every_s, self.evaluate, at_once=at_once)
+            self._schedule.add("retention", RETENTION_EVERY_S, self._retain)
+            self._steps.subscribe(self._clock_was_stepped)
+            on_ready()
+            self._schedule.start()
+            self._notifier.ready(self._summary())
+            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
+            while not self._stop.is_set():
+                self._watchdog.beat()
+                self._steps.check()
+                self._steps.expect(tick_s)
+                self._woken.wait(tick_s)
+                self._steps.woke()
+        finally:
+            self.close()
+
+    def evaluate(self) -> None:
+        """Run the checks, evaluate the rules, and deliver or keep the notices."""
+        every_ns = int(self._every_s * NS_PER_S)
+        now_ns = self._clock.time_ns() // every_ns * every_ns
+        points = self._watch.evaluate(now_ns, at_once=self._lease is None)
+        self._renew(now_ns)
+        self.watching.take(points)
+        self.watching.tick([*self._watch.faults(), *self._own_faults()])
+        self._deliver()
+        self._store.put_state(STATE, {**self._watch.document(), "is_active": self._is_active()})
+        self._notifier.status(self._summary())
+
+    def _renew(self, now_ns: int) -> None:
+        if self._lease is None:
+            return
+        before = self._lease.is_held
+        try:
+            self._lease.renew(self._watch.query(now_ns))
+        except (DeliveryError, PartialAnswerError) as error:
+            self._watch.fail(_LEASE, str(error))
+        else:
+            self._watch.succeed(_LEASE)
+        if self._lease.is_held != before:
+            logger.warning("this watcher is %s now", "active" if self._is_active() else "passive")
+
+    def _deliver(self) -> None:
+        """Deliver the notices while this watcher is active; else withdraw those that the active one sent."""
+        if self._is_active():
+            if not self._is_notifying:
+                self.notifying.start()
+                self._is_notifying = True
+            self.notifying.wake()
+            self.notifying.send_unstored(self.watching.unstored())
+            return
+        if self._is_notifying:
+            self.notifying.stop()
+            self.notifying = self._notifiers()
+            self._is_notifying = False
+        # What the active watcher queued an interval before its last heartbeat, it had time to send.
+        sent_ns = (self._lease.others_ns if self._lease else 0) - int(self._every_s * NS_PER_S)
+        for notifier in self._config.notifier:
+            queued = self._store.notices(notifier.name, _WITHDRAWN_MAX)
+            sent = [notice.id for notice in queued if notice.queued_ns <= sent_ns]
+            if sent:
+                self._store.notices_sent(sent)
+
+    def _is_active(self) -> bool:
+        return self._lease is None or self._lease.is_held
+
+    def _notifiers(self) -> Notifying:
+        return Notifying(
+            _lasting(self._config.notifier, self._every_s if self._lease else 0.0),
+            self._store,
+            self._clock,
+            Flag(),
+            self.watching.firing_for,
+            self._config.host.tags,
+        )
+
+    def _own_faults(self) -> list[Fault]:
+        """Return the faults of this process: notifiers, store, disk."""
+        status = {
+            **EMPTY_STATUS,
+            "sensor": {"state": "stopped"},
+            "notifiers": self.notifying.status() if self._is_notifying else {},
+            "store": {
+                "path": str(self.store_path),
+                "fault": self.watching.status()["fault"],
+                "replaced": [str(path) for path in quarantined(self.store_path)],
+            },
+            "config_fault": None,
+        }
+        disk = None
+        with suppress(OSError):
+            disk = disk_of(self.store_path)
+        return present_faults(status, disk)
+
+    def _summary(self) -> str:
+        """Return one line for `systemctl status`."""
+        role = "active" if self._is_active() else "passive: another watcher notifies"
+        hosts = f"{counted(self._watch.hosts.hosts, 'host')}, {self._watch.hosts.silent:,} silent"
+        failing = f"; no complete answer: {', '.join(self._watch.failing)}"
+        return f"{role}; {hosts}{failing if self._watch.failing else ''}"
+
+    def _liveness(self) -> dict[str, bool]:
+        """Return whether each part with a thread of its own is alive."""
+        return {
+            "control socket": self._control.is_alive(),
+            **self.notifying.liveness(),
+            **job_liveness(self._schedule),
+        }
+
+    def _restore(self) -> None:
+        stored = self._store.state(STATE)
+        if isinstance(stored, dict):
+            self._watch.restore(stored)
+            if self._lease is not None:
+                # It stays active while the database does not answer.
+                self._lease.is_held = stored.get("is_active") is True
+
+    def _retain(self) -> None:
+        self._retention.apply(self._config.store, self._config.telemetry.aggregate_s)
+
+    def _clock_was_stepped(self, _: ClockStep) -> None:
+        self._schedule.realign()
+
+    def close(self) -> None:
+        """Stop all parts; queued notices are delivered after the next start."""
+        self._notifier.stopping()
+        self._stop.set()
+        self._control.close()
+        self._schedule.stop()
+        self.watching.close()
+        self.notifying.stop()
+        self._reader.close()
+        if self._lease is not None:
+            self._lease.close()
+        try:
+            self._store.close()
+        except StoreError as error:
+            logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause
+
+
+def _lasting(notifiers: Sequence[NotifierConfig], every_s: float) -> list[NotifierConfig]:
+    """Return the notifiers such that no Alertmanager expires an alert while another watcher takes over."""
+    return [
+        notifier.model_copy(update={"resend_every_s": max(notifier.resend_every_s, every_s)})
+        if isinstance(notifier, AlertmanagerConfig)
+        else notifier
+        for notifier in notifiers
+    ]

@@ -1,0 +1,166 @@
+"""`costprobe fleet watch`: checks of the whole fleet, again and again, with notifications."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from types import FrameType
+
+import click
+
+from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.system.log import line_time, start_logging
+from costprobe.app.budgeting.budget_status import verdict
+from costprobe.app.configuration import Config
+from costprobe.app.fleet.watch import FleetWatch
+from costprobe.core.clock import SystemClock
+from costprobe.core.incident import Fault
+from costprobe.core.printable import one_line
+from costprobe.core.records import NS_PER_S
+from costprobe.core.units import counted
+from costprobe.domain.costing.budgets.budget import BudgetStatus
+from costprobe.domain.costing.budgets.budget_watch import forecast_words
+from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet watch --once  # check once, print what would be reported, and exit",
+        "costprobe -c /etc/costprobe/fleet.toml fleet watch --once --json  # the same for a program",
+    ),
+)
+@click.option("--once", is_flag=True, help="Check once, print what is found, and notify nobody.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print JSON.")
+@click.pass_obj
+def watch(config: str | None, *, once: bool, as_json: bool) -> None:
+    """Watch all hosts and notify: silent hosts, outliers, drift, budgets.
+
+    Runs until Ctrl-C or SIGTERM, as the service costprobe-fleet does. It needs a configuration file and a
+    store of its own. Of several watchers of one fleet that write to its database, one notifies.
+    """
+    settings = LoadedConfig(config)
+    fleet = settings.config.fleet
+    if fleet is None:
+        raise bad_input(
+            "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
+        )
+    if once:
+        _once(settings.config, fleet, as_json=as_json)
+        return
+    if as_json:
+        raise bad_input("--json: add --once")
+    _check(settings)
+    log = start_logging(os.environ, sys.stderr)
+    try:
+        _run(settings, fleet)
+    except StoreError as error:
+        if error.fault in {"in_use", "unsafe"}:
+            raise bad_input(str(error)) from error
+        raise click.ClickException(str(error)) from error
+    finally:
+        log.close()
+
+
+def _check(settings: LoadedConfig) -> None:
+    """Check what only a watcher that runs needs."""
+    if settings.config.store.path is None:
+        raise bad_input(
+            f"{settings.path}: store.path: the watcher needs a store of its own; add"
+            ' path = "/var/lib/costprobe-fleet/fleet.db" to [store]'
+        )
+    if len(settings.config.sink) > 1:
+        raise bad_input(
+            f"{settings.path}: sink: the lease is written to one database; keep the [[sink]] of the"
+            " database of [fleet]"
+        )
+
+
+def _run(settings: LoadedConfig, fleet: FleetConfig) -> None:
+    # Imported here: other commands of this group do not need the daemon's parts.
+    from costprobe.daemon.fleet_watch import FleetWatcher  # noqa: PLC0415
+    from costprobe.daemon.sd_notify import SystemdNotifier  # noqa: PLC0415
+
+    clock = SystemClock()
+    notifier = SystemdNotifier.taken_from(os.environ, clock)
+    watcher = FleetWatcher(settings.config, fleet, settings.store_path, clock, notifier)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        watcher.request_stop()
+
+    signal.set_wakeup_fd(watcher.wake_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    ready = f"watching the fleet of {fleet.url}; store: {settings.store_path}"
+    watcher.run(on_ready=lambda: echo(f"{line_time(sys.stdout, time.time())}  {ready}"))
+
+
+def _once(config: Config, fleet: FleetConfig, *, as_json: bool) -> None:
+    """Run all checks, and print what they find."""
+    with closing(fleet_reader(fleet, SystemClock())) as reader:
+        found = FleetWatch(fleet, reader, config.host.labels)
+        found.evaluate(time.time_ns() // NS_PER_S * NS_PER_S, at_once=True)
+    faults = found.faults()
+    if as_json:
+        echo_json(
+            {
+                "hosts": found.hosts.hosts,
+                "silent": found.hosts.silent,
+                "is_partial": bool(found.failing),
+                "problems": [f"{name}: {reason}" for name, reason in found.failing.items()],
+                "found": [_document(fault) for fault in faults if fault.name != "fleet_unread"],
+                "budgets": [
+                    {
+                        "budget": status.budget.name,
+                        "currency": status.budget.currency,
+                        "amount": status.amount,
+                        "spent": status.spent,
+                        "forecast": status.expected,
+                        "verdict": verdict(status),
+                    }
+                    for status in found.budgets.statuses
+                ],
+            }
+        )
+    else:
+        echo_lines(_lines(found, faults), [("critical", "bad"), ("warning", "note")])
+    if found.failing:
+        raise click.ClickException("; ".join(f"{n}: {r}" for n, r in found.failing.items()))
+
+
+def _document(fault: Fault) -> dict[str, object]:
+    return {
+        "kind": fault.name,
+        "severity": fault.severity,
+        "labels": dict(fault.labels),
+        "text": fault.text,
+        "cause": fault.cause or None,
+        "detail": fault.detail or None,
+        "value": fault.value,
+    }
+
+
+def _lines(found: FleetWatch, faults: Sequence[Fault]) -> Iterator[str]:
+    yield f"{counted(found.hosts.hosts, 'host')}, {found.hosts.silent:,} silent"
+    for fault in faults:
+        if fault.name != "fleet_unread":
+            yield f"{fault.severity}: {one_line(fault.text)}"
+            if fault.detail:
+                yield f"  {one_line(fault.detail)}"
+    for status in found.budgets.statuses:
+        yield from _budget_lines(status)
+
+
+def _budget_lines(status: BudgetStatus) -> Iterator[str]:
+    severity = {"exceeded": "critical: ", "will be exceeded": "warning: "}.get(verdict(status), "")
+    yield f"{severity}{forecast_words(status)}"

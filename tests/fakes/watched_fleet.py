@@ -1,0 +1,100 @@
+"""A simulated fleet that is watched: silent hosts, a sick GPU, a rollout and its cost, relative to an instant.
+
+All hosts run the probe `ranker` on four GPUs. `h03 gpu1` is slower by SLOWER, at a lower clock. `rolled_out` is
+the time from which all hosts have the next driver, at a cost that is higher by DEARER.
+"""
+
+import math
+import random
+from functools import cache
+
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+from fakes.servers import fetch
+
+HOSTS, GPUS = 12, 4
+EVERY_S, WINDOW_S, DAY_S = 600, 3600, 86_400
+SICK, SLOWER, DEARER = ("h03", "gpu1"), 0.08, 0.08
+DRIVERS = ("550.54", "560.28")
+PRICE_PER_H = 3.6
+NOW_S = 1_780_012_800
+CHUNK_LINES = 5000
+CHECKS = """
+outliers_period = "1d"
+drift_window = "1h"
+[[fleet.watch.budget]]
+name = "gpus"
+amount = 10
+currency = "EUR"
+period = "month"
+"""
+RACK = [f"h{number:02}" for number in range(6, 12)]
+SILENT = (("h01", NOW_S - 1200), *((host, NOW_S - 1500) for host in RACK))
+
+
+def host_of(number):
+    return f"h{number:02}"
+
+
+@cache
+def lines(now_s, *, silent=(), rolled_out=math.inf):
+    """Line protocol of the rows up to an instant, one each.
+
+    Args:
+        now_s: UTC in s.
+        silent: Each silent host, and the time of its newest row.
+        rolled_out: Time of the rollout.
+    """
+    return [render(row).encode() for row in fleet_rows(now_s, dict(silent), rolled_out)]
+
+
+def write(server, lines, database="watched"):
+    for start in range(0, len(lines), CHUNK_LINES):
+        body = b"\n".join(lines[start : start + CHUNK_LINES])
+        with fetch(f"{server.url}/write?db={database}", body):
+            pass
+
+
+def fleet_rows(now_s, silent, rolled_out):
+    rng = random.Random(7)
+    for number in range(HOSTS):
+        host = host_of(number)
+        ends_s = silent.get(host, now_s)
+        tags = {"host": host, "rack": f"r{number % 2}"}
+        for time_s in range(now_s - WINDOW_S, ends_s + 1, 60):
+            yield agent_row(tags, time_s)
+        for day in range(8):
+            end_s = now_s - day * DAY_S
+            for time_s in range(end_s - WINDOW_S - EVERY_S, end_s + 1, EVERY_S):
+                if time_s <= ends_s:
+                    yield from run_rows(rng, tags, time_s, is_new=time_s > rolled_out)
+
+
+def agent_row(tags, time_s):
+    return point("agent", {**tags, "version": "1.0"}, {"rss_bytes": 40 << 20}, time_s)
+
+
+def run_rows(rng, tags, time_s, *, is_new):
+    for gpu in range(GPUS):
+        device = {**tags, "device": f"gpu{gpu}"}
+        is_sick = (tags["host"], device["device"]) == SICK
+        log_time = rng.gauss(0, 0.003) + math.log1p(SLOWER) * is_sick + math.log1p(DEARER) * is_new
+        each_s = 0.001 * math.exp(log_time)
+        probe = {**device, "probe": "ranker"}
+        run = {"throughput_per_s": 1 / each_s, "energy_per_inference_j": 400 * each_s}
+        run |= {"sm_clock_mhz": 1980.0 * (1 - 0.09 * is_sick), "temp_max_c": 60.0}
+        yield point("probe", {**probe, "batch": "8"}, run, time_s)
+        hardware = PRICE_PER_H / 3600 * each_s
+        paid = {"basis": "probe", "plan": "owned", "currency": "EUR"}
+        cost = {"cost_hardware": hardware, "cost_per_inference": hardware}
+        yield point("cost", {**probe, **paid}, cost, time_s)
+        versions = {"driver": DRIVERS[is_new], "torch": "2.13"}
+        yield point("software", {**probe, **versions}, {"probe_runs": 1}, time_s)
+        described = {"kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"}
+        used = {"util_pct": 50.0, "price_rate_per_h": PRICE_PER_H, "cost": PRICE_PER_H / 6}
+        yield point("device", {**device, **described}, used, time_s)
+
+
+def point(measurement, tags, fields, time_s):
+    return make_point(measurement, tags, fields, time_s * NS_PER_S)

@@ -1,0 +1,165 @@
+"""`costprobe fleet watch` over real databases: what it finds, and what a failing database does."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.fleet import registry
+from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
+from costprobe.adapters.fleet.reader import FleetReader
+from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.net.errors import RetryLater
+from costprobe.app.fleet.watch import FleetWatch
+from costprobe.core.records import NS_PER_S
+from costprobe.ui.cli.main import main
+from fakes import watched_fleet
+from fakes.documents import checked
+from fakes.servers import get
+from fakes.watched_fleet import CHECKS, NOW_S, RACK, SILENT, write
+
+
+def once(tmp_path, server, kind, database):
+    path = tmp_path / f"{database}.toml"
+    text = f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\ndatabase = "{database}"\n[fleet.watch]'
+    path.write_text(text + CHECKS)
+    words = ["-c", str(path), "fleet", "watch", "--once"]
+    done = CliRunner().invoke(main, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    return checked("fleet watch", done.stdout)
+
+
+@pytest.mark.parametrize("kind", ["influxql", "victoriametrics"])
+def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
+    server = request.getfixturevalue({"influxql": "influxdb"}.get(kind, kind))
+    monkeypatch.setattr("costprobe.ui.cli.fleet_watch.time.time_ns", lambda: NOW_S * NS_PER_S)
+    databases = {
+        "sick": watched_fleet.lines(NOW_S, silent=SILENT),
+        "rollout": watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100),
+    }
+    for name, lines in databases.items():
+        if kind == "influxql":
+            server.query(f'CREATE DATABASE "{name}"')
+        write(server, lines, name)
+    if kind == "victoriametrics":
+        get(f"{server.url}/internal/force_flush")
+    found = once(tmp_path, server, kind, "sick")
+    assert (found["hosts"], found["silent"], found["is_partial"]) == (12, 7, False)
+    lone, rack, gpu = found["found"]
+    assert (lone["kind"], lone["labels"], lone["severity"]) == (
+        "host_silent",
+        {"host": "h01"},
+        "warning",
+    )
+    assert (rack["kind"], rack["severity"], rack["value"]) == ("host_silent", "critical", 6)
+    assert all(host in rack["text"] for host in RACK)
+    assert (gpu["kind"], gpu["cause"]) == ("gpu_outlier", "clock")
+    assert gpu["labels"] == dict(zip(("host", "device"), watched_fleet.SICK, strict=True))
+    assert "a month" in gpu["text"]
+    (budget,) = found["budgets"]
+    assert (budget["budget"], budget["verdict"]) == ("gpus", "exceeded")
+    found = once(tmp_path, server, kind, "rollout")
+    # GPUs whose software changed are not compared with each other.
+    (drift,) = found["found"]
+    assert (drift["kind"], drift["cause"]) == ("fleet_drift", "driver")
+    assert drift["labels"] == {"workload": "ranker", "model": "NVIDIA H100", "currency": "EUR"}
+    assert drift["value"] == pytest.approx(100 * watched_fleet.DEARER, abs=0.5)
+    assert "12 of 12 hosts" in drift["text"]
+    assert "driver 550.54 → 560.28 on 12 hosts" in drift["detail"]
+
+
+class Newest(FleetReader):
+    """A database that answers with the newest rows of hosts, and fails as configured.
+
+    Attributes:
+        newest: Time of the newest row of each host, UTC in s.
+        problems: Why answers are partial.
+        is_away: Whether it does not answer.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.newest, self.problems, self.is_away = {}, (), False
+
+    def fetch(self, question, span):
+        if self.is_away:
+            raise RetryLater("connection refused")
+        if question.measurement != "agent":
+            return FleetAnswer(())
+        rows = (GroupValue((host,), at_s, span.end_ns) for host, at_s in self.newest.items())
+        return FleetAnswer(tuple(rows), self.problems)
+
+    def close(self):
+        pass
+
+
+def test_check_without_a_complete_answer_changes_nothing():
+    config = FleetConfig.model_validate({"kind": "prometheus", "url": "http://127.0.0.1:9"})
+    reader = Newest(config)
+    fleet = FleetWatch(config, reader, {})
+
+    def found(at_s, silent_s, **changes):
+        live = dict.fromkeys("bcd", at_s)
+        reader.newest, reader.problems, reader.is_away = {"a": silent_s, **live}, (), False
+        for name, value in changes.items():
+            setattr(reader, name, value)
+        fleet.evaluate(at_s * NS_PER_S)
+        return [fault.subject for fault in fleet.faults()]
+
+    silent = ["a"]
+    failing = ["a", "silent hosts"]
+    assert found(NOW_S, NOW_S - 900) == silent
+    # Neither resolved by an answer that lacks the host, nor by a row in a partial one.
+    assert found(NOW_S + 300, NOW_S + 300, problems=("truncated",)) == failing
+    assert found(NOW_S + 600, 0, is_away=True) == failing
+    assert found(NOW_S + 900, 0, newest=dict.fromkeys("bcd", NOW_S + 900)) == silent
+    # No host sends rows: the database is at fault.
+    at_s = NOW_S + 2400
+    assert found(at_s, 0, newest=dict.fromkeys("abcd", at_s - 700)) == failing
+    assert "check that the database accepts rows" in fleet.faults()[-1].text
+    again = FleetWatch(config, reader, {})
+    again.restore(json.loads(json.dumps(fleet.document())))
+    assert [fault.subject for fault in again.faults()] == silent
+    assert found(NOW_S + 2700, NOW_S + 2700) == []
+
+
+def test_once_prints_what_would_be_reported(tmp_path, monkeypatch):
+    def reader(config, _clock):
+        made = Newest(config)
+        made.newest = {"a": time.time() - 900, **dict.fromkeys("bcd", time.time() - 9)}
+        return made
+
+    monkeypatch.setitem(registry.READERS, "prometheus", reader)
+    path = tmp_path / "costprobe.toml"
+    path.write_text(
+        '[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n[[fleet.watch.budget]]\n'
+        'name = "gpus"\namount = 10\ncurrency = "EUR"\nperiod = "month"\n'
+    )
+    done = CliRunner().invoke(main, ["-c", str(path), "fleet", "watch", "--once"])
+    assert done.exit_code == 0, done.output
+    hosts, silent, budget = done.stdout.splitlines()
+    assert hosts == "4 hosts, 1 silent"
+    assert silent.startswith("warning: a is silent: its newest row is of ")
+    assert budget.startswith("budget gpus: €0 of €10 for ")
+
+
+def test_empty_database_and_missing_settings_are_errors(tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.READERS, "prometheus", lambda config, _clock: Newest(config))
+    path = tmp_path / "costprobe.toml"
+    fleet = '[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n'
+    sink = '[[sink]]\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
+    two = f'{fleet}[store]\npath = "f.db"\n{sink}name = "a"\n{sink}name = "b"\n'
+    cases = (
+        (fleet, ("--once",), 1, "there is no row of any host"),
+        ("", ("--once",), 2, "no [fleet] is configured"),
+        (fleet, (), 2, "store.path: the watcher needs a store of its own"),
+        (two, (), 2, "the lease is written to one database"),
+        (fleet, ("--json",), 2, "--json: add --once"),
+    )
+    wrong = []
+    for text, words, code, message in cases:
+        path.write_text(text)
+        done = CliRunner().invoke(main, ["-c", str(path), "fleet", "watch", *words])
+        if done.exit_code != code or message not in done.stderr:
+            wrong.append((text, words, done.exit_code, done.stderr))
+    assert wrong == []
