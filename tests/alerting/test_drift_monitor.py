@@ -250,9 +250,9 @@ def test_price_change_beside_a_drift_is_stated_apart_in_money():
     series.run(30, slow=1.1)
     (drift,) = series.of("drift", "cost")
     assert drift.title == (
-        "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.00005 per 1,000) since"
+        "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.05 per million) since"
         " 00:20 UTC, +€238.9 a month at the present rate of 1,818 inferences/s; the price changed at"
-        " 00:00 UTC: its own part is -€0.00011 per 1,000, both together -€0.00006 per 1,000"
+        " 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million"
     )
     assert "price" not in drift.cause
 

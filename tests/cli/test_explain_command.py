@@ -111,7 +111,7 @@ def change_of(text, **tags):
 def test_probe_is_explained_as_in_an_alert(explain):
     change = change_of(explain(*PERIODS, "--json"), probe="ranker")
     assert change["change_pct"] == pytest.approx(10, abs=0.1)
-    assert "is +10.0 % at constant price (+€0.0001 per 1,000)" in change["headline"]
+    assert "is +10.0 % at constant price (+€0.1 per million)" in change["headline"]
     assert "the price changed at" in change["headline"]
     assert (change["cause"], change["causes"][0]["name"]) == ("clock", "clock")
     assert change["causes"][0]["share"]["mean_share"] == pytest.approx(1, abs=0.1)

@@ -92,7 +92,7 @@ def test_try_it(tmp_path):
     words = ["make", "run", f"VENV={Path(sys.executable).parents[1]}"]
     process, output = shell.start(words, ROOT)
     try:
-        wait_for(process, output, "per 1,000")
+        wait_for(process, output, "per million")
         printed = [shell.run(line) for line in rest[:-1]]
     finally:
         end(process)

@@ -39,7 +39,7 @@ def test_values_of_fields_are_written_with_their_unit():
         )
     }
     assert written == {
-        "cost_per_inference": "$0.04171 per 1,000",
+        "cost_per_inference": "$41.71 per million",
         "cost_total": "€1,235",
         "power_w": "1,234.57",
     }

@@ -350,7 +350,7 @@ _REASON = (
     " SM clock 1,980 → 1,819 MHz. To do: check fan and airflow"
 )
 _DRIFT = (
-    "cost per inference of encoder on gpu0 is +8.4 % at constant price (+$0.00003 per 1,000)"
+    "cost per inference of encoder on gpu0 is +8.4 % at constant price (+$0.03 per million)"
     " since 09:40 UTC, +$212.4 a month at the present rate of 2,700 inferences/s"
 )
 _BUDGET = "budget gpus: the forecast for November 2026 is above the $23,500 that are planned"

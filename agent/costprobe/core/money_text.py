@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
-# The cost of one inference is written as that of so many.
+# Series and JSON keys with this word in their names are costs of so many.
 PER_THOUSAND: Final = 1000
 _SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 
@@ -31,11 +31,6 @@ def money(amount: float | Decimal, currency: str) -> str:
     return f"{minus}{sign}{digits}" if sign else f"{minus}{digits} {currency}".rstrip()
 
 
-def per_thousand(per_inference: float, currency: str) -> str:
-    """Format the cost of one inference as that of 1,000: "$0.0398 per 1,000"."""
-    return f"{money(per_inference * PER_THOUSAND, currency)} per 1,000"
-
-
 # Numbers of units that a unit price may be written for, and the words for them.
 SCALES: Final[Mapping[int, str]] = MappingProxyType({1: "", 1000: "1,000", 1_000_000: "million"})
 _READABLE_MIN: Final = 0.1
@@ -53,6 +48,15 @@ def price_scale(price: float) -> int:
     return next((scale for scale in SCALES if abs(price) * scale >= _READABLE_MIN), 1_000_000)
 
 
+def common_scale(prices: Iterable[float | None]) -> int:
+    """Return the scale of unit prices in one table or plot: that of the highest.
+
+    Args:
+        prices: Currency per unit; None where unknown.
+    """
+    return price_scale(max((abs(price) for price in prices if price is not None), default=0.0))
+
+
 def unit_price(price: float, currency: str, scale: int, unit: str) -> str:
     """Format a unit price at a scale: "$0.245 per million inferences", "$0.42 per inference".
 
@@ -62,8 +66,32 @@ def unit_price(price: float, currency: str, scale: int, unit: str) -> str:
         scale: From `price_scale`.
         unit: The unit in the singular: "inference".
     """
-    words = f"{SCALES[scale]} {unit}s" if scale > 1 else unit
-    return f"{money(price * scale, currency)} per {words}"
+    return f"{money(price * scale, currency)} per {scale_words(scale, unit)}"
+
+
+def scale_words(scale: int, unit: str = "") -> str:
+    """Return what a unit price at a scale is divided by: "1,000", "million requests", "request".
+
+    Args:
+        scale: From `price_scale`.
+        unit: The unit in the singular; empty to leave it out, as far as the scale is not 1.
+    """
+    if scale == 1:
+        return unit or "1"
+    return f"{SCALES[scale]} {unit}s" if unit else SCALES[scale]
+
+
+def price_text(price: float, currency: str, scale: int | None = None) -> str:
+    """Format a unit price where its unit is known: "$0.0398 per 1,000", "$0.42 each".
+
+    Args:
+        price: Currency per unit.
+        currency: ISO 4217 code.
+        scale: From `price_scale`; None to choose it by this price.
+    """
+    scale = scale or price_scale(price)
+    words = "each" if scale == 1 else f"per {scale_words(scale)}"
+    return f"{money(price * scale, currency)} {words}"
 
 
 # Fields of `cost` and `sweep` that are amounts for one inference or request.
@@ -98,7 +126,7 @@ def is_amount(measurement: str, field: str) -> bool:
 
 
 def field_text(measurement: str, field: str, value: float, currency: str) -> str:
-    """Format a value of the series: money with its currency, a cost of one as that of 1,000.
+    """Format a value of the series: money with its currency, a cost of one at its scale.
 
     Args:
         measurement: A measurement of the series.
@@ -107,7 +135,7 @@ def field_text(measurement: str, field: str, value: float, currency: str) -> str
         currency: ISO 4217 code of the row; empty if it has none.
     """
     if is_each(measurement, field):
-        return per_thousand(value, currency)
+        return price_text(value, currency)
     if is_amount(measurement, field):
         return money(value, currency)
     return f"{value:,.6g}"

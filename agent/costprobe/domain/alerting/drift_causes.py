@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from costprobe.core.money_text import PER_THOUSAND
+from costprobe.core.money_text import price_scale, scale_words
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.alerting.change_message import ChangeFacts, MoneyChange, PricePart
@@ -151,16 +151,17 @@ def with_amounts(
         return replace(change, split=split)
     rate_per_s = 1 / new.time_s
     each = constant.cost - old.cost
+    scale = price_scale(old.cost)
     paid = MoneyChange(
-        amount=each * PER_THOUSAND,
-        unit="1,000",
+        amount=each * scale,
+        unit=scale_words(scale) if scale > 1 else "inference",
         currency=currency,
         per_month=each * rate_per_s * MONTH_H * HOUR_S,
         rate_per_s=rate_per_s,
         counted="inferences",
     )
     price = (
-        PricePart(price_changed_ns, (new.cost - constant.cost) * PER_THOUSAND)
+        PricePart(price_changed_ns, (new.cost - constant.cost) * scale)
         if price_changed_ns
         else None
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from costprobe.core.money_text import per_thousand
+from costprobe.core.money_text import price_scale, price_text
 from costprobe.core.records import Event, FieldValue, Point, Severity
 from costprobe.domain.alerting.change_message import ChangeFacts, change_message, money_a_month
 from costprobe.domain.alerting.drift_causes import WORDS, Key
@@ -133,10 +133,14 @@ def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
 
 
 def _levels(finding: Finding, point: Point, metric: Metric) -> tuple[str, str]:
-    """Return the levels before and after as text: a cost as money for 1,000."""
+    """Return the levels before and after as text: a cost as money, both at the scale of the one before."""
     if metric == "cost":
         currency = point.tags.get("currency", "")
-        return per_thousand(finding.before, currency), per_thousand(finding.after, currency)
+        scale = price_scale(finding.before)
+        before, after = (
+            price_text(value, currency, scale) for value in (finding.before, finding.after)
+        )
+        return before, after
     unit = _UNITS[metric]
     return f"{finding.before:,.4g} {unit}", f"{finding.after:,.4g} {unit}"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from costprobe.core.money_text import price_scale
+from costprobe.core.money_text import price_scale, scale_words
 from costprobe.core.records import BOARD, Event, Point
 from costprobe.core.row_values import number
 from costprobe.core.schema import LOAD_CURVE
@@ -190,10 +190,9 @@ def _money(
     more = each * (1 - ratio)
     rate_per_s = load.per_s if load is not None and load.per_s else new.work_per_s
     scale = _MILLION if new["tokens_out_per_s"] else price_scale(each)
-    words = {1: unit, 1000: f"1,000 {unit}s", _MILLION: f"million {unit}s"}
     return MoneyChange(
         amount=more * scale,
-        unit=words[scale],
+        unit=scale_words(scale, unit),
         currency=currency,
         per_month=more * rate_per_s * MONTH_H * HOUR_S,
         rate_per_s=rate_per_s,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from costprobe.core.money_text import PER_THOUSAND
+from costprobe.core.money_text import price_scale, scale_words
 from costprobe.domain.alerting.change_message import ChangeFacts
 from costprobe.domain.alerting.drift_causes import (
     SAME_PRICE,
@@ -17,7 +17,7 @@ from costprobe.domain.alerting.drift_causes import (
     with_amounts,
 )
 from costprobe.domain.alerting.production_causes import demand_causes
-from costprobe.domain.alerting.production_text import UNITS, explanation, money_of
+from costprobe.domain.alerting.production_text import explanation, money_of, unit_of
 from costprobe.domain.costing.comparison.change import split_change
 from costprobe.domain.costing.comparison.production_change import (
     LEAST_PART,
@@ -119,9 +119,10 @@ def probe_change(
     changed_ns = None if is_same_price else price_change_ns([*before, *after])
     currency = after[-1].currency
     facts = with_amounts(facts, (old, constant, new), currency, changed_ns)
-    values = old.cost * PER_THOUSAND, new.cost * PER_THOUSAND
+    scale = price_scale(old.cost)
+    values = old.cost * scale, new.cost * scale
     parts = _parts(split_change(old, new).parts.items(), *values)
-    return PeriodChange(facts, *values, "1,000 inferences", currency, parts)
+    return PeriodChange(facts, *values, scale_words(scale, "inference"), currency, parts)
 
 
 def service_change(
@@ -148,7 +149,7 @@ def service_change(
         ValueError: A cost is not positive, nothing was counted, or the currencies differ.
     """
     change = production_change(before, after, control=control)
-    unit, scale = UNITS[change.unit]
+    unit, scale = unit_of(change)
     driver = change.driver
     explained = _service_explanation(change, *runs)
     facts = ChangeFacts(

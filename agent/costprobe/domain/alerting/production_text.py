@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from costprobe.core.money_text import PER_THOUSAND
+from costprobe.core.money_text import price_scale, scale_words
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.alerting.change_message import MoneyChange
 from costprobe.domain.costing.comparison.production_change import (
@@ -15,7 +15,6 @@ from costprobe.domain.costing.comparison.production_change import (
     Driver,
     Part,
     ProductionChange,
-    Unit,
 )
 
 # Smaller changes are not worth a word, in log units.
@@ -24,14 +23,6 @@ UNCHANGED_TRAFFIC: Final = 0.05
 # A part below this share of the largest is not stated.
 LEAST_SHARE: Final = 0.1
 
-# What people divide a cost by, and how many units that are.
-UNITS: Final[Mapping[Unit, tuple[str, int]]] = MappingProxyType(
-    {
-        "token": ("million tokens", 1_000_000),
-        "inference": ("1,000 inferences", PER_THOUSAND),
-        "request": ("1,000 requests", PER_THOUSAND),
-    }
-)
 WORDS: Final[Mapping[Part, str]] = MappingProxyType(
     {
         "hardware price": "the hardware price",
@@ -73,6 +64,12 @@ def explanation(change: ProductionChange) -> str:
     return f"{', '.join(circumstances)}: {joined}"
 
 
+def unit_of(change: ProductionChange) -> tuple[str, int]:
+    """Return what people divide a cost by, and how many units that are; the same before and after."""
+    scale = 1_000_000 if change.unit == "token" else price_scale(change.before)
+    return scale_words(scale, change.unit), scale
+
+
 def money_of(change: ProductionChange, driver: Driver | None = None) -> MoneyChange:
     """Return a change of production cost in money.
 
@@ -86,7 +83,7 @@ def money_of(change: ProductionChange, driver: Driver | None = None) -> MoneyCha
         # The logarithmic mean of both costs (LMDI): the drivers' amounts add up to the change.
         mean = change.before if is_flat else each / change.log_ratio
         each = mean * change.drivers[driver]
-    unit, scale = UNITS[change.unit]
+    unit, scale = unit_of(change)
     rate_per_s = change.rate_per_s
     return MoneyChange(
         amount=each * scale,

@@ -13,7 +13,7 @@ import click
 from costprobe.adapters.catalogue.files import hosted_models
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import money, price_text, scale_words
 from costprobe.core.printable import one_line
 from costprobe.core.records import END_OF_TIME_NS
 from costprobe.core.units import percent
@@ -31,7 +31,7 @@ from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODE
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Moment, Timespan
 from costprobe.ui.cli.views.api_view import api_lines
-from costprobe.ui.cli.views.compare_plot import plotted
+from costprobe.ui.cli.views.compare_plot import plotted, scale_of
 from costprobe.ui.text import local
 from costprobe.ui.token_figures import per_million_tokens
 
@@ -39,7 +39,7 @@ _BASIS_WORDS = {
     "probe": "probe basis: one inference on an otherwise idle device",
     "serving": "serving basis: the whole cost of the devices, idle time included",
 }
-_HEADS = ("model", "per 1,000", "IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
+_HEADS = ("IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
 
 
 class Finite(click.ParamType[float]):
@@ -233,15 +233,16 @@ def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
 
 
 def _table(group: Group) -> list[str]:
-    rows: list[tuple[str, ...]] = [_HEADS]
+    scale = scale_of(group)
+    rows: list[tuple[str, ...]] = [("model", f"per {scale_words(scale)}", *_HEADS)]
     for placed in group.placed:
         candidate = placed.candidate
         cost, currency = candidate.cost_per_inference, candidate.currency
         rows.append(
             (
                 f"{'*' if placed.dominated_by is None else ' '} {candidate.name}",
-                "-" if cost is None else money(cost.value * PER_THOUSAND, currency),
-                "-" if cost is None else money(cost.iqr * PER_THOUSAND, currency),
+                "-" if cost is None else money(cost.value * scale, currency),
+                "-" if cost is None else money(cost.iqr * scale, currency),
                 *(
                     _figure(summary)
                     for summary in (
@@ -289,8 +290,9 @@ def _verdict(group: Group, limits: str) -> Iterator[str]:
     if answer.cheapest is None or answer.cheapest.cost_per_inference is None:
         yield paint(f"none{with_what}", "note")
     else:
-        cost = money(answer.cheapest.cost_per_inference.value * PER_THOUSAND, group.currency)
-        yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost} per 1,000", "good")
+        price = answer.cheapest.cost_per_inference.value
+        cost = price_text(price, group.currency, scale_of(group))
+        yield paint(f"cheapest{with_what}: {answer.cheapest.name}, {cost}", "good")
         if answer.not_clearly:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
     for candidate_out in answer.left_out:

@@ -14,7 +14,6 @@ from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
 from costprobe.core.moments import iso
-from costprobe.core.money_text import is_each
 from costprobe.core.printable import csv_cell
 from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
@@ -37,7 +36,7 @@ from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.series_names import series_names
 from costprobe.ui.cli.views.trend_plots import trend_plots
-from costprobe.ui.cli.views.trend_table import as_read, trend_table
+from costprobe.ui.cli.views.trend_table import as_read, per_scale, series_scale, trend_table
 from costprobe.ui.continued_series import (
     ContinuedSeries,
     TagChange,
@@ -132,10 +131,10 @@ def command(  # noqa: PLR0913 - an option each
             echo_lines([_compared(spans), *reasons])
         if any(series.is_sampled for series in shown):
             echo(_sampling(shown))
-        unit = ", per 1,000" if is_each(measurement, field) else ""
+        scale = series_scale(measurement, field, shown)
         for words, group in _comparable(shown).items() if plot else ():
-            scaled = as_read(measurement, field, group)
-            echo_coloured(trend_plots(f"{field} {words}".rstrip() + unit, scaled))
+            title = f"{field} {words}".rstrip() + per_scale(scale)
+            echo_coloured(trend_plots(title, as_read(group, scale)))
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:

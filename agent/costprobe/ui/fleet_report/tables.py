@@ -9,7 +9,7 @@ from typing import Final
 from costprobe.app.fleet.device_spend import FleetSpend
 from costprobe.app.fleet.report import FleetReport, hours_of, idle_cost
 from costprobe.app.fleet.unit_costs import FleetUnitCost
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import common_scale, money, scale_words
 from costprobe.core.units import KWH_J, MONTH_H, counted, percent
 from costprobe.ui.text import ago, local
 
@@ -135,9 +135,10 @@ def _idle(report: FleetReport) -> Iterator[ReportTable]:
 
 
 def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> ReportTable:
+    scale = common_scale(one.cost_per_inference for one in found)
     heads = (
         "model",
-        "per 1,000 inferences",
+        f"per {scale_words(scale, 'inference')}",
         "per million tokens in",
         "per million tokens out",
         "idle",
@@ -145,7 +146,7 @@ def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> ReportTable:
     rows = tuple(
         (
             one.model,
-            _price(one.cost_per_inference, one.currency, PER_THOUSAND),
+            _price(one.cost_per_inference, one.currency, scale),
             _price(one.cost_per_million_tokens_in, one.currency),
             _price(one.cost_per_million_tokens_out, one.currency),
             "-" if one.idle_share is None else percent(one.idle_share),

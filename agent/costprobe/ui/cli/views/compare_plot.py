@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import PER_THOUSAND
+from costprobe.core.money_text import common_scale, scale_words
 from costprobe.core.printable import one_line
 from costprobe.domain.costing.comparison.compare import Group
 from costprobe.ui.cli.support.colour import paint
@@ -25,8 +25,9 @@ def plotted(group: Group) -> list[str]:
     p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
     p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
     axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
+    scale = scale_of(group)
     points = [
-        (placed, latency.value, placed.candidate.cost_per_inference.value * PER_THOUSAND)
+        (placed, latency.value, placed.candidate.cost_per_inference.value * scale)
         for placed, latency in zip(group.placed, latencies, strict=True)
         if latency is not None and placed.candidate.cost_per_inference is not None
     ]
@@ -43,5 +44,11 @@ def plotted(group: Group) -> list[str]:
         words = one_line(f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}")
         names.append(paint(words, "good") if is_front else words)
     plotext.xlabel(axis)
-    plotext.title(f"{group.currency} per 1,000")
+    plotext.title(f"{group.currency} per {scale_words(scale)}")
     return [*drawn(plotext.build()).splitlines(), *names]
+
+
+def scale_of(group: Group) -> int:
+    """Return the number of inferences that costs of a group are written for."""
+    costs = (placed.candidate.cost_per_inference for placed in group.placed)
+    return common_scale(None if cost is None else cost.value for cost in costs)

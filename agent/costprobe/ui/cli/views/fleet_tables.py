@@ -12,7 +12,7 @@ from costprobe.app.fleet.device_spend import FleetSpend
 from costprobe.app.fleet.spend import SpendByKey
 from costprobe.app.fleet.status import HostState
 from costprobe.app.fleet.unit_costs import FleetUnitCost
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import common_scale, money, scale_words
 from costprobe.core.printable import csv_cell, one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import KWH_J, counted, percent
@@ -212,10 +212,11 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
         if not of_basis:
             continue
         yield f"{basis}: {words}"
+        scale = common_scale(one.cost_per_inference for one in of_basis)
         heads = (
             "model",
             by,
-            "per 1,000",
+            f"per {scale_words(scale)}",
             "M tokens in",
             "M tokens out",
             "J",
@@ -226,7 +227,7 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
             (
                 one_line(one.model),
                 one_line(one.group) or "-",
-                _price(one.cost_per_inference, one.currency, PER_THOUSAND),
+                _price(one.cost_per_inference, one.currency, scale),
                 _price(one.cost_per_million_tokens_in, one.currency),
                 _price(one.cost_per_million_tokens_out, one.currency),
                 "-" if one.energy_per_inference_j is None else joules(one.energy_per_inference_j),

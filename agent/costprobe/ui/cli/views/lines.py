@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.core.money_text import PER_THOUSAND, money, per_thousand
+from costprobe.core.money_text import PER_THOUSAND, money, price_text
 from costprobe.core.units import percent
 from costprobe.ui.text import CHUNKS, joules
 
@@ -107,7 +107,7 @@ def _cost(document: dict[str, Any]) -> str:
         return "no cost (no price for this device; set [[price]])"
     if cost is None:
         return "no cost (electricity is not included and the energy is unknown)"
-    shown = per_thousand(cost["cost_per_inference"], cost["currency"])
+    shown = price_text(cost["cost_per_inference"], cost["currency"])
     return f"{shown} ({price_words(price)})"
 
 

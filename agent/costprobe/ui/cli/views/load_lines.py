@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import common_scale, money, scale_words
 from costprobe.core.units import counted, percent
 from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
@@ -57,7 +57,18 @@ def shown(curve: LoadCurve, change: CurveChange | None = None) -> list[str]:
             ]
         ),
         *table_lines(
-            [("load", "tok/s/user", "J/Mtok", "1,000 req", "Mtok in", "Mtok out", "good/s"), *costs]
+            [
+                (
+                    "load",
+                    "tok/s/user",
+                    "J/Mtok",
+                    f"{scale_words(_scale(curve))} req",
+                    "Mtok in",
+                    "Mtok out",
+                    "good/s",
+                ),
+                *costs,
+            ]
         ),
         *(f"{mark} {_MARKS[mark]}" for mark in used),
         _UNITS,
@@ -98,11 +109,16 @@ def _cost_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
         _load(curve, point),
         "-" if speed is None else f"{speed:,.3g}",
         energy,
-        _money(None if request is None else request * PER_THOUSAND, curve),
+        _money(None if request is None else request * _scale(curve), curve),
         _money(point["cost_per_million_tokens_in"], curve),
         _money(point["cost_per_million_tokens_out"], curve),
         "-" if goodput is None else f"{goodput:,.3g}",
     )
+
+
+def _scale(curve: LoadCurve) -> int:
+    """Return the number of requests that costs are written for, as the dashboard chooses it."""
+    return common_scale(point["cost_per_inference"] for point in curve.points)
 
 
 def _load(curve: LoadCurve, point: LoadPoint) -> str:

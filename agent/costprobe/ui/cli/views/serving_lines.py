@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.core.money_text import money, per_thousand
+from costprobe.core.money_text import money, price_scale, price_text, unit_price
 from costprobe.core.units import counted, percent
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.text import ago, joules, local
@@ -66,7 +66,8 @@ def _cost(last: dict[str, Any]) -> str:
     currency = last["currency"] or ""
     parts = [f"cost {money(cost['cost_total'], currency)}"]
     if cost["cost_per_request"] is not None:
-        parts.append(f"{per_thousand(cost['cost_per_request'], currency)} requests")
+        each = cost["cost_per_request"]
+        parts.append(unit_price(each, currency, price_scale(each), "request"))
     for key, word in (
         ("cost_per_million_tokens_in", "per million tokens in"),
         ("cost_per_million_tokens_out", "per million tokens out"),
@@ -124,6 +125,6 @@ def _rolling(last: dict[str, Any]) -> list[str]:
         if per_inference is not None:
             coverage = rolling[f"rolling_{window}_coverage"]
             covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
-            per_1000 = per_thousand(per_inference, last["currency"] or "")
-            lines.append(f"         rolling {window}: {per_1000}{covered}")
+            price = price_text(per_inference, last["currency"] or "")
+            lines.append(f"         rolling {window}: {price}{covered}")
     return lines

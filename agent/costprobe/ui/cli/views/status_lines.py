@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from costprobe import __version__
-from costprobe.core.money_text import money, per_thousand
+from costprobe.core.money_text import money, price_scale, price_text
 from costprobe.core.units import counted, percent
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.cli.views.lines import probe_line
@@ -141,7 +141,10 @@ def _rolling(last: dict[str, Any]) -> list[str]:
         name = f"rolling_{window}"
         if name in rolling:
             currency, coverage = last["cost"]["currency"], rolling[f"{name}_coverage"]
-            median, iqr = (per_thousand(rolling[key], currency) for key in (name, f"{name}_iqr"))
+            scale = price_scale(rolling[name])
+            median, iqr = (
+                price_text(rolling[key], currency, scale) for key in (name, f"{name}_iqr")
+            )
             samples = counted(rolling[f"{name}_samples"], "sample")
             covered = "" if coverage >= 0.5 else f"; {percent(coverage)} covered"  # noqa: PLR2004 - half, as the design defines it
             lines.append(

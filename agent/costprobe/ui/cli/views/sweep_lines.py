@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import common_scale, money, scale_words
 from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve
@@ -22,7 +22,7 @@ def shown(curve: SweepCurve) -> list[str]:
     heads = (
         "batch",
         *(["threads"] if has_threads else []),
-        *("p50 ms", "p90 ms", "inf/s", "J/inf", "per 1,000", "peak MiB"),
+        *("p50 ms", "p90 ms", "inf/s", "J/inf", f"per {scale_words(_scale(curve))}", "peak MiB"),
     )
     rows = [_cells(curve, point, has_threads=has_threads) for point in curve.points]
     used = [mark for mark in _MARKS if any(mark in row[0] for row in rows)]
@@ -54,9 +54,14 @@ def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[
         "-" if point.latency_p90_ms is None else f"{point.latency_p90_ms:.3f}",
         f"{point.throughput_per_s:,.1f}",
         energy,
-        "-" if cost is None else money(cost * PER_THOUSAND, curve.currency),
+        "-" if cost is None else money(cost * _scale(curve), curve.currency),
         "-" if point.peak_memory_bytes is None else f"{point.peak_memory_bytes / MIB:,.0f}",
     )
+
+
+def _scale(curve: SweepCurve) -> int:
+    """Return the number of inferences that costs are written for, as the dashboard chooses it."""
+    return common_scale(point.cost_per_inference for point in curve.points)
 
 
 def _verdict(curve: SweepCurve) -> str:
@@ -88,11 +93,15 @@ def _plot(curve: SweepCurve) -> str:
     plotext.plotsize(columns, PLOT_ROWS)
     plotext.xscale("log")
     right = (
-        [(cost or 0.0) * PER_THOUSAND for cost in costs]
+        [(cost or 0.0) * _scale(curve) for cost in costs]
         if has_cost
         else [point.throughput_per_s for point in points]
     )
-    label = f"{curve.currency} per 1,000 (right)" if has_cost else "inf/s (right)"
+    label = (
+        f"{curve.currency} per {scale_words(_scale(curve))} (right)"
+        if has_cost
+        else "inf/s (right)"
+    )
     latencies = [point.latency_p50_ms for point in points]
     plotext.plot(batches, latencies, label="p50 ms (left)", marker="braille")
     plotext.plot(batches, right, label=label, marker="dot", yside="right")

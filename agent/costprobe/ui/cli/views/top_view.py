@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from costprobe.core.money_text import PER_THOUSAND, money
+from costprobe.core.money_text import money, price_scale, scale_words
 from costprobe.core.printable import one_line
 from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import wrapped
@@ -47,7 +47,7 @@ class TopView:
         snapshot = self._found
         yield [_head(snapshot), *_spending(snapshot, width), *_faults_and_alerts(snapshot, width)]
         for title, columns, rows in (
-            ("Cost per 1,000 inferences", COST, snapshot["costs"]),
+            ("Cost of inferences", COST, snapshot["costs"]),
             ("Devices", DEVICE, snapshot["devices"]),
             ("Budgets", BUDGET, snapshot["budgets"]),
             ("Sinks", SINK, snapshot["sinks"]),
@@ -194,8 +194,14 @@ def _subject(row: Row) -> str:
     return f"{row['of'] or '-'}{' (contended)' if row['contended'] else ''}"
 
 
+def _scale(row: Row) -> int:
+    """Return the number of inferences that a row's costs are written for, from its longest median."""
+    known = (row[key] for key in ("rolling_7d", "rolling_24h", "rolling_1h", "cost_per_inference"))
+    return price_scale(next((cost for cost in known if cost), 0.0))
+
+
 def _price(key: str) -> Callable[[Row], str]:
-    return _money(key, PER_THOUSAND)
+    return lambda row: _money(key, _scale(row))(row)
 
 
 # Left-aligned columns.
@@ -215,6 +221,7 @@ COST = (
     Column("name", 0, _subject),
     Column("device", 4, _text("device")),
     Column("basis", 6, _text("basis")),
+    Column("per", 1, lambda row: scale_words(_scale(row))),
     Column("now", 1, _price("cost_per_inference")),
     Column("1 h", 3, _price("rolling_1h")),
     Column("24 h", 2, _price("rolling_24h")),
