@@ -2,7 +2,8 @@
 
 `h03` has a `gpu1` that is slower by SLOWER, at a lower clock, and `h07` a `gpu0` that is slower by SLOWER beside another
 process. Hosts with an even number below 8 change their
-driver, one after the other, and are faster by FASTER from then on.
+driver, one after the other, and are faster by FASTER from then on. The label `release` has no effect: `h01`, `h05` and `h09`
+change it, and `h09` goes back.
 """
 
 import math
@@ -23,6 +24,7 @@ SHARED = ("h07", "gpu0")
 SLOWER, FASTER = 0.08, 0.04
 DRIVERS = ("550.54", "560.28")
 CHANGED = (0, 2, 4, 6)
+RELEASES = {1: (7200, math.inf), 5: (8400, math.inf), 9: (6000, 9600)}
 UTIL_PCT = 50.0
 # /metrics shows the versions before a change for a while.
 KEPT_S = 900
@@ -45,7 +47,9 @@ def rows():
 
 
 def run_rows(rng, host, number, gpu, level, time_s):
-    tags = {**host, "device": f"gpu{gpu}"}
+    since_s, until_s = RELEASES.get(number, (math.inf, math.inf))
+    release = "r2" if since_s < time_s - START_S <= until_s else "r1"
+    tags = {**host, "device": f"gpu{gpu}", "release": release}
     is_sick = (host["host"], tags["device"]) == SICK
     is_shared = (host["host"], tags["device"]) == SHARED
     is_new = time_s > changed_s(number)

@@ -110,6 +110,19 @@ def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
     share = 1 - 1 / (1 + effects["cost"]["change_pct"] / 100)
     assert cost["cost_per_month"] == pytest.approx(month * share)
     assert cost["cost_low_per_month"] < cost["cost_per_month"] < cost["cost_high_per_month"] < 0
+    found = checked("fleet change", ask("change", "label:release", "--window", "1h", "--json"))
+    changes = {(one["before"], one["after"]): one for one in found["changes"]}
+    assert {key: one["hosts"] for key, one in changes.items()} == {("r1", "r2"): 3, ("r2", "r1"): 1}
+    # Of the three hosts one went back.
+    released = changes["r1", "r2"]
+    assert (
+        released["effects"]["cost"]["change_low_pct"]
+        < 0
+        < released["effects"]["cost"]["change_high_pct"]
+    )
+    share = 1 - 1 / (1 + released["effects"]["cost"]["change_pct"] / 100)
+    month = 730 * 3.6 * 0.5 * fleet_gpus.GPUS * 2
+    assert released["costs"][0]["cost_per_month"] == pytest.approx(month * share)
     text = ask("change", "driver", "--window", "1h")
     assert "a month at the present use (-€" in text
     assert "driver 550.54 → 560.28: 4 hosts" in text

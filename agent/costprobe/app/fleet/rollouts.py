@@ -46,7 +46,7 @@ class FleetChange(NamedTuple):
         hosts: Number of hosts that changed, counted in the effect or not.
         beside: What else changed in the same interval, with its number of hosts.
         costs: What the effect on the cost per inference costs a month at the present use of all hosts that
-            changed, by currency; empty where the effect is unknown.
+            changed and did not go back, by currency; empty where the effect is unknown.
     """
 
     key: str
@@ -142,7 +142,12 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
                 if bucket == at and tag != key:
                     beside[f"{tag} {old} → {new}"].add(series[0])
         effect = change_effect(listed, min(WINDOW_BUCKETS, buckets))
-        adopters = {host for host, _ in changed}
+        # Those that went back do not have its cost any more.
+        kept = {
+            series[0]
+            for series in changed
+            if [new for _, tag, _, new in moves[series] if tag == key][-1] == after
+        }
         changes.append(
             FleetChange(
                 key,
@@ -151,9 +156,9 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
                 bucket_end_ns(answers.period, min(changed.values())),
                 bucket_end_ns(answers.period, max(changed.values())),
                 effect,
-                len(adopters),
+                len({host for host, _ in changed}),
                 {text: len(names) for text, names in beside.items()},
-                _monthly(use, adopters, effect),
+                _monthly(use, kept, effect),
             )
         )
     return sorted(changes, key=lambda change: (-change.hosts, change.before, change.after))
