@@ -13,6 +13,7 @@ ask about: half of the hosts change their driver.
 import argparse
 import json
 import math
+import os
 import random
 import statistics
 import subprocess
@@ -32,6 +33,9 @@ from fleet_servers import Victoria  # noqa: E402
 from table import Table, add_json, finish, row  # noqa: E402
 
 GPUS = 8
+# One host in so many has a GPU that is slower by SLOWER.
+SICK_EVERY = 13
+SLOWER = 0.3
 HOUR_S = 3600
 AGENT_DAYS = 7
 AGENT_S = 60
@@ -100,6 +104,7 @@ class SimulatedFleet:
         # Six digits, as roll-ups have about as many.
         self._values = [[round(rng.uniform(0.5, 1.5), 6) for _ in hours] for _ in range(VARIANTS)]
         self._texts = [json.dumps(values) for values in self._values]
+        self._slow = json.dumps([round(value / (1 + SLOWER), 6) for value in self._values[0]])
         self.samples = 0
         self.cost = 0.0
 
@@ -138,11 +143,14 @@ class SimulatedFleet:
         for gpu in range(GPUS):
             device, variant = {**host, "device": f"gpu{gpu}"}, number * GPUS + gpu
             board = {**device, "kind": "gpu", "model": "NVIDIA H100", "currency": "USD"}
-            for field in ("util_pct", "price_rate_per_h"):
+            for field in ("util_pct", "price_rate_per_h", "cost"):
                 yield self._line(f"device_{field}", board, variant)
             probe = {**device, "probe": "ranker"}
             for name in PROBED:
-                yield self._line(name, {**probe, "batch": "8"}, variant)
+                line = self._line(name, {**probe, "batch": "8"}, variant)
+                if name == PROBED[0] and gpu == 0 and number % SICK_EVERY == 0:
+                    line = line.replace(self._texts[variant % VARIANTS], self._slow)
+                yield line
             priced = {**probe, "basis": "probe", "plan": "owned", "currency": "USD"}
             for field in ("cost_hardware", "cost_energy"):
                 yield self._line(f"cost_{field}", priced, variant)
@@ -195,6 +203,9 @@ def asked(config: Path, question: str, fleet: SimulatedFleet) -> Used:
     if question == "forecast":
         # Of the present month.
         period = []
+    # Installed packages have bytecode.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(config.parent / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     words = ["-m", "costprobe", "-c", str(config), "fleet", *question.split(), *period, "--json"]
     # A small parent: a child's peak begins with that of the process that forked it.
     done = subprocess.run(
@@ -202,6 +213,7 @@ def asked(config: Path, question: str, fleet: SimulatedFleet) -> Used:
         capture_output=True,
         text=True,
         check=False,
+        env=environment,
     )
     if done.returncode:
         raise SystemExit(f"fleet {question}: {done.stderr}")
@@ -232,6 +244,7 @@ def main() -> int:
                 'database = "costprobe"\nhourly_database = "costprobe_hourly"\n'
             )
             label = f"{arguments.hosts:,} hosts x {GPUS} GPUs x {arguments.days} days"
+            asked(config, "status", fleet)
             for question in PEER_QUESTIONS if arguments.peers else QUESTIONS:
                 before_s = server.usage()[0]
                 runs = [asked(config, question, fleet) for _ in range(TIMES)]

@@ -17,6 +17,7 @@ from costprobe.adapters.net.errors import Misconfigured, Rejected, RetryLater
 from costprobe.adapters.net.status import server_message
 from costprobe.core.bounded import SHAPE_ERRORS
 from costprobe.core.clock import Clock
+from costprobe.core.influxql_text import identifier, literal
 from costprobe.core.records import NS_PER_S
 
 _FUNCTIONS: Final[dict[OverTime | Across, str]] = {
@@ -59,18 +60,6 @@ class InfluxQl(FleetReader):
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
-
-
-def identifier(name: str) -> str:
-    """Quote a name."""
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def literal(text: str) -> str:
-    """Quote a text."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"
 
 
 def statement(question: Question, span: Span, *, is_true: bool = False) -> str:

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
+from costprobe.core.influxql_text import identifier, literal
 from costprobe.ui.influx_setup.rollup import HourlySeries
 
 _HOUR_S = 3600
-
-
-def name(text: str) -> str:
-    """Quote an identifier."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def string(text: str) -> str:
-    """Quote a string."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"
 
 
 def duration(duration_s: float) -> str:
@@ -27,15 +16,15 @@ def duration(duration_s: float) -> str:
 def create_database(database: str, policy: str, keep_s: float) -> str:
     """Return the statement that creates a database with a default retention policy."""
     return (
-        f"CREATE DATABASE {name(database)} WITH DURATION {duration(keep_s)}"
-        f" REPLICATION 1 NAME {name(policy)}"
+        f"CREATE DATABASE {identifier(database)} WITH DURATION {duration(keep_s)}"
+        f" REPLICATION 1 NAME {identifier(policy)}"
     )
 
 
 def create_policy(database: str, policy: str, keep_s: float) -> str:
     """Return the statement that creates another retention policy."""
     return (
-        f"CREATE RETENTION POLICY {name(policy)} ON {name(database)}"
+        f"CREATE RETENTION POLICY {identifier(policy)} ON {identifier(database)}"
         f" DURATION {duration(keep_s)} REPLICATION 1"
     )
 
@@ -57,16 +46,16 @@ def create_query(
         late_s: Time for which it recomputes hours for late points, in s.
     """
     fields = ", ".join(
-        f"{kind}({name(field)}) AS {name(field)}"
+        f"{kind}({identifier(field)}) AS {identifier(field)}"
         for kind, fields in rolled.fields.items()
         for field in fields
     )
-    series = name(rolled.measurement)
-    into = f"{name(target[0])}.{name(target[1])}.{series}"
-    from_ = f"{name(source[0])}.{name(source[1])}.{series}"
-    where = f' WHERE "basis" = {string(rolled.basis)}' if rolled.basis else ""
+    series = identifier(rolled.measurement)
+    into = f"{identifier(target[0])}.{identifier(target[1])}.{series}"
+    from_ = f"{identifier(source[0])}.{identifier(source[1])}.{series}"
+    where = f' WHERE "basis" = {literal(rolled.basis)}' if rolled.basis else ""
     select = f"SELECT {fields} INTO {into} FROM {from_}{where} GROUP BY time(1h), *"  # noqa: S608 - quoted
-    head = f"{name(query_name(rolled))} ON {name(source[0])}"
+    head = f"{identifier(query_name(rolled))} ON {identifier(source[0])}"
     late_h = max(1, round(late_s / _HOUR_S))
     return f"CREATE CONTINUOUS QUERY {head} RESAMPLE EVERY 1h FOR {late_h}h BEGIN {select} END"
 

@@ -10,6 +10,7 @@ from typing import Any
 from costprobe.adapters.net.errors import Misconfigured
 from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
+from costprobe.core.influxql_text import identifier, literal
 from costprobe.core.units import parse_duration_s
 from costprobe.ui.influx_setup import influxql
 from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
@@ -73,7 +74,7 @@ class InfluxV1Setup:
         if [database] not in _rows(self._api.query("SHOW DATABASES")):
             text = influxql.create_database(database, policy, keep_s)
             return [SetupStep(subject, partial(self._run, text))]
-        shown = f"SHOW RETENTION POLICIES ON {influxql.name(database)}"
+        shown = f"SHOW RETENTION POLICIES ON {identifier(database)}"
         policies = {row[0]: row[1] for row in _rows(self._api.query(shown))}
         if policy not in policies:
             text = influxql.create_policy(database, policy, keep_s)
@@ -89,7 +90,7 @@ class InfluxV1Setup:
             return [SetupStep(subject)]
         # A shorter retention would delete rows, which is left to the operator.
         change = (
-            f"ALTER RETENTION POLICY {influxql.name(policy)} ON {influxql.name(database)}"
+            f"ALTER RETENTION POLICY {identifier(policy)} ON {identifier(database)}"
             f" DURATION {influxql.duration(keep_s)}"
         )
         return [
@@ -124,14 +125,14 @@ class InfluxV1Setup:
         return steps
 
     def _replace(self, name: str, text: str) -> None:
-        drop = f"DROP CONTINUOUS QUERY {influxql.name(name)} ON {influxql.name(self._database)}"
+        drop = f"DROP CONTINUOUS QUERY {identifier(name)} ON {identifier(self._database)}"
         self._run(drop)
         self._run(text)
 
     def _writer_steps(self, user: str) -> list[SetupStep]:
         users = {row[0]: row[1] for row in _rows(self._api.query("SHOW USERS"))}
         subject, granted = f"user {user}", f"user {user} may write to {self._database}"
-        grant = f"GRANT WRITE ON {influxql.name(self._database)} TO {influxql.name(user)}"
+        grant = f"GRANT WRITE ON {identifier(self._database)} TO {identifier(user)}"
         if user not in users:
             create = partial(self._create_user, user)
             path = self._secret_file
@@ -143,7 +144,7 @@ class InfluxV1Setup:
                     subject, note="is an administrator; a user with only write access is safer"
                 )
             ]
-        shown = self._api.query(f"SHOW GRANTS FOR {influxql.name(user)}")
+        shown = self._api.query(f"SHOW GRANTS FOR {identifier(user)}")
         rights = {row[0]: row[1] for row in _rows(shown)}
         if rights.get(self._database) in {"WRITE", "ALL PRIVILEGES"}:
             return [SetupStep(subject), SetupStep(granted)]
@@ -159,8 +160,8 @@ class InfluxV1Setup:
             password = Secret("password", path).read()
         except Misconfigured as error:
             raise SetupError(error.reason) from None
-        quoted = influxql.string(password)
-        text = f"CREATE USER {influxql.name(user)} WITH PASSWORD {quoted}"
+        quoted = literal(password)
+        text = f"CREATE USER {identifier(user)} WITH PASSWORD {quoted}"
         self._run(text, password, quoted)
 
 
