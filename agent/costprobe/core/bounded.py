@@ -6,7 +6,7 @@ Every reader of such text uses these functions, so that no input can exhaust mem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -113,15 +113,14 @@ def _counts(text: str | bytes) -> tuple[int, int]:
 
 
 def _is_deeper(document: object) -> bool:
-    level = [document]
+    level = [document] if isinstance(document, _LEVELS) else []
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inner(outer) if isinstance(inner, _LEVELS)]
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, _LEVELS)
+        ]
         if not level:
             return False
     return True
-
-
-def _inner(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()

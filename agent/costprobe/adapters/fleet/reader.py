@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 class FleetReader(ABC):
-    """Answers questions about all hosts from one database. Not thread-safe.
+    """Answers questions about all hosts from one database. Thread-safe.
 
     Args:
         config: The section [fleet].

@@ -31,8 +31,12 @@ _HINTS: Final = Hints(
 )
 
 
+# Queries at a time: the database computes one while the answer of another is parsed.
+PARALLEL: Final = 2
+
+
 class Transport:
-    """Sends queries and returns JSON objects.
+    """Sends queries and returns JSON objects. Thread-safe.
 
     Args:
         config: The section [fleet].
@@ -45,7 +49,7 @@ class Transport:
         self._password = Secret("password", config.password_file, None, folder)
         self._token = Secret("token", config.token_file, config.token_credential, folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
-        self._http = HttpClient(limits, ca_file=config.ca_file, keep=1)
+        self._http = HttpClient(limits, ca_file=config.ca_file, keep=PARALLEL)
 
     def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
         """Send a form to a path below the section's URL and return the JSON objects of the response.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from costprobe.adapters.fleet.question import GroupValue, Question
 from costprobe.adapters.fleet.reader import FleetReader
+from costprobe.adapters.fleet.transport import PARALLEL
 from costprobe.core.records import NS_PER_S
 
 # Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
@@ -97,6 +99,23 @@ class FleetAnswers:
             DeliveryError: The database did not answer.
         """
         return {row.tags: row.value for row in self.rows(question)}
+
+    def each(self, *questions: Question) -> list[dict[Group, float]]:
+        """Return the number of each group for each question.
+
+        Raises:
+            DeliveryError: The database did not answer one of them.
+        """
+        return [{row.tags: row.value for row in found} for found in self.rows_of_each(*questions)]
+
+    def rows_of_each(self, *questions: Question) -> list[tuple[GroupValue, ...]]:
+        """Return the rows of each question, as `rows`.
+
+        Raises:
+            DeliveryError: The database did not answer one of them.
+        """
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            return list(pool.map(self.rows, questions))
 
     def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
         """Return the number of each group and interval of `every_s`, by the end of it, UTC in ns.

@@ -111,17 +111,15 @@ def idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
         answers: The database, and the period.
         money: Tags of the groups, with the currency.
     """
-    return _idle(*_utilization(answers, money))
+    return _idle(*answers.each(*_utilization(money)))
 
 
-def _utilization(
-    answers: FleetAnswers, money: Group
-) -> tuple[dict[Group, float], dict[Group, float]]:
-    """Return cost times utilization in percent, and the cost of devices with a known utilization."""
+def _utilization(money: Group) -> tuple[Question, Question]:
+    """Return the questions for cost times utilization in percent, and for the cost of devices with a utilization."""
     weight = "util_pct"
     return (
-        answers.groups(Question("device", "cost", "weighted", by=money, weight=weight)),
-        answers.groups(Question("device", "cost", "paired", by=money, weight=weight)),
+        Question("device", "cost", "weighted", by=money, weight=weight),
+        Question("device", "cost", "paired", by=money, weight=weight),
     )
 
 
@@ -137,20 +135,22 @@ def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
     """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
     money = (*tags, "currency")
     return DeviceSums(
-        answers.groups(Question("device", "cost", "sum", by=money)),
-        *_utilization(answers, money),
-        answers.groups(Question("device", "energy_j", "sum", by=tags)),
-        answers.groups(Question("device", "carbon_g", "sum", by=tags)),
-        answers.groups(Question("device", "carbon_energy_j", "sum", by=tags)),
-        *presence(answers, tags),
+        *answers.each(
+            Question("device", "cost", "sum", by=money),
+            *_utilization(money),
+            Question("device", "energy_j", "sum", by=tags),
+            Question("device", "carbon_g", "sum", by=tags),
+            Question("device", "carbon_energy_j", "sum", by=tags),
+            *presence(tags),
+        )
     )
 
 
-def presence(answers: FleetAnswers, tags: Group) -> tuple[dict[Group, float], dict[Group, float]]:
-    """Return the covered intervals, and the number, of the devices of each group."""
+def presence(tags: Group) -> tuple[Question, Question]:
+    """Return the questions for the covered intervals, and the number, of the devices of each group."""
     return (
-        answers.groups(Question("device", "cost", "covered", by=tags)),
-        answers.groups(Question("device", "cost", "count", "count", by=tags)),
+        Question("device", "cost", "covered", by=tags),
+        Question("device", "cost", "count", "count", by=tags),
     )
 
 

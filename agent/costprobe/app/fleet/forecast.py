@@ -73,12 +73,13 @@ def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> li
         DeliveryError: The database did not answer.
     """
     asked = answers.period
-    cost = answers.by_time(Question("device", "cost", "sum", by=("currency",), every_s=HOUR_S))
-    devices = answers.by_time(
-        Question("device", "cost", "count", "count", by=("currency",), every_s=HOUR_S)
+    paid, present = answers.rows_of_each(
+        Question("device", "cost", "sum", by=("currency",), every_s=HOUR_S),
+        Question("device", "cost", "count", "count", by=("currency",), every_s=HOUR_S),
     )
+    devices = {(row.tags, row.time_ns): row.value for row in present}
     costs: dict[str, dict[int, float]] = defaultdict(dict)
-    for ((currency,), end_ns), amount in cost.items():
+    for (currency,), amount, end_ns in paid:
         costs[currency][end_ns] = amount
     since_ns = asked.end_ns - HISTORY_HOURS * _HOUR_NS
     found = []

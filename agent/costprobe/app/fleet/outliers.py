@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from costprobe.adapters.fleet.question import Question
@@ -76,12 +76,13 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
 
 def _levels(answers: FleetAnswers, devices: _Devices) -> dict[Group, GpuLevel]:
     """Return the level of each probe on each GPU, without prices and conditions, by its series of runs."""
-    rates = _medians(answers, "throughput_per_s")
-    energies = _medians(answers, "energy_per_inference_j")
     is_long = answers.period.bucket_s >= COARSE_S
-    # Of longer periods the hours with a run: the rows themselves would be many.
-    counted = Question("probe", "throughput_per_s", "covered" if is_long else "count", by=_RUNS)
-    counts = answers.groups(counted)
+    rates, energies, counts = answers.each(
+        Question("probe", "throughput_per_s", "median", "median", by=_RUNS),
+        Question("probe", "energy_per_inference_j", "median", "median", by=_RUNS),
+        # Of longer periods the hours with a run: the rows themselves would be many.
+        Question("probe", "throughput_per_s", "covered" if is_long else "count", by=_RUNS),
+    )
     found = {}
     for group, rate in rates.items():
         host, device, probe, batch, *mode = group
@@ -125,8 +126,12 @@ class _Devices:
     def __init__(self, answers: FleetAnswers, labels: Sequence[str]) -> None:
         self.models: dict[Group, str] = {}
         self.busy: dict[Group, float] = {}
-        used = answers.groups(
-            Question("device", "util_pct", "mean", "mean", by=("host", "device", "model", "kind"))
+        runs = ("host", "device", "probe", *SOFTWARE_TAGS)
+        hosts = Question("device", "util_pct", "max", "max", by=("host", *labels))
+        used, software, *labelled = answers.each(
+            Question("device", "util_pct", "mean", "mean", by=("host", "device", "model", "kind")),
+            Question("software", "probe_runs", "max", "max", by=runs),
+            *([hosts] if labels else []),
         )
         for (host, device, model, kind), util_pct in used.items():
             if kind in _KINDS and model:
@@ -134,33 +139,26 @@ class _Devices:
                 self.busy[host, device] = util_pct / 100
         self.software: dict[Group, str] = {}
         self.updated: set[Group] = set()
-        for key, versions in _software(answers).items():
+        for key, versions in _software(software).items():
             self.software[key] = min(versions)
             if len(versions) > 1:
                 self.updated.add(key)
-        self.labels: dict[str, dict[str, str]] = {}
-        if labels:
-            hosts = Question("device", "util_pct", "max", "max", by=("host", *labels))
-            self.labels = {
-                host: dict(zip(labels, values, strict=True))
-                for host, *values in answers.groups(hosts)
-            }
+        self.labels: dict[str, dict[str, str]] = {
+            host: dict(zip(labels, values, strict=True))
+            for found in labelled
+            for host, *values in found
+        }
 
 
-def _software(answers: FleetAnswers) -> dict[Group, set[str]]:
+def _software(groups: Iterable[Group]) -> dict[Group, set[str]]:
     """Return the software by host, device and probe; after a change in the period more than one."""
-    by = ("host", "device", "probe", *SOFTWARE_TAGS)
     found: dict[Group, set[str]] = defaultdict(set)
-    for group in answers.groups(Question("software", "probe_runs", "max", "max", by=by)):
+    for group in groups:
         versions = [
             f"{tag} {value}" for tag, value in zip(SOFTWARE_TAGS, group[3:], strict=True) if value
         ]
         found[group[:3]].add(", ".join(versions))
     return found
-
-
-def _medians(answers: FleetAnswers, field: str) -> dict[Group, float]:
-    return answers.groups(Question("probe", field, "median", "median", by=_RUNS))
 
 
 class _Details:
@@ -181,9 +179,6 @@ class _Details:
             by=(*devices, "currency"),
             hosts=hosts,
         )
-        self._prices = {
-            group[:2]: (rate / HOUR_S, group[2]) for group, rate in answers.groups(rates).items()
-        }
         paid = Question(
             "cost",
             "cost_energy",
@@ -193,12 +188,15 @@ class _Details:
             where={"basis": "probe"},
             hosts=hosts,
         )
-        self._electricity = answers.groups(paid)
+        conditions = (
+            Question("probe", field, how, "max" if how == "max" else "mean", by=_RUNS, hosts=hosts)
+            for field, how in _CONDITIONS.items()
+        )
+        prices, self._electricity, *found = answers.each(rates, paid, *conditions)
+        self._prices = {group[:2]: (rate / HOUR_S, group[2]) for group, rate in prices.items()}
         self._conditions: dict[Group, dict[str, FieldValue]] = defaultdict(dict)
-        for field, how in _CONDITIONS.items():
-            across: Literal["mean", "max"] = "max" if how == "max" else "mean"
-            asked = Question("probe", field, how, across, by=_RUNS, hosts=hosts)
-            for group, value in answers.groups(asked).items():
+        for (field, how), groups in zip(_CONDITIONS.items(), found, strict=True):
+            for group, value in groups.items():
                 self._conditions[group][field] = int(value) if how == "max" else value
 
     def added(self, gpu: GpuLevel, series: Group) -> GpuLevel:

@@ -16,7 +16,7 @@ from costprobe.app.fleet.version_history import (
     changed_tags,
     labels_of,
     moves_of,
-    timed,
+    timed_each,
     versions_of,
 )
 from costprobe.core.records import NS_PER_S
@@ -211,17 +211,19 @@ def _factors(
             end_ns=bucket_end_ns(period, around.stop - 1),
         )
     )
+    names = ("rate", "energy", "hardware", "electricity")
+    rows = timed_each(
+        asked,
+        Question("probe", "throughput_per_s", "median", "median", by=by),
+        Question("probe", "energy_per_inference_j", "median", "median", by=by),
+        _paid("cost_hardware", by),
+        _paid("cost_energy", by),
+    )
     found: dict[str, dict[Series, list[float | None]]] = {}
-    for name, question in {
-        "rate": Question("probe", "throughput_per_s", "median", "median", by=by),
-        "energy": Question("probe", "energy_per_inference_j", "median", "median", by=by),
-        "hardware": _paid("cost_hardware", by),
-        "electricity": _paid("cost_energy", by),
-    }.items():
-        values: dict[Series, list[float | None]] = defaultdict(lambda: [None] * buckets)
-        for (host, probe), bucket, value in timed(asked, question):
-            values[host, probe][around.start + bucket] = value
-        found[name] = values
+    for name, timed_rows in zip(names, rows, strict=True):
+        found[name] = defaultdict(lambda: [None] * buckets)
+        for (host, probe), bucket, value in timed_rows:
+            found[name][host, probe][around.start + bucket] = value
     unknown: list[float | None] = [None] * buckets
     factors = {}
     for series, rates in found["rate"].items():

@@ -53,7 +53,7 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
     """
     if by and by not in _DIVIDED:
         sums = device_sums(answers, device_tags(by))
-        total = _only(sums.total(*presence(answers, ())).spend(answers))
+        total = _only(sums.total(*answers.each(*presence(()))).spend(answers))
         parts = sums.spend(answers)
         if any(part.group != ("",) for part in parts):
             return SpendByKey(total, _largest_first(parts), None)

@@ -94,12 +94,12 @@ def _probed(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iter
     is_joined = by == "gpu_model" or by in SOFTWARE
     further = () if by == "model" or is_joined else (by,)
     tags = ("host", "device", "probe", "currency", *further)
-    medians = {
-        field: answers.groups(
-            Question("cost", field, "median", "median", by=tags, where={"basis": "probe"})
-        )
-        for field in ("cost_per_inference", "energy_per_inference_j")
-    }
+    fields = ("cost_per_inference", "energy_per_inference_j")
+    where = {"basis": "probe"}
+    found = answers.each(
+        *(Question("cost", field, "median", "median", by=tags, where=where) for field in fields)
+    )
+    medians = dict(zip(fields, found, strict=True))
     software = _software(answers, by) if by in SOFTWARE and medians["cost_per_inference"] else {}
     values: dict[Group, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for field, groups in medians.items():

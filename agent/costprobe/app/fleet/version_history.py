@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.question import GroupValue, Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
@@ -34,12 +34,20 @@ def moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
         last = value
 
 
-def timed(answers: FleetAnswers, question: Question) -> Iterator[tuple[Group, int, float]]:
-    """Yield the group, the bucket and the value of each row."""
-    period = answers.period
+def timed_each(
+    answers: FleetAnswers, *questions: Question
+) -> list[Iterator[tuple[Group, int, float]]]:
+    """Return the group, the bucket and the value of each row, for each question."""
+    every_s = answers.period.bucket_s
+    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
+    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
+
+
+def _in_buckets(
+    period: FleetPeriod, rows: Iterable[GroupValue]
+) -> Iterator[tuple[Group, int, float]]:
     step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
-    asked = dataclasses.replace(question, every_s=period.bucket_s)
-    for group, value, end_ns in answers.rows(asked):
+    for group, value, end_ns in rows:
         bucket = (end_ns - period.start_ns) // step_ns - 1
         if 0 <= bucket < buckets:
             yield group, bucket, value
@@ -66,7 +74,8 @@ def versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
     )
     buckets = answers.period.buckets
     found: dict[Series, Buckets] = defaultdict(lambda: [None] * buckets)
-    for (host, probe, value), bucket, _ in timed(answers, question):
+    (rows,) = timed_each(answers, question)
+    for (host, probe, value), bucket, _ in rows:
         _take(found[host, probe], bucket, value)
     return {series: _settled(values) for series, values in found.items()}
 
@@ -76,7 +85,8 @@ def labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
     question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
     buckets = answers.period.buckets
     found: dict[str, Buckets] = defaultdict(lambda: [None] * buckets)
-    for (host, value), bucket, _ in timed(answers, question):
+    (rows,) = timed_each(answers, question)
+    for (host, value), bucket, _ in rows:
         _take(found[host], bucket, value)
     return {host: _settled(values) for host, values in found.items()}
 
