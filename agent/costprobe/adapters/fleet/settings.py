@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,12 @@ from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Sec
 
 _TENANT = matching(r"[A-Za-z0-9_.:|-]{1,150}", "a tenant id, such as 42, 42:7 or team-a")
 _HEADER = matching(r"[A-Za-z][A-Za-z0-9-]{0,63}", "the name of an HTTP header")
+# Stands for the name of a host in `host_url`.
+HOST_MARK: Final = "{host}"
+_HOST_URL = matching(
+    r"https?://[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?",
+    'an address with {host} as the name of the host, such as "http://{host}:9470/"',
+)
 # Set by us, or a secret that belongs into a file.
 _OWN_HEADERS = frozenset({"authorization", "content-length", "content-type", "host", "user-agent"})
 
@@ -88,6 +94,14 @@ class FleetConfig(Section):
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None
+    host_url: Annotated[str, _HOST_URL] | None = Field(
+        None,
+        description=(
+            "Address of the dashboard of a host, with {host} for its name: `costprobe fleet dashboard`"
+            " links to it."
+        ),
+        examples=["http://{host}:9470/"],
+    )
     timeout_s: Duration = key(
         "timeout", 30.0, le=600, description="Longest time of one request to the database."
     )
