@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = {
     "run": "ends when it is stopped; what it does is in status",
     "dashboard": "ends when it is stopped",
+    "fleet dashboard": "ends when it is stopped",
     "completion": "prints a program for a shell",
     "prometheus rules": "prints a file for Prometheus",
     "price export": "prints a file for another program",
@@ -69,7 +70,7 @@ FILES = {"copy.db", "new.toml", "bundle.tar.gz", "boards", "provisioning"}
 PARSED = (
     "run", "dashboard", "install", "uninstall", "influx setup", "price update", "calibrate",
     "fleet status", "fleet spend", "fleet compare", "fleet forecast", "fleet outliers",
-    "fleet change",
+    "fleet change", "fleet dashboard",
     "fleet report", "fleet savings", "fleet watch", "debug bundle",
 )  # fmt: skip
 # Exit codes other than 0 on the sample host.

@@ -1,8 +1,5 @@
 """The contract of the fleet's readers: the same answers as a computation over the simulated rows."""
 
-import math
-import statistics
-from collections import defaultdict
 from contextlib import closing
 from functools import cache
 
@@ -14,6 +11,7 @@ from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
 from fakes.clock import FakeClock
+from fakes.fleet_answers import answered
 
 DATABASE, HOURLY = "costprobe", "costprobe_hourly"
 START_S, END_S = fleet.END_S - 7200, fleet.END_S
@@ -56,56 +54,13 @@ QUESTIONS = {
     "faults": Question("event", "title", "count", by=("host",), where={"kind": "fault"}),
     "newest": Question("agent", "rss_bytes", "newest", by=("host", "version")),
 }
-OVER_TIME = {
-    "sum": math.fsum,
-    "count": len,
-    "mean": statistics.fmean,
-    "median": statistics.median,
-    "max": max,
-}
 RELATIVE_ERROR = 1e-9
 
 
 @cache
 def expected(name):
     """The answer to a question, computed over the rows."""
-    question = QUESTIONS[name]
-    series = defaultdict(lambda: defaultdict(list))
-    for row in fleet.rows():
-        time_s = row.time_ns // NS_PER_S
-        tags = {tag: row.tags.get(tag, "") for tag in (*question.identity, *question.where)}
-        if (
-            row.measurement == question.measurement
-            and question.field in row.fields
-            and (question.over_time != "paired" or question.weight in row.fields)
-            and START_S < time_s <= END_S
-            and all(tags[tag] == value for tag, value in question.where.items())
-            and all(row.tags.get(tag) for tag in question.present)
-        ):
-            every_s = question.every_s or END_S - START_S
-            end_s = START_S - (START_S - time_s) // every_s * every_s
-            group = tuple(tags[tag] for tag in question.by)
-            identity = tuple(tags[tag] for tag in question.identity)
-            series[group, end_s * NS_PER_S][identity].append(row)
-    return {
-        group: OVER_TIME[question.across](
-            [over_time(question, rows) for rows in by_identity.values()]
-        )
-        for group, by_identity in series.items()
-    }
-
-
-def over_time(question, rows):
-    values = [row.fields[question.field] for row in rows]
-    times_s = [row.time_ns // NS_PER_S for row in rows]
-    if question.over_time == "newest":
-        return max(times_s)
-    if question.over_time == "covered":
-        return len({-(-time_s // question.bucket_s) for time_s in times_s})
-    if question.over_time == "weighted":
-        weights = [row.fields[question.weight] for row in rows]
-        return math.fsum(values) * statistics.fmean(weights)
-    return OVER_TIME[{"paired": "sum"}.get(question.over_time, question.over_time)](values)
+    return answered(QUESTIONS[name], fleet.rows(), START_S, END_S)
 
 
 def test_reader_answers_as_computed_over_the_rows(config):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -12,7 +14,49 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
 
 NEEDED = ("starlette", "uvicorn")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 INSTALL = "pip install 'costprobe[dashboard]'"
+
+
+def listen_options(port: int) -> Callable[[_Function], _Function]:
+    """Return the options of a page's address.
+
+    Args:
+        port: Default port.
+    """
+
+    def decorated(function: _Function) -> _Function:
+        for option in (
+            click.option(
+                "--allow-host",
+                "allowed_hosts",
+                multiple=True,
+                metavar="NAME",
+                help="Host name in requests to accept, besides localhost and addresses; repeatable.",
+            ),
+            click.option(
+                "--allow-remote",
+                is_flag=True,
+                help="Allow --listen on an address that other hosts can reach.",
+            ),
+            click.option(
+                "--listen",
+                default=f"127.0.0.1:{port}",
+                show_default=True,
+                help="Address and port; port 0 selects a free one.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+def require_packages() -> None:
+    """Refuse to start without the optional packages of a page."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"the dashboard needs {' and '.join(missing)}: {INSTALL}")
 
 
 @click.command(
@@ -25,22 +69,7 @@ INSTALL = "pip install 'costprobe[dashboard]'"
         ),
     ),
 )
-@click.option(
-    "--listen",
-    default="127.0.0.1:9470",
-    show_default=True,
-    help="Address and port; port 0 selects a free one.",
-)
-@click.option(
-    "--allow-remote", is_flag=True, help="Allow --listen on an address that other hosts can reach."
-)
-@click.option(
-    "--allow-host",
-    "allowed_hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Host name in requests to accept, besides localhost and addresses; repeatable.",
-)
+@listen_options(port=9470)
 @click.pass_obj
 def command(
     config: str | None, *, listen: str, allow_remote: bool, allowed_hosts: tuple[str, ...]
@@ -49,9 +78,7 @@ def command(
 
     It is read-only, has no password, and by default accepts connections of this host only.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise click.ClickException(f"the dashboard needs {' and '.join(missing)}: {INSTALL}")
+    require_packages()
     # These packages are optional.
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above

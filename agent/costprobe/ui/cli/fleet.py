@@ -12,6 +12,7 @@ from costprobe.app.fleet.spend import fleet_spend
 from costprobe.app.fleet.status import HostState, fleet_status
 from costprobe.app.fleet.unit_costs import SOFTWARE, fleet_unit_costs
 from costprobe.core.units import counted
+from costprobe.ui.cli.fleet_dashboard import dashboard
 from costprobe.ui.cli.fleet_forecast import forecast
 from costprobe.ui.cli.fleet_peers import change, outliers
 from costprobe.ui.cli.fleet_report import report
@@ -213,5 +214,6 @@ command.add_command(forecast)
 command.add_command(savings)
 command.add_command(report)
 command.add_command(outliers)
+command.add_command(dashboard)
 command.add_command(change)
 command.add_command(watch)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Route
 
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.reader import StoreReader
@@ -30,10 +29,17 @@ from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document
 from costprobe.ui.dashboard.overview import overview_document
 from costprobe.ui.dashboard.parameters import ParameterError, known, time_range, trend_query
+from costprobe.ui.dashboard.responses import (
+    STATIC_FILES,
+    error_response,
+    json_response,
+    page_route,
+    refused,
+    unknown,
+)
 from costprobe.ui.dashboard.spend import spend_document
 from costprobe.ui.dashboard.trend import trend_answer
 
-STATIC = Path(__file__).parent / "static"
 # Each query uses a CPU for up to a second: more concurrent ones would disturb the host's probes.
 READS_AT_ONCE = 2
 READ_WAIT_S = 20.0
@@ -92,27 +98,27 @@ def dashboard(
             pairs = request.query_params.multi_items()
             with _read_slot(reads), closing(StoreReader.open(store)) as reader:
                 answered = answer(reader, pairs, clock.time_ns())
-            return JSONResponse(answered, headers={"cache-control": "no-store"})
+            return json_response(answered)
 
         return Route(path, endpoint)
 
     live = Live(store, document, listeners_max=listeners_max)
     app = Starlette(
         routes=[
-            Route("/", _page),
+            page_route("index.html"),
             *(route(path, answer) for path, answer in ANSWERS.items()),
             route("/api/overview", of_overview),
             route("/api/spend", of_spend),
             route("/api/budgets", of_budgets),
             Route(LIVE_PATH, live.endpoint),
-            Mount("/static", _Static(directory=STATIC)),
+            STATIC_FILES,
         ],
         middleware=[Middleware(Guard, allowed_hosts=allowed_hosts)],
         exception_handlers={
-            ParameterError: _refused,
+            ParameterError: refused,
             StoreError: _unreadable,
             BusyError: _busy,
-            404: _unknown,
+            404: unknown,
         },
     )
     return Dashboard(app, live)
@@ -152,19 +158,6 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-class _Static(StaticFiles):
-    """Static files; a browser revalidates them each time, so that an upgrade takes effect."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - Starlette's own arguments, passed on
-        response = super().file_response(*args, **kwargs)
-        response.headers["cache-control"] = "no-cache"
-        return response
-
-
-async def _page(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
-    return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
-
-
 @contextmanager
 def _read_slot(reads: BoundedSemaphore) -> Iterator[None]:
     if not reads.acquire(timeout=READ_WAIT_S):
@@ -175,21 +168,9 @@ def _read_slot(reads: BoundedSemaphore) -> Iterator[None]:
         reads.release()
 
 
-def _error(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status, {"cache-control": "no-store"})
-
-
-def _refused(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    return _error(400, str(error))
-
-
 def _unreadable(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    return _error(503, str(error))
+    return error_response(503, str(error))
 
 
 def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    return _error(503, "too many concurrent requests; retry later")
-
-
-def _unknown(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    return _error(404, "not found")
+    return error_response(503, "too many concurrent requests; retry later")

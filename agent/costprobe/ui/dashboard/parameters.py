@@ -122,24 +122,33 @@ def trend_query(pairs: Sequence[tuple[str, str]], now_ns: int) -> TrendQuery:
         measurement,
         name,
         time_range(parameters, "24h", now_ns),
-        _whole_number(parameters, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
-        _whole_number(parameters, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
-        {tag: parameters[tag] for tag in TAGS if tag in parameters} | _label(parameters),
-        _one_of(parameters, "group", GROUPS),
-        _one_of(parameters, "scale", SCALES),
+        whole_number(parameters, "points", POINTS_DEFAULT, (POINTS_MIN, POINTS_MAX)),
+        whole_number(parameters, "rows", ROWS_DEFAULT, (ROWS_MIN, ROWS_MAX)),
+        {tag: parameters[tag] for tag in TAGS if tag in parameters} | label_filter(parameters),
+        one_of(parameters, "group", GROUPS),
+        one_of(parameters, "scale", SCALES),
         now_ns,
     )
 
 
-def _one_of(parameters: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+def one_of(parameters: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """Return a parameter that is one of some words, the first by default.
+
+    Raises:
+        ParameterError: It is another.
+    """
     text = parameters.get(name, choices[0])
     if text not in choices:
         raise ParameterError(f"{name}: {text[:40]!r} is not one of {', '.join(choices)}")
     return text
 
 
-def _label(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the label that a series must have; empty for any."""
+def label_filter(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the label that a series must have; empty for any.
+
+    Raises:
+        ParameterError: It is malformed.
+    """
     if "label" not in parameters:
         return {}
     name, equals, value = parameters["label"].partition("=")
@@ -148,9 +157,14 @@ def _label(parameters: Mapping[str, str]) -> dict[str, str]:
     return {name: value}
 
 
-def _whole_number(
+def whole_number(
     parameters: Mapping[str, str], name: str, default: int, limits: tuple[int, int]
 ) -> int:
+    """Return a parameter that is a whole number within limits.
+
+    Raises:
+        ParameterError: It is another.
+    """
     text = parameters.get(name, str(default))
     least, most = limits
     if (

@@ -10,14 +10,13 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from costprobe.adapters.net.connection_slots import ConnectionSlots, SlotLimits
-from costprobe.ui.dashboard.app import Dashboard
 from costprobe.ui.dashboard.connections import LIMITS, BoundedProtocol
-from costprobe.ui.dashboard.live import Live
 
 KEEP_ALIVE_S = 5
 GRACE_S = 3
@@ -28,6 +27,28 @@ _LISTEN = re.compile(
 _PORT_MAX = 65535
 # uvicorn ticks ten times a second.
 _TICKS_A_LOOK = 5
+
+
+class BackgroundWork(Protocol):
+    """What a server ends before it waits for requests."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class ServedPage(Protocol):
+    """An application, and its work beside requests."""
+
+    @property
+    def app(self) -> ASGIApp:
+        """The application."""
+        ...
+
+    @property
+    def live(self) -> BackgroundWork:
+        """Live streams, or a thread."""
+        ...
 
 
 class ListenError(ValueError):
@@ -98,15 +119,17 @@ def bound(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
 
 
 class DashboardServer(uvicorn.Server):
-    """Uvicorn that closes late connections, and ends live streams before it waits for requests.
+    """Uvicorn that closes late connections, and ends the work beside requests before it waits for them.
 
     Args:
         config: Its configuration.
-        live: The live streams.
+        live: What ends before, such as live streams.
         slots: The open connections.
     """
 
-    def __init__(self, config: uvicorn.Config, live: Live, slots: ConnectionSlots) -> None:
+    def __init__(
+        self, config: uvicorn.Config, live: BackgroundWork, slots: ConnectionSlots
+    ) -> None:
         super().__init__(config)
         self._live = live
         self._slots = slots
@@ -126,7 +149,7 @@ class DashboardServer(uvicorn.Server):
 
 
 def serve(
-    made: Dashboard,
+    made: ServedPage,
     listening: socket.socket,
     on_server: Callable[[DashboardServer], None] = lambda _: None,
     limits: SlotLimits = LIMITS,

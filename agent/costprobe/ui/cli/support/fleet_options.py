@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import RetryLater
 from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.core.clock import SystemClock
@@ -84,6 +85,23 @@ def period_options(since: str) -> Callable[[_Function], _Function]:
     return decorated
 
 
+def fleet_config(given_path: str | None) -> FleetConfig:
+    """Return the section [fleet].
+
+    Args:
+        given_path: The file in the command's options.
+
+    Raises:
+        click.ClickException: There is none (exit code 2).
+    """
+    config = LoadedConfig(given_path).config.fleet
+    if config is None:
+        raise bad_input(
+            "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
+        )
+    return config
+
+
 @contextmanager
 def fleet_answers(
     given_path: str | None,
@@ -106,11 +124,7 @@ def fleet_answers(
         click.ClickException: No [fleet] is configured, the period is empty (exit code 2), or the
             database does not answer.
     """
-    config = LoadedConfig(given_path).config.fleet
-    if config is None:
-        raise bad_input(
-            "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
-        )
+    config = fleet_config(given_path)
     now_ns = time.time_ns()
     end_ns = now_ns - ARRIVED_NS if until_ns is None else until_ns
     if since_ns >= end_ns:

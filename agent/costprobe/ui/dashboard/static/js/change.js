@@ -1,7 +1,8 @@
 // The largest change with its cause, and what is firing.
 
+import { changeText } from "./unit_cells.js";
 import { byId, el, show } from "./dom.js";
-import { changeSize, localTimes, money, plural, when } from "./format.js";
+import { localTimes, money, plural, when } from "./format.js";
 import { presentMs } from "./freshness.js";
 
 const SHOWN = 4;
@@ -11,17 +12,6 @@ const subjectOf = (tags) => {
   const name = [tags.service ?? tags.probe, tags.served_model].filter(Boolean).join("/");
   return [name, tags.device].filter(Boolean).join(" on ") || "the host";
 };
-
-/** A change in percent with its direction in words: up is worse for costs. */
-export function changeText(pct) {
-  if (pct === null || pct === undefined) return el("span", { class: "muted" }, "–");
-  if (Math.abs(pct) < 0.05) return el("span", { class: "muted" }, "0 %");
-  const isUp = pct > 0;
-  const kind = Math.abs(pct) < 1 ? "muted" : isUp ? "bad" : "good";
-  return el("span", { class: kind },
-    el("span", { "aria-hidden": "true" }, isUp ? "▲ " : "▼ "), el("span", { class: "unseen" }, isUp ? "up " : "down "),
-    changeSize(pct));
-}
 
 /** Show the largest change of the answer of `/api/overview`. */
 export function showChange({ change }) {

@@ -1,8 +1,8 @@
 // The table of unit costs: a row for each model and service, with one for each device on demand.
 
-import { changeText } from "./change.js";
+import { changeText, costCell } from "./unit_cells.js";
 import { byId, el, show } from "./dom.js";
-import { joules, money, number, percent, plural, scaleWords, span } from "./format.js";
+import { joules, number, percent, plural, span } from "./format.js";
 import { presentMs } from "./freshness.js";
 import { sparkline } from "./sparkline.js";
 
@@ -19,12 +19,6 @@ let shown = null;
 
 const keyOf = ({ tags }) => ["basis", "service", "served_model", "probe", "device", "currency", "batch", "concurrency"]
   .map((name) => tags[name] ?? "").join("\n");
-
-function costCell(unit) {
-  const { cost, scale_samples: scale, tags } = unit;
-  return [el("data", { value: String(cost), class: "price" }, money(cost * scale, tags.currency)),
-    el("small", {}, ` / ${scaleWords(scale, unit.unit)}`)];
-}
 
 const wide = (content, kind = "n") => el("td", { class: `${kind} wide` }, content);
 

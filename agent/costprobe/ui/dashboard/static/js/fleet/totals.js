@@ -1,0 +1,99 @@
+// The first line: spend an hour and this month, idle share, power, hosts, coverage; below it the largest deviation.
+
+import { byId, el, show } from "../dom.js";
+import { money, number, percent, plural, power, span } from "../format.js";
+import { exact, monthTile, note, tile } from "../tiles.js";
+import { changeText } from "../unit_cells.js";
+
+const NAMED = 3;
+
+const monthName = (ms) => new Intl.DateTimeFormat("en", { month: "long", timeZone: "UTC" }).format(new Date(ms));
+
+function monthOf(month, currency) {
+  const found = month.figures?.currencies.find((one) => one.currency === currency);
+  if (!found) return tile("This month", month.figures ? "–" : "…", note("muted", month.figures ? "no spend in this currency" : "reading the hours so far"));
+  return monthTile({ currency, month: { ...found, period: monthName(month.figures.period_start_ms) } });
+}
+
+function currencyTiles(one, month) {
+  const { currency, cost_per_h: perHour, idle_share: idle } = one;
+  return [
+    tile("Spend now", [exact(perHour, money(perHour, currency)), el("small", {}, " an hour")], note("muted", "hardware and electricity")),
+    monthOf(month, currency),
+    tile("Idle", exact(idle ?? "", percent(idle)),
+      note("muted", idle === null ? "utilization unknown" : `${money(perHour * idle, currency)} an hour unused`)),
+  ];
+}
+
+function hostsTile({ figures }) {
+  if (!figures) return tile("Hosts", "…", note("muted", "asking"));
+  const { hosts, silent, devices, faults, firing, silent_hosts: names } = figures;
+  const others = names.length < silent || silent > NAMED ? `, and ${number(silent - Math.min(NAMED, names.length))} more` : "";
+  const words = names.slice(0, NAMED).map(({ host, silent_s: silentS }) => `${host} for ${span(silentS)}`).join(", ");
+  return tile("Hosts", [exact(hosts, number(hosts)), el("small", {}, ` seen, ${plural(devices, "device")}`)],
+    silent ? note("bad", el("strong", {}, `${number(silent)} silent`), `: ${words}${others}`) : note("muted", "none silent, seen in 7 d"),
+    faults || firing ? note(firing ? "warn" : "muted", [firing ? `${number(firing)} firing` : "", faults ? plural(faults, "fault") : ""].filter(Boolean).join(", ")) : null);
+}
+
+function powerTile(figures) {
+  const { power_w: watts, energy_j: energy, carbon_g: carbon, carbon_share: known, costs } = figures;
+  const hours = costs.length ? costs[0].cost / costs[0].cost_per_h : null;
+  const kilograms = carbon === null || !hours ? "" : `, ${number(carbon / 1000 / hours, 3)} kg CO2e an hour`;
+  return tile("Power", exact(watts ?? "", power(watts)),
+    note("muted", energy === null ? "unknown" : `mean of the last hour${kilograms}${known !== null && known < 0.995 ? `, known of ${percent(known)}` : ""}`));
+}
+
+/** Show `now`, `month` and `status` of `/api/fleet`. */
+export function showTotals({ now, month, status }) {
+  const { figures } = now;
+  const spend = !figures ? [tile("Spend now", "…", note("muted", now.error ? "no answer" : "asking the database"))]
+    : figures.costs.length ? figures.costs.map((one) => currencyTiles(one, month))
+      : [tile("Spend now", "–", note("bad", "no rows in the last hour: do the hosts push to the database of [fleet]?"))];
+  show(byId("spend-now"), spend, figures ? powerTile(figures) : null, hostsTile(status),
+    figures ? tile("Coverage", exact(figures.coverage ?? "", percent(figures.coverage)),
+      note(figures.coverage !== null && figures.coverage < 0.9 ? "warn" : "muted", "of the last hour has rows")) : null);
+}
+
+/** Words of a terminal without the marks of its commands. */
+export const plain = (text) => text.replaceAll("`", "");
+export const nameOf = ({ host, device }) => `${host} ${device ?? "all GPUs"}`;
+// Time and energy differ together if a GPU is slower.
+const LEAST_DIFFERENCE = 1;
+
+/** The metric in which an outlier deviates most: "time" unless the energy deviates clearly more. */
+const metricOf = ({ time_excess_pct: time, energy_excess_pct: energy }) =>
+  (time !== null && (energy === null || time >= energy - LEAST_DIFFERENCE) ? "time" : "energy");
+
+/** Show the most expensive outlier, else the model whose cost changed most; choose(outlier) selects it. */
+export function showChange(map, units, choose) {
+  const place = byId("change");
+  const found = map?.figures;
+  const [first] = found?.outliers ?? [];
+  if (first) {
+    place.className = "change worse";
+    const more = found.outliers_total - 1;
+    const costs = found.outliers_costs.map(({ currency, cost_per_month: cost }) => money(cost, currency)).join(" and ");
+    show(place,
+      el("p", { class: "headline" },
+        el("strong", {}, changeText(first[`${metricOf(first)}_excess_pct`])), ` ${metricOf(first)} per inference on`,
+        el("a", { href: "#gpu", onclick: (event) => { event.preventDefault(); choose(first); } }, nameOf(first)),
+        ` against ${plural(first.peer_count, "peer")}: ${first.cause}`,
+        el("span", { class: "month" }, first.cost_per_month === null ? "" : `about ${money(first.cost_per_month, first.currency)} more a month`)),
+      el("p", { class: "reason" }, [first.causes.map(({ text }) => text).join("; ") || "no signal differs", ": ", plain(first.action),
+        more ? [" · ", el("a", { href: "#outliers-title" }, `${plural(more + 1, "outlier")} of ${plural(found.tested, "GPU")}${costs ? `, ${costs} a month` : ""}`)] : ""]));
+    return;
+  }
+  place.className = "change calm";
+  const moved = (units?.figures?.units ?? []).filter((one) => one.change_24h_pct !== null && Math.abs(one.change_24h_pct) >= 2)
+    .sort((a, b) => Math.abs(b.change_24h_pct) - Math.abs(a.change_24h_pct))[0];
+  const calm = found ? (found.tested ? `No outlier: none of ${plural(found.tested, "GPU")} is slower or hungrier than its peers.` : "No GPU has enough peers with probes to be compared.")
+    : map?.error ? "GPUs are not compared: no answer yet." : "Comparing GPUs with their peers…";
+  if (!moved) {
+    show(place, el("p", {}, calm));
+    return;
+  }
+  place.className = `change ${moved.change_24h_pct > 0 ? "worse" : "better"}`;
+  show(place,
+    el("p", { class: "headline" }, el("strong", {}, changeText(moved.change_24h_pct)), ` ${moved.model} against the same hour a day before`),
+    el("p", { class: "reason" }, calm));
+}
