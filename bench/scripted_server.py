@@ -142,8 +142,9 @@ class ScriptedServer:
         )
         sent = []
         async for tokens in self._law(body):
-            _event(writer, {"choices": [{"delta": {"content": "w " * tokens}}]})
+            # Before the write, which sends: the client may have it before the next line runs.
             sent.append([time.monotonic_ns(), tokens])
+            _event(writer, {"choices": [{"delta": {"content": "w " * tokens}}]})
         usage = {
             "prompt_tokens": len(body["messages"][0]["content"].split()),
             "completion_tokens": sum(tokens for _, tokens in sent),

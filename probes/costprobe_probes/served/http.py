@@ -116,18 +116,15 @@ class ServerConnection:
             self.server = self.excerpt(response.getheader("Server") or "")
             if response.status // 100 != 2:  # noqa: PLR2004 - the class of success
                 raise Failure(f"http_{response.status}", self._excerpt(response))
-            while True:
-                data = response.read1(READ_BYTES)
-                now_ns = time.monotonic_ns()
-                if not data:
-                    break
-                if consume(data, now_ns):
+            while data := response.read1(READ_BYTES):
+                if consume(data, limits.received_ns):
+                    end_ns = limits.received_ns
                     if not _is_drained(response, limits):
                         self.close()
-                    return Exchange(start_ns, now_ns)
+                    return Exchange(start_ns, end_ns)
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)
-        return Exchange(start_ns, now_ns)
+        return Exchange(start_ns, limits.received_ns)
 
     def _excerpt(self, response: http.client.HTTPResponse) -> str:
         try:
@@ -150,11 +147,17 @@ class ServerConnection:
 
 
 class _RequestLimits:
-    """Remaining time and bytes of a request."""
+    """Remaining time and bytes of a request, and when its last bytes arrived.
+
+    Attributes:
+        received_ns: CLOCK_MONOTONIC ns right after the socket was read: bytes that arrived together have
+            one arrival, whenever they are parsed.
+    """
 
     def __init__(self, ends_s: float) -> None:
         self.ends_s = ends_s
         self.bytes_left = MAX_ANSWER_BYTES
+        self.received_ns = time.monotonic_ns()
 
     def left_s(self) -> float:
         left_s = self.ends_s - time.monotonic()
@@ -204,6 +207,7 @@ class _DeadlineReader(io.RawIOBase):
             raise Failure("too_large", f"the response has more than {MAX_ANSWER_BYTES} bytes")
         self._socket.settimeout(self._limits.left_s())
         count = self._raw.readinto(buffer[: self._limits.bytes_left]) or 0
+        self._limits.received_ns = time.monotonic_ns()
         self._limits.bytes_left -= count
         return count
 
