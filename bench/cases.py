@@ -224,4 +224,3 @@ _FAMILIES: Sequence[Callable[[random.Random, int, int], ScriptedCase]] = (
     _no_signal,
     *(_quiet,) * 4,
 )
-FAMILIES = len(_FAMILIES)

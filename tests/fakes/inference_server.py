@@ -74,6 +74,7 @@ class InferenceServer:
     def __init__(self, answer, *, tls=False):
         self.calls = []
         self.connections = set()
+        self.ended = 0
         self._closed = threading.Event()
         outer = self
 
@@ -96,7 +97,12 @@ class InferenceServer:
             def log_message(self, *_):
                 """Log nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def shutdown_request(self, request):
+                super().shutdown_request(request)
+                outer.ended += 1
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = False
         # Many tests abort connections: their errors are expected.
         self._server.handle_error = lambda *_: None

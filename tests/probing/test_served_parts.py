@@ -47,16 +47,16 @@ def test_event_above_the_size_limit_is_rejected(piece):
     assert raised.value.kind == "too_large"
 
 
-def test_connection_closed_by_the_server_is_reopened():
+def test_connection_closed_by_the_server_is_reopened(wait_until):
     def answer(call):
         call.json({})
         call.cut()
 
     with InferenceServer(answer) as server:
-        connection = ServerConnection(parse_target(server.url, None, None), 10.0)
+        connection = ServerConnection(parse_target(server.url, None, None), 60.0)
         for _ in range(2):
             connection.exchange("GET", "/", None, lambda *_: False)
-            time.sleep(0.2)  # for the server's end of the connection to arrive
+            wait_until(lambda: server.ended == len(server.connections))
         connection.close()
         assert len(server.connections) == 2
 

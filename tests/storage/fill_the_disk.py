@@ -40,7 +40,7 @@ try:
     store.put_state("a", "x" * 10_000)
     error = None
 except StoreError as caught:
-    error = {"fault": caught.fault, "passing": caught.is_transient}
+    error = caught.fault
 waiting = buffer.waiting_points
 if kind == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))

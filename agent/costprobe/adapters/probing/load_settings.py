@@ -18,8 +18,6 @@ from costprobe.core.config.fields import (
     key,
 )
 
-# Points of a curve, which are stored together.
-MAX_POINTS: Final = 64
 MAX_TOKENS: Final = 131_072
 # Shares of the closed loop's highest rate at which the open loop is measured by default.
 RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9)

@@ -68,7 +68,6 @@ _BY_ERRNO: dict[int, Fault] = {
     errno.EPERM: "denied",
     errno.ENOENT: "missing",
 }
-_TRANSIENT: frozenset[Fault] = frozenset({"full", "read_only", "denied", "locked", "io"})
 
 
 class StoreError(OutsideError):
@@ -79,7 +78,6 @@ class StoreError(OutsideError):
         path: The store's file.
         fault: Kind of failure.
         hint: Fix, for the operator.
-        is_transient: True if the same call may succeed later: keep the rows and retry.
     """
 
     def __init__(self, operation: str, path: Path, fault: Fault, reason: str = "") -> None:
@@ -87,7 +85,6 @@ class StoreError(OutsideError):
         self.path = path
         self.fault: Fault = fault
         self.hint = HINTS[fault]
-        self.is_transient = fault in _TRANSIENT
         because = f" ({reason})" if reason else ""
         super().__init__(f"cannot {operation} {path}{because}: {self.hint}")
 
