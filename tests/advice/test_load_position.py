@@ -191,7 +191,7 @@ def test_no_figure_without_a_curve_that_describes_the_requests():
             (
                 "other devices",
                 positioned(evidence(curve=curve(device="gpu0+gpu1")), steady(9.0)),
-                "2 servers use 2 devices, and the curve was measured on gpu0+gpu1",
+                "2 servers of it on 2 devices, and the curve was measured on gpu0+gpu1",
             ),
         ],
     )  # fmt: skip

@@ -85,6 +85,23 @@ def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock
     assert watching.status() == {"fault": None, "waiting_notices": 0, "dropped_notices": 0}
 
 
+def test_load_curve_that_changed_while_no_daemon_ran_is_an_incident(store, clock):
+    def changed(level_pct):
+        tags = {**TAGS, "kind": "drift", "metric": "load_curve", "device": "gpu0", "probe": "e"}
+        fields = {"title": "slower", "severity": "warning", "level_pct": level_pct}
+        store.append([make_point("event", tags, fields, clock.time_ns())])
+        clock.move(10)
+        watching_of(store, clock).tick([])
+        return states(store)
+
+    assert changed(-20.0) == ["firing"]
+    clock.move(10)
+    watching_of(store, clock).tick([])
+    assert states(store) == ["firing"]
+    clock.move(3600)
+    assert changed(0.0) == ["firing", "resolved"]
+
+
 def test_incident_has_the_labels_of_its_service(store, clock):
     services = [
         {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.row_labels import RowLabels
@@ -17,6 +19,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.records import Event, Point
+from costprobe.core.schema import LOAD_CURVE
 from costprobe.domain.alerting.defaults import effective_rules
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.costing.probe.points import event_point
@@ -201,15 +204,22 @@ class Watching:
     def _resume(self) -> None:
         """Continue from the stored state; damaged state is discarded."""
         stored = self._incidents.state(ENGINE_STATE)
+        since_ns = 0
         if isinstance(stored, dict):
             try:
                 self._engine.restore(stored)
                 now_ns = self._clock.time_ns()
+                since_ns = int(stored.get("time_ns", 0))
                 ahead_ns = stored.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:
                     self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
+        # Load curves are measured by a command, also while no daemon runs.
+        with closing(StoreReader.open(self._store.path)) as reader:
+            tags = {"kind": "drift", "metric": LOAD_CURVE}
+            for row in reader.points("event", since_ns, self._clock.time_ns(), tags):
+                self._engine.observe(row)
         if self._detectors is not None:
             for event in self._detectors.catch_up(self._clock.time_ns()):
                 self._ledger.append([self._reported(event)])

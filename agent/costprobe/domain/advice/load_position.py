@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.units import HOUR_S, MONTH_H
+from costprobe.core.units import HOUR_S, MONTH_H, counted
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.load_evidence import (
     LoadEvidence,
@@ -132,7 +132,7 @@ def _check(history: History, name: str, evidence: LoadEvidence, week: WeekOfLoad
     """
     again = f"run: costprobe probe {evidence.curve.probe} --load"
     if evidence.software == "changed":
-        raise _UnknownError(f"the curve is stale: server, model or workload changed since; {again}")
+        raise _UnknownError(f"the curve is stale: server, model or prompt changed since; {again}")
     if evidence.models > 1:
         raise _UnknownError(f"{name} serves {evidence.models} models, and the curve is of one")
     if evidence.unit in history.services[name].missing:
@@ -140,7 +140,7 @@ def _check(history: History, name: str, evidence: LoadEvidence, week: WeekOfLoad
         raise _UnknownError(f"the server does not count {words}")
     if week.known_h < LEAST_H:
         raise _UnknownError(
-            f"{LEAST_H:g} h of its work in the last seven days; there are {week.known_h:.1f}"
+            f"{LEAST_H:g} h of its work in the last seven days must be known; {week.known_h:.1f} are"
         )
     if evidence.unit == "requests":
         return
@@ -230,8 +230,8 @@ def _devices_of_a_replica(history: History, evidence: LoadEvidence, devices: Seq
     per_replica, rest = divmod(len(devices), evidence.replicas)
     if rest or per_replica != len(measured):
         raise _UnknownError(
-            f"{evidence.replicas} servers use {len(devices)} devices, and the curve was measured"
-            f" on {evidence.curve.device}"
+            f"{counted(evidence.replicas, 'server')} of it on {counted(len(devices), 'device')}, and the"
+            f" curve was measured on {evidence.curve.device}"
         )
     models = {
         None if (found := history.devices.get(name)) is None else found.device.model
