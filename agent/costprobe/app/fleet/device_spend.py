@@ -77,8 +77,17 @@ class DeviceSums(NamedTuple):
             for group, costs in by_currency(self.cost, idle).items()
         ]
 
-    def total(self, covered: Mapping[Group, float], devices: Mapping[Group, float]) -> DeviceSums:
-        """Return the sums over all groups; a device may be in several, so it is counted apart."""
+    def total(
+        self,
+        covered: Mapping[Group, float] | None = None,
+        devices: Mapping[Group, float] | None = None,
+    ) -> DeviceSums:
+        """Return the sums over all groups.
+
+        Args:
+            covered: The covered intervals of all devices; None if no device is in several groups.
+            devices: The number of all devices; likewise.
+        """
         return DeviceSums(
             cost=_added(self.cost, 1),
             used=_added(self.used, 1),
@@ -86,8 +95,8 @@ class DeviceSums(NamedTuple):
             energy_j=_added(self.energy_j, 0),
             carbon_g=_added(self.carbon_g, 0),
             carbon_energy_j=_added(self.carbon_energy_j, 0),
-            covered=covered,
-            devices=devices,
+            covered=_added(self.covered, 0) if covered is None else covered,
+            devices=_added(self.devices, 0) if devices is None else devices,
         )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod
-from costprobe.app.fleet.device_spend import FleetSpend, device_sums
-from costprobe.app.fleet.spend import SpendByKey, divided_spend, fleet_spend
+from costprobe.app.fleet.device_spend import FleetSpend, coverage_of, device_sums, presence
+from costprobe.app.fleet.spend import SpendByKey, divided_spend, fleet_spend, largest_first
 from costprobe.app.fleet.status import HostState, fleet_status
 from costprobe.app.fleet.unit_costs import FleetUnitCost, fleet_unit_costs
 from costprobe.core.records import NS_PER_S
@@ -57,25 +57,18 @@ def fleet_report(answers: FleetAnswers, silent_after_s: float, label: str = "") 
         DeliveryError: The database did not answer.
     """
     period = answers.period
-    by_model = fleet_spend(answers, "gpu_model")
-    total = by_model.total
-    length_ns = period.end_ns - period.start_ns
-    earlier = period._replace(start_ns=period.start_ns - length_ns, end_ns=period.start_ns)
-    before = fleet_spend(answers.over(earlier), "").total
+    by_host = fleet_spend(answers, "host")
+    total = by_host.total
     divided = [(key, divided_spend(answers, key, total)) for key in _DIVIDED]
     if label:
         divided.append((label, fleet_spend(answers, label)))
     return FleetReport(
         period=period,
         total=total,
-        before=before if _is_covered(total) and _is_covered(before) else None,
+        before=_before(answers) if _is_covered(total.coverage) else None,
         divided=tuple((key, spend) for key, spend in divided if spend.parts),
-        gpu_models=by_model.parts,
-        hosts=tuple(
-            sorted(
-                device_sums(answers, ("host",)).spend(answers), key=lambda host: -idle_cost(host)
-            )
-        ),
+        gpu_models=largest_first(device_sums(answers, ("model",)).spend(answers)),
+        hosts=tuple(sorted(by_host.parts, key=lambda host: -idle_cost(host))),
         unit_costs=tuple(fleet_unit_costs(answers, "model")),
         states=tuple(fleet_status(answers, silent_after_s)),
         problems=answers.problems,
@@ -93,5 +86,18 @@ def hours_of(period: FleetPeriod) -> float:
     return (period.end_ns - period.start_ns) / NS_PER_S / 3600
 
 
-def _is_covered(spend: FleetSpend) -> bool:
-    return spend.coverage is not None and spend.coverage >= COMPARED_SHARE
+def _before(answers: FleetAnswers) -> FleetSpend | None:
+    """Return the spend of the period of equal length before; None if its rows cover too little."""
+    period = answers.period
+    length_ns = period.end_ns - period.start_ns
+    earlier = answers.over(
+        period._replace(start_ns=period.start_ns - length_ns, end_ns=period.start_ns)
+    )
+    covered, devices = earlier.each(*presence(()))
+    if not _is_covered(coverage_of(earlier, covered.get(()), devices.get(()))):
+        return None
+    return fleet_spend(earlier, "").total
+
+
+def _is_covered(coverage: float | None) -> bool:
+    return coverage is not None and coverage >= COMPARED_SHARE

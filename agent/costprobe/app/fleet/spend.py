@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from costprobe.adapters.fleet.question import Question
@@ -52,11 +52,14 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
         DeliveryError: The database did not answer.
     """
     if by and by not in _DIVIDED:
-        sums = device_sums(answers, device_tags(by))
-        total = _only(sums.total(*answers.each(*presence(()))).spend(answers))
+        tags = device_tags(by)
+        sums = device_sums(answers, tags)
+        # A device belongs to one host, but it may have had two models, or two values of a label.
+        present = [] if "host" in tags else answers.each(*presence(()))
+        total = _only(sums.total(*present).spend(answers))
         parts = sums.spend(answers)
         if any(part.group != ("",) for part in parts):
-            return SpendByKey(total, _largest_first(parts), None)
+            return SpendByKey(total, largest_first(parts), None)
     else:
         total = _only(device_sums(answers, ()).spend(answers))
     return divided_spend(answers, by, total) if by else SpendByKey(total, (), None)
@@ -75,7 +78,7 @@ def divided_spend(answers: FleetAnswers, by: str, total: FleetSpend) -> SpendByK
     """
     divided = _DIVIDED.get(by)
     parts = _of_services(answers, by) if divided is None else divided(answers)
-    return SpendByKey(total, _largest_first(parts), _rest(total, parts))
+    return SpendByKey(total, largest_first(parts), _rest(total, parts))
 
 
 def _only(found: list[FleetSpend]) -> FleetSpend:
@@ -188,6 +191,6 @@ def _rest(total: FleetSpend, parts: list[FleetSpend]) -> FleetSpend:
     return FleetSpend((), tuple(costs))
 
 
-def _largest_first(parts: list[FleetSpend]) -> tuple[FleetSpend, ...]:
+def largest_first(parts: Iterable[FleetSpend]) -> tuple[FleetSpend, ...]:
     """Order by the largest amount of any currency, then by name."""
     return tuple(sorted(parts, key=lambda part: (-max(one.cost for one in part.costs), part.group)))
