@@ -4,7 +4,7 @@ import http.client
 import json
 import threading
 
-from costprobe.ui.dashboard.fleet.page import FleetSetup, fleet_page
+from costprobe.ui.dashboard.fleet.page import FleetSetup, PlannedMonth, fleet_page
 from costprobe.ui.dashboard.serving import ListenAddress, bound, serve
 from fakes import paged_fleet
 from fakes.clock import FakeClock
@@ -12,16 +12,17 @@ from fakes.fleet_answers import RowsReader
 
 TIMEOUT_S = 60.0
 HOST_URL = "http://{host}:9470/"
+PLANS = (PlannedMonth(7e5, "USD"), PlannedMonth(1e5, "EUR", "Europe/Berlin", {"rack": "r0"}))
 
 
 class FleetServer:
     """A running server, its database and its clock, which ends a minute after the last row."""
 
-    def __init__(self, recipe, setup=None):
+    def __init__(self, recipe):
         self.clock = FakeClock((paged_fleet.NOW_S + 60) * 10**9)
         self.reader = RowsReader(paged_fleet.rows(recipe))
         self.figures = None
-        plan = FleetSetup(amount=5e5, host_url=HOST_URL) if setup is None else setup
+        plan = FleetSetup((PlannedMonth(5e5), *PLANS), HOST_URL)
         made = fleet_page(lambda: self.reader, self.clock, plan)
         self.figures = made.live
         listening, self.address = bound(ListenAddress("127.0.0.1", 0))

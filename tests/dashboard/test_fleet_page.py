@@ -110,7 +110,10 @@ def test_unit_costs_have_changes_and_money_known_from_the_rows(kept, answered):
     assert units["encoder"]["change_7d_pct"] > units["encoder"]["change_24h_pct"] > 0
     assert units["encoder"]["spread_share"] > 0
     (month,) = fleet["month"]["figures"]["currencies"]
-    assert month["amount"] == 5e5
+    assert (month["amount"], fleet["month"]["figures"]["timezone"]) == (5e5, "UTC")
+    of_rack = answered(kept, "/api/fleet?label=rack%3Dr0")["month"]["figures"]
+    assert of_rack["timezone"] == "Europe/Berlin"
+    assert [one["amount"] for one in of_rack["currencies"]] == [1e5]
     rows = 6 * (HOSTS - 1) + 4
     assert month["spent"] == pytest.approx(rows * GPUS * RATE_PER_H / 6)
 

@@ -21,7 +21,11 @@ from costprobe.ui.cli.support.output import echo
     ),
 )
 @listen_options(port=9480)
-@click.option("--amount", type=click.FloatRange(min=0), help="Planned amount of the month.")
+@click.option(
+    "--amount",
+    type=click.FloatRange(min=0),
+    help="Planned amount of the month (default: that of [[fleet.watch.budget]]).",
+)
 @click.option("--currency", help="Its currency, such as EUR, if the fleet is paid in several.")
 @click.pass_obj
 def dashboard(
@@ -42,6 +46,7 @@ def dashboard(
     # These packages are optional.
     from costprobe.ui.dashboard.fleet.page import (  # noqa: PLC0415 - explained above
         FleetSetup,
+        PlannedMonth,
         fleet_page,
     )
     from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
@@ -59,5 +64,12 @@ def dashboard(
     echo(f"database: {settings.url}")
     echo(f"page:     {address.url}  (Ctrl-C ends it)")
     clock = SystemClock()
-    setup = FleetSetup(amount, currency, settings.host_url)
+    planned = tuple(
+        PlannedMonth(float(one.amount), one.currency, one.timezone, one.labels)
+        for one in (settings.watch.budget if settings.watch else ())
+        if one.period == "month"
+    )
+    if amount is not None:
+        planned = (PlannedMonth(amount, currency), *planned)
+    setup = FleetSetup(planned, settings.host_url)
     serve(fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts), listening)

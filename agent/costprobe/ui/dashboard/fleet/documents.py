@@ -82,21 +82,28 @@ def status_document(figures: Figures) -> dict[str, Any]:
     )
 
 
-def month_document(figures: Figures, amount: float | None, currency: str | None) -> dict[str, Any]:
-    """Return the spend of the month, and its forecast against the planned amount."""
+def month_document(
+    figures: Figures, timezone: str, amounts: Mapping[str | None, float]
+) -> dict[str, Any]:
+    """Return the spend of the month, and its forecast against the planned amount.
+
+    Args:
+        figures: A `MonthForecast`.
+        timezone: IANA name of its time zone.
+        amounts: Planned amounts by currency; None for the only currency of the fleet.
+    """
     month: MonthForecast | None = figures.value
     if month is None:
         return framed(figures, None)
-    is_planned = len(month.currencies) == 1 or currency is not None
+    only = amounts.get(None) if len(month.currencies) == 1 else None
     return framed(
         figures,
         {
+            "timezone": timezone,
             "period_start_ms": month.period.start_ns // NS_PER_MS,
             "period_end_ms": month.period.end_ns // NS_PER_MS,
             "currencies": [
-                forecast_document(
-                    one, amount if is_planned and currency in (None, one.currency) else None
-                )
+                forecast_document(one, amounts.get(one.currency) if only is None else only)
                 for one in month.currencies
             ],
         },

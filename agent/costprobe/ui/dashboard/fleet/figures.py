@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     Attributes:
         section: A key of the table of sections.
         labels: Only rows with these tags.
-        key: What the answer is divided or grouped by.
+        key: What the answer is divided or grouped by; of a month its time zone.
         within: Label within whose values GPUs are compared.
     """
 

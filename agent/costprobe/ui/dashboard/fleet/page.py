@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
@@ -52,17 +53,31 @@ _HOST_VIEW: Final = {"field": "probe.throughput_per_s", "since": "7d"}
 Pairs = list[tuple[str, str]]
 
 
+class PlannedMonth(NamedTuple):
+    """Money planned for each month.
+
+    Attributes:
+        amount: The amount.
+        currency: Its currency; None for the only one of the fleet.
+        timezone: IANA name of the time zone in which months begin.
+        labels: Hosts that it is planned for; empty for all.
+    """
+
+    amount: float
+    currency: str | None = None
+    timezone: str = "UTC"
+    labels: Mapping[str, str] = MappingProxyType({})
+
+
 class FleetSetup(NamedTuple):
     """What the page is told beside the database.
 
     Attributes:
-        amount: Planned amount of the month; None for none.
-        currency: Its currency; None for the only one.
+        planned: Budgets; of those for the same hosts and currency the first counts.
         host_url: Address of a host's page, with HOST_MARK; None for no links.
     """
 
-    amount: float | None = None
-    currency: str | None = None
+    planned: tuple[PlannedMonth, ...] = ()
     host_url: str | None = None
 
 
@@ -94,13 +109,15 @@ def fleet_page(
 
     def of_fleet(pairs: Pairs) -> dict[str, Any]:
         labels = _labels(known(pairs, ("label",)))
-        of = {
-            name: figures.get(Asked(name, labels)) for name in ("now", "status", "month", "units")
-        }
+        planned = [one for one in setup.planned if one.labels == dict(labels)]
+        timezone = planned[0].timezone if planned else "UTC"
+        amounts = {one.currency: one.amount for one in reversed(planned)}
+        of = {name: figures.get(Asked(name, labels)) for name in ("now", "status", "units")}
+        month = figures.get(Asked("month", labels, timezone))
         return {
             "now": documents.now_document(of["now"]),
             "status": documents.status_document(of["status"]),
-            "month": documents.month_document(of["month"], setup.amount, setup.currency),
+            "month": documents.month_document(month, timezone, amounts),
             "units": documents.units_document(of["units"]),
         }
 

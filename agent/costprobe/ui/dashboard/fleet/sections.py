@@ -26,8 +26,6 @@ DAY_S: Final = 86_400
 WEEK_S: Final = 7 * DAY_S
 # A host without a row for so long, in s, is silent.
 SILENT_AFTER_S: Final = 180.0
-# The calendar of the forecast.
-TIMEZONE: Final = "UTC"
 
 
 class MonthForecast(NamedTuple):
@@ -80,7 +78,7 @@ def sections(open_reader: Callable[[], FleetReader], clock: Clock) -> Mapping[st
     @contextmanager
     def of_month(asked: Asked) -> Iterator[FleetAnswers]:
         now_ns = clock.time_ns()
-        month = _month(now_ns)
+        month = _month(now_ns, asked.key)
         since_ns = min(month.start_ns, now_ns - HISTORY_HOURS * HOUR_NS)
         period = fleet_period(since_ns, now_ns - ARRIVED_NS, now_ns)
         with closing(open_reader()) as reader:
@@ -113,10 +111,10 @@ def sections(open_reader: Callable[[], FleetReader], clock: Clock) -> Mapping[st
     }
 
 
-def _month(now_ns: int) -> TimeSpan:
-    return period_at("month", TIMEZONE, now_ns // HOUR_NS * HOUR_NS - 1)
+def _month(now_ns: int, timezone: str) -> TimeSpan:
+    return period_at("month", timezone, now_ns // HOUR_NS * HOUR_NS - 1)
 
 
-def _forecast(answers: FleetAnswers, asked: Asked) -> MonthForecast:  # noqa: ARG001 - as all sections
-    month = _month(answers.period.now_ns)
-    return MonthForecast(month, tuple(fleet_forecast(answers, month, TIMEZONE)))
+def _forecast(answers: FleetAnswers, asked: Asked) -> MonthForecast:
+    month = _month(answers.period.now_ns, asked.key)
+    return MonthForecast(month, tuple(fleet_forecast(answers, month, asked.key)))

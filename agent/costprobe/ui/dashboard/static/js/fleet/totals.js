@@ -7,12 +7,12 @@ import { changeText } from "../unit_cells.js";
 
 const NAMED = 3;
 
-const monthName = (ms) => new Intl.DateTimeFormat("en", { month: "long", timeZone: "UTC" }).format(new Date(ms));
+const monthName = ({ period_start_ms: ms, timezone }) => new Intl.DateTimeFormat("en", { month: "long", timeZone: timezone }).format(new Date(ms));
 
 function monthOf(month, currency) {
   const found = month.figures?.currencies.find((one) => one.currency === currency);
   if (!found) return tile("This month", month.figures ? "–" : "…", note("muted", month.figures ? "no spend in this currency" : "reading the hours so far"));
-  return monthTile({ currency, month: { ...found, period: monthName(month.figures.period_start_ms) } });
+  return monthTile({ currency, month: { ...found, period: monthName(month.figures) } });
 }
 
 function currencyTiles(one, month) {
@@ -45,6 +45,7 @@ function powerTile(figures) {
 
 /** Show `now`, `month` and `status` of `/api/fleet`. */
 export function showTotals({ now, month, status }) {
+  byId("month-zone").textContent = month.figures?.timezone ?? "UTC";
   const { figures } = now;
   const spend = !figures ? [tile("Spend now", "…", note("muted", now.error ? "no answer" : "asking the database"))]
     : figures.costs.length ? figures.costs.map((one) => currencyTiles(one, month))
