@@ -88,6 +88,7 @@ class ScriptedHost:
         power_limit: Power limit as a share of the usual one, which is above the power.
         slowdown: Further factor on the time per inference.
         power_factor: Further factor on the power.
+        energy_factor: Further factor on the energy alone.
         temp_c: Temperature under load.
         neighbour: Probability that another process uses the device in a run.
         mem_used_pct: Device memory in use.
@@ -108,6 +109,7 @@ class ScriptedHost:
     power_limit: float = 1.0
     slowdown: float = 1.0
     power_factor: float = 1.0
+    energy_factor: float = 1.0
     temp_c: float = BASE_TEMP_C
     neighbour: float = 0.0
     mem_used_pct: float = 45.0
@@ -175,7 +177,7 @@ class ScriptedHost:
         """Return the expected logarithm of energy per inference, neighbours included."""
         power = math.log(self.power_w(device, self.temp_c))
         power += self.neighbour * math.log(device.contended_power)
-        return self.log_time(device) + power
+        return self.log_time(device) + power + math.log(self.energy_factor)
 
 
 # Changes a host to a share (0 to 1) of its size.
@@ -258,6 +260,10 @@ def _unknown(host: ScriptedHost, size: float) -> None:
     host.slowdown *= 1 + 0.2 * size
 
 
+def _energy(host: ScriptedHost, size: float) -> None:
+    host.energy_factor *= 1 + size
+
+
 def _price(host: ScriptedHost, size: float) -> None:
     host.price_per_h *= 1 - 0.2 * size
 
@@ -294,6 +300,7 @@ SCRIPTS: Mapping[str, Script] = {
     "prompt lengths": _prompts,
     "annotation": _annotation,
     "unknown": _unknown,
+    "energy": _energy,
     "price": _price,
     "update without effect": _only_update,
     "annotation without effect": _only_annotation,

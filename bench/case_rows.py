@@ -53,7 +53,7 @@ def _rows_of_run(
     time_s = host.time_s(device) * slow * (device.contended_by if is_slowed else 1.0)
     power_w = host.power_w(device, temp_c) * (device.contended_power if is_slowed else 1.0)
     # The energy counter has a noise of its own.
-    energy_j = power_w * time_s * math.exp(rng.gauss(0, 0.004))
+    energy_j = power_w * time_s * host.energy_factor * math.exp(rng.gauss(0, 0.004))
     fields: dict[str, FieldValue] = {
         "latency_p50_ms": time_s * host.batch * 1000 * math.exp(rng.gauss(0, 0.002)),
         "throughput_per_s": 1 / time_s,

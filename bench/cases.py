@@ -17,7 +17,7 @@ from typing import Any
 from case_device import HARMLESS, SCRIPTS, physics_of
 from scripted_case import RUNS_PER_H, ScriptedCase, ScriptedChange
 
-SUDDEN = tuple(name for name in SCRIPTS if name not in (*HARMLESS, "prompt lengths"))
+SUDDEN = tuple(name for name in SCRIPTS if name not in (*HARMLESS, "prompt lengths", "energy"))
 GRADUAL = ("cooling", "thermal throttling", "power limit", "clock", "unknown")
 PHYSICAL = ("cooling", "thermal throttling", "lower power limit", "clock", "neighbour")
 DEPLOYED = ("software: driver", "software: model", "batch", "annotation", "unknown")

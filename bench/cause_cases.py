@@ -1,6 +1,6 @@
 """Scripted cost changes with their causes: a benchmark for programs that explain a change.
 
-    python bench/cause_cases.py run [--cases 260] [--seed 1000]
+    python bench/cause_cases.py run [--cases 260] [--seed 1000] [--large]
     python bench/cause_cases.py write FOLDER [--cases 260] [--seed 1]
     python bench/cause_cases.py score ANSWERS.json [--cases 260] [--seed 1]
 
@@ -10,7 +10,8 @@ An answer by the case's number:
 
     {"0007": {"first": "cooling", "metric": "cost", "shares": {"cooling": 0.8, "unknown": 0.2}}}
 
-`first` is empty, or the case is omitted, if nothing is reported.
+`first` is empty, or the case is omitted, if nothing is reported. With `--large` the cases are those of
+`large_cases.py`: changes by a factor of 3 and more that no signal measures.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from case_rows import START_S, rows_of  # noqa: E402 - as above
 from case_scores import CaseAnswer, Score, print_scores, score_of  # noqa: E402 - as above
 from cases import cases  # noqa: E402 - as above
 from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
+from large_cases import large_cases  # noqa: E402 - as above
 from scripted_case import ScriptedCase  # noqa: E402 - as above
 
 METRICS = ("cost", "latency", "energy", "throughput")
@@ -123,9 +125,11 @@ def main() -> None:
     for command in (run, write_command, score):
         command.add_argument("--cases", type=int, default=260)
         command.add_argument("--seed", type=int, default=1000 if command is run else 1)
+        command.add_argument("--large", action="store_true")
     run.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    chosen = list(cases(options.cases, options.seed))
+    make = large_cases if options.large else cases
+    chosen = list(make(options.cases, options.seed))
     if options.command == "write":
         write(options.folder, chosen)
         return

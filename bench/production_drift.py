@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from costprobe.domain.alerting.drift_monitor import DriftMonitor  # noqa: E402 - the path first
+from costprobe.domain.detection.production_block import LEAST_REQUESTS  # noqa: E402 - as above
 from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
 from demand import (  # noqa: E402 - as above
     DAY_S,
@@ -37,6 +38,8 @@ SERVERS = ("additive", "batching", "always busy")
 EFFICIENCY = ("serving_time", "serving_energy")
 FALSE_GOAL = 0.1
 DELAY_GOAL_H = 6.0
+# Requests of a window at the least traffic that is judged.
+LEAST_PER_WINDOW = LEAST_REQUESTS * WINDOW_S / DetectionConfig().serving_window_s
 SHIFTS = (1.1, 1 / 1.1, 1.35)
 
 
@@ -49,7 +52,7 @@ class Found(NamedTuple):
 
 
 class ServiceResult(NamedTuple):
-    """The changes found in a history, and windows by hour since the start of the change."""
+    """The changes found in a history, and the hours of windows that count until the right one."""
 
     recipe: DemandRecipe
     found: list[Found]
@@ -76,7 +79,8 @@ def run(recipe: DemandRecipe) -> ServiceResult:
     for row in rows(recipe):
         windows += 1
         time_s = row.time_ns / 1e9 - START_S
-        since_windows += time_s > recipe.slower_from_s
+        is_counted = float(row.fields["requests"]) >= LEAST_PER_WINDOW
+        since_windows += is_counted and time_s > recipe.slower_from_s
         for event in monitor.update([row]):
             change_pct = event.change_pct or 0.0
             found.append(Found(event.metric, time_s / 3600, change_pct))

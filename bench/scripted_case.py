@@ -115,7 +115,7 @@ class ScriptedCase:
 
     def first_causes(self) -> set[str]:
         """Return the acceptable first causes; empty if nothing should be reported."""
-        shares = self.shares()
+        shares = self.shares() or self.shares("energy")
         most = max(shares.values(), default=0.0)
         return {name for name, share in shares.items() if share > most - EQUAL_SHARES}
 

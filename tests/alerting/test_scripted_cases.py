@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from fakes.scripted_cases import answer_of, cases, score_of
+from fakes.scripted_cases import answer_of, cases, large_cases, score_of
 from fakes.sizes import sized
 
 # Families whose histories are long are left to the long version.
@@ -19,3 +19,11 @@ def test_scripted_cases_are_reported_with_their_first_cause_and_shares():
     assert len(wrong) <= 0.05 * len(scores), wrong
     assert len(alarms) <= 0.01 * len(scores), alarms
     assert fmean(errors) <= 15, errors
+
+
+def test_large_change_without_a_signal_is_unknown_beside_anything_small():
+    """Alone, of the energy, after an unrelated annotation, beside a lower clock, and with an update."""
+    scores = [score_of(case, answer_of(case)) for case in large_cases(sized(5, 150), seed=4)]
+    wrong = [(s.case.family, s.case.seed, s.answer.text) for s in scores if not s.is_right]
+    assert len(wrong) <= 0.05 * len(scores), wrong
+    assert not [s.case.seed for s in scores if s.answer.alarms]

@@ -50,3 +50,36 @@ def test_shift_beyond_the_known_range_has_its_expected_size():
     )
     assert found[0][2] == pytest.approx(0.15, abs=0.04)
     assert found[0][1] == pytest.approx(324, abs=2)
+
+
+def test_shift_at_a_load_that_was_never_seen_is_found_within_six_hours():
+    """Since hours at that load; in the hours in which it is left; growing away."""
+    loads = {
+        "since hours": lambda index: daily(index) - (1.2 if index >= 325 else 0.0),
+        "left since": lambda index: daily(index) - max(0.0, 0.05 * (index - 336)),
+        "far": lambda index: daily(index) + (1.3 if index >= 320 else 0.0),
+    }
+    late = {}
+    for name, load_of in loads.items():
+        found = shifts_of(350, lambda index: 0.095 * (index >= 338), load_of)
+        shift = sum(size for _, _, size in found)
+        if not found or found[0][0] > 338 + 12 or shift != pytest.approx(0.095, abs=0.03):
+            late[name] = found
+    assert not late
+
+
+def test_curve_that_bends_at_an_unknown_load_is_no_shift():
+    """The server batches more, or less, at a load to which it rises at once or within hours."""
+    found = {}
+    for bend, width in ((-0.4, 1), (0.3, 8)):
+
+        def load_of(index, width=width):
+            return daily(index) + 0.8 * min(1.0, max(0, index - 320) / width)
+
+        def effort_of(index, bend=bend, load_of=load_of):
+            return bend * max(0.0, load_of(index) + 6)
+
+        shifts = shifts_of(370, effort_of, load_of)
+        if shifts:
+            found[bend, width] = shifts
+    assert not found

@@ -21,6 +21,7 @@ TALL_STEP = 0.4
 LONG_RUN = 6
 STEP_RANGE = 4.0
 SHARP_VALUES = 30
+SPIKE_SIGMAS = 6.0
 LEVEL_VALUES = 24
 SHARP_WANDER = 1.6
 GRADUAL_WANDER = 5.5
@@ -56,6 +57,23 @@ def change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
     before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
     came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
     return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
+
+
+def is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:
+    """Return whether a value is far from the level, the prediction, and the values before.
+
+    Args:
+        normal: The model of the series, which has the value already.
+        residual: Its distance from the level.
+        surprise: Its distance from the prediction.
+    """
+    spike = normal.settings.spike
+    far = max(SPIKE_SIGMAS * normal.sigma, spike)
+    if abs(residual) < far or abs(surprise) < far:
+        return False
+    newest, *before = list(normal.recent)[-1:-7:-1]
+    is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)
+    return is_alone and abs(newest - median(before)) > far / 2
 
 
 def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:

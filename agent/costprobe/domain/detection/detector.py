@@ -10,7 +10,6 @@ a step, a single one is an anomaly.
 from __future__ import annotations
 
 import math
-from statistics import median
 from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
@@ -19,6 +18,7 @@ from costprobe.domain.detection.change_estimate import (
     LEVEL_VALUES,
     STEP_RUN,
     change_of,
+    is_anomaly,
     tolerance_of,
 )
 from costprobe.domain.detection.change_filter import (
@@ -32,7 +32,6 @@ from costprobe.domain.detection.profile import DAY_S
 TUNE_MASK = 31
 CLIPPED_RATE = 1 / 200
 REPEAT_RATE = 1 / 300
-SPIKE_SIGMAS = 6.0
 # In the first day the median of the last values is compared with that of the others every few values.
 EARLY_EVERY = 4
 
@@ -74,6 +73,11 @@ class Detector:
         A change may revert without a finding; this value shows it.
         """
         return self._normal.level
+
+    @property
+    def series(self) -> SeriesModel:
+        """The model of the series, to be read."""
+        return self._normal
 
     @property
     def last_s(self) -> float:
@@ -135,7 +139,7 @@ class Detector:
             normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
             limit = OUTLYING * sigma
             profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))
-            if self._is_anomaly(residual, surprise):
+            if is_anomaly(normal, residual, surprise):
                 findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
             return findings + self._judge(time_s) if abs(run) >= STEP_RUN else findings
         week = normal.week
@@ -210,7 +214,7 @@ class Detector:
         findings = []
         if abs(residual) <= OUTLYING * normal.sigma_all:
             normal.follow(residual, x)
-        elif self._is_anomaly(residual, residual):
+        elif is_anomaly(normal, residual, residual):
             findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
         if not normal.count & TUNE_MASK:
             normal.tune()
@@ -234,16 +238,6 @@ class Detector:
             return []
         return [self._finding("drift", time_s, late.since_s, late.level - late.shift, late.level)]
 
-    def _is_anomaly(self, residual: float, surprise: float) -> bool:
-        """Return whether a value is far from the level, the prediction, and the values before."""
-        normal, spike = self._normal, self.settings.spike
-        far = max(SPIKE_SIGMAS * normal.sigma, spike)
-        if abs(residual) < far or abs(surprise) < far:
-            return False
-        newest, *before = list(normal.recent)[-1:-7:-1]
-        is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)
-        return is_alone and abs(newest - median(before)) > far / 2
-
     def _judge(self, time_s: float) -> list[Finding]:
         """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
         normal = self._normal
@@ -258,6 +252,24 @@ class Detector:
             )
             normal.sums = (up1, up2, up3, down1, down2, down3)
             return []
+        return self._adopted(change)
+
+    def adopt(self, since_s: float, shift: float) -> list[Finding]:
+        """Adopt a shift that was found in another way; return it if it is to be reported.
+
+        Args:
+            since_s: Its start, UTC in s.
+            shift: Difference of the logarithms of the levels.
+        """
+        normal = self._normal
+        change = LevelChange(normal.last_s, since_s, normal.level + shift, shift, is_sharp=True)
+        if abs(shift) < self.settings.least_effect / 2 + tolerance_of(normal, change):
+            return []
+        return self._adopted(change)
+
+    def _adopted(self, change: LevelChange) -> list[Finding]:
+        """Adopt the level of a change; return it if it is to be reported."""
+        normal, time_s = self._normal, change.time_s
         findings = []
         if self._filter.is_new(change, normal):
             findings.append(

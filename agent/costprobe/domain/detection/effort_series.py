@@ -11,14 +11,25 @@ from statistics import median
 from typing import Any
 
 from costprobe.domain.detection.detector import Detector
+from costprobe.domain.detection.extrapolated_shift import (
+    LEAST_AFTER,
+    Residual,
+    most_likely_shift,
+)
 from costprobe.domain.detection.findings import DetectorSettings, Finding
 from costprobe.domain.detection.load_model import LoadModel, LoadSample
+from costprobe.domain.detection.normal import SeriesModel
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
 TRAINING = 48
 FIT_EVERY = 24
 MAX_SAMPLES = 480
 MAX_SHIFTS = 8
+# Samples in which a shift beyond the observed loads may have begun, those that they are compared with, and
+# the standard errors from which the load model does not learn from what may have shifted.
+JUDGED = 12
+COMPARED = 24
+SUSPECTED_ERRORS = 3.0
 _SAMPLE_NUMBERS = 6
 
 
@@ -37,12 +48,15 @@ class EffortSeries:
         self._samples: deque[LoadSample] = deque(maxlen=MAX_SAMPLES)
         self._since_fit = 0
         self._offset = 0.0
+        # Samples since the last shift was found, and since the start of one that is suspected.
+        self._since_shift = self._since_suspected = 0
         # Start (UTC in s) and size of the last shifts, which are not in the samples.
         self._shifts: deque[tuple[float, float]] = deque(maxlen=MAX_SHIFTS)
 
     def update(self, sample: LoadSample) -> list[tuple[float, float]]:
         """Add a sample; return start (UTC in s) and size of the shifts that it completes."""
         self._since_fit += 1
+        self._since_shift += 1
         if self.model is None:
             self._samples.append(sample)
             if len(self._samples) >= TRAINING:
@@ -53,6 +67,7 @@ class EffortSeries:
         shifts = self._detect(sample)
         for since_s, change in shifts:
             self._offset += change
+            self._since_shift = 0
             self._shifts.append((since_s, change))
             self._samples = deque(
                 (
@@ -88,6 +103,8 @@ class EffortSeries:
             "detector": base64.b64encode(self.detector.state()).decode(),
             "samples": base64.b64encode(numbers.tobytes()).decode(),
             "since_fit": self._since_fit,
+            "since_shift": self._since_shift,
+            "since_suspected": self._since_suspected,
             "offset": self._offset,
             "shifts": list(self._shifts),
             "is_trained": self.model is not None,
@@ -116,22 +133,64 @@ class EffortSeries:
         self._offset = float(document["offset"])
         shifts = [(float(since_s), float(change)) for since_s, change in document["shifts"]]
         self._shifts = deque(shifts, maxlen=MAX_SHIFTS)
+        # States of earlier versions have neither.
+        self._since_shift = int(document.get("since_shift", 0))
+        self._since_suspected = int(document.get("since_suspected", 0))
         if document["is_trained"] and samples:
             self._fit()
         self._since_fit = int(document["since_fit"])
 
     def _fit(self) -> None:
-        self.model = LoadModel(self._samples, self._slope)
+        """Fit the model to the samples before a suspected shift."""
+        known = len(self._samples) - self._since_suspected
+        self.model = LoadModel(list(self._samples)[:known], self._slope)
         self._since_fit = 0
 
     def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:
         if self.model is None:
             return []
         value = math.exp(self.model.surprise(sample, self.detector.level))
-        return [
+        found = [
             (finding.since_s, self._size(finding, sample, self.model))
             for finding in self.detector.update(sample.time_s, value)
             if finding.kind == "drift"
+        ]
+        return found or self._extrapolated(sample, self.model)
+
+    def _extrapolated(self, sample: LoadSample, model: LoadModel) -> list[tuple[float, float]]:
+        """Return the shift that the latest blocks show although load or mix was not observed before."""
+        self._since_suspected = 0
+        series = self.detector.series
+        if series.profile is None:
+            return []
+        residuals = self._residuals(sample, model, series)
+        least = self.detector.settings.least_effect / 2
+        is_known = not any(residual.is_unknown for residual in residuals[-JUDGED:])
+        if is_known or all(abs(residual.value) < least for residual in residuals[-LEAST_AFTER:]):
+            return []
+        found = most_likely_shift(residuals, model.uncertainty(series), JUDGED)
+        if found is None or not found.is_certain:
+            if found is not None and abs(found.errors) > SUSPECTED_ERRORS:
+                self._since_suspected = sum(known.time_s >= found.since_s for known in residuals)
+            return []
+        self._since_shift = 0
+        adopted = self.detector.adopt(found.since_s, found.shift)
+        return [(finding.since_s, finding.change) for finding in adopted]
+
+    def _residuals(
+        self, sample: LoadSample, model: LoadModel, series: SeriesModel
+    ) -> list[Residual]:
+        """Return what model and detector do not explain of the samples since the last shift."""
+        latest = [*self._samples, _moved(sample, -self._offset)][-COMPARED:]
+        return [
+            Residual(
+                known.time_s,
+                model.rest(known) + self._offset - series.expected(known.time_s),
+                model.beyond(known),
+                model.slack(known) > series.sigma_all,
+            )
+            for known in latest[-self._since_shift :]
+            if not known.is_capped
         ]
 
     def _size(self, finding: Finding, sample: LoadSample, model: LoadModel) -> float:

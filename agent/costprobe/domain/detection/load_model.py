@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from costprobe.domain.detection.extrapolated_shift import Beyond, Uncertainty
+from costprobe.domain.detection.normal import SeriesModel
+
 KNOTS = 13
 # Width of the regression: a share of the range of loads, and the least one in log units.
 WIDTH_SHARE = 0.2
@@ -39,6 +42,15 @@ UNKNOWN_SLOPE = 0.4
 UNKNOWN_MIX = 0.4
 # Samples at each end of a range that are not known well enough.
 EXTREMES = 4
+# Variance of the change of the slope over a log unit of load before any load is observed, and the log units
+# of observed loads that it is worth: from a server that takes requests one by one (slope 0) to one that
+# batches all (-1) are about three log units.
+CURVATURE = 0.3**2
+CURVATURE_WORTH = 1.0
+# Mean distance of the samples that a slope at the edge is from, in widths, and the factor by which slow
+# noise increases its variance.
+EDGE_DISTANCE = 0.7
+SLOW_NOISE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +85,8 @@ class LoadModel:
         loads = [sample.load for sample in samples]
         self._low, self._high = _range(loads)
         self._mixes = tuple(_range([sample.mix[index] for sample in samples]) for index in (0, 1))
-        self._centers = tuple(median(sample.mix[index] for sample in samples) for index in (0, 1))
+        first, second = ([sample.mix[index] for sample in samples] for index in (0, 1))
+        self._centers = median(first), median(second)
         width = max(LEAST_WIDTH, WIDTH_SHARE * (self._high - self._low))
         step = (self._high - self._low) / (KNOTS - 1)
         self._knots = array("d", [self._low + index * step for index in range(KNOTS)])
@@ -82,8 +95,10 @@ class LoadModel:
         for _ in range(ROUNDS):
             rest = [sample.effort - self._of_mix(sample.mix) for sample in samples]
             noise = self._noise(rest)
-            self._values, self._slopes = self._fit(loads, rest, weights, width, noise)
-            residuals = [sample.effort - self._of_load(sample.load)[0] for sample in samples]
+            self._values, self._slopes, self._spreads = self._fit(
+                loads, rest, weights, width, noise
+            )
+            residuals = [sample.effort - self._of_load(sample.load) for sample in samples]
             self._coefficients = self._ridge(samples, residuals, weights, noise)
             residuals = [
                 residual - self._of_mix(sample.mix)
@@ -91,6 +106,12 @@ class LoadModel:
             ]
             scale = max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value) for value in residuals))
             weights = [max(0.0, 1 - (value / (BIWEIGHT * scale)) ** 2) ** 2 for value in residuals]
+        turns = sum((later - former) ** 2 for former, later in pairwise(self._slopes))
+        known = self._high - self._low
+        self._curvature = (CURVATURE_WORTH * CURVATURE + turns) / (CURVATURE_WORTH + known)
+        bend = self._curvature * EDGE_DISTANCE * width
+        low, high = (SLOW_NOISE * scale**2 / self._spreads[edge] + bend for edge in (0, -1))
+        self._slope_variances = low, high
 
     def surprise(self, sample: LoadSample, level: float) -> float:
         """Return the effort less what load and mix explain, in log units, as near to a level as it may be.
@@ -108,13 +129,33 @@ class LoadModel:
 
     def rest(self, sample: LoadSample) -> float:
         """Return the effort less what load and mix are expected to explain, in log units."""
-        return sample.effort - self._of_load(sample.load)[0] - self._of_mix(sample.mix)
+        return sample.effort - self._of_load(sample.load) - self._of_mix(sample.mix)
 
     def slack(self, sample: LoadSample) -> float:
         """Return what the model may be wrong by beyond the observed loads and mixes, in log units."""
-        return self._of_load(sample.load)[1] + sum(
-            UNKNOWN_MIX * max(0.0, low - value, value - high)
-            for value, (low, high) in zip(sample.mix, self._mixes, strict=True)
+        beyond = self.beyond(sample)
+        return UNKNOWN_SLOPE * abs(beyond.load) + UNKNOWN_MIX * sum(map(abs, beyond.mix))
+
+    def beyond(self, sample: LoadSample) -> Beyond:
+        """Return how far a sample is beyond the observed loads and mixes."""
+        first, second = (
+            _outside(value, known) for value, known in zip(sample.mix, self._mixes, strict=True)
+        )
+        return Beyond(_outside(sample.load, (self._low, self._high)), (first, second))
+
+    def uncertainty(self, series: SeriesModel) -> Uncertainty:
+        """Return what the efforts of samples less what load and mix explain may be wrong by.
+
+        Args:
+            series: Level and noise of these differences.
+        """
+        return Uncertainty(
+            noise=series.sigma_all**2,
+            phi=series.phi,
+            level=series.level_variance,
+            slopes=self._slope_variances,
+            curvature=self._curvature,
+            mix=UNKNOWN_MIX**2,
         )
 
     def effect_of_load(self, before: float, after: float) -> float:
@@ -124,28 +165,22 @@ class LoadModel:
             before: ln of the work per device-second.
             after: Likewise.
         """
-        return self._of_load(after)[0] - self._of_load(before)[0]
+        return self._of_load(after) - self._of_load(before)
 
-    def _of_load(self, load: float) -> tuple[float, float]:
-        """Return f, and what it may be wrong by beyond the observed loads."""
+    def _of_load(self, load: float) -> float:
+        """Return f."""
         if load <= self._low:
-            beyond = self._low - load
-            return self._values[0] - self._slopes[0] * beyond, UNKNOWN_SLOPE * beyond
+            return self._values[0] + self._slopes[0] * (load - self._low)
         if load >= self._high:
-            beyond = load - self._high
-            return self._values[-1] + self._slopes[-1] * beyond, UNKNOWN_SLOPE * beyond
+            return self._values[-1] + self._slopes[-1] * (load - self._high)
         step = (self._high - self._low) / (KNOTS - 1)
         index = min(KNOTS - 2, int((load - self._low) / step))
         share = (load - self._knots[index]) / step
-        return (1 - share) * self._values[index] + share * self._values[index + 1], 0.0
+        return (1 - share) * self._values[index] + share * self._values[index + 1]
 
     def _of_mix(self, mix: tuple[float, float]) -> float:
-        return sum(
-            coefficient * (value - center)
-            for coefficient, value, center in zip(
-                self._coefficients, mix, self._centers, strict=True
-            )
-        )
+        (first, second), (c0, c1) = self._coefficients, self._centers
+        return first * (mix[0] - c0) + second * (mix[1] - c1)
 
     @staticmethod
     def _noise(values: Sequence[float]) -> float:
@@ -161,9 +196,9 @@ class LoadModel:
         weights: Sequence[float],
         width: float,
         noise: float,
-    ) -> tuple[array[float], array[float]]:
-        """Return value and slope of f at each knot."""
-        fitted, slopes = array("d"), array("d")
+    ) -> tuple[array[float], array[float], array[float]]:
+        """Return value and slope of f at each knot, and what divides the noise's variance in the slope's."""
+        fitted, slopes, spreads = array("d"), array("d"), array("d")
         prior = noise / SLOPE_ERROR**2
         for knot in self._knots:
             total = of_x = of_y = of_xx = of_xy = 0.0
@@ -181,6 +216,7 @@ class LoadModel:
             if total <= 0:
                 fitted.append(math.nan)
                 slopes.append(self._slope)
+                spreads.append(prior)
                 continue
             mean_x, mean_y = of_x / total, of_y / total
             spread, product = of_xx - total * mean_x**2, of_xy - total * mean_x * mean_y
@@ -188,7 +224,8 @@ class LoadModel:
             slope = (product + shrinkage * self._slope) / (max(0.0, spread) + shrinkage)
             fitted.append(mean_y - slope * mean_x)
             slopes.append(slope)
-        return _filled(fitted), slopes
+            spreads.append(max(0.0, spread) + shrinkage)
+        return _filled(fitted), slopes, spreads
 
     def _ridge(
         self,
@@ -209,6 +246,11 @@ class LoadModel:
             by += weight * b * residual
         determinant = aa * bb - ab * ab
         return (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
+
+
+def _outside(value: float, known: tuple[float, float]) -> float:
+    """Return the signed distance of a value from a range; 0 within."""
+    return min(0.0, value - known[0]) + max(0.0, value - known[1])
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.detection.findings import DetectorSettings
 from costprobe.domain.detection.first_day import FirstDay
-from costprobe.domain.detection.profile import HOUR_S, DayProfile, WeekMemory
+from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
 from costprobe.domain.detection.thresholds import decision_interval
 
 CLIP = 3.0
@@ -143,6 +143,17 @@ class SeriesModel:
     def hourly_noise(self) -> float:
         """Standard deviation of an hourly mean due to noise."""
         return self.long_run * math.sqrt(self.interval_s / HOUR_S)
+
+    @property
+    def level_variance(self) -> float:
+        """Variance of the level: its estimate's, and how far it moves by itself."""
+        return self.sigma_all**2 / self.level_count + self.wander**2
+
+    def expected(self, time_s: float) -> float:
+        """Return the level with the daily pattern at a time, UTC in s."""
+        profile = self.profile
+        slot = 0 if profile is None else int(time_s % DAY_S / profile.slot_s)
+        return self.level + (0.0 if profile is None else profile.weight * profile.values[slot])
 
     def tune(self) -> None:
         """Update the thresholds from the noise."""
