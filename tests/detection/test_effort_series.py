@@ -83,3 +83,28 @@ def test_curve_that_bends_at_an_unknown_load_is_no_shift():
         if shifts:
             found[bend, width] = shifts
     assert not found
+
+
+def energy_shifts(power_of):
+    """Feed time and energy of a service with idle power whose load falls to a third; return energy's shifts."""
+    rng, settings = random.Random(2), DetectionConfig().serving_detector
+    time = EffortSeries(settings, -0.2)
+    energy, found = EffortSeries(settings, -0.4, time), []
+    for index in range(380):
+        # Office hours, and a holiday.
+        load = (-6.0 if 16 <= index % 48 < 36 else -8.2) - (1.1 if index >= 330 else 0.0)
+        load += rng.gauss(0, 0.05)
+        busy_s = math.exp(5.5 + rng.gauss(0, 0.004))
+        energy_j = (90 * (math.exp(-load) - busy_s) + 400 * busy_s) * power_of(index)
+        at_s = START_S + index * BLOCK_S
+        time.update(LoadSample(at_s, load, (0.0, 0.0), math.log(busy_s)))
+        sample = LoadSample(at_s, load, (0.0, 0.0), math.log(energy_j) + rng.gauss(0, 0.004))
+        found += [(index, change) for _, change in energy.update(sample)]
+    return found
+
+
+def test_idle_power_at_a_load_that_was_never_seen_is_no_shift_of_energy():
+    assert not energy_shifts(lambda _: 1.0)
+    (shift,) = energy_shifts(lambda index: 1.12 if index >= 350 else 1.0)
+    assert 350 < shift[0] < 362
+    assert shift[1] == pytest.approx(math.log(1.12), abs=0.02)

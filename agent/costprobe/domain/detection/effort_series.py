@@ -39,10 +39,13 @@ class EffortSeries:
     Args:
         settings: Sensitivity of the detector.
         slope: Expected change of ln effort with ln load.
+        busy: For energy the series of device time, with which idle and busy power explain most of it.
     """
 
-    def __init__(self, settings: DetectorSettings, slope: float) -> None:
-        self._slope = slope
+    def __init__(
+        self, settings: DetectorSettings, slope: float, busy: EffortSeries | None = None
+    ) -> None:
+        self._slope, self._busy = slope, busy
         self.detector = Detector(settings)
         self.model: LoadModel | None = None
         self._samples: deque[LoadSample] = deque(maxlen=MAX_SAMPLES)
@@ -143,7 +146,9 @@ class EffortSeries:
     def _fit(self) -> None:
         """Fit the model to the samples before a suspected shift."""
         known = len(self._samples) - self._since_suspected
-        self.model = LoadModel(list(self._samples)[:known], self._slope)
+        busy = None if self._busy is None else self._busy.model
+        slope = self._slope if busy is None else 0.0
+        self.model = LoadModel(list(self._samples)[:known], slope, busy)
         self._since_fit = 0
 
     def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:

@@ -21,6 +21,7 @@ from statistics import median
 
 from costprobe.domain.detection.extrapolated_shift import Beyond, Uncertainty
 from costprobe.domain.detection.normal import SeriesModel
+from costprobe.domain.detection.powers import fitted_powers
 
 KNOTS = 13
 # Width of the regression: a share of the range of loads, and the least one in log units.
@@ -78,10 +79,13 @@ class LoadModel:
     Args:
         samples: History at one level of efficiency; at least one.
         slope: Expected slope of f.
+        busy: For energy the model of device time, if it is known.
     """
 
-    def __init__(self, samples: Sequence[LoadSample], slope: float) -> None:
-        self._slope = slope
+    def __init__(
+        self, samples: Sequence[LoadSample], slope: float, busy: LoadModel | None = None
+    ) -> None:
+        self._slope, self._busy = slope, busy
         loads = [sample.load for sample in samples]
         self._low, self._high = _range(loads)
         self._mixes = tuple(_range([sample.mix[index] for sample in samples]) for index in (0, 1))
@@ -92,8 +96,18 @@ class LoadModel:
         self._knots = array("d", [self._low + index * step for index in range(KNOTS)])
         self._coefficients = (0.0, 0.0)
         weights = [1.0] * len(samples)
+        self._powers = (
+            None
+            if busy is None
+            else fitted_powers(
+                (math.exp(sample.effort), *busy.seconds(sample.load)) for sample in samples
+            )
+        )
         for _ in range(ROUNDS):
-            rest = [sample.effort - self._of_mix(sample.mix) for sample in samples]
+            rest = [
+                sample.effort - self._of_powers(sample.load) - self._of_mix(sample.mix)
+                for sample in samples
+            ]
             noise = self._noise(rest)
             self._values, self._slopes, self._spreads = self._fit(
                 loads, rest, weights, width, noise
@@ -168,7 +182,22 @@ class LoadModel:
         return self._of_load(after) - self._of_load(before)
 
     def _of_load(self, load: float) -> float:
-        """Return f."""
+        """Return f, and for energy what idle and busy power explain."""
+        return self._of_powers(load) + self._of_curve(load)
+
+    def _of_powers(self, load: float) -> float:
+        """Return the logarithm of the energy per unit of work at constant idle and busy power."""
+        if self._busy is None or self._powers is None:
+            return 0.0
+        return math.log(self._powers.energy_j(*self._busy.seconds(load)))
+
+    def seconds(self, load: float) -> tuple[float, float]:
+        """Return the expected idle and busy device-seconds of a unit of work."""
+        busy_s = math.exp(self._of_load(load))
+        return max(0.0, math.exp(-load) - busy_s), busy_s
+
+    def _of_curve(self, load: float) -> float:
+        """Return the local regression."""
         if load <= self._low:
             return self._values[0] + self._slopes[0] * (load - self._low)
         if load >= self._high:

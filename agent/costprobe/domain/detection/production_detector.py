@@ -105,9 +105,10 @@ class ProductionDetector:
     def __init__(self, settings: DetectorSettings, block_s: float) -> None:
         self.block_s = block_s
         self._builder = BlockBuilder(block_s)
+        busy = EffortSeries(settings, TIME_SLOPE)
         self.efforts: dict[ServingMetric, EffortSeries] = {
-            "serving_time": EffortSeries(settings, TIME_SLOPE),
-            "serving_energy": EffortSeries(settings, ENERGY_SLOPE),
+            "serving_time": busy,
+            "serving_energy": EffortSeries(settings, ENERGY_SLOPE, busy),
         }
         self._profiles: dict[ServingMetric, WeeklyProfile] = {
             "demand": WeeklyProfile(DEMAND),
