@@ -76,7 +76,7 @@ class Detector:
 
     @property
     def series(self) -> SeriesModel:
-        """The model of the series, to be read."""
+        """The model of the series."""
         return self._normal
 
     @property

@@ -155,11 +155,14 @@ class EffortSeries:
         if self.model is None:
             return []
         value = math.exp(self.model.surprise(sample, self.detector.level))
-        found = [
-            (finding.since_s, self._size(finding, sample, self.model))
-            for finding in self.detector.update(sample.time_s, value)
-            if finding.kind == "drift"
-        ]
+        found = []
+        for finding in self.detector.update(sample.time_s, value):
+            if finding.kind == "drift":
+                slack = self._slack(finding, sample, self.model)
+                series = self.detector.series
+                if slack:
+                    series.rebase(series.level + slack, int(series.level_count))
+                found.append((finding.since_s, finding.change + slack))
         return found or self._extrapolated(sample, self.model)
 
     def _extrapolated(self, sample: LoadSample, model: LoadModel) -> list[tuple[float, float]]:
@@ -198,11 +201,11 @@ class EffortSeries:
             if not known.is_capped
         ]
 
-    def _size(self, finding: Finding, sample: LoadSample, model: LoadModel) -> float:
-        """Return the expected size of a shift, which was detected by the least that it may be."""
+    def _slack(self, finding: Finding, sample: LoadSample, model: LoadModel) -> float:
+        """Return by what a shift is expected to be larger than it is at least, by which it was detected."""
         since = [known for known in self._samples if known.time_s > finding.since_s]
         slack = median(model.slack(known) for known in (*since, sample))
-        return finding.change + math.copysign(slack, finding.change)
+        return math.copysign(slack, finding.change)
 
 
 def _moved(sample: LoadSample, change: float) -> LoadSample:
