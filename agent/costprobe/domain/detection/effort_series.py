@@ -18,7 +18,6 @@ from costprobe.domain.detection.extrapolated_shift import (
 )
 from costprobe.domain.detection.findings import DetectorSettings, Finding
 from costprobe.domain.detection.load_model import LoadModel, LoadSample
-from costprobe.domain.detection.normal import SeriesModel
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
 TRAINING = 48
@@ -171,10 +170,12 @@ class EffortSeries:
         series = self.detector.series
         if series.profile is None:
             return []
-        residuals = self._residuals(sample, model, series)
         least = self.detector.settings.least_effect / 2
-        is_known = not any(residual.is_unknown for residual in residuals[-JUDGED:])
-        if is_known or all(abs(residual.value) < least for residual in residuals[-LEAST_AFTER:]):
+        latest = self._residuals(sample, model, LEAST_AFTER)
+        if all(abs(residual.value) < least for residual in latest):
+            return []
+        residuals = self._residuals(sample, model, COMPARED)
+        if not any(residual.is_unknown for residual in residuals[-JUDGED:]):
             return []
         found = most_likely_shift(residuals, model.uncertainty(series), JUDGED)
         if found is None or not found.is_certain:
@@ -185,11 +186,11 @@ class EffortSeries:
         adopted = self.detector.adopt(found.since_s, found.shift)
         return [(finding.since_s, finding.change) for finding in adopted]
 
-    def _residuals(
-        self, sample: LoadSample, model: LoadModel, series: SeriesModel
-    ) -> list[Residual]:
-        """Return what model and detector do not explain of the samples since the last shift."""
-        latest = [*self._samples, _moved(sample, -self._offset)][-COMPARED:]
+    def _residuals(self, sample: LoadSample, model: LoadModel, count: int) -> list[Residual]:
+        """Return what model and detector do not explain of the last samples since the last shift."""
+        series, count = self.detector.series, min(count, self._since_shift)
+        # Without a copy of all.
+        latest = [self._samples[index] for index in range(1 - count, 0)]
         return [
             Residual(
                 known.time_s,
@@ -197,7 +198,7 @@ class EffortSeries:
                 model.beyond(known),
                 model.slack(known) > series.sigma_all,
             )
-            for known in latest[-self._since_shift :]
+            for known in (*latest, _moved(sample, -self._offset))
             if not known.is_capped
         ]
 

@@ -88,31 +88,32 @@ class LoadModel:
         self._slope, self._busy = slope, busy
         loads = [sample.load for sample in samples]
         self._low, self._high = _range(loads)
-        self._mixes = tuple(_range([sample.mix[index] for sample in samples]) for index in (0, 1))
         first, second = ([sample.mix[index] for sample in samples] for index in (0, 1))
+        self._mixes = _range(first), _range(second)
         self._centers = median(first), median(second)
         width = max(LEAST_WIDTH, WIDTH_SHARE * (self._high - self._low))
         step = (self._high - self._low) / (KNOTS - 1)
         self._knots = array("d", [self._low + index * step for index in range(KNOTS)])
         self._coefficients = (0.0, 0.0)
         weights = [1.0] * len(samples)
-        self._powers = (
-            None
-            if busy is None
-            else fitted_powers(
+        self._powers = None
+        if busy is not None:
+            self._powers = fitted_powers(
                 (math.exp(sample.effort), *busy.seconds(sample.load)) for sample in samples
             )
-        )
+        efforts = [sample.effort - self._of_powers(sample.load) for sample in samples]
         for _ in range(ROUNDS):
             rest = [
-                sample.effort - self._of_powers(sample.load) - self._of_mix(sample.mix)
-                for sample in samples
+                effort - self._of_mix(sample.mix)
+                for effort, sample in zip(efforts, samples, strict=True)
             ]
             noise = self._noise(rest)
             self._values, self._slopes, self._spreads = self._fit(
                 loads, rest, weights, width, noise
             )
-            residuals = [sample.effort - self._of_load(sample.load) for sample in samples]
+            residuals = [
+                effort - self._of_curve(load) for effort, load in zip(efforts, loads, strict=True)
+            ]
             self._coefficients = self._ridge(samples, residuals, weights, noise)
             residuals = [
                 residual - self._of_mix(sample.mix)
@@ -152,10 +153,9 @@ class LoadModel:
 
     def beyond(self, sample: LoadSample) -> Beyond:
         """Return how far a sample is beyond the observed loads and mixes."""
-        first, second = (
-            _outside(value, known) for value, known in zip(sample.mix, self._mixes, strict=True)
-        )
-        return Beyond(_outside(sample.load, (self._low, self._high)), (first, second))
+        (first, second), (of_first, of_second) = sample.mix, self._mixes
+        mix = _outside(first, of_first), _outside(second, of_second)
+        return Beyond(_outside(sample.load, (self._low, self._high)), mix)
 
     def uncertainty(self, series: SeriesModel) -> Uncertainty:
         """Return what the efforts of samples less what load and mix explain may be wrong by.
@@ -197,7 +197,6 @@ class LoadModel:
         return max(0.0, math.exp(-load) - busy_s), busy_s
 
     def _of_curve(self, load: float) -> float:
-        """Return the local regression."""
         if load <= self._low:
             return self._values[0] + self._slopes[0] * (load - self._low)
         if load >= self._high:
@@ -228,20 +227,22 @@ class LoadModel:
     ) -> tuple[array[float], array[float], array[float]]:
         """Return value and slope of f at each knot, and what divides the noise's variance in the slope's."""
         fitted, slopes, spreads = array("d"), array("d"), array("d")
-        prior = noise / SLOPE_ERROR**2
+        prior, reach = noise / SLOPE_ERROR**2, 2 * width
         for knot in self._knots:
             total = of_x = of_y = of_xx = of_xy = 0.0
             for load, value, weight in zip(loads, values, weights, strict=True):
-                distance = abs(load - knot) / (2 * width)
-                if distance >= 1:
-                    continue
-                kernel = weight * (1 - distance**3) ** 3
                 x = load - knot
+                if not -reach < x < reach:
+                    continue
+                distance = abs(x) / reach
+                tricube = 1 - distance * distance * distance
+                kernel = weight * tricube * tricube * tricube
+                moment = kernel * x
                 total += kernel
-                of_x += kernel * x
+                of_x += moment
                 of_y += kernel * value
-                of_xx += kernel * x * x
-                of_xy += kernel * x * value
+                of_xx += moment * x
+                of_xy += moment * value
             if total <= 0:
                 fitted.append(math.nan)
                 slopes.append(self._slope)
