@@ -264,6 +264,42 @@ def test_dashboard_runs_in_its_own_unit_with_a_read_only_file_system(host):
     )
 
 
+WATCHER = """
+[fleet]
+kind = "prometheus"
+url = "http://127.0.0.1:9"
+[fleet.watch]
+every = "1s"
+[store]
+path = "/var/lib/costprobe-fleet/fleet.db"
+"""
+
+
+def test_watcher_of_a_fleet_runs_in_its_own_unit_with_its_own_store(host):
+    def shown(name):
+        return host.run("systemctl", "show", "-P", name, "costprobe-fleet").stdout.strip()
+
+    assert shown("UnitFileState") == "disabled"
+    host.write("/etc/costprobe/fleet.toml", WATCHER)
+    host.run("chgrp", "costprobe", "/etc/costprobe/fleet.toml")
+    host.run("chmod", "0640", "/etc/costprobe/fleet.toml")
+    try:
+        host.systemctl("start", "costprobe-fleet")
+        # The database does not answer, which is no reason to stop.
+        host.wait_for(lambda: "no complete answer: silent hosts" in shown("StatusText"))
+        assert (shown("ActiveState"), shown("NRestarts")) == ("active", "0")
+        modes = "stat -c '%a %U' /var/lib/costprobe-fleet /var/lib/costprobe-fleet/fleet.db"
+        assert host.run("sh", "-c", modes).stdout.splitlines() == ["750 costprobe", "640 costprobe"]
+        command = ("costprobe", "--config=/etc/costprobe/fleet.toml", "alerts", "--json")
+        alerts = json.loads(host.run(*command).stdout)
+        assert alerts["source"] == "daemon"
+        assert [alert["name"] for alert in alerts["alerts"]] == ["failing"]
+    finally:
+        host.systemctl("stop", "costprobe-fleet")
+        host.run("rm", "-rf", "/etc/costprobe/fleet.toml", "/var/lib/costprobe-fleet")
+    assert shown("Result") == "success"
+
+
 def page_of(port):
     """The response of a port on the loopback interface, which the host shares with the tests."""
     try:

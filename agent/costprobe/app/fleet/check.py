@@ -54,8 +54,9 @@ class FleetQuery:
         Raises:
             PartialAnswerError: At the end of the block, if an answer in it was partial.
         """
-        period = fleet_period(start_ns, end_ns, self.now_ns)
-        if bucket_s is not None:
+        if bucket_s is None:
+            period = fleet_period(start_ns, end_ns, self.now_ns)
+        else:
             step_ns = bucket_s * NS_PER_S
             period = FleetPeriod(
                 start_ns // step_ns * step_ns, end_ns // step_ns * step_ns, bucket_s, self.now_ns
