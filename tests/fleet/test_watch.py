@@ -10,6 +10,7 @@ from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import RetryLater
+from costprobe.app.fleet.check import FleetQuery
 from costprobe.app.fleet.watch import FleetWatch
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
@@ -121,6 +122,13 @@ def test_check_without_a_complete_answer_changes_nothing():
     again.restore(json.loads(json.dumps(fleet.document())))
     assert [fault.subject for fault in again.faults()] == silent
     assert found(NOW_S + 2700, NOW_S + 2700) == []
+
+
+def test_lease_may_last_seconds():
+    config = FleetConfig.model_validate({"kind": "prometheus", "url": "http://127.0.0.1:9"})
+    query = FleetQuery(Newest(config), NOW_S * NS_PER_S)
+    with query.over((NOW_S - 6) * NS_PER_S, (NOW_S + 1) * NS_PER_S, 1) as answers:
+        assert answers.period.buckets == 7
 
 
 def test_once_prints_what_would_be_reported(tmp_path, monkeypatch):
