@@ -44,7 +44,7 @@ function scale(figures) {
 export class HeatMap {
   /** choose(host, device) selects a GPU; showMore(isAll) asks for all hosts, or fewer. */
   constructor(choose, showMore) {
-    Object.assign(this, { choose, showMore, chosen: ["", ""] });
+    Object.assign(this, { choose, showMore, chosen: ["", ""], drawn: "" });
     this.place = byId("map");
     this.place.classList.add("place");
     this.body = el("div", {});
@@ -96,6 +96,7 @@ export class HeatMap {
 
   /** Mark the selected GPU; `host` may be empty. */
   mark(host, device) {
+    if (this.chosen[0] === host && this.chosen[1] === device) return;
     this.chosen = [host, device];
     for (const cell of this.place.querySelectorAll(".cell[aria-selected]")) cell.removeAttribute("aria-selected");
     for (const cell of this.place.querySelectorAll(".heat .cell[data-device]")) {
@@ -107,9 +108,14 @@ export class HeatMap {
   draw(answer) {
     const { figures } = answer;
     if (!figures) {
+      this.drawn = "";
       show(this.body, el("p", { class: "muted" }, answer.error ? "No answer yet." : "Comparing all GPUs with their peers: this takes some seconds…"));
       return;
     }
+    // Most answers are those before: thousands of cells are drawn again only if one differs.
+    const text = JSON.stringify(figures);
+    if (text === this.drawn) return;
+    this.drawn = text;
     const { rows, columns, metric, hosts, gpus } = figures;
     const isWhole = rows.length > LINES_MAX;
     const [host, device] = this.chosen;
@@ -125,7 +131,7 @@ export class HeatMap {
       el("div", { class: "name", role: "columnheader" }, el("span", { class: "unseen" }, "host")),
       columns.map((name) => el("div", { class: "head", role: "columnheader" }, name))) : null;
     const focused = document.activeElement?.closest?.(".heat .cell")?.dataset;
-    show(this.body, rows.length
+    this.body.replaceChildren(...(rows.length
       ? [el("div", { class: `heat ${isWhole ? "whole" : ""}`.trim(), role: "grid", "aria-label": `Deviation of ${metric} per inference from peers` },
         heads, [...groups].flatMap(([name, own]) => [isGrouped
           ? el("div", { class: "group", role: "row" }, el("span", { role: "rowheader" }, name ?? "without the label")) : null, own.map(line)])),
@@ -133,7 +139,7 @@ export class HeatMap {
       el("p", { class: "note-line muted" }, `${number(rows.length)} of ${plural(hosts, "host")}, ${plural(gpus, "GPU")}; medians of the last 7 days${isWhole && columns ? `; from left to right ${columns[0]} to ${columns.at(-1)}` : ""}. `,
         rows.length < hosts ? el("button", { type: "button", class: "more", onclick: () => this.showMore(true) }, `Show all ${number(hosts)}`)
           : isWhole ? el("button", { type: "button", class: "more", onclick: () => this.showMore(false) }, "Show fewer") : null)]
-      : el("p", { class: "muted" }, "No GPU sent rows in the last 7 days."));
+      : [el("p", { class: "muted" }, "No GPU sent rows in the last 7 days.")]));
     const all = [...this.place.querySelectorAll(".heat .cell[data-device]")];
     const again = focused && all.find(({ dataset }) => dataset.host === focused.host && dataset.device === focused.device);
     this.reach(again ?? all[0]);

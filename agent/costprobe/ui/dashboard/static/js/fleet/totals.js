@@ -30,9 +30,9 @@ function hostsTile({ figures }) {
   const { hosts, silent, devices, faults, firing, silent_hosts: names } = figures;
   const others = names.length < silent || silent > NAMED ? `, and ${number(silent - Math.min(NAMED, names.length))} more` : "";
   const words = names.slice(0, NAMED).map(({ host, silent_s: silentS }) => `${host} for ${span(silentS)}`).join(", ");
-  return tile("Hosts", [exact(hosts, number(hosts)), el("small", {}, ` seen, ${plural(devices, "device")}`)],
-    silent ? note("bad", el("strong", {}, `${number(silent)} silent`), `: ${words}${others}`) : note("muted", "none silent, seen in 7 d"),
-    faults || firing ? note(firing ? "warn" : "muted", [firing ? `${number(firing)} firing` : "", faults ? plural(faults, "fault") : ""].filter(Boolean).join(", ")) : null);
+  return tile("Hosts", [exact(hosts, number(hosts)), el("small", {}, " seen in 7 d")],
+    silent ? note("bad", el("strong", {}, `${number(silent)} silent`), `: ${words}${others}`) : note("muted", "none silent"),
+    note(firing ? "warn" : "muted", [plural(devices, "device"), firing ? `${number(firing)} firing` : "", faults ? plural(faults, "fault") : ""].filter(Boolean).join(", ")));
 }
 
 function powerTile(figures) {
