@@ -1,6 +1,8 @@
 """The JSON of the fleet's page: the figures of `costprobe fleet`, kept while the database fails."""
 
 import json
+from contextlib import contextmanager
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +11,16 @@ from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fleet_options
-from costprobe.ui.dashboard.fleet.figures import RETRY_S
+from costprobe.ui.dashboard.fleet.figures import (
+    KEPT_MAX,
+    RETRY_S,
+    Asked,
+    FleetFigures,
+    PageSection,
+)
 from costprobe.ui.dashboard.fleet.page import host_link
 from fakes import paged_fleet
+from fakes.clock import FakeClock
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe
 from fleet_server import HOST_URL, FleetServer, parts_of
 
@@ -181,6 +190,29 @@ def test_failing_database_leaves_figures_with_their_age_and_many_pages_ask_once(
         )
     finally:
         server.stop()
+
+
+def test_questions_that_no_page_shows_any_more_are_not_asked(wait_until):
+    begun, asked = Event(), []
+
+    @contextmanager
+    def opened(question):
+        begun.wait(60)
+        yield question
+
+    def note(_, question):
+        asked.append(question.key)
+        return question.key
+
+    figures = FleetFigures(FakeClock(), {"gpu": PageSection(60.0, opened, note)}, lambda _: {})
+    last = 3 * KEPT_MAX
+    for number in range(last + 1):
+        figures.get(Asked("gpu", key=str(number)))
+    begun.set()
+    wait_until(lambda: figures.get(Asked("gpu", key=str(last))).value)
+    figures.close()
+    assert asked[-1] == str(last)
+    assert len(asked) <= KEPT_MAX + 1
 
 
 def test_invalid_parameters_are_rejected_with_a_reason(kept):

@@ -121,7 +121,9 @@ class FleetFigures:
             kept = self._kept.setdefault(asked, _Kept())
             self._kept.move_to_end(asked)
             while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+                dropped, old = self._kept.popitem(last=False)
+                if old.is_waiting and dropped in self._waiting:
+                    self._waiting.remove(dropped)
             if not kept.is_waiting and now_ns >= kept.due_ns and not self._is_closed:
                 kept.is_waiting = True
                 self._waiting.append(asked)
