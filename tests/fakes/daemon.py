@@ -92,7 +92,7 @@ class DaemonProcess:
             assert self._process.poll() is None, self.output.read_text()
             if found := condition():
                 return found
-            time.sleep(0.05)
+            time.sleep(0.1)
         raise AssertionError(f"the condition was never true: {self.output.read_text()}")
 
     def points(self, measurement, **tags):
