@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
+from threading import Lock
 
 from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
@@ -106,6 +107,8 @@ class FleetWatcher:
         )
         self.notifying = self._notifiers()
         self._is_notifying = False
+        # The store is not closed while an evaluation writes to it.
+        self._storing = Lock()
         self._retention = Retention(self._store, ledger, clock)
         self._schedule = Schedule(2, clock, self._steps.is_stepped)
         self._control = ControlServer(
@@ -158,10 +161,13 @@ class FleetWatcher:
         now_ns = self._clock.time_ns() // every_ns * every_ns
         points = self._watch.evaluate(now_ns, at_once=self._lease is None)
         self._renew(now_ns)
-        self.watching.take(points)
-        self.watching.tick([*self._watch.faults(), *self._own_faults()])
-        self._deliver()
-        self._store.put_state(STATE, {**self._watch.document(), "is_active": self._is_active()})
+        with self._storing:
+            if self._stop.is_set():
+                return
+            self.watching.take(points)
+            self.watching.tick([*self._watch.faults(), *self._own_faults()])
+            self._deliver()
+            self._store.put_state(STATE, {**self._watch.document(), "is_active": self._is_active()})
         self._notifier.status(self._summary())
 
     def _renew(self, now_ns: int) -> None:
@@ -264,8 +270,9 @@ class FleetWatcher:
         self._stop.set()
         self._control.close()
         self._schedule.stop()
-        self.watching.close()
-        self.notifying.stop()
+        with self._storing:
+            self.watching.close()
+            self.notifying.stop()
         self._reader.close()
         if self._lease is not None:
             self._lease.close()
