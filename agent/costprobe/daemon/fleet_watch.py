@@ -87,7 +87,7 @@ class FleetWatcher:
         self.store_path = store_path
         ledger = StoreLedger(self._store)
         self._reader = fleet_reader(fleet, clock)
-        self._watch = FleetWatch(fleet, self._reader, config.host.labels)
+        self._watch = FleetWatch(fleet, self._reader, config.host.labels, self._stop.is_set)
         name = config.host.tag
         self._lease = Lease(config.sink[0], name, self._every_s, clock) if config.sink else None
         self._restore()
@@ -160,7 +160,8 @@ class FleetWatcher:
         every_ns = int(self._every_s * NS_PER_S)
         now_ns = self._clock.time_ns() // every_ns * every_ns
         points = self._watch.evaluate(now_ns, at_once=self._lease is None)
-        self._renew(now_ns)
+        if not self._stop.is_set():
+            self._renew(now_ns)
         with self._storing:
             if self._stop.is_set():
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from costprobe.adapters.fleet.reader import FleetReader
@@ -32,15 +32,23 @@ class FleetWatch:
         config: The section [fleet].
         reader: The database.
         tags: Labels, on every row.
+        is_stopping: Whether the process ends: then no check is begun, and an error of one is no failure.
 
     Attributes:
         hosts: The check for silent hosts.
         budgets: The check of budgets.
     """
 
-    def __init__(self, config: FleetConfig, reader: FleetReader, tags: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: FleetConfig,
+        reader: FleetReader,
+        tags: Mapping[str, str],
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         watch = config.watched
         self._reader = reader
+        self._is_stopping = is_stopping
         self._analyze_ns = int(watch.analyze_every_s * NS_PER_S)
         self.hosts = SilentHosts(watch)
         self.budgets = FleetBudgets(watch.budget, tags)
@@ -65,6 +73,8 @@ class FleetWatch:
         query = self.query(now_ns)
         points: list[Point] = []
         for check in self._checks:
+            if self._is_stopping():
+                break
             if check.is_analysis and not self._is_due(check.name, now_ns, at_once=at_once):
                 continue
             try:
@@ -72,6 +82,8 @@ class FleetWatch:
             except (DeliveryError, PartialAnswerError) as error:
                 self.fail(check.name, str(error))
             except Exception as error:
+                if self._is_stopping():
+                    break
                 # The other checks, and the alert about this one, do not depend on it.
                 logger.exception("the check of %s failed", check.name)
                 self.fail(check.name, f"unexpected {type(error).__name__}")
