@@ -1,6 +1,7 @@
 """Rows of probes and sweeps become figures for each batch."""
 
 from costprobe.core.records import Point
+from costprobe.core.row_columns import columns_of
 from costprobe.domain.advice.probe_history import Known, probe_histories
 from fakes.past import figures
 
@@ -26,7 +27,7 @@ def test_batches_are_from_runs_and_the_last_sweep():
         sweep(1, 32, 30.0),  # an older sweep
         sweep(9, 64, 60.0, fingerprint="old"),
     ]
-    (found,) = probe_histories(probes, sweeps, {"ranker": Known("cnn", 20.0)})
+    (found,) = probe_histories(columns_of(probes), sweeps, {"ranker": Known("cnn", 20.0)})
     assert (found.subject, found.model, found.bound_ms) == ("ranker on gpu0", "cnn", 20.0)
     assert (found.present.batch, found.present.runs, found.present.latency_p50_ms) == (8, 7, 11.0)
     # One run at batch 4 is too few to replace the sweep.
@@ -46,10 +47,10 @@ def test_disturbed_runs_other_modes_and_older_software_are_excluded():
         run(5, 8, concurrency="4"),
         run(6, 8),
     ]
-    (found,) = probe_histories(probes, [], {})
+    (found,) = probe_histories(columns_of(probes), [], {})
     assert (found.present.runs, found.present.is_enough) == (1, False)
     assert (found.model, found.bound_ms, found.others) == ("ranker", None, ())
-    assert probe_histories(probes[1:3], [], {}) == []
+    assert probe_histories(columns_of(probes[1:3]), [], {}) == []
 
 
 def test_a_sweep_alone_is_enough():
@@ -67,7 +68,7 @@ def test_a_sweep_alone_is_enough():
     )
     assert [(one.batch, one.latency_p50_ms) for one in found.others] == [(4, 6.0)]
     disturbed = [run(5, 8, contended=True)]
-    assert probe_histories(disturbed, sweeps, {}) == [found]
+    assert probe_histories(columns_of(disturbed), sweeps, {}) == [found]
 
 
 def test_power_of_a_batch():

@@ -10,6 +10,7 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.app.configuration import validated
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Point
+from costprobe.core.row_columns import columns_of
 from costprobe.domain.advice.api_settings import ApiConfig
 from costprobe.domain.advice.hosted_apis import hosting_choices
 from costprobe.domain.pricing.catalogue.hosted import HOSTED_COLUMNS, parse_hosted
@@ -70,7 +71,7 @@ def hour(at=1, tags=(), **changed):
 
 def chosen(*rows, **api):
     configured = ApiConfig.model_validate({**LARGE, **api})
-    return hosting_choices(rows, [configured], {})
+    return hosting_choices(columns_of(rows), [configured], {})
 
 
 def test_an_hour_by_hand():
@@ -132,7 +133,7 @@ def test_each_model_of_a_service_and_only_named_services():
     ]
     assert chosen(hour(tokens_in=None, tokens_out=None))[0].measured_h == 0
     assert not chosen(Point("cost", {**TAGS, "basis": "probe"}, HOUR, HOUR_NS))
-    assert not hosting_choices([hour()], [], {})
+    assert not hosting_choices(columns_of([hour()]), [], {})
 
 
 def test_configuration_errors_name_key_and_fix(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 from costprobe.core.records import Point
+from costprobe.core.row_columns import columns_of
 from costprobe.domain.costing.comparison.compare import Summary
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
 from costprobe.ui.token_figures import per_million_tokens
@@ -23,7 +24,7 @@ def runs(values, *, device="gpu0", probe="ranker", tags=None, currency="USD", **
 
 def test_probe_is_summarized_by_medians():
     probes, costs = runs([1.0, 2.0, 3.0, 4.0, 100.0], latency_p99_ms=7.0)
-    (one,) = probe_candidates(probes, costs, {"ranker": 0.91})
+    (one,) = probe_candidates(columns_of(probes), columns_of(costs), {"ranker": 0.91})
     assert one.name == "ranker on gpu0, batch 8"
     assert one.cost_per_inference == one.latency_p50_ms == Summary(3.0, 2.0, 5)
     assert one.energy_per_inference_j.value == pytest.approx(0.3)
@@ -39,7 +40,7 @@ def test_probe_is_summarized_by_medians():
 def test_emissions_and_tokens_are_set_if_known():
     probes, costs = runs([1.0, 2.0])
     costs[0].fields.update(carbon_per_inference_g=0.5, cost_per_million_tokens_out=7.0)
-    (one,) = probe_candidates(probes, costs, {})
+    (one,) = probe_candidates(columns_of(probes), columns_of(costs), {})
     assert (one.carbon_per_inference_g, one.cost_per_million_tokens_out) == (
         Summary(0.5, 0.0, 1),
         Summary(7.0, 0.0, 1),
@@ -50,9 +51,9 @@ def test_emissions_and_tokens_are_set_if_known():
 def test_prices_by_chunks_of_a_stream_are_marked():
     probes, costs = runs([1.0, 2.0])
     costs[0].fields["cost_per_million_tokens_out"] = 7.0
-    (counted,) = probe_candidates(probes, costs, {})
+    (counted,) = probe_candidates(columns_of(probes), columns_of(costs), {})
     probes[1].fields["token_source"] = "chunks"  # noqa: S105 - no password
-    (guessed,) = probe_candidates(probes, costs, {})
+    (guessed,) = probe_candidates(columns_of(probes), columns_of(costs), {})
     assert (counted.counts_chunks, guessed.counts_chunks) == (False, True)
     words = per_million_tokens(counted)
     assert per_million_tokens(guessed) == f"{words} (chunks of the stream counted as tokens)"
@@ -64,7 +65,7 @@ def test_disturbed_and_older_software_samples_are_excluded():
     probes[1].fields["throttled_pct"] = 1.1
     probes[2].fields["throttled_pct"] = 1.0
     probes[3].fields["fingerprint"] = "old"
-    (one,) = probe_candidates(probes, costs, {})
+    (one,) = probe_candidates(columns_of(probes), columns_of(costs), {})
     assert (one.samples, one.contended_samples, one.throttled_samples, one.outdated_samples) == (
         5,
         1,
@@ -79,7 +80,7 @@ def test_batches_modes_and_currencies_are_separate_models():
     plain[1].tags.update(batch="1", cold="true")
     concurrent, _ = runs([5.0], probe="chat", tags={"batch": "", "concurrency": "4"})
     paid.append(Point("cost", {**paid[0].tags, "currency": "EUR"}, {"cost_per_inference": 2.0}, 0))
-    found = probe_candidates([*plain, *concurrent], paid, {})
+    found = probe_candidates(columns_of([*plain, *concurrent]), columns_of(paid), {})
     assert [
         (one.name, one.currency, one.cost_per_inference and one.cost_per_inference.value)
         for one in found
@@ -94,11 +95,11 @@ def test_batches_modes_and_currencies_are_separate_models():
 def test_whole_board_energy_is_excluded_and_repeated_energy_counts_once():
     probes, costs = runs([10.0, 20.0, 30.0])
     probes[0].fields["energy_method"] = "last_known"
-    (one,) = probe_candidates(probes, costs, {})
+    (one,) = probe_candidates(columns_of(probes), columns_of(costs), {})
     assert one.energy_per_inference_j == Summary(2.5, 0.5, 2)
     for row in probes:
         row.fields["energy_scope"] = "parent"
-    (one,) = probe_candidates(probes, costs, {})
+    (one,) = probe_candidates(columns_of(probes), columns_of(costs), {})
     assert one.energy_per_inference_j is None
 
 
@@ -112,7 +113,7 @@ def window(i, total, per_inference=None, model="", **fields):
 def test_service_cost_is_the_ratio_of_sums_including_idle_windows():
     # 5.00 for 1,000, 5.00 for 10, and 2.00 for none: 12 / 1,010.
     rows = [window(1, 5.0, 0.005), window(2, 5.0, 0.5), window(3, 2.0, cost_idle=2.0)]
-    (one,) = service_candidates(rows, {"chat": 0.9})
+    (one,) = service_candidates(columns_of(rows), {"chat": 0.9})
     assert one.cost_per_inference.value == pytest.approx(12 / 1010)
     assert one.cost_per_inference.samples == 2
     assert (one.name, one.samples, one.quality, one.idle_share) == ("chat", 3, 0.9, 1.0)
@@ -120,11 +121,14 @@ def test_service_cost_is_the_ratio_of_sums_including_idle_windows():
 
 def test_models_of_a_service_are_separate():
     rows = [window(i, 1.0, 0.1, model) for i, model in enumerate(("", "base", "tuned"))]
-    found = service_candidates(rows, {"chat": {"base": 0.8, "tuned": 0.9}})
+    found = service_candidates(columns_of(rows), {"chat": {"base": 0.8, "tuned": 0.9}})
     assert [(one.name, one.quality) for one in found] == [("chat/base", 0.8), ("chat/tuned", 0.9)]
     # A value measured for several models is assigned to none of them.
-    assert [one.quality for one in service_candidates(rows, {"chat": 0.8})] == [None, None]
-    alone = service_candidates(rows[:1], {"chat": {"base": 0.8}})
+    assert [one.quality for one in service_candidates(columns_of(rows), {"chat": 0.8})] == [
+        None,
+        None,
+    ]
+    alone = service_candidates(columns_of(rows[:1]), {"chat": {"base": 0.8}})
     assert [(one.name, one.quality) for one in alone] == [("chat", 0.8)]
 
 
@@ -138,11 +142,11 @@ def test_energy_of_a_service_is_the_ratio_of_sums_including_idle_windows():
         "energy_per_million_tokens_in_j": 2e4,
     }
     rows = [window(1, 5.0, 0.005, energy_j=5e4, **busy), window(2, 2.0, energy_j=1e4)]
-    (one,) = service_candidates(rows, {})
+    (one,) = service_candidates(columns_of(rows), {})
     assert one.energy_per_inference_j.value == pytest.approx(6e4 / 1000)
     assert one.energy_per_million_tokens_in_j.value == pytest.approx(6e4 / 5 / 0.5)
 
 
 def test_service_without_price_has_zero_cost():
-    (one,) = service_candidates([window(1, 0.0, 0.0), window(2, 0.0)], {})
+    (one,) = service_candidates(columns_of([window(1, 0.0, 0.0), window(2, 0.0)]), {})
     assert (one.cost_per_inference, one.idle_share) == (Summary(0.0, 0.0, 1), None)

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from costprobe.app.accounting.documents import report_document
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.core.row_columns import columns_of
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates
 from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
@@ -122,7 +123,7 @@ def test_tokens_of_a_run_have_rates_energy_and_cost():
         rate = "100 tokens out/s" if name == "tokens_out" else "51,200 tokens in/s"
         line = probe_line(report_document(accounted.report))
         assert f"{rate}, {per_million_j / 1e6:.4g} J per token, ${per_million:.4g} per mill" in line
-        candidate = probe_candidates([probe], [cost], {})[0]
+        candidate = probe_candidates(columns_of([probe]), columns_of([cost]), {})[0]
         words = "out" if name == "tokens_out" else "in"
         shown = f"${per_million:.4g} {words}; {joules(per_million_j)} {words}"
         assert per_million_tokens(candidate) == shown

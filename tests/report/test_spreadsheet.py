@@ -5,6 +5,7 @@ import io
 from dataclasses import fields
 
 from costprobe.core.records import Point
+from costprobe.core.row_columns import columns_of
 from costprobe.domain.costing.comparison.compare import compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates
 from costprobe.ui.report.model import Drawn, Report
@@ -22,7 +23,7 @@ def report_of(token_source):
         probes.append(Point("probe", tags, figures, time_ns))
         cost = {"cost_per_inference": 1.0, "cost_per_million_tokens_out": 7.0}
         costs.append(Point("cost", {**tags, "currency": "USD", "basis": "probe"}, cost, time_ns))
-    groups, _ = compared(probe_candidates(probes, costs, {}))
+    groups, _ = compared(probe_candidates(columns_of(probes), columns_of(costs), {}))
     given = {"host": "h", "drawn": Drawn(*[None] * 4), "models": groups, "more_changes": 0}
     nothing = {f.name: 0 if f.name.endswith("_ns") else () for f in fields(Report)}
     return Report(**nothing | given)

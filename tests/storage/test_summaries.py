@@ -7,6 +7,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
+from costprobe.domain.costing.comparison.read_fields import RUN_FIELDS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.price_books import price_book
 from costprobe.ui.cli.support.savings_history import history_of
@@ -28,24 +29,46 @@ def figures(file, now_ns):
     settings = LoadedConfig(str(file))
     period = Period(now_ns - 36 * HOUR_NS + 1234 * S, now_ns - 1000 * S)
     with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
-        history = history_of(settings, reader, period.since_ns)
+        runs = reader.columns("probe", period.since_ns, now_ns, fields=RUN_FIELDS)
+        history = history_of(settings, reader, period.since_ns, runs=runs)
         book = price_book(settings, [device.device for device in history.devices.values()])
-        report = report_of(ReportSources(reader, settings.config, history, book), period, now_ns)
+        past = ReportSources(reader, settings.config, history, book, runs)
+        report = report_of(past, period, now_ns)
     devices = {
         name: (device.hours, device.mem_used_bytes_max) for name, device in history.devices.items()
     }
     return document(report), devices, history.probes, history.services
 
 
+def run_values(file, way, now_ns):
+    """Return the times and values of the runs of each probe, and whether they are aggregated."""
+    names = sorted(RUN_FIELDS)
+    with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
+        if way == "points":
+            rows = [
+                (row.tags, getattr(row, "period_s", 0), row.time_ns, *map(row.fields.get, names))
+                for row in reader.points("probe", 0, now_ns)
+            ]
+        else:
+            rows = [
+                (part.tags, part.period_s, *values)
+                for part in reader.columns("probe", 0, now_ns, fields=RUN_FIELDS)
+                for values in zip(part.times_ns, *map(part.column, names), strict=True)
+            ]
+    assert {bool(period_s) for _, period_s, *_ in rows} == {False, True}
+    return sorted(rows, key=str)
+
+
 def test_report_from_summaries_equals_that_from_rows(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS
     file = long_host.made(tmp_path, now_ns, 3, DETAIL)
-    from_rows = figures(file, now_ns)
+    from_rows, points = figures(file, now_ns), run_values(file, "points", now_ns)
     long_host.summarized(file, now_ns, DETAIL)
     ((count,),) = query(tmp_path / "costprobe.db", "SELECT count(*) FROM summaries")
     assert count > 500
     for rows, summaries in zip(from_rows, figures(file, now_ns), strict=True):
         assert summaries == rows
+    assert run_values(file, "columns", now_ns) == points, "columns hold the values of points"
 
 
 def hours(path):

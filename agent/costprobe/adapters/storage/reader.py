@@ -23,6 +23,7 @@ from costprobe.core.line_protocol import (
     written_tags,
 )
 from costprobe.core.records import Point
+from costprobe.core.row_columns import RowColumns
 from costprobe.core.row_spans import RowEnd
 
 
@@ -70,7 +71,6 @@ class StoreReader(StateReader):
         until_ns: int,
         tags: Mapping[str, str] | None = None,
         *,
-        fields: frozenset[str] | None = None,
         coarsest_s: int = HOURS.period_s,
     ) -> Iterator[Point]:
         """Iterate over the points of a measurement in order of time, at the finest stored resolution.
@@ -83,13 +83,37 @@ class StoreReader(StateReader):
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
-            fields: Fields that are needed; None for all.
             coarsest_s: Longest period in s of an aggregated row; longer ones are skipped. 0 for raw
                 rows only.
         """
-        return self._finder.points(
-            self.series(measurement, tags), (since_ns, until_ns), fields, coarsest_s
-        )
+        return self._finder.points(self.series(measurement, tags), (since_ns, until_ns), coarsest_s)
+
+    def columns(
+        self,
+        measurement: str,
+        since_ns: int,
+        until_ns: int,
+        tags: Mapping[str, str] | None = None,
+        *,
+        fields: frozenset[str],
+    ) -> list[RowColumns]:
+        """Return the rows of a measurement at the finest stored resolution, in columns.
+
+        Args:
+            measurement: Name of the series family.
+            since_ns: UTC ns.
+            until_ns: UTC ns.
+            tags: Tags that a series must have.
+            fields: Fields that are needed.
+
+        Returns:
+            For each series one of each resolution that it has rows of in the span.
+        """
+        return [
+            part
+            for series in self.series(measurement, tags)
+            for part in self._finder.columns(series, (since_ns, until_ns), fields)
+        ]
 
     def lines(self, since_ns: int, until_ns: int, measurement: str | None = None) -> Iterator[str]:
         """Iterate over stored line protocol in order of time, without line ends.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
 from costprobe.adapters.storage import summarized
+from costprobe.adapters.storage.column_reading import ColumnReading
 from costprobe.adapters.storage.database import Database
 from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.history import StoredSeries
@@ -18,8 +19,9 @@ from costprobe.adapters.storage.rollup.aggregation import number_at
 from costprobe.adapters.storage.rollup.rolled import FoundRow, rolled_point
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
 from costprobe.core.bounded import bounded_json
-from costprobe.core.line_protocol import fields_reader, parse_field_set
-from costprobe.core.records import FieldValue, Point
+from costprobe.core.line_protocol import parse_field_set
+from costprobe.core.records import Point
+from costprobe.core.row_columns import RowColumns
 from costprobe.core.row_spans import RowEnd
 
 # Rows are fetched in chunks, each in its own short read: a reader that pauses (an export into a
@@ -143,25 +145,13 @@ class RowFinder:
         for series, rows in zip(wanted, spread, strict=True):
             yield series, rows is not None, rows or self._rows(series, since_ns, until_ns)
 
-    def point(
-        self,
-        series: StoredSeries,
-        row: FoundRow,
-        read: Callable[[str], dict[str, FieldValue]] = parse_field_set,
-        wanted: frozenset[str] | None = None,
-    ) -> Point:
-        """Return a row as a point; an aggregated one as RolledPoint.
-
-        Args:
-            series: Its series.
-            row: The row.
-            read: Returns the fields of a raw row.
-            wanted: Fields that are needed of an aggregated row; None for all.
-        """
+    def point(self, series: StoredSeries, row: FoundRow) -> Point:
+        """Return a row as a point; an aggregated one as RolledPoint."""
         if not row.period_s:
-            return Point(series.measurement, series.tags, read(row.text), row.time_ns)
+            fields = parse_field_set(row.text)
+            return Point(series.measurement, series.tags, fields, row.time_ns)
         names = self._names(row.layout_id)
-        return rolled_point(series.measurement, series.tags, row, names, wanted)
+        return rolled_point(series.measurement, series.tags, row, names)
 
     def numbers(
         self,
@@ -185,35 +175,29 @@ class RowFinder:
         return summarized.hourly_sums(self._database, series, field, edges_ns, layouts)
 
     def points(
-        self,
-        wanted: Sequence[StoredSeries],
-        span_ns: tuple[int, int],
-        fields: frozenset[str] | None,
-        coarsest_s: int,
+        self, wanted: Sequence[StoredSeries], span_ns: tuple[int, int], coarsest_s: int
     ) -> Iterator[Point]:
         """Iterate over the points of the series in order of time; see `StoreReader.points`."""
-        span_ns = _within_limits(*span_ns)
-        found = [self._points_of(series, span_ns, fields, coarsest_s) for series in wanted]
+        found = [self._points_of(series, span_ns, coarsest_s) for series in wanted]
         return heapq.merge(*found, key=attrgetter("time_ns")) if len(found) > 1 else chain(*found)
 
     def _points_of(
-        self,
-        series: StoredSeries,
-        span_ns: tuple[int, int],
-        fields: frozenset[str] | None,
-        coarsest_s: int,
+        self, series: StoredSeries, span_ns: tuple[int, int], coarsest_s: int
     ) -> Iterator[Point]:
-        read = parse_field_set if fields is None else fields_reader(fields)
+        for row in self._rows(series, *span_ns, _MERGED_CHUNK_ROWS):
+            if row.period_s <= coarsest_s:
+                yield self.point(series, row)
 
-        def rows_in(span_ns: tuple[int, int]) -> Iterator[Point]:
-            for row in self._rows(series, *span_ns, _MERGED_CHUNK_ROWS):
-                if row.period_s <= coarsest_s:
-                    yield self.point(series, row, read, fields)
-
-        if fields is None or not summarized.is_summarized(series, fields):
-            return rows_in(span_ns)
-        hours = summarized.stored(self._database, series, "rows", span_ns)
-        return summarized.points(series, hours, span_ns, fields, rows_in)
+    def columns(
+        self, series: StoredSeries, span_ns: tuple[int, int], fields: frozenset[str]
+    ) -> list[RowColumns]:
+        """Return the rows of a series as columns, those of each resolution apart."""
+        reading = ColumnReading(series, fields, self._names)
+        span_ns, hours = _within_limits(*span_ns), list[tuple[int, Any]]()
+        if summarized.is_summarized(series, fields):
+            hours = summarized.stored(self._database, series, "rows", span_ns)
+        reading.read(hours, span_ns, lambda gap_ns: self._rows(series, *gap_ns))
+        return reading.parts()
 
     def loads(
         self,

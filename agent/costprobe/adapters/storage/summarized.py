@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,6 @@ from costprobe.adapters.storage.rollup.aggregation import SUMMED
 from costprobe.adapters.storage.rollup.number_columns import Summed
 from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.adapters.storage.rollup.summary_reading import Kind
-from costprobe.core.records import Point
 from costprobe.core.row_spans import RowEnd
 
 Span = tuple[int, int]
@@ -30,33 +29,6 @@ def stored(
     """Return the summaries of the full hours in a span, by their start in UTC ns."""
     with database.reading("read") as connection:
         return list(summary_reading.read(connection, series.id, kind, *span))
-
-
-def points(
-    series: StoredSeries,
-    hours: Iterable[tuple[int, Any]],
-    span: Span,
-    fields: frozenset[str],
-    rows_in: Callable[[Span], Iterable[Point]],
-) -> Iterator[Point]:
-    """Iterate over the points of a series in order of time.
-
-    Args:
-        series: The series.
-        hours: Its summaries of the kind `rows`, in order of time.
-        span: UTC ns.
-        fields: Fields that are needed.
-        rows_in: Returns the rows of a span without summaries.
-    """
-    at_ns, until_ns = span
-    for hour_ns, document in hours:
-        if at_ns < hour_ns:
-            yield from rows_in((at_ns, hour_ns))
-        for time_ns, found in summary_reading.unpacked_rows(document, hour_ns, fields):
-            yield Point(series.measurement, series.tags, found, time_ns)
-        at_ns = hour_ns + HOURS.period_ns
-    if at_ns < until_ns:
-        yield from rows_in((at_ns, until_ns))
 
 
 def gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:

@@ -17,6 +17,7 @@ from costprobe.app.schedule import JobError
 from costprobe.core.clock import Clock
 from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S
+from costprobe.domain.costing.comparison.read_fields import SERVICE_FIELDS
 from costprobe.domain.costing.serving.gateway_prices import PRICE_FILES, model_prices
 from costprobe.domain.costing.serving.price_file_settings import PriceFileConfig
 from costprobe.domain.costing.serving.token_prices import token_prices
@@ -55,7 +56,8 @@ class PriceFile:
         settings, until_ns = self._settings, self._clock.time_ns()
         since_ns = until_ns - int(settings.window_s * NS_PER_S)
         with closing(StoreReader.open(self._store_path)) as reader:
-            rows = reader.points("cost", since_ns, until_ns, {"basis": "serving"})
+            tags = {"basis": "serving"}
+            rows = reader.columns("cost", since_ns, until_ns, tags, fields=SERVICE_FIELDS)
             found = token_prices(rows, settings.window_s)
         until = iso(until_ns)
         span = {"since": iso(since_ns), "until": until}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.records import Point
+from costprobe.core.row_columns import RowColumns, numbers_of
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.advice.api_settings import ApiConfig
 from costprobe.domain.advice.supply import break_even_share
-from costprobe.domain.costing.serving.serving_change import ratio_of_sums
+from costprobe.domain.costing.serving.serving_change import ratio_of_columns
 from costprobe.domain.costing.serving.token_prices import service_groups
 from costprobe.domain.pricing.catalogue.hosted import HostedPrice
 
@@ -87,7 +87,7 @@ class HostingChoice:
 
 
 def hosting_choices(
-    rows: Iterable[Point], apis: Sequence[ApiConfig], listed: Mapping[str, HostedPrice]
+    parts: Iterable[RowColumns], apis: Sequence[ApiConfig], listed: Mapping[str, HostedPrice]
 ) -> list[HostingChoice]:
     """Set hosted models beside the measured cost of services.
 
@@ -95,7 +95,7 @@ def hosting_choices(
     on its utilization, except for electricity that is paid separately, which follows the tokens.
 
     Args:
-        rows: Rows of `cost`; those of the probe basis are ignored.
+        parts: Rows of `cost`; those of the probe basis are ignored.
         apis: The configured hosted models.
         listed: List prices by model.
 
@@ -104,7 +104,7 @@ def hosting_choices(
     """
     if not apis:
         return []
-    served = [row for row in rows if row.tags.get("basis") == "serving"]
+    served = [part for part in parts if part.tags.get("basis") == "serving"]
     choices = []
     for (service, model, currency), group in service_groups(served).items():
         prices = [
@@ -119,13 +119,17 @@ def hosting_choices(
 
 
 def _choice(
-    service: str, model: str, currency: str, group: Sequence[Point], prices: Sequence[HostedPrice]
+    service: str,
+    model: str,
+    currency: str,
+    group: Sequence[RowColumns],
+    prices: Sequence[HostedPrice],
 ) -> HostingChoice:
-    counted = [row for row in group if {"tokens_in", "tokens_out"} & row.fields.keys()]
-    sums = {name: _sum(counted, name) for name in _SUMMED}
+    counted = [part.where(_has_tokens(part)) for part in group]
+    sums = {name: math.fsum(numbers_of(counted, name)) for name in _SUMMED}
     measured_h = sums["window_s"] / HOUR_S
     monthly = MONTH_H / measured_h if measured_h else 0.0
-    idle_share = ratio_of_sums(counted, "idle_share")
+    idle_share = ratio_of_columns(counted, "idle_share")
     cost, energy = (sums[name] * monthly for name in ("cost_total", "cost_total_energy"))
     tokens_in, cached, tokens_out = (sums[name] * monthly for name in _SUMMED[3:])
     apis = []
@@ -146,8 +150,8 @@ def _choice(
         tokens_in,
         cached,
         tokens_out,
-        ratio_of_sums(counted, "cost_per_million_tokens_in"),
-        ratio_of_sums(counted, "cost_per_million_tokens_out"),
+        ratio_of_columns(counted, "cost_per_million_tokens_in"),
+        ratio_of_columns(counted, "cost_per_million_tokens_out"),
         sorted(apis, key=lambda api: api.cost_per_month),
         [price.model for price in prices if price.currency != currency],
     )
@@ -179,6 +183,6 @@ def _break_even(
     return None if share is None else float(share)
 
 
-def _sum(rows: Iterable[Point], field: str) -> float:
-    values = (row.fields.get(field) for row in rows)
-    return math.fsum(value for value in values if isinstance(value, int | float))
+def _has_tokens(part: RowColumns) -> list[bool]:
+    tokens = zip(part.column("tokens_in"), part.column("tokens_out"), strict=True)
+    return [tokens_in is not None or tokens_out is not None for tokens_in, tokens_out in tokens]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from costprobe.core.records import Point
-from costprobe.core.row_values import keyed, number, numbers
+from costprobe.core.row_columns import RowColumns, columns_of, numbers_of
+from costprobe.core.row_values import number
 from costprobe.core.units import counted
-from costprobe.domain.costing.comparison.compare import summarized
-from costprobe.domain.costing.comparison.compare_rows import sifted
+from costprobe.domain.costing.comparison.compare_rows import newest_part, sifted
 
 # Fewer runs at a batch are not representative; a sweep has one long run per batch.
 LEAST_RUNS = 5
@@ -109,7 +110,7 @@ class Known:
 
 
 def probe_histories(
-    probes: Iterable[Point], sweeps: Iterable[Point], known: Mapping[str, Known]
+    probes: Iterable[RowColumns], sweeps: Iterable[Point], known: Mapping[str, Known]
 ) -> list[ProbeHistory]:
     """Return the history of each probe on each device, without variant runs.
 
@@ -119,10 +120,11 @@ def probe_histories(
         known: Configured probes by name; the model of a probe that is not configured is its
             name, and it has no bound.
     """
-    runs: dict[tuple[str, str], list[Point]] = {}
-    for key, row in keyed(probes, _plain_run):
+    runs: dict[tuple[str, str], list[RowColumns]] = {}
+    for part in probes:
+        key = _plain_run(part.tags)
         if key is not None:
-            runs.setdefault(key, []).append(row)
+            runs.setdefault(key, []).append(part)
     curves: dict[tuple[str, str], list[Point]] = {}
     for row in sweeps:
         curves.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
@@ -143,27 +145,28 @@ def _plain_run(tags: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _history(
-    key: tuple[str, str], rows: Sequence[Point], curve: Sequence[Point], configured: Known
+    key: tuple[str, str], runs: Sequence[RowColumns], curve: Sequence[Point], configured: Known
 ) -> ProbeHistory | None:
     # On a device where only a sweep ran, the probe would run at the sweep's cheapest batch.
-    measured_runs = sifted(rows).rows if rows else []
-    usable = measured_runs or _cheapest(curve)
+    measured_runs = sifted(runs).parts
+    usable = measured_runs or columns_of(_cheapest(curve))
     if not usable:
         return None
-    batches: dict[int, list[Point]] = {}
-    for batch, row in keyed(measured_runs, lambda tags: int(tags["batch"])):
-        batches.setdefault(batch, []).append(row)
+    newest = newest_part(usable)
+    batches: dict[int, list[RowColumns]] = {}
+    for part in measured_runs:
+        batches.setdefault(int(part.tags["batch"]), []).append(part)
     figures: dict[int, BatchFigures] = {}
     # Of several numbers of threads the one with the highest throughput is taken last.
-    sweep = _last_sweep(curve, usable[-1].fields.get("fingerprint"))
+    sweep = _last_sweep(curve, newest.column("fingerprint")[-1])
     for row in sorted(sweep, key=lambda row: number(row, "throughput_per_s") or 0.0):
         batch = int(row.tags["batch"])
-        _take(figures, _figures(batch, "sweep", [row]))
-    for batch, batch_rows in batches.items():
-        measured = _figures(batch, "runs", batch_rows)
+        _take(figures, _figures(batch, "sweep", columns_of([row])))
+    for batch, parts in batches.items():
+        measured = _figures(batch, "runs", parts)
         if measured is not None and (measured.is_enough or batch not in figures):
             _take(figures, measured)
-    present = figures.pop(int(usable[-1].tags["batch"]), None)
+    present = figures.pop(int(newest.tags["batch"]), None)
     if present is None:
         return None
     others = tuple(figures[batch] for batch in sorted(figures))
@@ -195,18 +198,21 @@ def _last_sweep(curve: Sequence[Point], fingerprint: object) -> list[Point]:
 
 
 def _figures(
-    batch: int, source: Literal["runs", "sweep"], rows: Sequence[Point]
+    batch: int, source: Literal["runs", "sweep"], parts: Sequence[RowColumns]
 ) -> BatchFigures | None:
-    latency = _median(rows, "latency_p50_ms")
-    throughput = _median(rows, "throughput_per_s")
+    latency = _median(parts, "latency_p50_ms")
+    throughput = _median(parts, "throughput_per_s")
     if latency is None or not throughput or throughput < 0:
         return None
-    measured = [row for row in rows if row.fields.get("energy_scope") != "parent"]
-    energy_j = _median(measured, "energy_per_inference_j")
-    above_idle_j = _median(measured, "energy_above_idle_j")
-    return BatchFigures(batch, source, len(rows), latency, throughput, energy_j, above_idle_j)
+    own = [
+        part.where([scope != "parent" for scope in part.column("energy_scope")]) for part in parts
+    ]
+    energy_j = _median(own, "energy_per_inference_j")
+    above_idle_j = _median(own, "energy_above_idle_j")
+    runs = sum(len(part.times_ns) for part in parts)
+    return BatchFigures(batch, source, runs, latency, throughput, energy_j, above_idle_j)
 
 
-def _median(rows: Sequence[Point], field: str) -> float | None:
-    summary = summarized(numbers(rows, field))
-    return None if summary is None else summary.value
+def _median(parts: Sequence[RowColumns], field: str) -> float | None:
+    values = numbers_of(parts, field)
+    return statistics.median(values) if values else None

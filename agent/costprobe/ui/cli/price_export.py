@@ -10,6 +10,7 @@ from costprobe.core.moments import iso
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import percent
+from costprobe.domain.costing.comparison.read_fields import SERVICE_FIELDS
 from costprobe.domain.costing.serving.gateway_prices import DOLLAR, PRICE_FILES, model_prices
 from costprobe.domain.costing.serving.token_prices import token_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -64,7 +65,8 @@ def export(
     if since_ns >= until_ns:
         raise bad_input("--since: must be before --until")
     with reader_of(loaded) as reader:
-        rows = reader.points("cost", since_ns, until_ns, {"basis": "serving"})
+        tags = {"basis": "serving"}
+        rows = reader.columns("cost", since_ns, until_ns, tags, fields=SERVICE_FIELDS)
         found = token_prices(rows, (until_ns - since_ns) / NS_PER_S)
     only = {
         service.name: service.model

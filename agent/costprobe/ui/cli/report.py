@@ -16,6 +16,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
 from costprobe.app.configuration import Config
 from costprobe.app.overview.spending import host_budgets, is_planned
+from costprobe.domain.costing.comparison.read_fields import RUN_FIELDS
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
@@ -94,10 +95,11 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
         labels = {tag for series in reader.series() for tag in series.tags}
         if label and labels and label not in labels:
             raise unknown_name("label", label, labels)
-        history = history_of(settings, reader, since_ns, plans)
+        runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS)
+        history = history_of(settings, reader, since_ns, plans, runs)
         book = price_book(settings, [device.device for device in history.devices.values()])
         budgets, months = _budgets(settings.config, reader, now_ns)
-        past = ReportSources(reader, settings.config, history, book)
+        past = ReportSources(reader, settings.config, history, book, runs)
         report = report_of(past, period, now_ns, budgets, months if until_ns is None else (), label)
     if not (report.spend or report.trends or report.changes or report.models):
         raise click.ClickException(f"no row since {local(since_ns)}; is the daemon running?")

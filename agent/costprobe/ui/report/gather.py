@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from costprobe.adapters.catalogue.files import hosted_models
-from costprobe.adapters.storage.history import StoredSeries
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview
 from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
@@ -16,7 +15,7 @@ from costprobe.app.configuration import Config
 from costprobe.app.overview.key_allocation import allocation_by
 from costprobe.app.overview.overview import overview
 from costprobe.core.device_kinds import is_slice_kind
-from costprobe.core.records import Point
+from costprobe.core.row_columns import RowColumns
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
@@ -30,7 +29,6 @@ from costprobe.domain.costing.comparison.compare_rows import (
 )
 from costprobe.domain.costing.comparison.read_fields import (
     PAID_FIELDS,
-    RUN_FIELDS,
     SERVICE_FIELDS,
 )
 from costprobe.domain.pricing.book import PriceBook, Terms
@@ -39,7 +37,7 @@ from costprobe.ui.report.changes import changes
 from costprobe.ui.report.model import Drawn, Price, Report
 from costprobe.ui.report.outlook import outlook_of
 from costprobe.ui.report.spend import Period, spent
-from costprobe.ui.report.trends import trends
+from costprobe.ui.report.trends import CountedTrend, counted_trends, trends
 
 UNKNOWN_CURRENCY: Final = "?"
 
@@ -53,12 +51,14 @@ class ReportSources:
         config: The configuration: model qualities and the tariff.
         history: Input of the savings.
         book: Current and past prices.
+        runs: RUN_FIELDS of the rows of `probe` of the period, or more of them.
     """
 
     reader: StoreReader
     config: Config
     history: History
     book: PriceBook
+    runs: Sequence[RowColumns]
 
 
 def report_of(
@@ -85,10 +85,8 @@ def report_of(
     costs = reader.hourly_sums(
         "device", "cost", period.before.since_ns - LATE_NS, until_ns + LATE_NS, cuts_ns=period
     )
-    candidates: list[Candidate] = []
-    hosting: list[HostingChoice] = []
-    found = trends(_paid_rows(past, period, candidates, hosting), period)
-    groups, left_out = compared(sorted(candidates, key=lambda one: (one.basis, one.name)))
+    found = _unit_costs(past, period)
+    groups, left_out = compared(sorted(found.candidates, key=lambda one: (one.basis, one.name)))
     listed, unlisted = changes(reader.points("event", since_ns, until_ns))
 
     def currency_at(device: str, time_ns: int) -> str:
@@ -110,7 +108,7 @@ def report_of(
         drawn=drawn_in(reader, period, usual),
         models=groups,
         left_out=left_out,
-        trends=found,
+        trends=trends(found.trends),
         overview=overview(reader, config, until_ns, months),
         hardware={
             one.tags.get("device", ""): one.tags.get("model", "") for one in reader.series("device")
@@ -121,52 +119,53 @@ def report_of(
         outlooks=[outlook_of(budget.status, budget.note) for budget in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
-        hosting=hosting,
+        hosting=found.hosting,
         tenants=allocation_by("tenant", reader, TimeSpan(*period), usual)
         if reader.series("tenant")
         else (),
     )
 
 
-def _paid_rows(
-    past: ReportSources,
-    period: Period,
-    candidates: list[Candidate],
-    hosting: list[HostingChoice],
-) -> Iterator[list[Point]]:
-    """Yield the rows of `cost` of each probe on a device, then of each service.
+@dataclass(slots=True)
+class _UnitCosts:
+    """What the rows of `cost` say of probes and services."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    hosting: list[HostingChoice] = field(default_factory=list)
+    trends: list[CountedTrend] = field(default_factory=list)
+
+
+def _unit_costs(past: ReportSources, period: Period) -> _UnitCosts:
+    """Read the rows of `cost` of each probe on a device, then of each service.
 
     One after the other, and only their needed fields: a year of all of them would not fit in memory.
-
-    Args:
-        past: The sources.
-        period: The period; the rows are of it and of the preceding one.
-        candidates: Receives the candidates of the comparison.
-        hosting: Receives the services beside hosted models.
     """
-    reader, config = past.reader, past.config
+    reader, config, found = past.reader, past.config, _UnitCosts()
     span = (period.before.since_ns, period.until_ns)
     qualities = {probe.name: probe.quality for probe in config.probe}
     series = reader.series("cost")
-    for device, probe in sorted({_pair(one) for one in series if one.tags.get("probe")}):
-        tags = {"device": device, "probe": probe}
-        paid = list(reader.points("cost", *span, tags, fields=PAID_FIELDS))
-        runs = reader.points("probe", *period, tags, fields=RUN_FIELDS)
-        now = [row for row in paid if row.time_ns >= period.since_ns]
-        candidates += probe_candidates(runs, now, qualities)
-        yield paid
+    runs: dict[tuple[str, str], list[RowColumns]] = {}
+    for part in past.runs:
+        runs.setdefault(_pair(part.tags), []).append(part.between(*period))
+    for pair in sorted({_pair(one.tags) for one in series if one.tags.get("probe")}):
+        tags = {"device": pair[0], "probe": pair[1]}
+        paid = reader.columns("cost", *span, tags, fields=PAID_FIELDS)
+        now = [part.between(*period) for part in paid]
+        found.candidates += probe_candidates(runs.get(pair, ()), now, qualities)
+        found.trends += counted_trends(paid, period)
     listed = hosted_models() if config.api else {}
     of_services = {service.name: service.quality for service in config.service}
     for service in sorted({name for one in series if (name := one.tags.get("service", ""))}):
-        paid = list(reader.points("cost", *span, {"service": service}, fields=SERVICE_FIELDS))
-        now = [row for row in paid if row.time_ns >= period.since_ns]
-        candidates += service_candidates(now, of_services)
-        hosting += hosting_choices(now, config.api, listed)
-        yield paid
+        paid = reader.columns("cost", *span, {"service": service}, fields=SERVICE_FIELDS)
+        now = [part.between(*period) for part in paid]
+        found.candidates += service_candidates(now, of_services)
+        found.hosting += hosting_choices(now, config.api, listed)
+        found.trends += counted_trends(paid, period)
+    return found
 
 
-def _pair(series: StoredSeries) -> tuple[str, str]:
-    return series.tags.get("device", ""), series.tags["probe"]
+def _pair(tags: Mapping[str, str]) -> tuple[str, str]:
+    return tags.get("device", ""), tags.get("probe", "")
 
 
 def _host(reader: StoreReader) -> str:
@@ -197,16 +196,16 @@ def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
     """Sum energy and emissions; a board's energy includes its MIG devices."""
     amounts: dict[str, float] = {}
     covered_s: dict[str, dict[str, float]] = {}
-    for field in ("energy_j", "carbon_g"):
+    for total in ("energy_j", "carbon_g"):
         all_series = reader.hourly_sums(
-            "device", field, period.since_ns - LATE_NS, period.until_ns + LATE_NS, cuts_ns=period
+            "device", total, period.since_ns - LATE_NS, period.until_ns + LATE_NS, cuts_ns=period
         )
         boards = [series for series in all_series if not is_slice_kind(series.tags.get("kind", ""))]
-        for device in {series.tags.get("device", "") for series in boards}:
+        for device in sorted({series.tags.get("device", "") for series in boards}):
             rows = cost_rows(series for series in boards if series.tags.get("device", "") == device)
             for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):
-                amounts[field] = amounts.get(field, 0.0) + amount
-                device_covered_s = covered_s.setdefault(field, {})
+                amounts[total] = amounts.get(total, 0.0) + amount
+                device_covered_s = covered_s.setdefault(total, {})
                 device_covered_s[device] = device_covered_s.get(device, 0.0) + part_s
     energy_j, carbon_g = amounts.get("energy_j"), amounts.get("carbon_g")
     of_energy, of_carbon = covered_s.get("energy_j", {}), covered_s.get("carbon_g", {})

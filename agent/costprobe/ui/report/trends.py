@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from costprobe.core.money_text import PER_THOUSAND
-from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.row_values import keyed, numbers
-from costprobe.domain.costing.serving.serving_change import ratio_of_sums
+from costprobe.core.records import NS_PER_S
+from costprobe.core.row_columns import RowColumns, numbers_of
+from costprobe.domain.costing.serving.serving_change import ratio_of_columns
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
 
@@ -30,6 +30,8 @@ _STEPS_NS: Final = (
 )
 
 Key = tuple[str, str, str, str, str]
+# The number of its rows, and the trend.
+CountedTrend = tuple[int, Trend]
 
 
 def step_ns(period: Period) -> int:
@@ -39,36 +41,35 @@ def step_ns(period: Period) -> int:
     return next(fitting, -(-length_ns // MAX_BUCKETS))
 
 
-def trends(costs: Iterable[Iterable[Point]], period: Period) -> list[Trend]:
-    """Return the trends of all models; if there are too many, those with most samples.
+def trends(found: Iterable[CountedTrend]) -> list[Trend]:
+    """Return the trends of all models; if there are too many, those with most samples."""
+    ordered = sorted(found, key=lambda pair: (-pair[0], pair[1].name))
+    return sorted(
+        (trend for _, trend in ordered[:MAX_TRENDS]),
+        key=lambda trend: (trend.currency, trend.name),
+    )
+
+
+def counted_trends(costs: Iterable[RowColumns], period: Period) -> Iterator[CountedTrend]:
+    """Yield the trends of a probe on a device, or of a service, each with its number of rows.
 
     A probe's step is the median of its samples; a service's step is the cost of its windows
     divided by their inferences.
 
     Args:
-        costs: Rows of `cost`, over the period and the one before: those of each probe on a device,
-            and of each service.
+        costs: Its rows of `cost`, over the period and the one before.
         period: The period.
     """
-    found = [pair for rows in costs for pair in _counted_trends(rows, period)]
-    found.sort(key=lambda pair: (-pair[0], pair[1].name))
-    return sorted(
-        (trend for _, trend in found[:MAX_TRENDS]), key=lambda trend: (trend.currency, trend.name)
-    )
-
-
-def _counted_trends(costs: Iterable[Point], period: Period) -> Iterator[tuple[int, Trend]]:
-    """Yield the trends of a probe or service, each with its number of rows."""
-    groups: dict[Key, list[Point]] = defaultdict(list)
-    for key, row in keyed(costs, _key):
-        groups[key].append(row)
-    has_models = {key[4] for key in groups if key[3]}
-    for key, rows in groups.items():
+    groups: dict[Key, list[RowColumns]] = defaultdict(list)
+    for part in costs:
+        groups[_key(part.tags)].append(part)
+    has_models = {key[4] for key, parts in groups.items() if key[3] and any(map(len, parts))}
+    for key, parts in groups.items():
         if key[4] in has_models and not key[3]:
             continue  # the row of several models together
-        trend = _trend(key, rows, period)
+        trend = _trend(key, parts, period)
         if trend is not None:
-            yield len(rows), trend
+            yield sum(map(len, parts)), trend
 
 
 def _key(tags: Mapping[str, str]) -> Key:
@@ -81,19 +82,13 @@ def _key(tags: Mapping[str, str]) -> Key:
     )
 
 
-def _trend(key: Key, rows: Sequence[Point], period: Period) -> Trend | None:
+def _trend(key: Key, parts: Sequence[RowColumns], period: Period) -> Trend | None:
     basis, device, subject, model, currency = key
     cost_of = _ratio_of_sums if basis == "serving" else _median
-    step = step_ns(period)
-    steps: dict[int, list[Point]] = defaultdict(list)
-    for row in rows:
-        if period.since_ns <= row.time_ns < period.until_ns:
-            steps[row.time_ns // step].append(row)
-    buckets = _buckets(steps, step, cost_of)
-    now = cost_of([row for step_rows in steps.values() for row in step_rows])
+    buckets, now = _buckets(parts, period, cost_of), cost_of(_between(parts, *period))
     if now is None or not buckets:
         return None
-    before = cost_of([row for row in rows if row.time_ns < period.since_ns])
+    before = cost_of(_between(parts, *period.before))
     words = f"{subject}/{model}" if model else subject
     return Trend(
         name=words if basis == "serving" else f"{words} on {device}",
@@ -107,20 +102,33 @@ def _trend(key: Key, rows: Sequence[Point], period: Period) -> Trend | None:
     )
 
 
+def _between(parts: Iterable[RowColumns], since_ns: int, until_ns: int) -> list[RowColumns]:
+    return [part.between(since_ns, until_ns) for part in parts]
+
+
 def _buckets(
-    steps: dict[int, list[Point]], step: int, cost_of: Callable[[Sequence[Point]], float | None]
+    parts: Sequence[RowColumns],
+    period: Period,
+    cost_of: Callable[[Sequence[RowColumns]], float | None],
 ) -> list[Bucket]:
-    costs = ((index, cost_of(rows)) for index, rows in sorted(steps.items()))
-    return [Bucket(index * step, cost * PER_THOUSAND) for index, cost in costs if cost is not None]
+    step, (since_ns, until_ns) = step_ns(period), period
+    starts_ns = range(since_ns // step * step, until_ns, step)
+    spans = [(max(since_ns, at_ns), min(until_ns, at_ns + step)) for at_ns in starts_ns]
+    costs = [cost_of(_between(parts, *span)) for span in spans]
+    return [
+        Bucket(start_ns, cost * PER_THOUSAND)
+        for start_ns, cost in zip(starts_ns, costs, strict=True)
+        if cost is not None
+    ]
 
 
-def _median(rows: Sequence[Point]) -> float | None:
+def _median(parts: Sequence[RowColumns]) -> float | None:
     """Return the median cost, of contended runs only where there are no others."""
-    undisturbed = [row for row in rows if row.fields.get("contended") is not True]
-    costs = numbers(undisturbed or rows, "cost_per_inference")
+    alone = [part.where([one is not True for one in part.column("contended")]) for part in parts]
+    costs = numbers_of(alone if any(map(len, alone)) else parts, "cost_per_inference")
     return statistics.median(costs) if costs else None
 
 
-def _ratio_of_sums(rows: Sequence[Point]) -> float | None:
+def _ratio_of_sums(parts: Sequence[RowColumns]) -> float | None:
     """Divide total cost by total inferences: the cost of idle windows is included."""
-    return ratio_of_sums(rows, "cost_per_inference")
+    return ratio_of_columns(parts, "cost_per_inference")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from costprobe.core.bounded import bounded_json
 from costprobe.core.records import FieldValue
+from costprobe.core.row_columns import Column
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.domain.costing.serving.served import Measure
 
@@ -19,6 +19,7 @@ Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
 _DIGITS: Final = 7
 # Significant digits of sums: rounding errors stay negligible over three years.
 _SUM_DIGITS: Final = 12
+_OTHER_LAYOUT: Final = "an aggregated row has another number of cells than its layout"
 
 _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
     "device": {
@@ -170,24 +171,31 @@ def encoded(cells: Cells, names: Sequence[str], rows: int) -> str:
     return json.dumps([_packed(cells[name], rows) for name in names], separators=(",", ":"))
 
 
-def decoded(
-    text: str, names: Sequence[str], rows: int, wanted: frozenset[str] | None = None
-) -> dict[str, Cell]:
-    """Return the cells that `encoded` wrote, or the wanted ones of them."""
+def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
+    """Return the cells that `encoded` wrote."""
     packed: list[Any] = bounded_json(text)
     if len(packed) != len(names):
-        raise ValueError("an aggregated row has another number of cells than its layout")
+        raise ValueError(_OTHER_LAYOUT)
     return {
-        name: Cell(cell, rows) if not isinstance(cell, list) else _unpacked(cell, rows)
-        for position, name in _positions(tuple(names), wanted)
-        for cell in (packed[position],)
+        name: _unpacked(cell, rows) if isinstance(cell, list) else Cell(cell, rows)
+        for name, cell in zip(names, packed, strict=True)
     }
 
 
-@lru_cache(maxsize=256)
-def _positions(names: tuple[str, ...], wanted: frozenset[str] | None) -> list[tuple[int, str]]:
-    """Return the positions and names of the wanted cells; cached, because layouts are few."""
-    return [(at, name) for at, name in enumerate(names) if wanted is None or name in wanted]
+def decoded_columns(
+    texts: Sequence[str], names: Sequence[str], wanted: Container[str]
+) -> dict[str, Column]:
+    """Return the values of the wanted cells of several rows, by field."""
+    rows: list[list[Any]] = bounded_json(f"[{','.join(texts)}]")
+    if len(rows) != len(texts) or any(len(packed) != len(names) for packed in rows):
+        raise ValueError(_OTHER_LAYOUT)
+    columns = {
+        name: [packed[at] for packed in rows] for at, name in enumerate(names) if name in wanted
+    }
+    return {
+        name: [cell[0] if isinstance(cell, list) else cell for cell in column]
+        for name, column in columns.items()
+    }
 
 
 def number_at(text: str, position: int, rows: int) -> tuple[float, int] | None:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from costprobe.adapters.storage.rollup.aggregation import Cell, decoded
 from costprobe.core.line_protocol import field_set, series_key
 from costprobe.core.records import FieldValue, Point
-from costprobe.core.row_spans import RowEnd
 
 # In line protocol an aggregated row is a series of its own, so that no sum counts a value twice.
 ROLLUP_TAG: Final = "rollup"
@@ -63,10 +62,9 @@ def rolled_point(
     tags: Mapping[str, str],
     row: FoundRow,
     names: Sequence[str],
-    wanted: frozenset[str] | None = None,
 ) -> RolledPoint:
-    """Decode an aggregated row, or the wanted fields of it."""
-    cells = decoded(row.text, names, row.rows, wanted)
+    """Decode an aggregated row."""
+    cells = decoded(row.text, names, row.rows)
     return RolledPoint(
         measurement,
         tags,
@@ -77,13 +75,6 @@ def rolled_point(
         row.newest_ns,
         cells,
     )
-
-
-def row_end(point: Point) -> RowEnd:
-    """Return the end of a row, or of the newest of the rows in an aggregated one."""
-    if isinstance(point, RolledPoint):
-        return RowEnd(point.newest_ns, point.rows)
-    return RowEnd(point.time_ns)
 
 
 def tags_with_period(point: Point) -> Mapping[str, str]:

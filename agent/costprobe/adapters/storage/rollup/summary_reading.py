@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from itertools import repeat
 from typing import Any, Literal
 
 from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.core.bounded import bounded_json
-from costprobe.core.records import FieldValue
 from costprobe.domain.costing.comparison.read_fields import (
     PAID_FIELDS,
     RUN_FIELDS,
@@ -39,22 +37,3 @@ def read(
     )
     for time_ns, document in rows.fetchall():
         yield time_ns, bounded_json(document)
-
-
-def unpacked_rows(
-    document: Any,  # noqa: ANN401 - any JSON value
-    hour_ns: int,
-    wanted: frozenset[str],
-) -> Iterator[tuple[int, dict[str, FieldValue]]]:
-    """Yield the rows of a summary of the kind `rows`: UTC ns and the wanted fields."""
-    offsets_ns, columns = document
-    names = [name for name in columns if name in wanted]
-    found = [columns[name] for name in names]
-    has_gaps = any(None in column for column in found)
-    values_of = [repeat(column[0]) if len(column) == 1 else column for column in found]
-    rows = zip(*values_of, strict=False) if names else repeat(())
-    for offset_ns, values in zip(offsets_ns, rows, strict=False):
-        fields = dict(zip(names, values, strict=False))
-        if has_gaps:
-            fields = {name: value for name, value in fields.items() if value is not None}
-        yield hour_ns + offset_ns, fields

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
-from costprobe.core.records import Point
-from costprobe.core.row_values import keyed, number, numbers
+from costprobe.core.records import FieldValue
+from costprobe.core.row_columns import RowColumns, numbers_of
 from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
-from costprobe.domain.costing.serving.serving_change import ratio_of_sums
+from costprobe.domain.costing.serving.serving_change import ratio_of_columns
 from costprobe.domain.costing.serving.token_prices import service_groups
 
 # A sample is throttled if the device was throttled for more than this share of its window.
@@ -26,42 +25,56 @@ class Sifted:
     """The samples that count, and the number of others by reason.
 
     Attributes:
-        rows: Rows of `probe` that count, oldest first.
+        parts: Rows of `probe` that count, of each series; empty if none does.
         contended: Another process used the device.
         throttled: The device was throttled.
         outdated: They are of older software than the newest.
     """
 
-    rows: Sequence[Point]
+    parts: Sequence[RowColumns]
     contended: int
     throttled: int
     outdated: int
 
 
-def sifted(rows: Sequence[Point]) -> Sifted:
+def sifted(parts: Iterable[RowColumns]) -> Sifted:
     """Separate disturbed samples, and those of other software than the newest row."""
-    if not rows:
+    parts = [part for part in parts if part.times_ns]
+    if not parts:
         return Sifted((), 0, 0, 0)
-    newest = max(rows, key=attrgetter("time_ns")).fields.get("fingerprint")
-    current = [row for row in rows if row.fields.get("fingerprint") == newest]
-    alone = [row for row in current if row.fields.get("contended") is not True]
-    unthrottled = [
-        row
-        for row in alone
-        if not row.fields.get("throttled_pct")
-        or (number(row, "throttled_pct") or 0.0) <= THROTTLED_PCT
+    newest = newest_part(parts).column("fingerprint")[-1]
+    current = [part.where([one == newest for one in part.column("fingerprint")]) for part in parts]
+    alone = [part.where([one is not True for one in part.column("contended")]) for part in current]
+    counted = [
+        part.where([not _is_throttled(one) for one in part.column("throttled_pct")])
+        for part in alone
     ]
-    unthrottled.sort(key=attrgetter("time_ns"))
+    of_all, of_current, of_alone, of_counted = map(_rows_in, (parts, current, alone, counted))
     return Sifted(
-        unthrottled,
-        len(current) - len(alone),
-        len(alone) - len(unthrottled),
-        len(rows) - len(current),
+        [part for part in counted if part.times_ns],
+        of_current - of_alone,
+        of_alone - of_counted,
+        of_all - of_current,
     )
 
 
+def newest_part(parts: Iterable[RowColumns]) -> RowColumns:
+    """Return the part with the newest row; none is empty."""
+    return max(parts, key=lambda part: part.times_ns[-1])
+
+
+def _is_throttled(pct: FieldValue | None) -> bool:
+    return isinstance(pct, int | float) and not isinstance(pct, bool) and pct > THROTTLED_PCT
+
+
+def _rows_in(parts: Iterable[RowColumns]) -> int:
+    return sum(len(part) for part in parts)
+
+
 def probe_candidates(
-    probes: Iterable[Point], costs: Iterable[Point], qualities: Mapping[str, float | None]
+    probes: Iterable[RowColumns],
+    costs: Iterable[RowColumns],
+    qualities: Mapping[str, float | None],
 ) -> list[Candidate]:
     """Return a candidate for each probe, device, batch and execution mode, by name.
 
@@ -70,24 +83,26 @@ def probe_candidates(
         costs: Rows of `cost`; those of the serving basis are ignored.
         qualities: The configured quality of each probe.
     """
-    priced: dict[Key, dict[int, list[Point]]] = {}
-    for place, row in keyed(costs, lambda tags: tags.get("basis") == "probe" and _place(tags)):
-        if place:
-            priced.setdefault(place, {}).setdefault(row.time_ns, []).append(row)
-    groups: dict[Key, list[Point]] = {}
-    for key, row in keyed(probes, lambda tags: tuple(tags.get(tag, "") for tag in _TELLING)):
-        groups.setdefault(key, []).append(row)
+    priced: dict[Key, list[RowColumns]] = {}
+    for part in costs:
+        if part.tags.get("basis") == "probe":
+            priced.setdefault(_place(part.tags), []).append(part)
+    groups: dict[Key, list[RowColumns]] = {}
+    for part in probes:
+        if part.times_ns:
+            groups.setdefault(tuple(part.tags.get(tag, "") for tag in _TELLING), []).append(part)
     candidates = []
-    for rows in groups.values():
-        counted = sifted(rows)
-        by_series: dict[str, list[Point]] = {}
-        at_place = priced.get(_place(rows[0].tags), {})
-        for row in counted.rows:
-            for cost in at_place.get(row.time_ns, ()):
-                by_series.setdefault(cost.tags.get("currency", ""), []).append(cost)
-        quality = qualities.get(rows[0].tags.get("probe", ""))
-        for currency, paid in sorted(by_series.items()) or [("", [])]:
-            candidates.append(_probe_candidate(rows[0], counted, currency, paid, quality))
+    for parts in groups.values():
+        counted, tags = sifted(parts), parts[0].tags
+        times_ns = {time_ns for part in counted.parts for time_ns in part.times_ns}
+        by_currency: dict[str, list[RowColumns]] = {}
+        for part in priced.get(_place(tags), ()):
+            paid = part.where([time_ns in times_ns for time_ns in part.times_ns])
+            if paid.times_ns:
+                by_currency.setdefault(paid.tags.get("currency", ""), []).append(paid)
+        quality = qualities.get(tags.get("probe", ""))
+        for currency, paid_parts in sorted(by_currency.items()) or [("", [])]:
+            candidates.append(_probe_candidate(tags, counted, currency, paid_parts, quality))
     return sorted(candidates, key=lambda candidate: (candidate.name, candidate.currency))
 
 
@@ -96,40 +111,43 @@ def _place(tags: Mapping[str, str]) -> Key:
 
 
 def _probe_candidate(
-    any_row: Point,
+    tags: Mapping[str, str],
     counted: Sifted,
     currency: str,
-    paid: Sequence[Point],
+    paid: Sequence[RowColumns],
     quality: float | None,
 ) -> Candidate:
-    rows = counted.rows
+    parts = counted.parts
     return Candidate(
-        name=probe_name(any_row),
+        name=probe_name(tags),
         basis="probe",
-        device=any_row.tags.get("device", ""),
+        device=tags.get("device", ""),
         currency=currency,
-        cost_per_inference=_summary(paid, "cost_per_inference"),
-        latency_p50_ms=_summary(rows, "latency_p50_ms"),
-        latency_p99_ms=_summary(rows, "latency_p99_ms"),
-        energy_per_inference_j=_energy(rows, "energy_per_inference_j"),
-        carbon_per_inference_g=_summary(paid, "carbon_per_inference_g"),
+        cost_per_inference=_median(paid, "cost_per_inference"),
+        latency_p50_ms=_median(parts, "latency_p50_ms"),
+        latency_p99_ms=_median(parts, "latency_p99_ms"),
+        energy_per_inference_j=_energy(parts, "energy_per_inference_j"),
+        carbon_per_inference_g=_median(paid, "carbon_per_inference_g"),
         quality=quality,
-        cost_per_million_tokens_in=_summary(paid, "cost_per_million_tokens_in"),
-        cost_per_million_tokens_out=_summary(paid, "cost_per_million_tokens_out"),
-        energy_per_million_tokens_in_j=_energy(rows, "energy_per_million_tokens_in_j"),
-        energy_per_million_tokens_out_j=_energy(rows, "energy_per_million_tokens_out_j"),
-        plans=_plans(paid),
-        samples=len(rows),
+        cost_per_million_tokens_in=_median(paid, "cost_per_million_tokens_in"),
+        cost_per_million_tokens_out=_median(paid, "cost_per_million_tokens_out"),
+        energy_per_million_tokens_in_j=_energy(parts, "energy_per_million_tokens_in_j"),
+        energy_per_million_tokens_out_j=_energy(parts, "energy_per_million_tokens_out_j"),
+        plans=_plans(part.tags for part in paid),
+        samples=_rows_in(parts),
         contended_samples=counted.contended,
         throttled_samples=counted.throttled,
         outdated_samples=counted.outdated,
-        counts_chunks=any(row.fields.get("token_source") == "chunks" for row in rows),
+        counts_chunks=any("chunks" in part.columns.get("token_source", ()) for part in parts),
     )
 
 
-def probe_name(row: Point) -> str:
-    """Return the display name of a row of `probe`."""
-    tags = row.tags
+def _median(parts: Iterable[RowColumns], field: str) -> Summary | None:
+    return summarized(numbers_of(parts, field))
+
+
+def probe_name(tags: Mapping[str, str]) -> str:
+    """Return the display name of a series of `probe`."""
     words = [f"{tags.get('probe', '?')} on {tags.get('device', '?')}"]
     if tags.get("batch"):
         words.append(f"batch {tags['batch']}")
@@ -142,16 +160,20 @@ def probe_name(row: Point) -> str:
     return ", ".join(words)
 
 
-def _energy(rows: Sequence[Point], field: str) -> Summary | None:
+def _energy(parts: Sequence[RowColumns], field: str) -> Summary | None:
     """Return an energy; None if it is that of the whole board of a MIG device."""
-    own_energy_rows = [row for row in rows if row.fields.get("energy_scope") != "parent"]
+    own = [
+        part.where([scope != "parent" for scope in part.column("energy_scope")]) for part in parts
+    ]
     # An energy that is carried over to later rows would count several times.
-    measured = [row for row in own_energy_rows if row.fields.get("energy_method") != "last_known"]
-    return _summary(measured, field) or _summary(own_energy_rows, field)
+    measured = [
+        part.where([one != "last_known" for one in part.column("energy_method")]) for part in own
+    ]
+    return _median(measured, field) or _median(own, field)
 
 
 def service_candidates(
-    costs: Iterable[Point], qualities: Mapping[str, float | Mapping[str, float] | None]
+    costs: Iterable[RowColumns], qualities: Mapping[str, float | Mapping[str, float] | None]
 ) -> list[Candidate]:
     """Return a candidate for each service, or for each of its models if it serves several.
 
@@ -159,15 +181,15 @@ def service_candidates(
         costs: Rows of `cost`; those of the probe basis are ignored.
         qualities: The configured quality of each service or model.
     """
-    served = [row for row in costs if row.tags.get("basis") == "serving"]
+    served = [part for part in costs if part.tags.get("basis") == "serving"]
     return [
-        _service_candidate(rows, service, model, currency, qualities.get(service))
-        for (service, model, currency), rows in service_groups(served).items()
+        _service_candidate(parts, service, model, currency, qualities.get(service))
+        for (service, model, currency), parts in service_groups(served).items()
     ]
 
 
 def _service_candidate(
-    rows: Sequence[Point],
+    parts: Sequence[RowColumns],
     service: str,
     model: str,
     currency: str,
@@ -178,36 +200,31 @@ def _service_candidate(
         quality = quality.get(model) if model else only
     elif model:
         quality = None  # one quality for several models applies to none of them
-    newest = max(rows, key=lambda row: row.time_ns)
     return Candidate(
         name=f"{service}/{model}" if model else service,
         basis="serving",
-        device=newest.tags.get("device", ""),
+        device=newest_part(parts).tags.get("device", ""),
         currency=currency,
-        cost_per_inference=_ratio(rows, "cost_per_inference"),
-        energy_per_inference_j=_ratio(rows, "energy_per_inference_j"),
-        carbon_per_inference_g=_ratio(rows, "carbon_per_inference_g"),
+        cost_per_inference=_ratio(parts, "cost_per_inference"),
+        energy_per_inference_j=_ratio(parts, "energy_per_inference_j"),
+        carbon_per_inference_g=_ratio(parts, "carbon_per_inference_g"),
         quality=quality,
-        cost_per_million_tokens_in=_ratio(rows, "cost_per_million_tokens_in"),
-        cost_per_million_tokens_out=_ratio(rows, "cost_per_million_tokens_out"),
-        energy_per_million_tokens_in_j=_ratio(rows, "energy_per_million_tokens_in_j"),
-        energy_per_million_tokens_out_j=_ratio(rows, "energy_per_million_tokens_out_j"),
-        idle_share=ratio_of_sums(rows, "idle_share"),
-        plans=_plans(rows),
-        samples=len(rows),
+        cost_per_million_tokens_in=_ratio(parts, "cost_per_million_tokens_in"),
+        cost_per_million_tokens_out=_ratio(parts, "cost_per_million_tokens_out"),
+        energy_per_million_tokens_in_j=_ratio(parts, "energy_per_million_tokens_in_j"),
+        energy_per_million_tokens_out_j=_ratio(parts, "energy_per_million_tokens_out_j"),
+        idle_share=ratio_of_columns(parts, "idle_share"),
+        plans=_plans(part.tags for part in parts),
+        samples=_rows_in(parts),
     )
 
 
-def _ratio(rows: Sequence[Point], field: str) -> Summary | None:
+def _ratio(parts: Sequence[RowColumns], field: str) -> Summary | None:
     """Return a ratio over all windows, idle ones included, with the spread of the windows' own."""
-    spread = _summary(rows, field)
-    ratio = ratio_of_sums(rows, field)
+    spread = _median(parts, field)
+    ratio = ratio_of_columns(parts, field)
     return spread if spread is None or not ratio else Summary(ratio, spread.iqr, spread.samples)
 
 
-def _summary(rows: Sequence[Point], field: str) -> Summary | None:
-    return summarized(numbers(rows, field))
-
-
-def _plans(rows: Sequence[Point]) -> tuple[str, ...]:
-    return tuple(sorted({row.tags["plan"] for row in rows if row.tags.get("plan")}))
+def _plans(tags_of_rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    return tuple(sorted({tags["plan"] for tags in tags_of_rows if tags.get("plan")}))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.row_columns import RowColumns
 from costprobe.core.row_values import number, numbers
 from costprobe.core.serving_ratios import SERVING_RATIOS
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -56,33 +57,45 @@ def compared_spans(since_ns: int, until_ns: int) -> tuple[TimeSpan, TimeSpan]:
 
 
 def ratio_of_sums(rows: Iterable[Point], field: str) -> float | None:
+    """Return a ratio of production over rows; see `ratio_of_columns`."""
+    rows = list(rows)
+    times_ns = [row.time_ns for row in rows]
+    names = {field, *SERVING_RATIOS[field].fields}
+    columns = {name: [row.fields.get(name) for row in rows] for name in names}
+    return ratio_of_columns([RowColumns({}, times_ns, times_ns, columns)], field)
+
+
+def ratio_of_columns(parts: Iterable[RowColumns], field: str) -> float | None:
     """Return a ratio of production over rows of `cost`; None where nothing was counted.
 
     Rows without the numerator, such as windows of unknown energy, do not count; idle windows do.
 
     Args:
-        rows: Rows on the serving basis, of one service or model, in one currency.
+        parts: Rows on the serving basis, of one service or model, in one currency.
         field: A ratio of `SERVING_RATIOS`.
     """
     ratio = SERVING_RATIOS[field]
     sums: dict[str, list[float]] = {}
-    others = [name for name in dict.fromkeys(ratio.fields) if name not in (ratio.over, ratio.per)]
-    for row in rows:
-        over = number(row, ratio.over)
-        if over is None:
+    for part in parts:
+        if ratio.over not in part.columns:
             continue
-        per = number(row, ratio.per)
-        if per is None and not ratio.part and (ratio_value := number(row, field)):
-            # A row without its denominator: it follows from the ratio.
-            per = over * ratio.scale / ratio_value
-        sums.setdefault(ratio.over, []).append(over)
-        if per is not None:
-            sums.setdefault(ratio.per, []).append(per)
-        for name in others:
-            value = number(row, name)
-            if value is not None:
-                sums.setdefault(name, []).append(value)
+        counted = part.where([value is not None for value in part.column(ratio.over)])
+        found = {name: counted.numbers(name) for name in ratio.fields}
+        if len(found[ratio.per]) < len(counted) and not ratio.part:
+            found[ratio.per] = [*found[ratio.per], *_missing_denominators(counted, field)]
+        for name, values in found.items():
+            if values:
+                sums.setdefault(name, []).extend(values)
     return ratio.of({name: math.fsum(values) for name, values in sums.items()})
+
+
+def _missing_denominators(part: RowColumns, field: str) -> list[float]:
+    """Return the denominator of each row that lacks it but has the ratio, from which it follows."""
+    ratio = SERVING_RATIOS[field]
+    lacking = part.where([value is None for value in part.column(ratio.per)])
+    lacking = lacking.where([bool(value) for value in lacking.column(field)])
+    pairs = zip(lacking.numbers(ratio.over), lacking.numbers(field), strict=True)
+    return [over * ratio.scale / value for over, value in pairs]
 
 
 def change_of(rows: Sequence[Point], field: str, spans: Sequence[TimeSpan]) -> ServingChange | None:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costprobe.core.records import Point
-from costprobe.domain.costing.serving.serving_change import ratio_of_sums
+from costprobe.core.row_columns import RowColumns, numbers_of
+from costprobe.domain.costing.serving.serving_change import ratio_of_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class TokenPrice:
     coverage: float
 
 
-def token_prices(rows: Iterable[Point], span_s: float) -> list[TokenPrice]:
+def token_prices(parts: Iterable[RowColumns], span_s: float) -> list[TokenPrice]:
     """Return the cost of tokens of each service, or of each of its models if there are several.
 
     Args:
-        rows: Rows of `cost` on the serving basis, of the span.
+        parts: Rows of `cost` on the serving basis, of the span.
         span_s: Length of the span in seconds.
     """
     return [
@@ -44,25 +44,27 @@ def token_prices(rows: Iterable[Point], span_s: float) -> list[TokenPrice]:
             service,
             model,
             currency,
-            ratio_of_sums(group, "cost_per_million_tokens_in"),
-            ratio_of_sums(group, "cost_per_million_tokens_out"),
-            min(1.0, sum(_window_s(row) for row in group) / span_s),
+            ratio_of_columns(group, "cost_per_million_tokens_in"),
+            ratio_of_columns(group, "cost_per_million_tokens_out"),
+            min(1.0, sum(numbers_of(group, "window_s")) / span_s),
         )
-        for (service, model, currency), group in service_groups(rows).items()
+        for (service, model, currency), group in service_groups(parts).items()
     ]
 
 
-def service_groups(rows: Iterable[Point]) -> dict[tuple[str, str, str], list[Point]]:
+def service_groups(parts: Iterable[RowColumns]) -> dict[tuple[str, str, str], list[RowColumns]]:
     """Return rows by service, model and currency; of a service with several models only theirs.
 
     Args:
-        rows: Rows of `cost` on the serving basis.
+        parts: Rows of `cost` on the serving basis.
     """
-    groups: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
-    for row in rows:
-        tags = row.tags
+    groups: dict[tuple[str, str, str], list[RowColumns]] = defaultdict(list)
+    for part in parts:
+        if not part.times_ns:
+            continue
+        tags = part.tags
         key = (tags.get("service", ""), tags.get("served_model", ""), tags.get("currency", ""))
-        groups[key].append(row)
+        groups[key].append(part)
     several = {service for service, model, _ in groups if model}
     return {
         key: group
@@ -70,8 +72,3 @@ def service_groups(rows: Iterable[Point]) -> dict[tuple[str, str, str], list[Poi
         # The row of the whole service is not that of a model.
         if key[1] or key[0] not in several
     }
-
-
-def _window_s(row: Point) -> float:
-    window_s = row.fields.get("window_s")
-    return window_s if isinstance(window_s, float) else 0.0

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rolled import row_end
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.records import NS_PER_S, Device, Point
-from costprobe.core.row_values import number
+from costprobe.core.row_columns import RowColumns
+from costprobe.core.row_values import as_number, number
 from costprobe.core.units import KWH_J
 from costprobe.domain.advice.cold_starts import measured_cold_starts
 from costprobe.domain.advice.device_history import DeviceHistory
@@ -27,7 +27,7 @@ from costprobe.domain.advice.hour_load import (
     is_on,
 )
 from costprobe.domain.advice.mig_profiles import board_slices, slices_of
-from costprobe.domain.advice.probe_history import Known, ProbeHistory, probe_histories
+from costprobe.domain.advice.probe_history import Known, probe_histories
 from costprobe.domain.advice.service_history import ServiceHistory
 from costprobe.domain.costing.comparison.read_fields import (
     RUN_FIELDS,
@@ -47,7 +47,11 @@ GONE_AFTER_NS = 86_400 * NS_PER_S
 
 
 def history_of(
-    settings: LoadedConfig, reader: StoreReader, since_ns: int, plans: Sequence[Plan] = ()
+    settings: LoadedConfig,
+    reader: StoreReader,
+    since_ns: int,
+    plans: Sequence[Plan] = (),
+    runs: Sequence[RowColumns] | None = None,
 ) -> History:
     """Read the history.
 
@@ -56,12 +60,20 @@ def history_of(
         reader: The store.
         since_ns: Start in UTC ns.
         plans: Plans besides those of the configuration.
+        runs: RUN_FIELDS of the rows of `probe` since then; None to read them.
     """
     now_ns = time.time_ns()
     config = settings.config
     devices = devices_in(reader, since_ns)
     sweeps = list(reader.points("sweep", since_ns, now_ns))
-    probes, ends_ns = _probes(reader, (since_ns, now_ns), sweeps, _known(config))
+    if runs is None:
+        runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS)
+    # Aggregated rows are excluded, because they are not samples.
+    runs = [part for part in runs if not part.period_s]
+    probes = probe_histories(runs, sweeps, _known(config))
+    ends_ns: dict[str, list[int]] = {}
+    for part in runs:
+        ends_ns.setdefault(part.tags.get("device", ""), []).extend(part.times_ns)
     every_s = config.telemetry.aggregate_s
     histories = {
         device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
@@ -152,31 +164,6 @@ def _device_history(
     return history
 
 
-def _probes(
-    reader: StoreReader, span: tuple[int, int], sweeps: Sequence[Point], known: Mapping[str, Known]
-) -> tuple[list[ProbeHistory], dict[str, list[int]]]:
-    """Return the history of each probe, and the end times of all runs by device name.
-
-    One probe after the other: the runs of all of them would take as much memory as the rest.
-    """
-    histories, ends_ns = [], dict[str, list[int]]()
-    curves: dict[tuple[str, str], list[Point]] = {}
-    for row in sweeps:
-        curves.setdefault(_pair(row.tags), []).append(row)
-    for pair in sorted(curves.keys() | {_pair(series.tags) for series in reader.series("probe")}):
-        tags = {"device": pair[0], "probe": pair[1]}
-        # Aggregated rows are excluded, because they are not samples.
-        runs = list(reader.points("probe", *span, tags, fields=RUN_FIELDS, coarsest_s=0))
-        histories += probe_histories(runs, curves.get(pair, ()), known)
-        ends_ns.setdefault(pair[0], []).extend(run.time_ns for run in runs)
-    histories.sort(key=lambda history: (history.probe, history.device))
-    return histories, ends_ns
-
-
-def _pair(tags: Mapping[str, str]) -> tuple[str, str]:
-    return tags.get("device", ""), tags.get("probe", "")
-
-
 def _services(
     reader: StoreReader, config: Config, since_ns: int, now_ns: int
 ) -> dict[str, ServiceHistory]:
@@ -190,24 +177,31 @@ def _services(
         name: ServiceHistory(name, tuple(sorted(devices)), stated_s.get(name))
         for name, devices in held.items()
     }
-    for row in reader.points("serving", since_ns, now_ns, fields=WORK_FIELDS):
-        service = services.get(row.tags.get("service", ""))
-        if service is None or "served_model" in row.tags:
+    for part in reader.columns("serving", since_ns, now_ns, fields=WORK_FIELDS):
+        service = services.get(part.tags.get("service", ""))
+        if service is None or "served_model" in part.tags:
             continue  # a part of the service's own row
-        end_ns = row_end(row).end_ns
-        # An aggregated row has the sum of its windows, the last of which ends there; the first one
-        # began before the period of the row.
-        start_ns = end_ns - int((number(row, "window_s") or 0.0) * NS_PER_S)
-        counts = {unit: number(row, unit) for unit in UNITS}
+        _add_windows(service, part)
+    return services
+
+
+def _add_windows(service: ServiceHistory, rows: RowColumns) -> None:
+    """Add the windows of a service.
+
+    An aggregated row has the sum of its windows, the last of which ends with the row; the first one
+    began before the period of the row.
+    """
+    columns = [rows.column(name) for name in ("window_s", "complete", *WORK)]
+    for end_ns, window_s, complete, *work in zip(rows.ends_ns, *columns, strict=True):
+        counts = dict(zip(UNITS, map(as_number, work), strict=False))
         is_counted = any(count is not None for count in counts.values())
         service.add(
-            start_ns,
+            end_ns - int((as_number(window_s) or 0.0) * NS_PER_S),
             end_ns,
             counts,
-            is_active=any(number(row, name) for name in WORK),
-            is_complete=is_counted and row.fields.get("complete") is not False,
+            is_active=any(map(as_number, work)),
+            is_complete=is_counted and complete is not False,
         )
-    return services
 
 
 def _known(config: Config) -> dict[str, Known]:

@@ -1,0 +1,89 @@
+"""Rows of a series read as columns: many at once, without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, islice
+from typing import Any, Final
+
+from costprobe.adapters.storage.history import StoredSeries
+from costprobe.adapters.storage.rollup.aggregation import decoded_columns
+from costprobe.adapters.storage.rollup.rolled import FoundRow
+from costprobe.adapters.storage.rollup.rollup import HOURS
+from costprobe.core.line_protocol import fields_reader
+from costprobe.core.row_columns import Column, RowColumns
+
+# Rows decoded at once; an aggregated one has about 200 values, and a document 500,000 at most.
+_BATCH_ROWS: Final = 500
+
+
+class ColumnReading:
+    """Collects the rows of a series, those of each resolution apart.
+
+    Args:
+        series: The series.
+        fields: Fields that are needed.
+        names_of: Returns the field names of a layout.
+    """
+
+    def __init__(
+        self,
+        series: StoredSeries,
+        fields: frozenset[str],
+        names_of: Callable[[int], Sequence[str]],
+    ) -> None:
+        self._series = series
+        self._fields = fields
+        self._names_of = names_of
+        self._read = fields_reader(fields)
+        self._parts: dict[int, RowColumns] = {}
+
+    def parts(self) -> list[RowColumns]:
+        """Return the rows, the coarsest resolution first."""
+        return [self._parts[period_s] for period_s in sorted(self._parts, reverse=True)]
+
+    def read(
+        self,
+        hours: Iterable[tuple[int, Any]],
+        span: tuple[int, int],
+        rows_in: Callable[[tuple[int, int]], Iterable[FoundRow]],
+    ) -> None:
+        """Collect the rows of a span.
+
+        Args:
+            hours: Its summaries of the kind `rows`, in order of time.
+            span: UTC ns.
+            rows_in: Returns the rows of a span without summaries, in order of time.
+        """
+        at_ns, until_ns = span
+        for hour_ns, (offsets_ns, columns) in hours:
+            if at_ns < hour_ns:
+                self._add_rows(rows_in((at_ns, hour_ns)))
+            wanted = {name: column for name, column in columns.items() if name in self._fields}
+            times_ns = [hour_ns + offset_ns for offset_ns in offsets_ns]
+            self._part(0).append(times_ns, times_ns, wanted)
+            at_ns = hour_ns + HOURS.period_ns
+        if at_ns < until_ns:
+            self._add_rows(rows_in((at_ns, until_ns)))
+
+    def _part(self, period_s: int) -> RowColumns:
+        if period_s not in self._parts:
+            self._parts[period_s] = RowColumns(self._series.tags, period_s=period_s)
+        return self._parts[period_s]
+
+    def _add_rows(self, rows: Iterable[FoundRow]) -> None:
+        for (period_s, layout_id), group in groupby(
+            rows, lambda row: (row.period_s, row.layout_id)
+        ):
+            while batch := list(islice(group, _BATCH_ROWS)):
+                times_ns, texts = [row.time_ns for row in batch], [row.text for row in batch]
+                if period_s:
+                    ends_ns = [row.newest_ns for row in batch]
+                    columns = decoded_columns(texts, self._names_of(layout_id), self._fields)
+                else:
+                    ends_ns, columns = times_ns, self._raw_columns(texts)
+                self._part(period_s).append(times_ns, ends_ns, columns)
+
+    def _raw_columns(self, texts: Sequence[str]) -> dict[str, Column]:
+        rows = [self._read(text) for text in texts]
+        return {name: [row.get(name) for row in rows] for name in {n for row in rows for n in row}}
