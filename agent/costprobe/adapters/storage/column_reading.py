@@ -13,7 +13,7 @@ from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.core.line_protocol import fields_reader
 from costprobe.core.row_columns import Column, RowColumns
 
-# Rows decoded at once; an aggregated one has about 200 values, and a document 500,000 at most.
+# Rows decoded at once, so that their texts and values need some megabytes at most.
 _BATCH_ROWS: Final = 500
 
 

@@ -146,7 +146,10 @@ def cost_rows(all_series: Iterable[SeriesValues]) -> list[CostRow]:
     rows: dict[int, CostRow] = {}
     for series in all_series:
         for time_ns, cost, end in zip(series.times_ns, series.values, series.ends, strict=True):
-            before = rows.get(time_ns, CostRow(end.end_ns, 0.0, end.rows))
+            before = rows.get(time_ns)
+            if before is None:
+                rows[time_ns] = CostRow(end.end_ns, cost, end.rows, end.step_ns)
+                continue
             rows[time_ns] = CostRow(
                 max(before.end_ns, end.end_ns),
                 before.cost + cost,

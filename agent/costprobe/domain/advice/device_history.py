@@ -74,12 +74,15 @@ class Hour:
         self.util_s += length_ns / NS_PER_S
         end_ns = start_ns + length_ns
         per_ns = util_pct / _PCT / NS_PER_S
-        minute = start_ns // MINUTE_NS
-        until_ns = (minute + 1) * MINUTE_NS
-        while until_ns < end_ns:
-            self.busy_s_by_minute[minute] += per_ns * (until_ns - start_ns)
-            start_ns, minute, until_ns = until_ns, minute + 1, until_ns + MINUTE_NS
-        self.busy_s_by_minute[minute] += per_ns * (end_ns - start_ns)
+        by_minute = self.busy_s_by_minute
+        first, last = start_ns // MINUTE_NS, (end_ns - 1) // MINUTE_NS
+        if first < last:
+            by_minute[first] += per_ns * ((first + 1) * MINUTE_NS - start_ns)
+            whole_s = per_ns * MINUTE_NS
+            for minute in range(first + 1, last):
+                by_minute[minute] += whole_s
+            start_ns = last * MINUTE_NS
+        by_minute[last] += per_ns * (end_ns - start_ns)
 
     def merge(self, other: Hour) -> None:
         """Add the telemetry of another part of the same hour."""

@@ -15,12 +15,16 @@ from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
 from costprobe.domain.advice.supply import Placement, Watts
 from costprobe.domain.advice.units import unit_of
 from costprobe.domain.advice.workload import (
+    HourLoad,
+    Unit,
     WorkloadHistory,
     connected,
     measured_load,
     repeated_week,
 )
 
+# Load by hour number, of devices in the unit of their work.
+Loads = dict[tuple[tuple[str, ...], Unit | None], dict[int, HourLoad]]
 # Headroom above the peak of memory in use.
 MEMORY_SPARE = 1.2
 
@@ -59,8 +63,9 @@ def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
             continue
         groups += [((device,), (), probe) for probe in history.probes_on(device) or [""]]
     groups += [(devices, (), "") for devices in _together(history, [entry[0] for entry in groups])]
+    loads: Loads = {}
     for devices, services, probe in groups:
-        workload = _measured(history, devices, services, probe)
+        workload = _measured(history, devices, services, probe, loads)
         yield _with_placements(history, workload)
     for load in history.expected:
         yield from _expected(history, load)
@@ -88,19 +93,26 @@ def _together(history: History, groups: Sequence[tuple[str, ...]]) -> list[tuple
 
 
 def _measured(
-    history: History, devices: tuple[str, ...], services: tuple[str, ...], probe: str
+    history: History,
+    devices: tuple[str, ...],
+    services: tuple[str, ...],
+    probe: str,
+    loads: Loads,
 ) -> WorkloadHistory:
     histories = [history.devices[name] for name in devices]
     users = [service for service in history.services.values() if {*service.devices} & {*devices}]
     unit = unit_of(users, len(devices), _probe_of(history, devices, probe))
     idle_pct = max(DEVICE_KINDS[device.device.kind].idle_hour_pct for device in histories)
+    if (devices, unit) not in loads:
+        # Several probes of a device are workloads of the same load.
+        loads[devices, unit] = measured_load(histories, users, unit, idle_pct)
     subject = ", ".join(services) or probe
     span_hours = max(device.span_hours for device in histories)
     on = " and ".join(devices)
     return WorkloadHistory(
         name=f"{subject} on {on}" if subject else on,
         devices=devices,
-        hours=measured_load(histories, users, unit, idle_pct),
+        hours=loads[devices, unit],
         billed_hours=min(span_hours, max(len(device.known_hours) for device in histories)),
         span_hours=span_hours,
         origin=f"{'the rows of its service, and ' if unit else ''}the utilization of {on}",

@@ -99,23 +99,20 @@ class ServiceHistory:
         self.row_s = max(self.row_s, length_ns / NS_PER_S)
         if is_complete:
             self.missing |= {unit for unit in UNITS if counts.get(unit) is None}
-        since_ns = start_ns
-        while since_ns < end_ns:
-            until_ns = min(end_ns, (since_ns // MINUTE_NS + 1) * MINUTE_NS)
-            number, within_ns = divmod(since_ns, HOUR_NS)
+        work = [(unit, count) for unit in UNITS if (count := counts.get(unit))]
+        for number in range(start_ns // HOUR_NS, -(-end_ns // HOUR_NS)):
             hour = self.hours.get(number)
             if hour is None:
                 hour = self.hours[number] = ServedHour()
-            minute = within_ns // MINUTE_NS
+            hour_ns = number * HOUR_NS
+            within = max(start_ns, hour_ns) - hour_ns, min(end_ns - hour_ns, HOUR_NS)
             hour.is_doubtful |= not is_complete
             if is_active:
-                hour.active |= 1 << minute
+                hour.active |= (1 << -(-within[1] // MINUTE_NS)) - (1 << within[0] // MINUTE_NS)
             if is_complete:
-                hour.covered_s[minute] += (until_ns - since_ns) / NS_PER_S
-            for unit in UNITS:
-                share = (counts.get(unit) or 0.0) * (until_ns - since_ns) / length_ns
-                hour.counts[unit][minute] += share
-            since_ns = until_ns
+                _spread(hour.covered_s, within, 1, NS_PER_S)
+            for unit, count in work:
+                _spread(hour.counts[unit], within, count, length_ns)
 
     @property
     def unit(self) -> str | None:
@@ -127,3 +124,25 @@ class ServiceHistory:
     def most_per_s(self, unit: str) -> float:
         """Return the work per second in the minute with the most."""
         return max((max(hour.counts[unit]) for hour in self.hours.values()), default=0.0) / 60
+
+
+def _spread(
+    by_minute: array[float], within: tuple[int, int], amount: float, length_ns: int
+) -> None:
+    """Add the part of an amount that falls on each minute.
+
+    Args:
+        by_minute: The minutes of an hour.
+        within: Start and end in ns since the start of the hour.
+        amount: The amount of a length of time.
+        length_ns: This length.
+    """
+    since_ns, until_ns = within
+    first, last = since_ns // MINUTE_NS, (until_ns - 1) // MINUTE_NS
+    if first < last:
+        by_minute[first] += amount * ((first + 1) * MINUTE_NS - since_ns) / length_ns
+        of_minute = amount * MINUTE_NS / length_ns
+        for minute in range(first + 1, last):
+            by_minute[minute] += of_minute
+        since_ns = last * MINUTE_NS
+    by_minute[last] += amount * (until_ns - since_ns) / length_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from decimal import Decimal
@@ -120,11 +120,13 @@ class Choice:
     schedule: str = ""
     scaling: Scaling | None = None
 
-    def up(self, number: int, zone: tzinfo | None) -> float:
-        """Return the device-hours that an hour is paid for, by its number since 1970."""
+    def up(self, numbers: Iterable[int], zone: tzinfo | None) -> dict[int, float]:
+        """Return the device-hours that each hour is paid for, by its number since 1970."""
         if self.scaling is not None:
-            return self.scaling.hours[number].device_h
-        return self.counts[hour_of_week(number, zone)]
+            return {number: self.scaling.hours[number].device_h for number in numbers}
+        if min(self.counts) == self.count:
+            return dict.fromkeys(numbers, self.count)
+        return {number: self.counts[hour_of_week(number, zone)] for number in numbers}
 
     @property
     def count(self) -> int:
@@ -175,7 +177,7 @@ def monthly_cost(workload: WorkloadHistory, choice: Choice) -> MonthlyCost:
     """
     price = choice.price
     billed = exact(workload.billed_hours) / workload.span_hours
-    up_by_hour = {n: choice.up(n, workload.zone) for n in workload.hours}
+    up_by_hour = choice.up(workload.hours, workload.zone)
     rates = {up: _hardware_per_h(up, choice, billed) for up in set(up_by_hour.values())}
     hardware = sum((rates[up] for up in up_by_hour.values()), Decimal(0)) / len(up_by_hour)
     energy_j = _energy_j(workload, choice.placement, up_by_hour, float(billed))

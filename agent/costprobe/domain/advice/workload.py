@@ -180,9 +180,11 @@ def measured_load(
         known = [share for share in shares if share is not None]
         if len(known) < len(shares):
             continue
-        busy = [busy_s / _MINUTE_S for busy_s in _added([hour.busy_s_by_minute for hour in hours])]
+        busy_s = _added([hour.busy_s_by_minute for hour in hours])
         mean = math.fsum(known) / _PCT
         served = [service.hours.get(number, ServedHour()) for service in services]
+        # Without a service only the highest minute is wanted.
+        busy = [one_s / _MINUTE_S for one_s in (busy_s if services else [max(busy_s)])]
         units = served[0].counts[unit.name] if unit is not None and served else ()
         if unit is not None and units and served[0].is_known:
             most = _MINUTE_S * unit.per_device_s

@@ -186,8 +186,8 @@ def decoded_columns(
     texts: Sequence[str], names: Sequence[str], wanted: Container[str]
 ) -> dict[str, Column]:
     """Return the values of the wanted cells of several rows, by field."""
-    rows: list[list[Any]] = bounded_json(f"[{','.join(texts)}]")
-    if len(rows) != len(texts) or any(len(packed) != len(names) for packed in rows):
+    rows: list[list[Any]] = [bounded_json(text) for text in texts]
+    if any(len(packed) != len(names) for packed in rows):
         raise ValueError(_OTHER_LAYOUT)
     columns = {
         name: [packed[at] for packed in rows] for at, name in enumerate(names) if name in wanted
