@@ -10,18 +10,11 @@ from typing import Any
 from costprobe.adapters.storage.database import Database, open_reader
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.history import SeriesValues, StoredSeries
-from costprobe.adapters.storage.rollup.rolled import (
-    RolledPoint,
-    rolled_line,
-)
+from costprobe.adapters.storage.rollup.rolled import RolledPoint, rolled_line
 from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.adapters.storage.row_finder import NumberRow, RowFinder, stored_json
 from costprobe.adapters.storage.state_reader import StateReader
-from costprobe.core.line_protocol import (
-    number_reader,
-    parse_field_set,
-    written_tags,
-)
+from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
 from costprobe.core.records import Point
 from costprobe.core.row_columns import RowColumns
 from costprobe.core.row_spans import RowEnd
@@ -97,17 +90,14 @@ class StoreReader(StateReader):
         *,
         fields: frozenset[str],
     ) -> list[RowColumns]:
-        """Return the rows of a measurement at the finest stored resolution, in columns.
+        """Return some fields of the rows of a measurement as columns, each series by resolution.
 
         Args:
             measurement: Name of the series family.
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
-            fields: Fields that are needed.
-
-        Returns:
-            For each series one of each resolution that it has rows of in the span.
+            fields: Names of the fields.
         """
         return [
             part

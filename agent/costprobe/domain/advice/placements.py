@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costprobe.core.device_kinds import DEVICE_KINDS
@@ -16,15 +16,14 @@ from costprobe.domain.advice.supply import Placement, Watts
 from costprobe.domain.advice.units import unit_of
 from costprobe.domain.advice.workload import (
     HourLoad,
-    Unit,
     WorkloadHistory,
     connected,
     measured_load,
     repeated_week,
 )
 
-# Load by hour number, of devices in the unit of their work.
-Loads = dict[tuple[tuple[str, ...], Unit | None], dict[int, HourLoad]]
+# Names of devices and of their services, and the probe of the model.
+Group = tuple[tuple[str, ...], tuple[str, ...], str]
 # Headroom above the peak of memory in use.
 MEMORY_SPARE = 1.2
 
@@ -48,7 +47,7 @@ class MeasuredWorkload:
 
 def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
     """Yield the workloads of a host: of services, of devices without any, and of these together."""
-    groups: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
+    groups: list[Group] = []
     present = {
         name: tuple(device for device in service.devices if device in history.devices)
         for name, service in history.services.items()
@@ -58,15 +57,12 @@ def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
         probe = history.models.get(services[0], "") if len(services) == 1 else ""
         groups.append((devices, services, probe))
     served = {device for devices, _, _ in groups for device in devices}
-    for device in _free_devices(history):
-        if device in served:
-            continue
+    for device in (name for name in _free_devices(history) if name not in served):
         groups += [((device,), (), probe) for probe in history.probes_on(device) or [""]]
     groups += [(devices, (), "") for devices in _together(history, [entry[0] for entry in groups])]
-    loads: Loads = {}
-    for devices, services, probe in groups:
-        workload = _measured(history, devices, services, probe, loads)
-        yield _with_placements(history, workload)
+    loads: dict[object, Mapping[int, HourLoad]] = {}
+    for group in groups:
+        yield _with_placements(history, _measured(history, group, loads))
     for load in history.expected:
         yield from _expected(history, load)
 
@@ -93,12 +89,9 @@ def _together(history: History, groups: Sequence[tuple[str, ...]]) -> list[tuple
 
 
 def _measured(
-    history: History,
-    devices: tuple[str, ...],
-    services: tuple[str, ...],
-    probe: str,
-    loads: Loads,
+    history: History, group: Group, loads: dict[object, Mapping[int, HourLoad]]
 ) -> WorkloadHistory:
+    devices, services, probe = group
     histories = [history.devices[name] for name in devices]
     users = [service for service in history.services.values() if {*service.devices} & {*devices}]
     unit = unit_of(users, len(devices), _probe_of(history, devices, probe))
@@ -156,10 +149,8 @@ def _with_placements(history: History, workload: WorkloadHistory) -> MeasuredWor
     bound_ms = None if own is None else own.bound_ms
     apart = [names for names in history.rented_together if _splits(names, workload.devices)]
     if apart:
-        names = " and ".join(apart[0])
-        return MeasuredWorkload(
-            workload, [now], bound_ms, [f"{names} released together: they are one host"]
-        )
+        needed = f"{' and '.join(apart[0])} released together: they are one host"
+        return MeasuredWorkload(workload, [now], bound_ms, [needed])
     if own is None:
         return MeasuredWorkload(workload, [now], bound_ms, [_probe_advice(workload)])
     if not own.present.is_enough:

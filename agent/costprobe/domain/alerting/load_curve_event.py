@@ -29,8 +29,6 @@ _MILLION: Final = 1_000_000
 # The clock and the temperature of a device without work are those of no load.
 _BUSY_PCT: Final = 50.0
 _SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
-# The fields of `device` that conditions are read from.
-CONDITION_FIELDS: Final = frozenset({*_SIGNALS, "util_pct", "ecc_uncorrected"})
 _ACTION: Final = (
     "compare the server's options and the device's clocks with those of the curve before, and repeat"
     " the curve"

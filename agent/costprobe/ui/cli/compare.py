@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +16,6 @@ from costprobe.app.configuration import Config
 from costprobe.core.money_text import money, price_text, scale_words
 from costprobe.core.printable import one_line
 from costprobe.core.records import END_OF_TIME_NS
-from costprobe.core.row_columns import RowColumns
 from costprobe.core.units import percent
 from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
@@ -41,7 +40,6 @@ _BASIS_WORDS = {
     "probe": "probe basis: one inference on an otherwise idle device",
     "serving": "serving basis: the whole cost of the devices, idle time included",
 }
-_COST_FIELDS = PAID_FIELDS | SERVICE_FIELDS
 _HEADS = ("IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
 
 
@@ -151,28 +149,22 @@ def _candidates(
     only: Sequence[str],
 ) -> tuple[list[Candidate], list[HostingChoice]]:
     probe_qualities, service_qualities = _qualities(config)
-    span = (since_ns, END_OF_TIME_NS)
-    runs = [
-        part
-        for part in _samples(reader.columns("probe", *span, tags, fields=RUN_FIELDS))
-        if not only or part.tags.get("probe") in only
-    ]
-    costs = [
-        part
-        for part in _samples(reader.columns("cost", *span, tags, fields=_COST_FIELDS))
-        if not only or part.tags.get("service", part.tags.get("probe")) in only
-    ]
+    # Aggregated rows are excluded, because they are not samples.
+    runs, costs = (
+        [
+            part
+            for part in reader.columns(measurement, since_ns, END_OF_TIME_NS, tags, fields=fields)
+            if not part.period_s
+            and (not only or part.tags.get("service", part.tags.get("probe")) in only)
+        ]
+        for measurement, fields in (("probe", RUN_FIELDS), ("cost", PAID_FIELDS | SERVICE_FIELDS))
+    )
     candidates = [
         *probe_candidates(runs, costs, probe_qualities),
         *service_candidates(costs, service_qualities),
     ]
     apis = config.api
     return candidates, hosting_choices(costs, apis, hosted_models() if apis else {})
-
-
-def _samples(parts: Iterable[RowColumns]) -> Iterator[RowColumns]:
-    """Yield the rows as measured: aggregated ones are not samples."""
-    return (part for part in parts if not part.period_s)
 
 
 def _qualities(

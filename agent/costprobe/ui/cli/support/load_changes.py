@@ -11,7 +11,6 @@ from costprobe.app.configuration import Config
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.row_values import number
 from costprobe.domain.alerting.load_curve_event import (
-    CONDITION_FIELDS,
     PresentLoad,
     conditions_of,
     load_curve_event,
@@ -46,7 +45,7 @@ def change_event(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> Event |
 def _conditions(reader: StoreReader, curve: LoadCurve) -> Conditions:
     """Return the conditions of the first device of a curve in the windows of its points."""
     tags = {"device": curve.device.split(TOGETHER)[0]}
-    rows = reader.points("device", _start_ns(curve), curve.time_ns, tags, fields=CONDITION_FIELDS)
+    rows = reader.points("device", _start_ns(curve), curve.time_ns, tags)
     return conditions_of(rows, curve)
 
 
@@ -65,7 +64,6 @@ def _present_load(reader: StoreReader, config: Config, curve: LoadCurve) -> Pres
                 until_ns - _PRESENT_NS,
                 until_ns,
                 {"service": service.name},
-                fields=frozenset({unit, "window_s"}),
             )
             if "served_model" not in row.tags
         ]

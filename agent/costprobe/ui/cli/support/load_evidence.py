@@ -18,9 +18,6 @@ from costprobe.domain.costing.load.rows import curves_from_rows
 from costprobe.domain.costing.serving.production_load import production_load
 
 _WEEK_NS: Final = 7 * 86_400 * NS_PER_S
-_FIELDS: Final = frozenset(
-    {"requests", "tokens_in", "tokens_out", "decode_request_s", "busy_share", "window_s"}
-)
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -74,9 +71,7 @@ def _evidence(
 ) -> LoadEvidence:
     since_ns = now_ns - _WEEK_NS
     rows, models = [], set()
-    for row in reader.points(
-        "serving", since_ns, now_ns, {"service": service.name}, fields=_FIELDS
-    ):
+    for row in reader.points("serving", since_ns, now_ns, {"service": service.name}):
         model = row.tags.get("served_model")
         if model is None:
             rows.append(row)
