@@ -159,10 +159,8 @@ def _candidates(
         ]
         for measurement, fields in (("probe", RUN_FIELDS), ("cost", PAID_FIELDS | SERVICE_FIELDS))
     )
-    candidates = [
-        *probe_candidates(runs, costs, probe_qualities),
-        *service_candidates(costs, service_qualities),
-    ]
+    candidates = probe_candidates(runs, costs, probe_qualities)
+    candidates += service_candidates(costs, service_qualities)
     apis = config.api
     return candidates, hosting_choices(costs, apis, hosted_models() if apis else {})
 
