@@ -23,7 +23,7 @@ GPU = Device(name="gpu0", kind="gpu", model="NVIDIA L4", uuid="GPU-1")
 def test_samples_are_valid_as_written():
     host = parse(host_sample([GPU], ASSUMED, 0), Path("host.toml"))
     assert (host.probe[0].name, host.probe[0].dtype) == ("transformer", "bf16")
-    assert str(host.price[0].per_hour) == "0.6431"
+    assert host.price[0].per_hour == ASSUMED.rate(GPU, 1, 0).per_hour
     assert parse(service_sample(), Path("service.toml")).price == ()
     readme = parse(readme_sample(), Path("README.md"))
     assert readme.probe[0].latency_bound_s == 0.05

@@ -103,6 +103,7 @@ def test_other_fields_are_means_medians_maxima_or_flags():
         "agent.outbox_points",
         "agent.outbox_lag_s",
         "serving.busy_share",
+        "watcher.every_s",
     }
     assert fields_of_kind("max") == {
         "device.power_max_w",
