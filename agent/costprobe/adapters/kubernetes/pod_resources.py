@@ -118,7 +118,11 @@ class PodResources:
                 installed.
         """
         grpc = _library()
-        options = [("grpc.max_receive_message_length", MAX_BYTES)]
+        options = [
+            ("grpc.max_receive_message_length", MAX_BYTES),
+            # Channels share connections otherwise, and with them the back-off of one that failed.
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
         with grpc.insecure_channel(f"unix:{self._socket}", options=options) as channel:
             pods = self._call(channel, "List", "ListPodResources").pod_resources
             containers = tuple(_containers(pods))
