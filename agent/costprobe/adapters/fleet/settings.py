@@ -105,6 +105,9 @@ class FleetConfig(Section):
     timeout_s: Duration = key(
         "timeout", 30.0, le=600, description="Longest time of one request to the database."
     )
+    silent_after_s: Duration = key(
+        "silent_after", 300.0, ge=120, description="A host without a row for so long is silent."
+    )
     max_groups: int = Field(
         100_000,
         ge=100,
@@ -114,7 +117,7 @@ class FleetConfig(Section):
     watch: FleetWatchConfig | None = Field(
         None,
         description="What `costprobe fleet watch` checks.",
-        examples=[{"every": "5m", "silent_after": "10m"}],
+        examples=[{"every": "5m"}],
     )
 
     @property

@@ -39,9 +39,6 @@ class FleetWatchConfig(Section):
         ge=1,
         description="Time between two checks of budgets, outliers and drift.",
     )
-    silent_after_s: Duration = key(
-        "silent_after", 600.0, ge=300, description="A host without a row for so long is silent."
-    )
     forget_after_s: Duration = key(
         "forget_after",
         7 * 86400.0,

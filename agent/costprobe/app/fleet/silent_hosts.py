@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from costprobe.adapters.fleet.question import Question
-from costprobe.adapters.fleet.watch_settings import FleetWatchConfig
+from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.app.fleet.check import FleetCheck, FleetQuery, PartialAnswerError
 from costprobe.core.incident import Fault
 from costprobe.core.moments import iso
@@ -29,7 +29,7 @@ class SilentHosts(FleetCheck):
     name = "silent hosts"
     is_analysis = False
 
-    def __init__(self, config: FleetWatchConfig) -> None:
+    def __init__(self, config: FleetConfig) -> None:
         self._config = config
         self._newest: dict[str, int] = {}
         self._silent: dict[str, str] = {}
@@ -47,7 +47,7 @@ class SilentHosts(FleetCheck):
     def evaluate(self, query: FleetQuery) -> None:
         """See `FleetCheck.evaluate`."""
         now_ns = query.now_ns
-        since_ns = now_ns - int(self._config.forget_after_s * NS_PER_S)
+        since_ns = now_ns - int(self._config.watched.forget_after_s * NS_PER_S)
         with query.over(since_ns, now_ns, 1) as answers:
             found = answers.groups(Question("agent", "rss_bytes", "newest", by=("host",)))
         newest = dict(self._newest)

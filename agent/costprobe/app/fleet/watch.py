@@ -50,7 +50,7 @@ class FleetWatch:
         self._reader = reader
         self._is_stopping = is_stopping
         self._analyze_ns = int(watch.analyze_every_s * NS_PER_S)
-        self.hosts = SilentHosts(watch)
+        self.hosts = SilentHosts(config)
         self.budgets = FleetBudgets(watch.budget, tags)
         self._checks: list[FleetCheck] = [self.hosts, FleetDrift(watch)]
         self._checks += [NewOutliers(watch)] if watch.outliers else []

@@ -23,6 +23,7 @@ from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,
     fleet_answers,
+    fleet_config,
     period_options,
     require_rows,
 )
@@ -65,9 +66,7 @@ def command() -> None:
     "--silent-after",
     "silent_after_s",
     type=Timespan(),
-    default="3m",
-    show_default=True,
-    help="A host without a row for so long is silent.",
+    help="A host without a row for so long is silent (default: `silent_after` of [fleet]).",
 )
 @period_options(since="7d")
 @click.pass_obj
@@ -75,7 +74,7 @@ def status(  # noqa: PLR0913 - an option each
     config: str | None,
     *,
     by: str,
-    silent_after_s: float,
+    silent_after_s: float | None,
     since_ns: int,
     until_ns: int | None,
     labels: _Labels,
@@ -88,6 +87,8 @@ def status(  # noqa: PLR0913 - an option each
     """
     label = "" if by == "host" else by
     with fleet_answers(config, since_ns, until_ns, labels, to_the_second=True) as answers:
+        if silent_after_s is None:
+            silent_after_s = fleet_config(config).silent_after_s
         states = fleet_status(answers, silent_after_s, label)
     if as_json:
         versions = sorted({state.version for state in states})

@@ -71,5 +71,5 @@ def dashboard(
     )
     if amount is not None:
         planned = (PlannedMonth(amount, currency), *planned)
-    setup = FleetSetup(planned, settings.host_url)
+    setup = FleetSetup(settings.silent_after_s, planned, settings.host_url)
     serve(fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts), listening)

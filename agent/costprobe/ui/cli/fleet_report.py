@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from costprobe.app.fleet.report import FleetReport, fleet_report
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.fleet_options import FleetKey, fleet_answers
+from costprobe.ui.cli.support.fleet_options import FleetKey, fleet_answers, fleet_config
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
 from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.fleet_documents import compare_document, head_of, part_document
 from costprobe.ui.text import local
-
-# A host without a row for so long, in s, is silent.
-SILENT_AFTER_S: Final = 180.0
 
 
 @click.command(
@@ -67,7 +64,7 @@ def report(  # noqa: PLR0913 - an option each
     one self-contained file without external requests.
     """
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
-        found = fleet_report(answers, SILENT_AFTER_S, label or "")
+        found = fleet_report(answers, fleet_config(config).silent_after_s, label or "")
     if not found.total.costs:
         raise click.ClickException(f"no rows since {local(found.period.start_ns)}")
     chosen = "json" if as_json else form or _form_of(file)

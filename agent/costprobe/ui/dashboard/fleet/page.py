@@ -70,13 +70,15 @@ class PlannedMonth(NamedTuple):
 
 
 class FleetSetup(NamedTuple):
-    """What the page is told beside the database.
+    """What is configured beside the database.
 
     Attributes:
+        silent_after_s: A host without a row for so long, in s, is silent.
         planned: Budgets; of those for the same hosts and currency the first counts.
         host_url: Address of a host's page, with HOST_MARK; None for no links.
     """
 
+    silent_after_s: float
     planned: tuple[PlannedMonth, ...] = ()
     host_url: str | None = None
 
@@ -99,10 +101,10 @@ def fleet_page(
     Args:
         open_reader: Opens the database of the fleet.
         clock: Clocks of the host.
-        setup: Plan and links.
+        setup: Silence, budgets and links.
         allowed_hosts: Host names of the server, beside localhost and IP addresses.
     """
-    figures = FleetFigures(clock, sections(open_reader, clock), head_of)
+    figures = FleetFigures(clock, sections(open_reader, setup.silent_after_s, clock), head_of)
 
     def link_of(host: str, device: str) -> str | None:
         return host_link(setup.host_url, host, device)

@@ -24,8 +24,6 @@ from costprobe.ui.dashboard.fleet.figures import Asked, PageSection
 
 DAY_S: Final = 86_400
 WEEK_S: Final = 7 * DAY_S
-# A host without a row for so long, in s, is silent.
-SILENT_AFTER_S: Final = 180.0
 
 
 class MonthForecast(NamedTuple):
@@ -52,11 +50,14 @@ class GpuFigures(NamedTuple):
     unit_costs: tuple[FleetUnitCost, ...]
 
 
-def sections(open_reader: Callable[[], FleetReader], clock: Clock) -> Mapping[str, PageSection]:
+def sections(
+    open_reader: Callable[[], FleetReader], silent_after_s: float, clock: Clock
+) -> Mapping[str, PageSection]:
     """Return the sections of the page by name.
 
     Args:
         open_reader: Opens the database of the fleet.
+        silent_after_s: A host without a row for so long, in s, is silent.
         clock: Clocks of the host.
     """
 
@@ -89,7 +90,7 @@ def sections(open_reader: Callable[[], FleetReader], clock: Clock) -> Mapping[st
         "status": PageSection(
             60.0,
             over(WEEK_S, to_the_second=True),
-            lambda answers, _: tuple(fleet_status(answers, SILENT_AFTER_S)),
+            lambda answers, _: tuple(fleet_status(answers, silent_after_s)),
         ),
         "units": PageSection(120.0, over(HOUR_S), lambda answers, _: tuple(unit_changes(answers))),
         "spend": PageSection(
