@@ -1,14 +1,18 @@
 """Readings and probe runs become priced rows, and changes become events."""
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 from costprobe.adapters.catalogue.files import packaged
+from costprobe.adapters.storage.database import Database
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
-from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.accounting.ledger import MemoryLedger, StoreLedger
 from costprobe.core.records import NS_PER_S, Device, Energy, Event, ProbeResult, Reading
 from costprobe.core.schema import SCHEMA
 from costprobe.domain.costing.probe.rolling import RollingSample
@@ -203,6 +207,52 @@ def test_software_change_is_an_event_with_the_changed_versions(clock, ledger):
     assert event.fields["before"] == "driver 550"
     assert event.fields["after"] == "driver 560"
     assert event.fields["cause"] == "driver"
+
+
+class Killed(BaseException):
+    """The process is killed before a commit."""
+
+
+def test_kill_before_any_commit_neither_loses_nor_repeats_an_event(clock, tmp_path, monkeypatch):
+    begin = Database.transaction
+    left = [0]
+
+    def transaction(database, operation):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return begin(database, operation)
+
+    def run(path, per_hour, driver):
+        store = Store.open(path, clock)
+        accounts = books(clock, StoreLedger(store), [plan(per_hour)])
+        clock.move(300)
+        try:
+            accounts.take_probe(measured(clock, fingerprint=driver, software={"driver": driver}))
+        except Killed:
+            return True
+        finally:
+            store.close()
+        return False
+
+    monkeypatch.setattr(Database, "transaction", transaction)
+    wrong = []
+    for commits in range(4):
+        path = tmp_path / f"{commits}.db"
+        left[0] = 99
+        run(path, "3.6", "550")
+        left[0] = commits
+        is_killed = run(path, "7.2", "560")
+        left[0] = 99
+        run(path, "7.2", "560")
+        with closing(StoreReader.open(path)) as reader:
+            kinds = sorted(
+                row.tags["kind"] for row in reader.points("event", 0, clock.time_ns() + 1)
+            )
+        if kinds != ["price", "software"]:
+            wrong.append((commits, is_killed, kinds))
+    assert wrong == []
+    assert not is_killed
 
 
 def test_rolling_windows_start_with_the_stored_costs(clock, ledger):

@@ -83,3 +83,16 @@ def test_closed_store_does_not_raise(impatient):
     ledger.append([point(1)])
     assert "closed" in ledger.fault
     assert ledger.waiting_points == 1
+
+
+def test_document_waits_with_its_rows(impatient, hold):
+    ledger = StoreLedger(impatient)
+    hold("BEGIN IMMEDIATE")
+    ledger.append([point(1)], {"a": 1})
+    with pytest.raises(ValueError, match="Out of range"):
+        ledger.append([point(2)], {"b": float("nan")})
+    hold("COMMIT")
+    assert (impatient.state("a"), ledger.state("a"), ledger.state("b")) == (None, 1, None)
+    assert ledger.flush()
+    assert impatient.state("a") == 1
+    assert lines_of(impatient) == [render(point(1))]

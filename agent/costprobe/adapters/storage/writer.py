@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -25,6 +23,7 @@ from costprobe.adapters.storage.outbox.sink_outbox import SinkAccess, SinkOutbox
 from costprobe.adapters.storage.rollup import retention, rollup, summaries
 from costprobe.adapters.storage.rollup.rollup import KeepSince, Retained
 from costprobe.adapters.storage.rows import SeriesIds, StoredRow, insert, rendered
+from costprobe.adapters.storage.states import put_states, state_text
 from costprobe.adapters.storage.store_files import StoreLock
 from costprobe.core.bounded import bounded_json
 from costprobe.core.clock import Clock
@@ -96,19 +95,25 @@ class Store:
         """
         self.write(rendered(points))
 
-    def write(self, rows: Sequence[StoredRow], dropped_before: int = 0) -> None:
-        """Commit rendered rows in one transaction, and count points that were dropped before.
+    def write(
+        self,
+        rows: Sequence[StoredRow],
+        states: Mapping[str, str] | None = None,
+        dropped_before: int = 0,
+    ) -> None:
+        """Commit rendered rows and the texts of named documents, and count dropped points, in one transaction.
 
         Raises:
             StoreError: Nothing was stored.
         """
-        if not rows and not dropped_before:
+        if not rows and not states and not dropped_before:
             return
         with self._series_lock:
             try:
                 with self._database.transaction("write to") as connection:
                     totals.add(connection, self._ids, rows)
                     insert(connection, self._ids, rows)
+                    put_states(connection, states or {}, self._clock.time_ns())
                     if dropped_before:
                         outbox.count(connection, outbox.DROPPED_POINTS, dropped_before)
             except BaseException:
@@ -187,13 +192,13 @@ class Store:
             StoreError: Nothing was stored.
         """
         rows = rendered(points)
+        texts = {name: state_text(document) for name, document in states.items()}
         time_ns = self._clock.time_ns()
         with self._series_lock:
             try:
                 with self._database.transaction("store incidents in") as connection:
                     insert(connection, self._ids, rows)
-                    for name, document in states.items():
-                        _put_state(connection, name, document, time_ns)
+                    put_states(connection, texts, time_ns)
                     queue.enqueue(connection, notices, time_ns)
             except BaseException:
                 self._ids.clear()  # ids created in the transaction were rolled back
@@ -231,8 +236,7 @@ class Store:
             ValueError: It contains NaN or an infinity, which JSON does not have.
             TypeError: It is not a JSON value.
         """
-        with self._database.transaction("store a state in") as connection:
-            _put_state(connection, name, document, self._clock.time_ns())
+        self.write((), {name: state_text(document)})
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
         """Return a named document; None if there is none."""
@@ -291,10 +295,3 @@ class Store:
         finally:
             if self._lock is not None:
                 self._lock.release()
-
-
-def _put_state(connection: sqlite3.Connection, name: str, document: Any, time_ns: int) -> None:  # noqa: ANN401 - any JSON value
-    connection.execute(
-        "INSERT OR REPLACE INTO states (name, document, time_ns) VALUES (?, ?, ?)",
-        (name, json.dumps(document, allow_nan=False), time_ns),
-    )

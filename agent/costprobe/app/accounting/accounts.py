@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
+from typing import Any
 
 from costprobe.app.accounting.device_charges import ChargedReading, DeviceCharges
 from costprobe.app.accounting.ledger import Ledger, restored
@@ -85,10 +86,10 @@ class Accounts:
         before = self._state(run, prices.terms, time_ns)
         accounted = account_run(run, prices, before, self._tags, time_ns)
         self._states[device, probe] = accounted.state
-        self._ledger.append(accounted.rows)
         document = accounted.state.document()
-        if document != before.document():
-            self._ledger.put_state(_state_name(device, probe), document)
+        changed = {_state_name(device, probe): document} if document != before.document() else {}
+        # In one transaction: a crash between them would lose or repeat an event.
+        self._ledger.append(accounted.rows, {**changed, **_terms_state(device, prices)})
         return accounted.report
 
     def terms_now(self, device: str) -> Terms | None:
@@ -96,11 +97,19 @@ class Accounts:
         return self._book.terms(device, self._clock.time_ns())
 
     def _store(self, charged: Iterable[ChargedReading], offset_ns: int) -> None:
-        rows = [row for reading in charged for row in self._rows_of(reading, offset_ns)]
-        if rows:
-            self._ledger.append(rows)
+        rows: list[Point] = []
+        states: dict[str, Any] = {}
+        for reading in charged:
+            time_ns = whole_ms(reading.reading.end_ns + offset_ns)
+            prices = self._prices(reading.device.name, time_ns)
+            rows += self._rows_of(reading, prices, time_ns, offset_ns)
+            states.update(_terms_state(reading.device.name, prices))
+        if rows or states:
+            self._ledger.append(rows, states)
 
-    def _rows_of(self, charged: ChargedReading, offset_ns: int) -> list[Point]:
+    def _rows_of(
+        self, charged: ChargedReading, prices: Prices, read_ns: int, offset_ns: int
+    ) -> list[Point]:
         device = charged.device
         rows = []
         for charge in charged.charges:
@@ -110,9 +119,7 @@ class Accounts:
             intensity = self._carbon.intensity(device.name, time_ns)
             emitted = emission(energy_j if isinstance(energy_j, float) else None, intensity)
             rows.append(device_point(part, device, charge, self._tags, time_ns, emitted))
-        time_ns = whole_ms(charged.reading.end_ns + offset_ns)
-        prices = self._prices(device.name, time_ns)
-        events = price_events(device.name, prices.terms_before, prices.terms, time_ns)
+        events = price_events(device.name, prices.terms_before, prices.terms, read_ns)
         return [*rows, *(event_point(event, self._tags) for event in events)]
 
     def _prices(self, device: str, time_ns: int) -> Prices:
@@ -121,14 +128,11 @@ class Accounts:
         intensity = self._carbon.intensity(device, time_ns)
         if terms is None:
             return Prices(None, None, intensity)
-        name = f"terms {device}"
         with self._lock:
             before = self._last_terms.get(device)
             if before is None:
-                before = restored(self._ledger, name, Terms.from_document)
+                before = restored(self._ledger, _terms_name(device), Terms.from_document)
             self._last_terms[device] = terms
-        if before != terms:
-            self._ledger.put_state(name, terms.to_document())
         return Prices(terms, before, intensity)
 
     def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
@@ -154,3 +158,14 @@ class Accounts:
 
 def _state_name(device: str, probe: str) -> str:
     return f"probe {device} {probe}"
+
+
+def _terms_name(device: str) -> str:
+    return f"terms {device}"
+
+
+def _terms_state(device: str, prices: Prices) -> dict[str, Any]:
+    """Return the document of a device's terms if they changed, to be stored with the rows of the change."""
+    if prices.terms is None or prices.terms == prices.terms_before:
+        return {}
+    return {_terms_name(device): prices.terms.to_document()}

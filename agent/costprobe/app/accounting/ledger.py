@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.rows import StoredRow, rendered
+from costprobe.adapters.storage.states import state_text
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.core.bounded import SHAPE_ERRORS
@@ -31,8 +32,8 @@ Observer = Callable[[Sequence[Point]], Sequence[Point]]
 class Ledger(Protocol):
     """Stores rows and small documents: in the store, or in memory for a single probe run."""
 
-    def append(self, points: Iterable[Point]) -> None:
-        """Store rows, committed together."""
+    def append(self, points: Iterable[Point], states: Mapping[str, Any] | None = None) -> None:
+        """Store rows, and documents by name, committed together."""
         ...
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
@@ -69,9 +70,10 @@ class MemoryLedger:
         self.points: list[Point] = []
         self._states: dict[str, Any] = {}
 
-    def append(self, points: Iterable[Point]) -> None:
-        """Keep rows until the process ends."""
+    def append(self, points: Iterable[Point], states: Mapping[str, Any] | None = None) -> None:
+        """Keep rows and documents until the process ends."""
         self.points.extend(points)
+        self._states.update(states or {})
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
         """Return a named document; None if there is none."""
@@ -85,8 +87,8 @@ class MemoryLedger:
 class StoreLedger:
     """Rows and documents in the store; both are queued in memory while the store rejects writes.
 
-    A full, locked or read-only disk does not stop measuring. Queued rows are retried, oldest
-    first, by every append and flush; beyond the capacity the oldest are dropped and counted.
+    A full, locked or read-only disk does not stop measuring. Queued rows and documents are retried,
+    oldest first, by every append and flush; beyond the capacity the oldest rows are dropped and counted.
     Methods are thread-safe.
 
     Args:
@@ -98,14 +100,14 @@ class StoreLedger:
         self._store = store
         self._capacity_points = capacity_points
         self._rows: deque[StoredRow] = deque()
-        self._rows_lock = Lock()
+        self._unsaved: dict[str, str] = {}
+        self._waiting_lock = Lock()
         self._dropped_points = 0
         self._dropped_recorded = 0
         self._fault: str | None = None
         self._observer: Observer | None = None
         self._labels = RowLabels()
         self._documents: dict[str, Any] = {}
-        self._unsaved: set[str] = set()
         self._documents_lock = Lock()
 
     @property
@@ -139,14 +141,20 @@ class StoreLedger:
         """Set the labels that are added to rows from now on."""
         self._labels = labels
 
-    def append(self, points: Iterable[Point]) -> None:
-        """Store points, or queue them in memory until the store accepts them.
+    def append(self, points: Iterable[Point], states: Mapping[str, Any] | None = None) -> None:
+        """Store points and documents, or queue them in memory until the store accepts them.
+
+        Args:
+            points: Rows.
+            states: Documents by name. A crash leaves both or neither.
 
         Raises:
-            ValueError: A point without a measurement or with a time beyond 64 bits.
+            ValueError: A point without a measurement or with a time beyond 64 bits, or a document with
+                NaN or an infinity.
+            TypeError: A document is not a JSON value.
         """
         rows = self._labels.added_to(tuple(points))
-        self._write(rendered(rows))
+        self._write(rendered(rows), states or {})
         if self._observer is None:
             return
         try:
@@ -155,11 +163,11 @@ class StoreLedger:
             logger.exception("detection failed on new rows")
             return
         if derived:
-            self._write(rendered(self._labels.added_to(derived)))
+            self._write(rendered(self._labels.added_to(derived)), {})
 
     def flush(self) -> bool:
         """Retry the queued points; return True if none is left."""
-        self._write(())
+        self._write((), {})
         return not self._rows
 
     def state(self, name: str) -> Any | None:  # noqa: ANN401 - a document is any JSON value
@@ -171,20 +179,16 @@ class StoreLedger:
 
     def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Store a named document; if it cannot be written now, the next call retries it."""
-        with self._documents_lock:
-            self._documents[name] = document
-            self._unsaved.add(name)
-            try:
-                for unsaved in sorted(self._unsaved):
-                    self._store.put_state(unsaved, self._documents[unsaved])
-                    self._unsaved.discard(unsaved)
-            except StoreError as error:
-                logger.debug("kept in memory: %s", error)
+        self._write((), {name: document})
 
-    def _write(self, rows: Sequence[StoredRow]) -> None:
-        with self._rows_lock:
+    def _write(self, rows: Sequence[StoredRow], states: Mapping[str, Any]) -> None:
+        texts = {name: state_text(document) for name, document in states.items()}
+        with self._documents_lock:
+            self._documents.update(states)
+        with self._waiting_lock:
             before = self._fault
             self._rows.extend(rows)
+            self._unsaved.update(texts)
             self._write_waiting()
             while len(self._rows) > self._capacity_points:
                 self._rows.popleft()
@@ -198,11 +202,14 @@ class StoreLedger:
 
     def _write_waiting(self) -> None:
         try:
-            while self._rows or self._dropped_points > self._dropped_recorded:
-                batch = list(islice(self._rows, _ROWS_PER_WRITE))
+            while self._rows or self._unsaved or self._dropped_points > self._dropped_recorded:
+                # A document is committed with the rows that belong to it, which may be any of those.
+                limit = None if self._unsaved else _ROWS_PER_WRITE
+                batch = list(islice(self._rows, limit))
                 dropped = self._dropped_points
-                self._store.write(batch, dropped_before=dropped - self._dropped_recorded)
+                self._store.write(batch, self._unsaved, dropped - self._dropped_recorded)
                 self._dropped_recorded = dropped
+                self._unsaved.clear()
                 for _ in batch:
                     self._rows.popleft()
         except StoreError as error:
