@@ -8,6 +8,7 @@ from costprobe.app.configuration import AnyRule
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.domain.alerting.defaults import DEFAULT_RULES, effective_rules
+from costprobe.domain.alerting.rules.fault import OF_FLEET
 from costprobe.domain.alerting.rules.registry import RULES, rule_of
 from pydantic import TypeAdapter
 
@@ -300,6 +301,12 @@ class TestSlo:
         found = restarted(self.runs(20), self.config)
         assert texts(found, 6000)
         assert not texts(found, 2 * 86_400)
+
+
+def test_findings_of_a_fleet_match_only_rules_that_name_them():
+    found = [Fault(name, "h03", name, "warning") for name in (*OF_FLEET, "fleet_unread")]
+    assert texts(rule_of(rule("fault")), 0, found) == ["fleet_unread"]
+    assert texts(rule_of(rule("fault", faults=["gpu_outlier"])), 0, found) == ["gpu_outlier"]
 
 
 def test_every_default_rule_restores_its_empty_state():

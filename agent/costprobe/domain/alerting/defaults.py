@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from costprobe.core.config.kinds import union_of_kinds
-from costprobe.domain.alerting.rules.fault import FaultName
+from costprobe.domain.alerting.rules.fault import OF_FLEET, FaultName
 from costprobe.domain.alerting.rules.registry import RULES
 from costprobe.domain.alerting.rules.rule import RuleConfig
 
@@ -27,8 +27,6 @@ BROKEN: tuple[FaultName, ...] = (
 )
 # Lost measurements: each has a rule of its own, so that no fault that lasts hides a new one.
 LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
-# What `costprobe fleet watch` finds: each kind has a rule of its own.
-OF_FLEET: tuple[FaultName, ...] = ("host_silent", "gpu_outlier", "fleet_drift")
 
 
 def _validated(tables: Iterable[Mapping[str, Any]]) -> tuple[RuleConfig, ...]:
@@ -105,7 +103,7 @@ DEFAULT_RULES = _validated(
             ),
             "for": "10m",
         },
-        # Without effect except in `costprobe fleet watch`.
+        # Without effect except in `costprobe fleet watch`: each kind of finding has a rule of its own.
         {
             "name": "host-silent",
             "kind": "fault",

@@ -1,4 +1,4 @@
-"""A fault of costprobe, of the host, or of the fleet."""
+"""A fault of costprobe or of the host, and what `costprobe fleet watch` finds."""
 
 from __future__ import annotations
 
@@ -35,17 +35,22 @@ FaultName = Literal[
     "fleet_drift",
 ]
 
-
+# What `costprobe fleet watch` finds: no fault of costprobe or of its host. A rule has to name it.
+OF_FLEET: tuple[FaultName, ...] = ("host_silent", "gpu_outlier", "fleet_drift")
 # Labels of faults of a fleet, beside host and device.
 FLEET_LABELS = ("workload", "model", "currency", "silent_since")
 
 
 class FaultRuleConfig(RuleConfig):
-    """A fault of costprobe, of the host, or of the fleet."""
+    """A fault of costprobe or of the host; what `costprobe fleet watch` finds, if `faults` names it."""
 
     kind: Literal["fault"] = Field(description="Kind of rule.", examples=["fault"])
     faults: tuple[FaultName, ...] | None = Field(
-        None, description="Faults that fire; all by default.", examples=[["disk_low"]]
+        None,
+        description=(
+            f"Faults that fire; by default all but what `costprobe fleet watch` finds ({', '.join(OF_FLEET)})."
+        ),
+        examples=[["disk_low"]],
     )
 
 
@@ -63,7 +68,11 @@ class FaultRule(Rule):
         selected = {
             f"{fault.name} {fault.subject}".strip(): fault
             for fault in faults
-            if config.faults is None or fault.name in config.faults
+            if (
+                fault.name in config.faults
+                if config.faults is not None
+                else fault.name not in OF_FLEET
+            )
         }
         self._since_ns = {series: self._since_ns.get(series, time_ns) for series in selected}
         return [
