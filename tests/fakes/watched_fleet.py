@@ -2,15 +2,20 @@
 
 All hosts run the probe `ranker` on four GPUs. `h03 gpu1` is slower by SLOWER, at a lower clock. `rolled_out` is
 the time from which all hosts have the next driver, at a cost that is higher by DEARER.
+
+All hosts run the service `chat`, which costs more by DEARER on the first DEARER_HOSTS of them in the last window, and
+`embed`, which has half of its traffic there; traffic differs from week to week.
 """
 
 import math
 import random
 from functools import cache
+from itertools import groupby
 
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from fakes.fleet import exposed, openmetrics
 from fakes.servers import fetch
 
 HOSTS, GPUS = 12, 4
@@ -18,6 +23,8 @@ EVERY_S, WINDOW_S, DAY_S = 600, 3600, 86_400
 SICK, SLOWER, DEARER = ("h03", "gpu1"), 0.08, 0.08
 DRIVERS = ("550.54", "560.28")
 PRICE_PER_H = 3.6
+WEEK_S = 7 * DAY_S
+DEARER_HOSTS = 8
 NOW_S = 1_780_012_800
 CHUNK_LINES = 5000
 CHECKS = """
@@ -69,6 +76,48 @@ def fleet_rows(now_s, silent, rolled_out):
             for time_s in range(end_s - WINDOW_S - EVERY_S, end_s + 1, EVERY_S):
                 if time_s <= ends_s:
                     yield from run_rows(rng, tags, time_s, is_new=time_s > rolled_out)
+
+
+@cache
+def service_lines():
+    """Line protocol of the rows of services, and of what belongs to them."""
+    return [render(row).encode() for row in service_rows()]
+
+
+def service_rows():
+    for number in range(HOSTS):
+        tags = {"host": host_of(number)}
+        gpu = {**tags, "device": "gpu0", "kind": "gpu", "model": "NVIDIA H100", "currency": "EUR"}
+        for week in (3, 2, 1, 0):
+            end_s = NOW_S - week * WEEK_S
+            for time_s in range(end_s - WINDOW_S - EVERY_S, end_s + 1, EVERY_S // 2):
+                if not week:
+                    yield agent_row(tags, time_s)
+                    yield point("device", gpu, {"util_pct": 50.0}, time_s)
+                is_dearer = not week and number < DEARER_HOSTS
+                yield served_row(tags, "chat", 1000.0 * (1 + week), is_dearer, time_s)
+                yield served_row(tags, "embed", 1000.0 if week else 500.0, False, time_s)
+
+
+def served_row(tags, service, tokens, is_dearer, time_s):
+    """A window of a service whose tokens cost the same at any traffic, beside its idle time."""
+    idle = 2.0 - tokens / 4000
+    fields = {"cost_total": tokens * 1e-5 * (1 + DEARER * is_dearer) + idle, "cost_idle": idle}
+    paid = {"service": service, "basis": "serving", "plan": "owned", "currency": "EUR"}
+    return point("cost", {**tags, **paid}, {**fields, "tokens_out": tokens}, time_s)
+
+
+def scraped():
+    """The samples of a Prometheus that scrapes the fleet with silent hosts, a rollout and services, in OpenMetrics."""
+    silent = dict(SILENT)
+    rows = [*fleet_rows(NOW_S, silent, NOW_S - 3100), *service_rows()]
+    rows = [row for row in rows if row.time_ns <= silent.get(row.tags["host"], NOW_S) * NS_PER_S]
+    rows.sort(key=lambda row: (row.tags["host"], row.time_ns))
+    hosts = (
+        exposed(of_host, {"instance": f"{host}:9101", "job": "costprobe"})
+        for host, of_host in groupby(rows, key=lambda row: row.tags["host"])
+    )
+    return openmetrics(sample for samples in hosts for sample in samples)
 
 
 def agent_row(tags, time_s):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
@@ -10,19 +11,25 @@ from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import RetryLater
+from costprobe.app.configuration import parse
 from costprobe.app.fleet.check import FleetQuery
 from costprobe.app.fleet.watch import FleetWatch
+from costprobe.core.incident import Silence
 from costprobe.core.records import NS_PER_S
+from costprobe.daemon.fleet_watch import FleetWatcher
+from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.ui.cli.main import main
 from fakes import watched_fleet
+from fakes.clock import FakeClock
 from fakes.documents import checked
-from fakes.servers import get
+from fakes.servers import Prometheus, Scripted, get, running
 from fakes.watched_fleet import CHECKS, NOW_S, RACK, SILENT, write
 
 
-def once(tmp_path, server, kind, database):
+def once(tmp_path, server, kind, database=""):
     path = tmp_path / f"{database}.toml"
-    text = f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\ndatabase = "{database}"\n[fleet.watch]'
+    named = f'database = "{database}"\n' if database else ""
+    text = f'[fleet]\nkind = "{kind}"\nurl = "{server.url}"\n{named}[fleet.watch]'
     path.write_text(text + CHECKS)
     words = ["-c", str(path), "fleet", "watch", "--once"]
     done = CliRunner().invoke(main, [*words, "--json"])
@@ -37,6 +44,7 @@ def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
     databases = {
         "sick": watched_fleet.lines(NOW_S, silent=SILENT),
         "rollout": watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100),
+        "services": watched_fleet.service_lines(),
     }
     for name, lines in databases.items():
         if kind == "influxql":
@@ -62,11 +70,91 @@ def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
     found = once(tmp_path, server, kind, "rollout")
     # GPUs whose software changed are not compared with each other.
     (drift,) = found["found"]
+    assert_rollout(drift)
+    found = once(tmp_path, server, kind, "services")
+    (drift,) = found["found"]
+    assert_service_drift(drift)
+    assert drift["cause"] == "unknown"
+
+
+def assert_rollout(drift):
     assert (drift["kind"], drift["cause"]) == ("fleet_drift", "driver")
     assert drift["labels"] == {"workload": "ranker", "model": "NVIDIA H100", "currency": "EUR"}
     assert drift["value"] == pytest.approx(100 * watched_fleet.DEARER, abs=0.5)
     assert "12 of 12 hosts" in drift["text"]
     assert "driver 550.54 → 560.28 on 12 hosts" in drift["detail"]
+
+
+def assert_service_drift(drift):
+    assert drift["kind"] == "fleet_drift"
+    assert drift["labels"] == {"workload": "chat", "model": "NVIDIA H100", "currency": "EUR"}
+    assert drift["value"] == pytest.approx(100 * watched_fleet.DEARER, abs=1e-6)
+    assert "8 of 12 hosts" in drift["text"]
+
+
+def test_planted_faults_are_found_in_a_prometheus(tmp_path, monkeypatch):
+    class Scraped(Prometheus):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self.backfill("\n".join([*watched_fleet.scraped(), ""]))
+
+    monkeypatch.setattr("costprobe.ui.cli.fleet_watch.time.time_ns", lambda: NOW_S * NS_PER_S)
+    with running(Scraped, tmp_path / "prometheus", "prometheus") as server:
+        found = once(tmp_path, server, "prometheus")
+    assert (found["hosts"], found["silent"], found["is_partial"]) == (12, 7, False)
+    lone, rack, chat, ranker = found["found"]
+    assert (lone["labels"], rack["value"]) == ({"host": "h01"}, 6)
+    assert_service_drift(chat)
+    assert_rollout(ranker)
+    (budget,) = found["budgets"]
+    assert (budget["budget"], budget["verdict"]) == ("gpus", "exceeded")
+
+
+def test_drift_of_the_fleet_reaches_a_notifier_unless_it_is_silenced(influxdb, tmp_path):
+    influxdb.query('CREATE DATABASE "drifting"')
+    write(influxdb, watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100), "drifting")
+    write(influxdb, watched_fleet.service_lines(), "drifting")
+    clock = FakeClock(NOW_S * NS_PER_S)
+    with Scripted(lambda *_: (200, {}, b"")) as hook:
+        text = f"""
+[host]
+labels = {{ site = "eu" }}
+[fleet]
+kind = "influxql"
+url = "{influxdb.url}"
+database = "drifting"
+[fleet.watch]
+analyze_every = "1h"
+outliers = false
+drift_window = "1h"
+[[notifier]]
+name = "hook"
+kind = "webhook"
+url = "{hook.url}"
+"""
+        config = parse(text, tmp_path / "fleet.toml")
+        notifier = SystemdNotifier("", None, clock)
+        watcher = FleetWatcher(config, config.fleet, tmp_path / "fleet.db", clock, notifier)
+        with closing(watcher):
+            match = {"rule": "fleet-drift", "workload": "chat"}
+            now_ns = clock.time_ns()
+            watcher.watching.add_silence(
+                Silence("s", match, now_ns, now_ns + 3600 * NS_PER_S, "known", "me")
+            )
+            watcher.evaluate()
+            listed = watcher.watching.alerts()
+            ends_s = time.monotonic() + 20
+            while not hook.requests and time.monotonic() < ends_s:
+                time.sleep(0.005)
+    firing = {alert["labels"]["workload"]: alert["id"] for alert in listed["alerts"]}
+    assert sorted(firing) == ["chat", "ranker"]
+    assert listed["silenced"] == [firing["chat"]]
+    ((_, _, _, body),) = hook.requests
+    alert = json.loads(body)["alert"]
+    assert (alert["name"], alert["state"], alert["cause"]) == ("fleet-drift", "firing", "driver")
+    assert alert["labels"].items() >= {"workload": "ranker", "site": "eu"}.items()
+    assert "on 12 of 12 hosts" in alert["summary"]
+    assert "driver 550.54 → 560.28 on 12 hosts" in alert["detail"]
 
 
 class Newest(FleetReader):
