@@ -44,6 +44,8 @@ analyze_every = "15m"
 [[sink]]
 api = "v1"
 {address}
+[store]
+path = "{folder}/fleet.db"
 [[notifier]]
 name = "hook"
 kind = "webhook"
@@ -51,13 +53,7 @@ url = "{self.hook.url}/{name}"
 """
         path = folder / "fleet.toml"
         config = parse(text, path)
-        watcher = FleetWatcher(
-            config,
-            config.fleet,
-            folder / "fleet.db",
-            self.clock,
-            SystemdNotifier("", None, self.clock),
-        )
+        watcher = FleetWatcher(config, self.clock, SystemdNotifier("", None, self.clock))
         try:
             yield watcher
         finally:

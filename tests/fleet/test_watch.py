@@ -1,8 +1,10 @@
 """`costprobe fleet watch` over real databases: what it finds, and what a failing database does."""
 
 import json
+import math
 import time
 from contextlib import closing
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
@@ -11,11 +13,13 @@ from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import RetryLater
-from costprobe.app.configuration import parse
+from costprobe.app.configuration import load, parse
 from costprobe.app.fleet.check import FleetQuery
 from costprobe.app.fleet.watch import FleetWatch
+from costprobe.core.clock import SystemClock
 from costprobe.core.incident import Silence
 from costprobe.core.records import NS_PER_S
+from costprobe.daemon.fleet_service import FleetService
 from costprobe.daemon.fleet_watch import FleetWatcher
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.ui.cli.main import main
@@ -127,6 +131,8 @@ database = "drifting"
 analyze_every = "1h"
 outliers = false
 drift_window = "1h"
+[store]
+path = "{tmp_path}/fleet.db"
 [[notifier]]
 name = "hook"
 kind = "webhook"
@@ -134,7 +140,7 @@ url = "{hook.url}"
 """
         config = parse(text, tmp_path / "fleet.toml")
         notifier = SystemdNotifier("", None, clock)
-        watcher = FleetWatcher(config, config.fleet, tmp_path / "fleet.db", clock, notifier)
+        watcher = FleetWatcher(config, clock, notifier)
         with closing(watcher):
             match = {"rule": "fleet-drift", "workload": "chat"}
             now_ns = clock.time_ns()
@@ -161,7 +167,7 @@ class Newest(FleetReader):
     """A database that answers with the newest rows of hosts, and fails as configured.
 
     Attributes:
-        newest: Time of the newest row of each host, UTC in s.
+        newest: Time of the newest row of each host, UTC in s; math.inf for one that always has a new row.
         problems: Why answers are partial.
         is_away: Whether it does not answer.
     """
@@ -175,7 +181,9 @@ class Newest(FleetReader):
             raise RetryLater("connection refused")
         if question.measurement != "agent":
             return FleetAnswer(())
-        rows = (GroupValue((host,), at_s, span.end_ns) for host, at_s in self.newest.items())
+        end_s = span.end_ns / NS_PER_S
+        newest = {host: min(at_s, end_s) for host, at_s in self.newest.items()}
+        rows = (GroupValue((host,), at_s, span.end_ns) for host, at_s in newest.items())
         return FleetAnswer(tuple(rows), self.problems)
 
     def close(self):
@@ -210,6 +218,51 @@ def test_check_without_a_complete_answer_changes_nothing():
     again.restore(json.loads(json.dumps(fleet.document())))
     assert [fault.subject for fault in again.faults()] == silent
     assert found(NOW_S + 2700, NOW_S + 2700) == []
+
+
+def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error(
+    tmp_path, monkeypatch
+):
+    reader = Newest(FleetConfig.model_validate({"kind": "prometheus", "url": "http://h:9"}))
+    reader.newest = {"a": time.time() - 900, **dict.fromkeys("bcd", math.inf)}
+    monkeypatch.setitem(registry.READERS, "prometheus", lambda *_: reader)
+    path = tmp_path / "fleet.toml"
+
+    def write_config(notifier, more=""):
+        path.write_text(
+            f'[fleet]\nkind = "prometheus"\nurl = "http://h:9"\n{more}[fleet.watch]\nevery = "1s"\n'
+            f'[store]\npath = "{tmp_path}/fleet.db"\n'
+            f'[[notifier]]\nname = "hook"\nkind = "webhook"\nurl = "{notifier}"\n'
+        )
+
+    def next_notice():
+        ends_s = time.monotonic() + 20
+        while not hook.requests and time.monotonic() < ends_s:
+            time.sleep(0.02)
+        _, path, _, body = hook.requests.pop(0)
+        alert = json.loads(body)["alert"]
+        return path, alert["name"], alert["state"]
+
+    clock = SystemClock()
+    with Scripted(lambda *_: (200, {}, b"")) as hook:
+        write_config(f"{hook.url}/one")
+        service = FleetService(load(path), path, clock, SystemdNotifier("", None, clock))
+        thread = Thread(target=service.run, args=(lambda: None,))
+        thread.start()
+        try:
+            assert next_notice() == ("/one", "host-silent", "firing")
+            write_config(f"{hook.url}/two", more="silent_after = 1")
+            service.request_reload()
+            assert next_notice() == ("/one", "broken", "firing")
+            write_config(f"{hook.url}/two")
+            service.request_reload()
+            assert next_notice() == ("/two", "broken", "resolved")
+            reader.newest["a"] = math.inf
+            assert next_notice() == ("/two", "host-silent", "resolved")
+        finally:
+            service.request_stop()
+            thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_lease_may_last_seconds():

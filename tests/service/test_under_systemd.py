@@ -294,6 +294,12 @@ def test_watcher_of_a_fleet_runs_in_its_own_unit_with_its_own_store(host):
         alerts = json.loads(host.run(*command).stdout)
         assert alerts["source"] == "daemon"
         assert [alert["name"] for alert in alerts["alerts"]] == ["failing"]
+        pid = shown("MainPID")
+        host.systemctl("reload", "costprobe-fleet")
+        assert (shown("ActiveState"), shown("MainPID")) == ("active", pid)
+        host.write("/etc/costprobe/fleet.toml", WATCHER + "pth = 1\n")
+        assert host.systemctl("reload", "costprobe-fleet", check=False).returncode != 0
+        assert (shown("ActiveState"), shown("MainPID")) == ("active", pid)
     finally:
         host.systemctl("stop", "costprobe-fleet")
         host.run("rm", "-rf", "/etc/costprobe/fleet.toml", "/var/lib/costprobe-fleet")

@@ -1,22 +1,19 @@
-"""The process of `costprobe fleet watch`: checks of a fleet, incidents, and notices while it holds the lease."""
+"""A watcher of a fleet: checks, incidents, and notices while it holds the lease."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
 
 from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import DeliveryError
 from costprobe.adapters.notifiers.alertmanager import AlertmanagerConfig
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import quarantined
-from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
@@ -40,49 +37,47 @@ from costprobe.daemon.control.server import ControlServer
 from costprobe.daemon.current_runtime import EMPTY_STATUS
 from costprobe.daemon.sd_notify import SystemdNotifier
 from costprobe.daemon.store_opening import open_store
-from costprobe.daemon.watchdog import Watchdog, job_liveness
+from costprobe.daemon.watchdog import job_liveness
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 10.0
 _LEASE = "lease"
 # Most notices of one notifier that are withdrawn at an evaluation.
 _WITHDRAWN_MAX = 1000
 
 
 class FleetWatcher:
-    """Watches a fleet until it is stopped.
+    """Watches a fleet from `start` until `close`.
 
     With a sink, several watchers of one fleet agree by a lease in its database who notifies. All of them
     evaluate; a passive one keeps its notices until the active one, which evaluates the same rows, has lived an
     interval longer.
 
     Args:
-        config: The configuration, with [fleet].
-        fleet: That section.
-        store_path: The watcher's own store.
+        config: The configuration, with [fleet] and the path of a store of its own.
         clock: The host's clocks.
         notifier: Sends notifications to systemd.
+
+    Attributes:
+        steps: Detects steps of the clock.
+        config_fault: Why a new configuration was rejected; None if none was.
 
     Raises:
         StoreError: The store cannot be opened, or another process uses it.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        fleet: FleetConfig,
-        store_path: Path,
-        clock: Clock,
-        notifier: SystemdNotifier,
-    ) -> None:
+    def __init__(self, config: Config, clock: Clock, notifier: SystemdNotifier) -> None:
+        fleet, store_path = config.fleet, config.store.path
+        if fleet is None or store_path is None:
+            raise ValueError("no [fleet], or no path of a store")
         learn_secrets(config, os.environ)
         self._config = config
         self._every_s = fleet.watched.every_s
         self._clock = clock
-        self._steps = ClockMonitor(clock)
-        self._stop, self._woken = SignalFlag(), SignalWakeUp()
+        self.steps = ClockMonitor(clock)
+        self.config_fault: str | None = None
+        self._stop = Flag()
         self._store, _ = open_store(store_path, clock)
         self.store_path = store_path
         ledger = StoreLedger(self._store)
@@ -103,57 +98,33 @@ class FleetWatcher:
             ledger,
             clock,
             config.host.labels,
-            self._steps,
+            self.steps,
         )
         self.notifying = self._notifiers()
         self._is_notifying = False
         # The store is not closed while an evaluation writes to it.
         self._storing = Lock()
         self._retention = Retention(self._store, ledger, clock)
-        self._schedule = Schedule(2, clock, self._steps.is_stepped)
+        self._schedule = Schedule(2, clock, self.steps.is_stepped)
         self._control = ControlServer(
             control_path(store_path, os.environ),
             AlertingRequests(lambda: self).handlers(),
             self._stop,
         )
         self._notifier = notifier
-        self._watchdog = Watchdog(notifier, self._liveness)
 
-    @property
-    def wake_fd(self) -> int:
-        """For `signal.set_wakeup_fd`."""
-        return self._woken.fd
+    def open(self) -> None:
+        """Open the control socket."""
+        self._control.open()
 
-    def request_stop(self) -> None:
-        """End `run`; safe in a signal handler."""
-        self._stop.set()
-        self._woken.set()
-
-    def run(self, on_ready: Callable[[], None]) -> None:
-        """Run until `request_stop`.
-
-        Args:
-            on_ready: Called once, before the first evaluation.
-        """
-        try:
-            self._control.open()
-            # Other watchers evaluate at the same multiples of the interval.
-            at_once = self._lease is None
-            self._schedule.add("fleet", self._every_s, self.evaluate, at_once=at_once)
-            self._schedule.add("retention", RETENTION_EVERY_S, self._retain)
-            self._steps.subscribe(self._clock_was_stepped)
-            on_ready()
-            self._schedule.start()
-            self._notifier.ready(self._summary())
-            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
-            while not self._stop.is_set():
-                self._watchdog.beat()
-                self._steps.check()
-                self._steps.expect(tick_s)
-                self._woken.wait(tick_s)
-                self._steps.woke()
-        finally:
-            self.close()
+    def start(self) -> None:
+        """Start the evaluations."""
+        # Other watchers evaluate at the same multiples of the interval.
+        at_once = self._lease is None
+        self._schedule.add("fleet", self._every_s, self.evaluate, at_once=at_once)
+        self._schedule.add("retention", RETENTION_EVERY_S, self._retain)
+        self.steps.subscribe(self._clock_was_stepped)
+        self._schedule.start()
 
     def evaluate(self) -> None:
         """Run the checks, evaluate the rules, and deliver or keep the notices."""
@@ -169,7 +140,7 @@ class FleetWatcher:
             self.watching.tick([*self._watch.faults(), *self._own_faults()])
             self._deliver()
             self._store.put_state(STATE, {**self._watch.document(), "is_active": self._is_active()})
-        self._notifier.status(self._summary())
+        self._notifier.status(self.summary())
 
     def _renew(self, now_ns: int) -> None:
         if self._lease is None:
@@ -229,21 +200,21 @@ class FleetWatcher:
                 "fault": self.watching.status()["fault"],
                 "replaced": [str(path) for path in quarantined(self.store_path)],
             },
-            "config_fault": None,
+            "config_fault": self.config_fault,
         }
         disk = None
         with suppress(OSError):
             disk = disk_of(self.store_path)
         return present_faults(status, disk)
 
-    def _summary(self) -> str:
+    def summary(self) -> str:
         """Return one line for `systemctl status`."""
         role = "active" if self._is_active() else "passive: another watcher notifies"
         hosts = f"{counted(self._watch.hosts.hosts, 'host')}, {self._watch.hosts.silent:,} silent"
         failing = f"; no complete answer: {', '.join(self._watch.failing)}"
         return f"{role}; {hosts}{failing if self._watch.failing else ''}"
 
-    def _liveness(self) -> dict[str, bool]:
+    def liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread of its own is alive."""
         return {
             "control socket": self._control.is_alive(),
@@ -267,7 +238,6 @@ class FleetWatcher:
 
     def close(self) -> None:
         """Stop all parts; queued notices are delivered after the next start."""
-        self._notifier.stopping()
         self._stop.set()
         self._control.close()
         self._schedule.stop()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from types import FrameType
 
 import click
 
@@ -29,6 +27,7 @@ from costprobe.domain.costing.budgets.budget_watch import forecast_words
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.signals import handle_signals
 
 
 @click.command(
@@ -44,8 +43,8 @@ from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 def watch(config: str | None, *, once: bool, as_json: bool) -> None:
     """Watch all hosts and notify: silent hosts, outliers, drift, budgets.
 
-    Runs until Ctrl-C or SIGTERM, as the service costprobe-fleet does. It needs a configuration file and a
-    store of its own. Of several watchers of one fleet that write to its database, one notifies.
+    Runs until Ctrl-C or SIGTERM, as the service costprobe-fleet does; SIGHUP reloads the file. It needs a
+    configuration file and a store of its own. Of several watchers of one fleet that write to its database, one notifies.
     """
     settings = LoadedConfig(config)
     fleet = settings.config.fleet
@@ -58,51 +57,32 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
         return
     if as_json:
         raise bad_input("--json: add --once")
-    _check(settings)
+    _run(settings)
+
+
+def _run(settings: LoadedConfig) -> None:
+    # Imported here: other commands of this group do not need the daemon's parts.
+    from costprobe.daemon.fleet_service import FleetService, watch_problem  # noqa: PLC0415
+    from costprobe.daemon.sd_notify import SystemdNotifier  # noqa: PLC0415
+
+    problem = watch_problem(settings.config)
+    if problem or settings.path is None:
+        raise bad_input(f"{settings.path}: {problem}")
+    clock = SystemClock()
+    notifier = SystemdNotifier.taken_from(os.environ, clock)
     log = start_logging(os.environ, sys.stderr)
     try:
-        _run(settings, fleet)
+        service = FleetService(settings.config, settings.path, clock, notifier)
+        handle_signals(service)
+        url = settings.config.fleet.url if settings.config.fleet else ""
+        ready = f"watching the fleet of {url}; store: {settings.store_path}"
+        service.run(on_ready=lambda: echo(f"{line_time(sys.stdout, time.time())}  {ready}"))
     except StoreError as error:
         if error.fault in {"in_use", "unsafe"}:
             raise bad_input(str(error)) from error
         raise click.ClickException(str(error)) from error
     finally:
         log.close()
-
-
-def _check(settings: LoadedConfig) -> None:
-    """Check what only a watcher that runs needs."""
-    if settings.config.store.path is None:
-        raise bad_input(
-            f"{settings.path}: store.path: the watcher needs a store of its own; add"
-            ' path = "/var/lib/costprobe-fleet/fleet.db" to [store]'
-        )
-    if len(settings.config.sink) > 1:
-        raise bad_input(
-            f"{settings.path}: sink: the lease is written to one database; keep the [[sink]] of the"
-            " database of [fleet]"
-        )
-
-
-def _run(settings: LoadedConfig, fleet: FleetConfig) -> None:
-    # Imported here: other commands of this group do not need the daemon's parts.
-    from costprobe.daemon.fleet_watch import FleetWatcher  # noqa: PLC0415
-    from costprobe.daemon.sd_notify import SystemdNotifier  # noqa: PLC0415
-
-    clock = SystemClock()
-    notifier = SystemdNotifier.taken_from(os.environ, clock)
-    watcher = FleetWatcher(settings.config, fleet, settings.store_path, clock, notifier)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        watcher.request_stop()
-
-    signal.set_wakeup_fd(watcher.wake_fd, warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
-    ready = f"watching the fleet of {fleet.url}; store: {settings.store_path}"
-    watcher.run(on_ready=lambda: echo(f"{line_time(sys.stdout, time.time())}  {ready}"))
 
 
 def _once(config: Config, fleet: FleetConfig, *, as_json: bool) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from types import FrameType
 
 import click
 
@@ -24,6 +22,7 @@ from costprobe.domain.costing.probe.run import ProbeReport
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.place import may_run_service
+from costprobe.ui.cli.support.signals import handle_signals
 from costprobe.ui.cli.views.lines import price_words, probe_line
 from costprobe.ui.cli.views.progress import ProgressBar
 
@@ -64,26 +63,6 @@ def command(config: str | None) -> None:
     finally:
         log.close()
     console.line(daemon.stop_summary())
-
-
-def handle_signals(daemon: Daemon) -> None:
-    """Stop the daemon on SIGINT or SIGTERM, end the process on a second SIGINT, reload on SIGHUP."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        # A second Ctrl-C ends the process at once, without waiting for any thread. Its children
-        # end, too, and the store is durable against any kill.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        daemon.request_stop()
-
-    def reload(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        daemon.request_reload()
-
-    signal.set_wakeup_fd(daemon.wake_fd, warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, reload)
 
 
 class Console:
