@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, Final
 
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
@@ -177,18 +178,23 @@ def answer(names: tuple[str, ...], document: dict[str, Any]) -> FleetAnswer:
         ]
         if document.get("isPartial") or data.get("isPartial"):
             problems.append("a storage node of the cluster did not answer")
-        rows = tuple(row for series in data["result"] for row in _rows(names, series))
+        rows = tuple(_rows(names, data["result"]))
     except SHAPE_ERRORS:
         raise Rejected("the answer is not one of PromQL; check url and kind of [fleet]") from None
     return FleetAnswer(rows, tuple(problems))
 
 
-def _rows(names: tuple[str, ...], series: dict[str, Any]) -> list[GroupValue]:
-    labels = series["metric"]
-    group = tuple([str(labels.get(tag) or "") for tag in names])
-    pairs = series["values"] if "values" in series else [series["value"]]
-    return [
-        GroupValue(group, value, round(float(time_s) * NS_PER_S))
-        for time_s, text in pairs
-        if math.isfinite(value := float(text))
-    ]
+def _rows(names: tuple[str, ...], result: list[dict[str, Any]]) -> Iterator[GroupValue]:
+    absent = ("",) * len(names)
+    # There are few instants and many series.
+    times_ns: dict[float, int] = {}
+    for series in result:
+        group = tuple(map(series["metric"].get, names, absent))
+        # Labels are texts: this fails for others.
+        "".join(group)
+        for time_s, text in series["values"] if "values" in series else (series["value"],):
+            time_ns = times_ns.get(time_s)
+            if time_ns is None:
+                time_ns = times_ns[time_s] = round(float(time_s) * NS_PER_S)
+            if math.isfinite(value := float(text)):
+                yield GroupValue(group, value, time_ns)

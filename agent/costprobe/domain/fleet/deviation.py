@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
@@ -112,48 +112,56 @@ def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
     """
     if len(values) < LEAST_PEERS:
         return None
-    rest, levels = _without_levels(values)
-    hosts = _by_host(rest)
-    within = _spread_within(hosts)
-    medians = {name: _center(members) for name, members in hosts.items()}
+    members: dict[str, list[int]] = defaultdict(list)
+    for number, value in enumerate(values):
+        members[value.host].append(number)
+    rest, levels = _without_levels(values, list(members.values()))
+    hosts = {name: [rest[number] for number in numbers] for name, numbers in members.items()}
+    within = _spread_within(hosts.values())
+    medians = {name: median(found) for name, found in hosts.items()}
     among = spread_of(list(medians.values()), 0.0) ** 2 if len(medians) >= LEAST_PEERS else 0.0
     if within is None:
         # One GPU in each host: both variances are one.
-        variance, between = max(spread_of([v.log_value for v in rest], 0.0), LEAST_SPREAD) ** 2, 0.0
+        variance, between = max(spread_of(rest, 0.0), LEAST_SPREAD) ** 2, 0.0
     else:
         variance = within**2
         noise = sum(_median_variance(variance, len(one)) for one in hosts.values()) / len(hosts)
         between = max(0.0, among - noise)
-    gpus = [_of_gpu(value, hosts[value.host], variance, between) for value in rest]
+    excesses = dict[int, tuple[float, float]]()
+    for name, numbers in members.items():
+        excesses.update(zip(numbers, _of_gpus(hosts[name], variance, between), strict=True))
+    gpus = [(one.host, one.device, *excesses[number]) for number, one in enumerate(values)]
     several = [
-        Deviation(name, "", medians[name], math.sqrt(between + own), 0.0)
-        for name, members in hosts.items()
-        if len(members) > 1
-        for own in (_median_variance(variance, len(members)),)
+        (name, "", medians[name], math.sqrt(between + own))
+        for name, found in hosts.items()
+        if len(found) > 1
+        for own in (_median_variance(variance, len(found)),)
     ]
     return PeerGroup(_with_degrees(gpus), _with_degrees(several), tuple(levels))
 
 
-def _of_gpu(
-    value: PeerValue, members: Sequence[PeerValue], variance: float, between: float
-) -> Deviation:
-    """Return the deviation of a GPU from what the other GPUs of its host, and all hosts, predict."""
-    others = [one.log_value for one in members if one is not value]
-    level, unknown = 0.0, between
-    if others:
-        noise = _median_variance(variance, len(others))
-        host = median(others)
-        is_far = abs(host) > FAR_HOST * math.sqrt(between + noise)
-        weight = 1.0 if is_far else between / (between + noise)
-        level = weight * host
-        unknown = noise if is_far else (1 - weight) * between
-    error = math.sqrt(variance + unknown)
-    return Deviation(value.host, value.device, value.log_value - level, error, 0.0)
+def _of_gpus(
+    found: Sequence[float], variance: float, between: float
+) -> Iterator[tuple[float, float]]:
+    """Yield the excess of each GPU of a host over what the others, and all hosts, predict, and its error."""
+    for number, value in enumerate(found):
+        others = [*found[:number], *found[number + 1 :]]
+        level, unknown = 0.0, between
+        if others:
+            noise = _median_variance(variance, len(others))
+            host = median(others)
+            is_far = abs(host) > FAR_HOST * math.sqrt(between + noise)
+            weight = 1.0 if is_far else between / (between + noise)
+            level = weight * host
+            unknown = noise if is_far else (1 - weight) * between
+        yield value - level, math.sqrt(variance + unknown)
 
 
-def _with_degrees(found: Sequence[Deviation]) -> tuple[Deviation, ...]:
-    degrees = min(tail_degrees([one.score for one in found]), max(1.0, len(found) - 1.0))
-    return tuple(replace(one, degrees=degrees) for one in found)
+def _with_degrees(found: Sequence[tuple[str, str, float, float]]) -> tuple[Deviation, ...]:
+    degrees = min(
+        tail_degrees([excess / error for *_, excess, error in found]), max(1.0, len(found) - 1.0)
+    )
+    return tuple(Deviation(*one, degrees) for one in found)
 
 
 def _median_variance(variance: float, count: int) -> float:
@@ -161,28 +169,35 @@ def _median_variance(variance: float, count: int) -> float:
     return variance * (math.pi / 2) / (count + math.pi / 2 - 1)
 
 
-def _spread_within(hosts: Mapping[str, Sequence[PeerValue]]) -> float | None:
+def _spread_within(hosts: Iterable[Sequence[float]]) -> float | None:
     """Return the spread of GPUs in one host, from the differences of all pairs; None without pairs."""
-    pairs = [
-        a.log_value - b.log_value for members in hosts.values() for a, b in combinations(members, 2)
-    ]
+    pairs = [a - b for found in hosts for a, b in combinations(found, 2)]
     return max(spread_of(pairs, 0.0) / math.sqrt(2), LEAST_SPREAD) if pairs else None
 
 
-def _without_levels(values: Sequence[PeerValue]) -> tuple[list[PeerValue], list[LabelLevel]]:
-    """Return the values without the levels of the group, the labels and the slots, and the levels of labels."""
-    rest = _centered_values(values)
+def _without_levels(
+    values: Sequence[PeerValue], hosts: Sequence[Sequence[int]]
+) -> tuple[list[float], list[LabelLevel]]:
+    """Return the logarithms without the levels of the group, the labels and the slots, and the levels of labels.
+
+    Args:
+        values: One value of each GPU.
+        hosts: The numbers of the values of each host.
+    """
+    slots = [value.device for value in values]
+    labels = list(zip(*(value.labels for value in values), strict=True))
+    rest = _less_median([value.log_value for value in values])
     removed: dict[tuple[int, str], float] = defaultdict(float)
     counts: dict[tuple[int, str], int] = {}
     for _ in range(ROUNDS):
-        rest = _less(rest, [value.device for value in rest], _slot_levels(rest))
-        for label in range(len(values[0].labels)):
-            found, hosts = _label_levels(rest, label)
-            rest = _less(rest, [value.labels[label] for value in rest], found)
+        rest = _less(rest, slots, _slot_levels(rest, slots, hosts))
+        for label, names in enumerate(labels):
+            found, known = _label_levels(rest, names, hosts)
+            rest = _less(rest, names, found)
             for name, level in found.items():
                 removed[label, name] += level
-                counts[label, name] = hosts[name]
-        rest = _centered_values(rest)
+                counts[label, name] = known[name]
+        rest = _less_median(rest)
     levels = [
         LabelLevel(label, name, level, counts[label, name])
         for (label, name), level in removed.items()
@@ -190,26 +205,28 @@ def _without_levels(values: Sequence[PeerValue]) -> tuple[list[PeerValue], list[
     return rest, levels
 
 
-def _slot_levels(values: Sequence[PeerValue]) -> dict[str, float]:
+def _slot_levels(
+    logs: Sequence[float], slots: Sequence[str], hosts: Sequence[Sequence[int]]
+) -> dict[str, float]:
     """Return the level of each slot within its hosts."""
     within: dict[str, list[float]] = defaultdict(list)
-    for members in _by_host(values).values():
-        if len(members) > 1:
-            center = _center(members)
-            for one in members:
-                within[one.device].append(one.log_value - center)
+    for numbers in hosts:
+        if len(numbers) > 1:
+            center = median([logs[number] for number in numbers])
+            for number in numbers:
+                within[slots[number]].append(logs[number] - center)
     return _centered({name: median(v) for name, v in within.items() if len(v) >= LEAST_HOSTS})
 
 
 def _label_levels(
-    values: Sequence[PeerValue], label: int
+    logs: Sequence[float], names: Sequence[str], hosts: Sequence[Sequence[int]]
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Return the level of each value of a label that enough hosts have, and the number of these hosts."""
     medians: dict[str, list[float]] = defaultdict(list)
-    for members in _by_host(values).values():
-        medians[members[0].labels[label]].append(_center(members))
-    hosts = {name: len(v) for name, v in medians.items() if len(v) >= LEAST_HOSTS}
-    return _centered({name: median(medians[name]) for name in hosts}), hosts
+    for numbers in hosts:
+        medians[names[numbers[0]]].append(median([logs[number] for number in numbers]))
+    known = {name: len(v) for name, v in medians.items() if len(v) >= LEAST_HOSTS}
+    return _centered({name: median(medians[name]) for name in known}), known
 
 
 def _centered(levels: Mapping[str, float]) -> dict[str, float]:
@@ -217,26 +234,11 @@ def _centered(levels: Mapping[str, float]) -> dict[str, float]:
     return {name: level - middle for name, level in levels.items()}
 
 
-def _centered_values(values: Sequence[PeerValue]) -> list[PeerValue]:
-    return _less(values, [""] * len(values), {"": _center(values)})
+def _less_median(logs: Sequence[float]) -> list[float]:
+    center = median(logs)
+    return [log_value - center for log_value in logs]
 
 
-def _less(
-    values: Sequence[PeerValue], keys: Iterable[str], levels: Mapping[str, float]
-) -> list[PeerValue]:
-    """Return the values less the level of each one's key."""
-    return [
-        replace(value, log_value=value.log_value - levels.get(key, 0.0))
-        for value, key in zip(values, keys, strict=True)
-    ]
-
-
-def _center(values: Iterable[PeerValue]) -> float:
-    return median(value.log_value for value in values)
-
-
-def _by_host(values: Iterable[PeerValue]) -> dict[str, list[PeerValue]]:
-    hosts: dict[str, list[PeerValue]] = defaultdict(list)
-    for value in values:
-        hosts[value.host].append(value)
-    return hosts
+def _less(logs: Sequence[float], keys: Sequence[str], levels: Mapping[str, float]) -> list[float]:
+    """Return the logarithms less the level of each one's key."""
+    return [log_value - levels.get(key, 0.0) for log_value, key in zip(logs, keys, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Literal
@@ -165,11 +165,11 @@ def _outliers(
         excess = interval_of(one, len(chosen), tested)
         found[test.peers, one.host, one.device][test.metric] = excess
     outlying = {(host, device) for _, host, device in found}
-    healthy = {peers: _healthy(groups[peers], outlying) for peers, _, _ in found}
+    asked = {peers for peers, _, _ in found}
+    healthy = {peers: _healthy(groups[peers], outlying) for peers in asked}
+    by_host = {peers: _by_host(groups[peers]) for peers in asked}
     own = {
-        (peers, host, device): [
-            gpu for gpu in groups[peers] if gpu.host == host and device in ("", gpu.device)
-        ]
+        (peers, host, device): [gpu for gpu in by_host[peers][host] if device in ("", gpu.device)]
         for peers, host, device in found
     }
     nearest = {key: _nearest(gpus[0], healthy[key[0]]) for key, gpus in own.items()}
@@ -203,10 +203,17 @@ def _healthy(
     members: Sequence[GpuLevel], outlying: Container[tuple[str, str]]
 ) -> dict[str, list[GpuLevel]]:
     """Return the GPUs that are no outliers, by host."""
+    return _by_host(
+        gpu
+        for gpu in sorted(members, key=lambda gpu: gpu.device)
+        if (gpu.host, gpu.device) not in outlying and (gpu.host, "") not in outlying
+    )
+
+
+def _by_host(members: Iterable[GpuLevel]) -> dict[str, list[GpuLevel]]:
     hosts: dict[str, list[GpuLevel]] = defaultdict(list)
-    for gpu in sorted(members, key=lambda gpu: gpu.device):
-        if (gpu.host, gpu.device) not in outlying and (gpu.host, "") not in outlying:
-            hosts[gpu.host].append(gpu)
+    for gpu in members:
+        hosts[gpu.host].append(gpu)
     return hosts
 
 
