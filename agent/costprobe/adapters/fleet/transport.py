@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
+from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -31,7 +32,7 @@ _HINTS: Final = Hints(
 )
 
 
-# Queries at a time: the database computes one while the answer of another is parsed.
+# Queries at a time; meanwhile the answers of others are parsed.
 PARALLEL: Final = 2
 
 
@@ -50,6 +51,7 @@ class Transport:
         self._token = Secret("token", config.token_file, config.token_credential, folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
         self._http = HttpClient(limits, ca_file=config.ca_file, keep=PARALLEL)
+        self._slots = BoundedSemaphore(PARALLEL)
 
     def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
         """Send a form to a path below the section's URL and return the JSON objects of the response.
@@ -63,12 +65,11 @@ class Transport:
         """
         headers, secrets = self._headers()
         destination = Destination.parse(self._config.url.rstrip("/") + path)
-        response = self._http.request(
-            "POST",
-            destination,
-            {**headers, "Content-Type": "application/x-www-form-urlencoded"},
-            urlencode(form).encode(),
-        )
+        all_headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        with self._slots:
+            response = self._http.request(
+                "POST", destination, all_headers, urlencode(form).encode()
+            )
         raise_for_status(
             response,
             now_s=self._clock.time_ns() / NS_PER_S,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import Final, NamedTuple
 
-from costprobe.adapters.fleet.question import GroupValue, Question
+from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.adapters.fleet.transport import PARALLEL
 from costprobe.core.records import NS_PER_S
@@ -18,6 +19,8 @@ FINE_S: Final = 300
 COARSE_S: Final = 3600
 # A period is counted in at most about so many buckets.
 _BUCKETS_MAX: Final = 720
+# One parses an answer while the others wait for theirs.
+_THREADS: Final = PARALLEL + 1
 
 # A group: the values of the tags that a question is grouped by.
 Group = tuple[str, ...]
@@ -67,7 +70,9 @@ def fleet_period(since_ns: int, until_ns: int, now_ns: int) -> FleetPeriod:
 
 
 class FleetAnswers:
-    """Asks a fleet's database about one period, and gathers why answers are partial.
+    """Asks a fleet's database about one period, each question once, and gathers why answers are partial.
+
+    Thread-safe.
 
     Args:
         reader: The database.
@@ -79,6 +84,8 @@ class FleetAnswers:
         self._reader = reader
         self._labels = labels
         self._problems: dict[str, None] = {}
+        self._lock = Lock()
+        self._known: dict[str, Future[FleetAnswer]] = {}
         self.period = period
 
     @property
@@ -114,7 +121,7 @@ class FleetAnswers:
         Raises:
             DeliveryError: The database did not answer one of them.
         """
-        with ThreadPoolExecutor(PARALLEL) as pool:
+        with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(self.rows, questions))
 
     def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
@@ -135,6 +142,18 @@ class FleetAnswers:
         asked = dataclasses.replace(
             question, where={**question.where, **self._labels}, bucket_s=period.bucket_s
         )
-        answer = self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
+        key = repr((asked, period))
+        with self._lock:
+            is_first = key not in self._known
+            known = self._known.setdefault(key, Future())
+        if is_first:
+            try:
+                known.set_result(
+                    self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
+                )
+            except BaseException as error:
+                known.set_exception(error)
+                raise
+        answer = known.result()
         self._problems.update(dict.fromkeys(answer.problems))
         return answer.rows

@@ -77,34 +77,37 @@ class DeviceSums(NamedTuple):
             for group, costs in by_currency(self.cost, idle).items()
         ]
 
-    def total(
+    def over(
         self,
+        *kept: int,
         covered: Mapping[Group, float] | None = None,
         devices: Mapping[Group, float] | None = None,
     ) -> DeviceSums:
-        """Return the sums over all groups.
+        """Return the sums over all tags but some, and the currency.
 
         Args:
-            covered: The covered intervals of all devices; None if no device is in several groups.
-            devices: The number of all devices; likewise.
+            kept: Positions of the tags that are kept; none for the total.
+            covered: The covered intervals of the new groups; None if no device is in several of the old ones.
+            devices: The number of devices of the new groups; likewise.
         """
+        money = (*kept, -1)
         return DeviceSums(
-            cost=_added(self.cost, 1),
-            used=_added(self.used, 1),
-            known=_added(self.known, 1),
-            energy_j=_added(self.energy_j, 0),
-            carbon_g=_added(self.carbon_g, 0),
-            carbon_energy_j=_added(self.carbon_energy_j, 0),
-            covered=_added(self.covered, 0) if covered is None else covered,
-            devices=_added(self.devices, 0) if devices is None else devices,
+            cost=_added(self.cost, money),
+            used=_added(self.used, money),
+            known=_added(self.known, money),
+            energy_j=_added(self.energy_j, kept),
+            carbon_g=_added(self.carbon_g, kept),
+            carbon_energy_j=_added(self.carbon_energy_j, kept),
+            covered=_added(self.covered, kept) if covered is None else covered,
+            devices=_added(self.devices, kept) if devices is None else devices,
         )
 
 
-def _added(sums: Mapping[Group, float], kept: int) -> dict[Group, float]:
-    """Add up over all but the last tags, which are kept."""
+def _added(sums: Mapping[Group, float], kept: tuple[int, ...]) -> dict[Group, float]:
+    """Add up over all tags but those at some positions."""
     found: dict[Group, list[float]] = defaultdict(list)
     for group, value in sums.items():
-        found[group[len(group) - kept :]].append(value)
+        found[tuple([group[position] for position in kept])].append(value)
     return {group: math.fsum(values) for group, values in found.items()}
 
 

@@ -61,8 +61,10 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
     Raises:
         DeliveryError: The database did not answer.
     """
-    devices = _Devices(answers, within)
-    levels = _levels(answers, devices)
+    questions = _level_questions(answers)
+    found = answers.each(*questions, *_device_questions(within))
+    devices = _Devices(found[len(questions) :], within)
+    levels = _levels(answers, found[: len(questions)], devices)
     series = {(gpu.host, gpu.device, gpu.peers): group for group, gpu in levels.items()}
 
     def with_details(gpus: Sequence[GpuLevel]) -> list[GpuLevel]:
@@ -70,19 +72,31 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
         details = _Details(answers, hosts if len(hosts) <= _HOSTS_MAX else ())
         return [details.added(gpu, series[gpu.host, gpu.device, gpu.peers]) for gpu in gpus]
 
-    found = outliers_of(list(levels.values()), within, with_details)
-    return dataclasses.replace(found, updated=len({key[:2] for key in devices.updated}))
+    outliers = outliers_of(list(levels.values()), within, with_details)
+    return dataclasses.replace(outliers, updated=len({key[:2] for key in devices.updated}))
 
 
-def _levels(answers: FleetAnswers, devices: _Devices) -> dict[Group, GpuLevel]:
-    """Return the level of each probe on each GPU, without prices and conditions, by its series of runs."""
+def _level_questions(answers: FleetAnswers) -> tuple[Question, ...]:
     is_long = answers.period.bucket_s >= COARSE_S
-    rates, energies, counts = answers.each(
+    return (
         Question("probe", "throughput_per_s", "median", "median", by=_RUNS),
         Question("probe", "energy_per_inference_j", "median", "median", by=_RUNS),
         # Of longer periods the hours with a run: the rows themselves would be many.
         Question("probe", "throughput_per_s", "covered" if is_long else "count", by=_RUNS),
     )
+
+
+def _levels(
+    answers: FleetAnswers, of_runs: Sequence[Mapping[Group, float]], devices: _Devices
+) -> dict[Group, GpuLevel]:
+    """Return the level of each probe on each GPU, without prices and conditions, by its series of runs.
+
+    Args:
+        answers: For the period.
+        of_runs: The answers to `_level_questions`.
+        devices: The GPUs.
+    """
+    rates, energies, counts = of_runs
     found = {}
     for group, rate in rates.items():
         host, device, probe, batch, *mode = group
@@ -120,19 +134,28 @@ def _levels(answers: FleetAnswers, devices: _Devices) -> dict[Group, GpuLevel]:
     return found
 
 
-class _Devices:
-    """What is known of the devices beside their runs, each by host and device."""
+def _device_questions(labels: Sequence[str]) -> tuple[Question, ...]:
+    runs = ("host", "device", "probe", *SOFTWARE_TAGS)
+    hosts = Question("device", "util_pct", "max", "max", by=("host", *labels))
+    return (
+        Question("device", "util_pct", "mean", "mean", by=("host", "device", "model", "kind")),
+        Question("software", "probe_runs", "max", "max", by=runs),
+        *([hosts] if labels else []),
+    )
 
-    def __init__(self, answers: FleetAnswers, labels: Sequence[str]) -> None:
+
+class _Devices:
+    """What is known of the devices beside their runs, each by host and device.
+
+    Args:
+        found: The answers to `_device_questions`.
+        labels: Names of the labels.
+    """
+
+    def __init__(self, found: Sequence[Mapping[Group, float]], labels: Sequence[str]) -> None:
         self.models: dict[Group, str] = {}
         self.busy: dict[Group, float] = {}
-        runs = ("host", "device", "probe", *SOFTWARE_TAGS)
-        hosts = Question("device", "util_pct", "max", "max", by=("host", *labels))
-        used, software, *labelled = answers.each(
-            Question("device", "util_pct", "mean", "mean", by=("host", "device", "model", "kind")),
-            Question("software", "probe_runs", "max", "max", by=runs),
-            *([hosts] if labels else []),
-        )
+        used, software, *labelled = found
         for (host, device, model, kind), util_pct in used.items():
             if kind in _KINDS and model:
                 self.models[host, device] = model
@@ -145,8 +168,8 @@ class _Devices:
                 self.updated.add(key)
         self.labels: dict[str, dict[str, str]] = {
             host: dict(zip(labels, values, strict=True))
-            for found in labelled
-            for host, *values in found
+            for groups in labelled
+            for host, *values in groups
         }
 
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod
-from costprobe.app.fleet.device_spend import FleetSpend, coverage_of, device_sums, presence
-from costprobe.app.fleet.spend import SpendByKey, divided_spend, fleet_spend, largest_first
+from costprobe.app.fleet.device_spend import (
+    DeviceSums,
+    FleetSpend,
+    coverage_of,
+    device_sums,
+    presence,
+)
+from costprobe.app.fleet.spend import (
+    SpendByKey,
+    fleet_spend,
+    largest_first,
+    only,
+    spend_parts,
+    with_rest,
+)
 from costprobe.app.fleet.status import HostState, fleet_status
 from costprobe.app.fleet.unit_costs import FleetUnitCost, fleet_unit_costs
 from costprobe.core.records import NS_PER_S
@@ -56,23 +71,39 @@ def fleet_report(answers: FleetAnswers, silent_after_s: float, label: str = "") 
     Raises:
         DeliveryError: The database did not answer.
     """
-    period = answers.period
-    by_host = fleet_spend(answers, "host")
-    total = by_host.total
-    divided = [(key, divided_spend(answers, key, total)) for key in _DIVIDED]
-    if label:
-        divided.append((label, fleet_spend(answers, label)))
-    return FleetReport(
-        period=period,
-        total=total,
-        before=_before(answers) if _is_covered(total.coverage) else None,
-        divided=tuple((key, spend) for key, spend in divided if spend.parts),
-        gpu_models=largest_first(device_sums(answers, ("model",)).spend(answers)),
-        hosts=tuple(sorted(by_host.parts, key=lambda host: -idle_cost(host))),
-        unit_costs=tuple(fleet_unit_costs(answers, "model")),
-        states=tuple(fleet_status(answers, silent_after_s)),
-        problems=answers.problems,
-    )
+    with ThreadPoolExecutor() as pool:
+        unit_costs = pool.submit(fleet_unit_costs, answers, "model")
+        spent = pool.submit(_by_host_and_model, answers)
+        states = pool.submit(fleet_status, answers, silent_after_s)
+        parts = [(key, pool.submit(spend_parts, answers, key)) for key in _DIVIDED]
+        labelled = [(label, pool.submit(fleet_spend, answers, label))] if label else []
+        hosts, by_model = spent.result()
+        by_host = largest_first(hosts.spend(answers))
+        total = only(hosts.over().spend(answers))
+        before = _before(answers) if _is_covered(total.coverage) else None
+        divided = [(key, with_rest(total, found.result())) for key, found in parts]
+        divided += [(key, found.result()) for key, found in labelled]
+        return FleetReport(
+            period=answers.period,
+            total=total,
+            before=before,
+            divided=tuple((key, spend) for key, spend in divided if spend.parts),
+            gpu_models=largest_first(by_model.spend(answers)),
+            hosts=tuple(sorted(by_host, key=lambda host: -idle_cost(host))),
+            unit_costs=tuple(unit_costs.result()),
+            states=tuple(states.result()),
+            problems=answers.problems,
+        )
+
+
+def _by_host_and_model(answers: FleetAnswers) -> tuple[DeviceSums, DeviceSums]:
+    """Return the sums of the devices of each host, and of each GPU model."""
+    # A device may have had two models.
+    of_hosts = Question("device", "cost", "count", "count", by=("host",))
+    with ThreadPoolExecutor() as pool:
+        devices = pool.submit(answers.groups, of_hosts)
+        sums = device_sums(answers, ("host", "model"))
+        return sums.over(0, devices=devices.result()), sums.over(1)
 
 
 def idle_cost(spend: FleetSpend) -> float:

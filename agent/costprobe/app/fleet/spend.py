@@ -55,13 +55,13 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
         tags = device_tags(by)
         sums = device_sums(answers, tags)
         # A device belongs to one host, but it may have had two models, or two values of a label.
-        present = [] if "host" in tags else answers.each(*presence(()))
-        total = _only(sums.total(*present).spend(answers))
+        present = [None, None] if "host" in tags else answers.each(*presence(()))
+        total = only(sums.over(covered=present[0], devices=present[1]).spend(answers))
         parts = sums.spend(answers)
         if any(part.group != ("",) for part in parts):
             return SpendByKey(total, largest_first(parts), None)
     else:
-        total = _only(device_sums(answers, ()).spend(answers))
+        total = only(device_sums(answers, ()).spend(answers))
     return divided_spend(answers, by, total) if by else SpendByKey(total, (), None)
 
 
@@ -76,20 +76,33 @@ def divided_spend(answers: FleetAnswers, by: str, total: FleetSpend) -> SpendByK
     Raises:
         DeliveryError: The database did not answer.
     """
+    return with_rest(total, spend_parts(answers, by))
+
+
+def spend_parts(answers: FleetAnswers, by: str) -> list[FleetSpend]:
+    """Return what services, models or tenants cost; arguments and errors as of `divided_spend`."""
     divided = _DIVIDED.get(by)
-    parts = _of_services(answers, by) if divided is None else divided(answers)
+    return _of_services(answers, by) if divided is None else divided(answers)
+
+
+def with_rest(total: FleetSpend, parts: list[FleetSpend]) -> SpendByKey:
+    """Return parts of what the devices cost, and the rest of it."""
     return SpendByKey(total, largest_first(parts), _rest(total, parts))
 
 
-def _only(found: list[FleetSpend]) -> FleetSpend:
+def only(found: list[FleetSpend]) -> FleetSpend:
+    """Return the spend of the only group; that of nothing without one."""
     return found[0] if found else FleetSpend((), ())
 
 
 def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend]:
     """Return what services were allocated, by their names or by one of their labels."""
     tags = (tag,)
-    allocated = answers.groups(
-        Question("allocation", "cost", "sum", by=(tag, "part", "currency"), present=tags)
+    allocated, energy, covered, counted = answers.each(
+        Question("allocation", "cost", "sum", by=(tag, "part", "currency"), present=tags),
+        Question("cost", "energy_j", "sum", by=tags, where=_WHOLE),
+        Question("cost", "cost_total", "covered", by=tags, where=_WHOLE),
+        Question("cost", "cost_total", "count", "count", by=tags, where=_WHOLE),
     )
     cost: dict[Group, float] = defaultdict(float)
     idle: dict[Group, float] = defaultdict(float)
@@ -106,11 +119,6 @@ def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend
         for group, amount in cost.items()
         if amount > 0 and group not in unknown
     }
-    energy = answers.groups(Question("cost", "energy_j", "sum", by=tags, where=_WHOLE))
-    covered = answers.groups(Question("cost", "cost_total", "covered", by=tags, where=_WHOLE))
-    counted = answers.groups(
-        Question("cost", "cost_total", "count", "count", by=tags, where=_WHOLE)
-    )
     return [
         FleetSpend(
             group=group,
@@ -125,9 +133,11 @@ def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend
 
 def _of_tenants(answers: FleetAnswers) -> list[FleetSpend]:
     tags = ("tenant",)
-    cost = answers.groups(Question("tenant", "cost", "sum", by=("tenant", "currency")))
-    energy = answers.groups(Question("tenant", "energy_j", "sum", by=tags))
-    counted = answers.groups(Question("tenant", "cost", "count", "count", by=tags))
+    cost, energy, counted = answers.each(
+        Question("tenant", "cost", "sum", by=("tenant", "currency")),
+        Question("tenant", "energy_j", "sum", by=tags),
+        Question("tenant", "cost", "count", "count", by=tags),
+    )
     return [
         FleetSpend(group, costs, energy_j=energy.get(group), series=int(counted.get(group, 0)))
         for group, costs in by_currency(cost, {}).items()
@@ -137,21 +147,10 @@ def _of_tenants(answers: FleetAnswers) -> list[FleetSpend]:
 def _of_models(answers: FleetAnswers) -> list[FleetSpend]:
     """Return the cost of models; a service of one model has its name, as has cost of no model."""
     sums: dict[str, dict[Group, float]] = {}
-    for field in ("cost_total", "cost_idle"):
+    fields = ("cost_total", "cost_idle")
+    found = answers.each(*(one for field in fields for one in served_sums(field)))
+    for field, by_model, whole in zip(fields, found[::2], found[1::2], strict=True):
         amounts: dict[Group, float] = defaultdict(float)
-        by_model = answers.groups(
-            Question(
-                "cost",
-                field,
-                "sum",
-                by=("service", "served_model", "currency"),
-                where=_SERVING,
-                present=("served_model",),
-            )
-        )
-        whole = answers.groups(
-            Question("cost", field, "sum", by=("service", "currency"), where=_WHOLE)
-        )
         left = dict(whole)
         for (service, model, currency), amount in by_model.items():
             amounts[model, currency] += amount
@@ -176,6 +175,27 @@ _DIVIDED: Final[Mapping[str, Callable[[FleetAnswers], list[FleetSpend]]]] = {
     "tenant": _of_tenants,
     "model": _of_models,
 }
+
+
+def served_sums(field: str, dimension: Group = ()) -> tuple[Question, Question]:
+    """Return the questions for a sum over models of services, and over the rows of whole services.
+
+    Args:
+        field: Of production's rows of `cost`.
+        dimension: Tags of the groups beside service, model and currency.
+    """
+    model = "served_model"
+    return (
+        Question(
+            "cost",
+            field,
+            "sum",
+            by=("service", model, "currency", *dimension),
+            where=_SERVING,
+            present=(model,),
+        ),
+        Question("cost", field, "sum", by=("service", "currency", *dimension), where=_WHOLE),
+    )
 
 
 def _rest(total: FleetSpend, parts: list[FleetSpend]) -> FleetSpend:

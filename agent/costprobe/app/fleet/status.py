@@ -53,14 +53,15 @@ def fleet_status(answers: FleetAnswers, silent_after_s: float, label: str = "") 
     """
     tags = ("host", "version", *([label] if label else []))
     seen: dict[str, tuple[float, Group]] = {}
-    newest = answers.groups(Question("agent", "rss_bytes", "newest", by=tags))
+    newest, devices, faults, alerts = answers.each(
+        Question("agent", "rss_bytes", "newest", by=tags),
+        Question("device", "cost", "count", "count", by=("host",)),
+        Question("event", "title", "count", by=("host",), where={"kind": "fault"}),
+        Question("alert", "symptoms", "newest", by=("host", *_SUBJECT, "state")),
+    )
     for group, time_s in newest.items():
         seen[group[0]] = max(seen.get(group[0], (0.0, ())), (time_s, group))
-    devices = answers.groups(Question("device", "cost", "count", "count", by=("host",)))
-    faults = answers.groups(
-        Question("event", "title", "count", by=("host",), where={"kind": "fault"})
-    )
-    firing = _firing(answers)
+    firing = _firing(alerts)
     silent_s = answers.period.end_ns / NS_PER_S - silent_after_s
     states = [
         HostState(
@@ -78,11 +79,13 @@ def fleet_status(answers: FleetAnswers, silent_after_s: float, label: str = "") 
     return sorted(states, key=lambda state: (not state.is_silent, state.host))
 
 
-def _firing(answers: FleetAnswers) -> Mapping[str, int]:
-    """Return the number of incidents by host whose newest row says that they fire."""
-    tags = ("host", *_SUBJECT, "state")
+def _firing(newest: Mapping[Group, float]) -> Mapping[str, int]:
+    """Return the number of incidents by host whose newest row says that they fire.
+
+    Args:
+        newest: Time of the newest row of each incident and state, UTC in s.
+    """
     states: dict[Group, tuple[float, str]] = {}
-    newest = answers.groups(Question("alert", "symptoms", "newest", by=tags))
     for (*subject, state), time_s in newest.items():
         key = tuple(subject)
         states[key] = max(states.get(key, (0.0, "")), (time_s, state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Final
 
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
+from costprobe.app.fleet.spend import served_sums
 from costprobe.core.serving_ratios import SERVING_RATIOS
 from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
 
@@ -125,12 +127,15 @@ def _served(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iter
     hosts = _only((host, model) for (host, _), model in models.items())
     of_host = {host: model for (host,), model in hosts.items()}
     sums: dict[Group, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for field in _SUMS:
-        for key, value in _by_model(answers, field, dimension).items():
+    asked = (one for field in _SUMS for one in served_sums(field, dimension))
+    found = answers.each(*asked, *_counted(dimension))
+    parts = zip(_SUMS, found[: 2 * len(_SUMS) : 2], found[1 : 2 * len(_SUMS) : 2], strict=True)
+    for field, by_model, whole in parts:
+        for key, value in _by_model(by_model, whole).items():
             service, currency, *rest = key
             group = rest[0] if rest else ""
             sums[service, of_host.get(group, "") if of_host else group, currency][field] += value
-    counted = _counted_hosts(answers, dimension, of_host)
+    counted = _counted_hosts(found[2 * len(_SUMS) :], dimension, of_host)
     for (model, group, currency), fields in _priced(sums).items():
         values = {name: SERVING_RATIOS[name].of(fields) for name in _RATIOS}
         yield FleetUnitCost(
@@ -160,28 +165,13 @@ def _priced(sums: Mapping[Group, dict[str, float]]) -> dict[Group, dict[str, flo
     }
 
 
-def _by_model(answers: FleetAnswers, field: str, dimension: Group) -> dict[Group, float]:
-    """Return a sum by (model, currency, dimension); a service of one model has its name."""
-    where = {"basis": "serving"}
-    by_model = answers.groups(
-        Question(
-            "cost",
-            field,
-            "sum",
-            by=("service", "served_model", "currency", *dimension),
-            where=where,
-            present=("served_model",),
-        )
-    )
-    whole = answers.groups(
-        Question(
-            "cost",
-            field,
-            "sum",
-            by=("service", "currency", *dimension),
-            where={**where, "served_model": ""},
-        )
-    )
+def _by_model(by_model: Mapping[Group, float], whole: Mapping[Group, float]) -> dict[Group, float]:
+    """Return a sum by (model, currency, dimension); a service of one model has its name.
+
+    Args:
+        by_model: The sum by (service, model, currency, dimension).
+        whole: That of whole services, by (service, currency, dimension).
+    """
     found: dict[Group, float] = defaultdict(float)
     divided = set()
     for (service, model, *rest), value in by_model.items():
@@ -193,10 +183,8 @@ def _by_model(answers: FleetAnswers, field: str, dimension: Group) -> dict[Group
     return found
 
 
-def _counted_hosts(
-    answers: FleetAnswers, dimension: Group, hosts: Mapping[str, str]
-) -> dict[Group, int]:
-    """Return the number of hosts by (model, dimension, currency)."""
+def _counted(dimension: Group) -> tuple[Question, Question]:
+    """Return the questions for the hosts of whole services, and of models."""
     tags = (
         "service",
         "served_model",
@@ -204,12 +192,30 @@ def _counted_hosts(
         "host",
         *(tag for tag in dimension if tag != "host"),
     )
+    where = {"basis": "serving"}
+    whole = Question(
+        "cost",
+        "cost_total",
+        "count",
+        "count",
+        by=tags,
+        where={**where, "served_model": ""},
+    )
+    return whole, dataclasses.replace(whole, where=where, present=("served_model",))
+
+
+def _counted_hosts(
+    counted: Iterable[Iterable[Group]], dimension: Group, hosts: Mapping[str, str]
+) -> dict[Group, int]:
+    """Return the number of hosts by (model, dimension, currency).
+
+    Args:
+        counted: The groups of `_counted`.
+        dimension: Tags of the further dimension.
+        hosts: GPU model by host; empty unless it is the further dimension.
+    """
     found: dict[Group, set[str]] = defaultdict(set)
-    for present in ((), ("served_model",)):
-        where = {"basis": "serving"} if present else {"basis": "serving", "served_model": ""}
-        groups = answers.groups(
-            Question("cost", "cost_total", "count", "count", by=tags, where=where, present=present)
-        )
+    for groups in counted:
         for service, model, currency, host, *rest in groups:
             group = hosts.get(host, "") if hosts else rest[0] if rest else ""
             is_host = dimension == ("host",) and not hosts
