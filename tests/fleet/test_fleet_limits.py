@@ -260,7 +260,13 @@ def test_sections_that_do_not_fit_their_kind_are_errors():
         ({"kind": "prometheus", "tenant": "a/b"}, "tenant id"),
         ({"kind": "prometheus", "password_file": "/x"}, "add user"),
         ({"kind": "prometheus", "user": "u", "token_file": "/x"}, "one of them"),
-        ({"kind": "prometheus", "headers": {"Authorization": "x"}}, "secrets go into"),
+        ({"kind": "prometheus", "headers": {"Authorization": "x"}}, "authorization is set by"),
+        ({"kind": "prometheus", "key_file": "/x", "key_header": "Host"}, "key_header: host is set"),
+        ({"kind": "prometheus", "key_file": "/x", "key_credential": "x"}, "not both"),
+        (
+            {"kind": "prometheus", "headers": {"x-api-key": "x"}},
+            "x-api-key: its value goes into key_file",
+        ),
     ):
         with pytest.raises(ValidationError, match=words):
             FleetConfig.model_validate({"url": url, **config})

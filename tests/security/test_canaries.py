@@ -32,11 +32,13 @@ PLACES = [
     "echo-chat",
     "environment",
     "fleet",
+    "fleet-key",
     "hook-address",
     "hook-key",
     "hook-token",
     "http",
     "otlp",
+    "otlp-key",
     "price",
     "price-list",
     "proxy",
@@ -45,7 +47,9 @@ PLACES = [
     "service-model",
     "tenants",
     "v1",
+    "v1-key",
     "v2",
+    "v2-key",
 ]
 # A command takes 0.1 s of a processor.
 LOOK_EVERY_S = 0.5
@@ -136,7 +140,8 @@ def repeating(status):
     """A server that rejects requests and repeats their content, as a debugging proxy does."""
 
     def answer(method, path, headers, _):
-        sent = " ".join([path, *(value.partition(" ")[2] for value in headers.values())])
+        values = (value.partition(" ")[2] or value for value in headers.values())
+        sent = " ".join([path, *values])
         content = hidden(sent) if method == "POST" else f"refused {method} {path} {headers}"
         return status, {"Content-Type": "text/plain"}, content.encode()
 
@@ -263,6 +268,7 @@ kind = "influxql"
 url = "{fleet}"
 database = "d"
 token_file = "{secrets}/fleet"
+key_file = "{secrets}/fleet-key"
 [[sink]]
 name = "one"
 api = "v1"
@@ -270,6 +276,7 @@ url = "{v1}"
 database = "d"
 user = "user"
 password_file = "{secrets}/v1"
+key_file = "{secrets}/v1-key"
 flush_every = "200ms"
 [[sink]]
 name = "two"
@@ -277,12 +284,15 @@ api = "v2"
 url = "{v2}"
 bucket = "b"
 token_credential = "v2"
+key_credential = "v2-key"
+key_header = "X-Gateway-Key"
 flush_every = "200ms"
 [[sink]]
 name = "three"
 api = "otlp"
 url = "{otlp}"
 token_file = "{secrets}/otlp"
+key_file = "{secrets}/otlp-key"
 flush_every = "200ms"
 [[notifier]]
 name = "hook"
@@ -418,7 +428,8 @@ def received_by(server):
 
 def test_each_server_received_only_its_own_secret(bench):
     """Each secret was sent to its server; otherwise the other tests would be empty."""
-    own = {"hook": {"hook-address", "hook-token"}}
+    own = {name: {name, f"{name}-key"} for name in ("fleet", "otlp", "v1", "v2")}
+    own["hook"] = {"hook-address", "hook-token"}
     for name, server in bench.servers.items():
         heads, _ = received_by(server)
         given = {place for place in PLACES if any(f in heads for f in forms_of(CANARY[place]))}

@@ -55,6 +55,21 @@ def test_folder_of_all_users_is_refused_and_kept():
     assert mode_of(folder) == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about folders of root")
+def test_folder_of_root_with_files_of_other_programs_keeps_its_mode(tmp_path):
+    (tmp_path / "passwd").touch()
+    tmp_path.chmod(0o755)
+    store = made(tmp_path / "costprobe.db")
+    assert (mode_of(tmp_path), mode_of(store)) == (0o755, 0o640)
+    refused = {0o777: "everyone may write in", 0o775: "group 65534 may write in"}
+    os.chown(tmp_path, 0, 65534)
+    for mode, words in refused.items():
+        tmp_path.chmod(mode)
+        with pytest.raises(StoreError, match=words):
+            made(store)
+        assert mode_of(tmp_path) == mode
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
 def test_sticky_folder_with_files_of_others_is_refused(tmp_path):
     # The root of a file system in memory has this mode, too.

@@ -8,19 +8,26 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from costprobe.adapters.fleet.watch_settings import FleetWatchConfig
-from costprobe.adapters.net.settings import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.net.settings import (
+    KEY_HEADER,
+    CaFile,
+    Headers,
+    KeyCredential,
+    KeyFile,
+    KeyHeader,
+    TokenCredential,
+    TokenFile,
+    check_headers,
+)
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 
 _TENANT = matching(r"[A-Za-z0-9_.:|-]{1,150}", "a tenant id, such as 42, 42:7 or team-a")
-_HEADER = matching(r"[A-Za-z][A-Za-z0-9-]{0,63}", "the name of an HTTP header")
 # Stands for the name of a host in `host_url`.
 HOST_MARK: Final = "{host}"
 _HOST_URL = matching(
     r"https?://[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?",
     'an address with {host} as the name of the host, such as "http://{host}:9470/"',
 )
-# Set by us, or a secret that belongs into a file.
-_OWN_HEADERS = frozenset({"authorization", "content-length", "content-type", "host", "user-agent"})
 
 
 class FleetConfig(Section):
@@ -70,12 +77,10 @@ class FleetConfig(Section):
         ),
         examples=["42"],
     )
-    headers: dict[Annotated[str, _HEADER], Label] = Field(
-        default_factory=dict,
-        max_length=8,
-        description="Further HTTP headers, without secrets.",
-        examples=[{"X-Cluster": "eu"}],
-    )
+    headers: Headers = Field(default_factory=dict)
+    key_file: KeyFile = None
+    key_credential: KeyCredential = None
+    key_header: KeyHeader = KEY_HEADER
     replica_labels: tuple[Name, ...] = Field(
         (),
         max_length=8,
@@ -139,8 +144,5 @@ class FleetConfig(Section):
             raise ValueError("give user, token_file or token_credential, one of them")
         if self.password_file and self.user is None:
             raise ValueError("password_file needs a user; add user")
-        if own := sorted(_OWN_HEADERS & {name.lower() for name in self.headers}):
-            raise ValueError(
-                f"headers.{own[0]}: is set by costprobe; secrets go into token_file or password_file"
-            )
+        check_headers(self)
         return self

@@ -13,6 +13,7 @@ from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.client import HttpClient
 from costprobe.adapters.net.destination import Destination
 from costprobe.adapters.net.errors import Rejected
+from costprobe.adapters.net.further_headers import FurtherHeaders
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.secret import Secret, credentials_folder
 from costprobe.adapters.net.status import Hints, raise_for_status
@@ -26,7 +27,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
 _HINTS: Final = Hints(
-    unauthorized="check token_file, or user and password_file, of [fleet]",
+    unauthorized="check token_file, password_file or key_file of [fleet]",
     not_found="check url, kind and tenant of [fleet]",
     unexpected="check url and kind of [fleet]",
 )
@@ -50,7 +51,9 @@ class Transport:
         self._password = Secret("password", config.password_file, None, folder)
         self._token = Secret("token", config.token_file, config.token_credential, folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
-        self._http = HttpClient(limits, ca_file=config.ca_file, keep=PARALLEL)
+        self._http = HttpClient(
+            limits, ca_file=config.ca_file, keep=PARALLEL, further_headers=FurtherHeaders(config)
+        )
         self._slots = BoundedSemaphore(PARALLEL)
 
     def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -93,7 +96,7 @@ class Transport:
     def _headers(self) -> tuple[dict[str, str], list[str]]:
         """Return the headers, and the secrets in them."""
         config = self._config
-        headers = dict(config.headers)
+        headers = {}
         if config.tenant is not None and config.kind == "prometheus":
             headers["X-Scope-OrgID"] = config.tenant
         if config.user is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ class HttpClient:
         proxy: URL of an HTTP proxy, with the user and password that it requires; None for a
             direct connection.
         keep: Number of connections that are kept for further requests; with 0 each request opens one.
+        further_headers: Returns headers of every request; raises Misconfigured.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class HttpClient:
         ca_file: Path | None = None,
         proxy: str | None = None,
         keep: int = 0,
+        further_headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._limits = limits
         self._ca_file = ca_file
         self._proxy = proxy
         self._keep = keep
+        self._further_headers = further_headers
         self._lock = Lock()
         self._pools: dict[bool, urllib3.PoolManager] = {}
 
@@ -68,10 +71,11 @@ class HttpClient:
 
         Raises:
             RetryLater: No complete response within the limits.
-            Misconfigured: The URL is not valid, or TLS cannot be established with these
-                certificates.
+            Misconfigured: The URL is not valid, TLS cannot be established with these certificates, or
+                a key cannot be read.
         """
-        all_headers = {"User-Agent": f"costprobe/{__version__}", **(headers or {})}
+        all_headers = {"User-Agent": f"costprobe/{__version__}", **self._further_headers()}
+        all_headers.update(headers or {})
         if not self._keep:
             all_headers["Connection"] = "close"
         try:

@@ -49,7 +49,7 @@ class Hints:
         unexpected: After any other status that is not in the table.
     """
 
-    unauthorized: str = "check the token or password"
+    unauthorized: str = "check the token, password or key"
     not_found: str = "check url"
     unexpected: str = "check url"
 

@@ -8,6 +8,7 @@ from typing import Final
 from costprobe.adapters.net.client import HttpClient
 from costprobe.adapters.net.destination import is_loopback
 from costprobe.adapters.net.errors import Misconfigured
+from costprobe.adapters.net.further_headers import FurtherHeaders
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.status import ACCEPTED, Hints, HttpResponse, server_message
 from costprobe.adapters.sinks.settings import HttpSinkConfig
@@ -24,7 +25,13 @@ _NO_CONTENT = 204
 def http_client(config: HttpSinkConfig) -> HttpClient:
     """Return the client for a sink's server, with a persistent connection for each request in flight."""
     limits = ExchangeLimits(step_s=config.timeout_s)
-    return HttpClient(limits, ca_file=config.ca_file, proxy=config.proxy, keep=2)
+    return HttpClient(
+        limits,
+        ca_file=config.ca_file,
+        proxy=config.proxy,
+        keep=2,
+        further_headers=FurtherHeaders(config),
+    )
 
 
 def is_compressed(config: HttpSinkConfig) -> bool:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from costprobe.adapters.net.settings import CaFile
+from costprobe.adapters.net.settings import (
+    KEY_HEADER,
+    CaFile,
+    Headers,
+    KeyCredential,
+    KeyFile,
+    KeyHeader,
+    check_headers,
+)
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Name, Section, key, url_matching
 
 
@@ -67,6 +75,10 @@ class HttpSinkConfig(SinkConfig):
         description="Address of the server, without user and query.",
         examples=["http://127.0.0.1:8086"],
     )
+    headers: Headers = Field(default_factory=dict)
+    key_file: KeyFile = None
+    key_credential: KeyCredential = None
+    key_header: KeyHeader = KEY_HEADER
     ca_file: CaFile = None
     proxy: (
         Annotated[
@@ -82,3 +94,8 @@ class HttpSinkConfig(SinkConfig):
         examples=["http://proxy.example.com:3128"],
     )
     timeout_s: Duration = key("timeout", 10.0, description="Timeout of each step of a request.")
+
+    @model_validator(mode="after")
+    def _headers_are_further_ones(self) -> HttpSinkConfig:
+        check_headers(self)
+        return self

@@ -67,9 +67,11 @@ def check_files(path: Path, operation: str, *, writes: bool = False) -> None:
 def prepare(path: Path) -> None:
     """Create the folder of a store, and take the rights of others from folder and file.
 
+    A folder of root with files of other programs, such as /etc, keeps its mode: they may need it.
+
     Raises:
         OSError: The folder cannot be created or changed.
-        StoreError: Others may write in it, and it is not this user's.
+        StoreError: Others may write in it, and it is not this user's, or keeps its mode.
     """
     path.parent.mkdir(mode=_NEW_FOLDER_MODE, parents=True, exist_ok=True)
     handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,9 +79,14 @@ def prepare(path: Path) -> None:
         folder = os.fstat(handle)
         mode = stat.S_IMODE(folder.st_mode)
         is_ours = folder.st_uid == os.geteuid()
-        if mode & stat.S_IWOTH and (not is_ours or (mode & stat.S_ISVTX and _is_shared(path))):
+        is_kept = os.geteuid() == _ROOT and _holds_others(path)
+        if mode & stat.S_IWOTH and (
+            not is_ours or is_kept or (mode & stat.S_ISVTX and _is_shared(path))
+        ):
             raise _unsafe("open", path, f"everyone may write in {path.parent}")
-        if is_ours and mode & 0o777 & ~_FOLDER_MODE:
+        if is_kept and mode & stat.S_IWGRP and folder.st_gid != _ROOT:
+            raise _unsafe("open", path, f"group {folder.st_gid} may write in {path.parent}")
+        if is_ours and not is_kept and mode & 0o777 & ~_FOLDER_MODE:
             os.fchmod(handle, mode & ~0o777 | mode & _FOLDER_MODE)
             logger.info("%s: mode %o, was %o", path.parent, mode & _FOLDER_MODE, mode & 0o777)
     finally:
@@ -141,6 +148,11 @@ def _is_shared(path: Path) -> bool:
     folder = path.parent
     others = (entry.lstat().st_uid != os.geteuid() for entry in folder.iterdir())
     return folder.resolve() in _FOR_ALL_USERS or any(others)
+
+
+def _holds_others(path: Path) -> bool:
+    """Return whether the folder of a store holds anything else."""
+    return any(not entry.name.startswith(path.name) for entry in path.parent.iterdir())
 
 
 def _found(path: Path, *, follow: bool = True) -> os.stat_result | None:
