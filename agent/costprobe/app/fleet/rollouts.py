@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.fleet.question import Question
@@ -98,8 +99,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         max(0, min(changed_in) - 2 * WINDOW_BUCKETS - 2),
         min(buckets, max(changed_in) + WINDOW_BUCKETS + 2),
     )
-    factors, priced = _factors(answers, around)
-    kinds = _kinds(answers, within)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(_kinds, answers, within), pool.submit(_busy_cost_per_h, answers)
+        factors, priced = _factors(answers, around)
+        kinds, use = asked[0].result(), asked[1].result()
     moves: dict[Series, list[tuple[int, str, str, str]]] = {}
     for series in factors:
         found = [
@@ -116,7 +119,6 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         for series, found in moves.items()
         for pair in {(before, after) for _, tag, before, after in found if tag == key}
     )
-    use = _busy_cost_per_h(answers)
     changes = []
     for before, after in sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:CHANGES_MAX]:
         wanted = (key, before, after)

@@ -113,25 +113,26 @@ def log_mean_parts(
     Raises:
         ValueError: A sum is not positive, so that no ratio is defined.
     """
-    pairs = list(zip(before, after, strict=True))
-    products = [(math.prod(old.values()), math.prod(new.values())) for old, new in pairs]
-    total_before = math.fsum(product for product, _ in products)
-    total_after = math.fsum(product for _, product in products)
+    products_before = [math.prod(old.values()) for old in before]
+    products_after = [math.prod(new.values()) for new in after]
+    total_before, total_after = math.fsum(products_before), math.fsum(products_after)
     if not (total_before > 0 and total_after > 0):
         raise ValueError("both costs must be positive to decompose their change")
     mean_total = _log_mean(total_after, total_before)
     parts: dict[Name, float] = {}
-    for (old, new), (product_before, product_after) in zip(pairs, products, strict=True):
+    for old, new, product_before, product_after in zip(
+        before, after, products_before, products_after, strict=True
+    ):
         if product_before > 0 and product_after > 0:
             weight = _log_mean(product_after, product_before) / mean_total
-            effects = {name: weight * math.log(new[name] / old[name]) for name in old}
-        else:
-            effects = dict.fromkeys(old, 0.0)
-            zero = next((name for name in old if not (old[name] > 0 and new[name] > 0)), None)
-            if zero is not None:
-                effects[zero] = (product_after - product_before) / mean_total
-        for name, effect in effects.items():
-            parts[name] = parts.get(name, 0.0) + effect
+            for name, value in old.items():
+                parts[name] = parts.get(name, 0.0) + weight * math.log(new[name] / value)
+            continue
+        for name in old:
+            parts.setdefault(name, 0.0)
+        zero = next((name for name in old if not (old[name] > 0 and new[name] > 0)), None)
+        if zero is not None:
+            parts[zero] += (product_after - product_before) / mean_total
     return parts
 
 
@@ -148,6 +149,6 @@ def cost_terms(factors: CostFactors) -> list[dict[Factor, float]]:
 
 def _log_mean(a: float, b: float) -> float:
     """Return the logarithmic mean of two positive numbers, accurate also where they are nearly equal."""
-    least, most = min(a, b), max(a, b)
+    least, most = (a, b) if a < b else (b, a)
     excess = (most - least) / least
     return (most - least) / math.log1p(excess) if excess else least
