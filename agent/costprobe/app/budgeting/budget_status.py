@@ -17,7 +17,7 @@ from costprobe.app.budgeting.spend_reading import (
     usual_of,
 )
 from costprobe.app.configuration import Config
-from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
+from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status, verdict
 from costprobe.domain.costing.budgets.budget_forecast import (
     Forecast,
     HourRate,
@@ -46,14 +46,6 @@ class BudgetOverview:
         """Return the budget as JSON, with a note on its forecast."""
         document = budget_document(self.status)
         return {**document, "note": document["note"] or self.note, "verdict": verdict(self.status)}
-
-
-def verdict(status: BudgetStatus) -> str:
-    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
-    if status.spent > status.amount:
-        return "exceeded"
-    is_heading_there = status.expected is not None and status.expected > status.amount
-    return "will be exceeded" if is_heading_there else ""
 
 
 def budget_overviews(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
@@ -17,10 +17,14 @@ from costprobe.app.fleet.device_spend import (
     device_tags,
     presence,
 )
-from costprobe.app.overview.key_allocation import UNALLOCATED
+
+if TYPE_CHECKING:
+    from costprobe.domain.costing.serving.allocation import Part
 
 _SERVING: Final = {"basis": "serving"}
 _WHOLE: Final = {"basis": "serving", "served_model": ""}
+# Parts of an allocation that are of no service.
+_REMAINDERS: Final[tuple[Part, ...]] = ("probing", "unallocated")
 # Rounding of sums, as a share of them.
 _ROUNDING: Final = 1e-9
 
@@ -108,7 +112,7 @@ def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend
     idle: dict[Group, float] = defaultdict(float)
     unknown = set()
     for (name, part, currency), amount in allocated.items():
-        if part in ("probing", UNALLOCATED):
+        if part in _REMAINDERS:
             continue
         cost[name, currency] += amount
         idle[name, currency] += amount if part == "idle" else 0.0

@@ -14,7 +14,6 @@ from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.system.log import line_time, start_logging
-from costprobe.app.budgeting.budget_status import verdict
 from costprobe.app.configuration import Config
 from costprobe.app.fleet.watch import FleetWatch
 from costprobe.core.clock import SystemClock
@@ -22,7 +21,7 @@ from costprobe.core.incident import Fault
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.domain.costing.budgets.budget import BudgetStatus
+from costprobe.domain.costing.budgets.budget import BudgetStatus, verdict
 from costprobe.domain.costing.budgets.budget_watch import forecast_words
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from costprobe.app.budgeting.budget_status import verdict
 from costprobe.app.overview.records import MainChange, Spending, UnitGroup
 from costprobe.core.money_text import money, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
+from costprobe.domain.costing.budgets.budget import verdict
 from costprobe.domain.costing.money import total_of
 from costprobe.ui.report.grouping import devices_text, trend_groups
 from costprobe.ui.report.identical_devices import TrendGroup

@@ -82,6 +82,14 @@ class BudgetStatus:
         return None if self.remaining is None else self.spent + self.remaining.high
 
 
+def verdict(status: BudgetStatus) -> str:
+    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
+    if status.spent > status.amount:
+        return "exceeded"
+    is_heading_there = status.expected is not None and status.expected > status.amount
+    return "will be exceeded" if is_heading_there else ""
+
+
 def budget_status(
     budget: BudgetConfig, book: SpendBook, time_ns: int, forecaster: Forecaster = robust_forecast
 ) -> BudgetStatus:
