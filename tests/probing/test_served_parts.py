@@ -1,9 +1,11 @@
 """Event streams, connections and loads of server probes."""
 
+import json
 import time
 
 import pytest
 from costprobe_probes.digest import fingerprint
+from costprobe_probes.served.arrivals import PoissonArrivals
 from costprobe_probes.served.http import Failure, ServerConnection
 from costprobe_probes.served.load import MAX_KINDS, LoadGenerator, Outcomes, Quota, count_by_kind
 from costprobe_probes.served.outcome import Failed, Reply
@@ -71,6 +73,17 @@ def test_connection_is_reused_between_requests():
         assert len(server.connections) == 1
 
 
+def test_request_that_fills_the_socket_is_sent_to_its_end():
+    # Longer than the buffers of both sockets together.
+    body = json.dumps("x" * 16_000_000).encode()
+    with InferenceServer(lambda call: call.json({"received": len(call.raw_body)})) as server:
+        connection = ServerConnection(parse_target(server.url, None, None), 10.0)
+        content = bytearray()
+        connection.exchange("POST", "/", body, lambda data, _: content.extend(data))
+        connection.close()
+    assert json.loads(content) == {"received": len(body)}
+
+
 @pytest.mark.parametrize(
     ("url", "name", "header"),
     [
@@ -107,8 +120,13 @@ class ScriptedClient:
         self._failing = set(failing)
         self._bug = bug
         self.sent = 0
+        self.built_ns = []
 
-    def send(self, _connection):
+    def next_request(self):
+        self.built_ns.append(time.monotonic_ns())
+        return self._send
+
+    def _send(self, _connection):
         self.sent += 1
         if self._bug:
             raise ClientBugError
@@ -118,7 +136,7 @@ class ScriptedClient:
         return Reply(now_ns, now_ns + 1)
 
 
-def load_of(client, quota, concurrency=1):
+def load_of(client, quota, concurrency=1, arrivals=None):
     place = parse_target("http://127.0.0.1:9", None, None)
     return LoadGenerator(
         client,
@@ -126,6 +144,7 @@ def load_of(client, quota, concurrency=1):
         concurrency=concurrency,
         quota=quota,
         timeout_s=1.0,
+        arrivals=arrivals,
     )
 
 
@@ -152,6 +171,13 @@ def test_load_ends_at_its_failures():
 
 def test_load_sends_no_more_than_its_quota_at_any_concurrency():
     assert len(ended(load_of(ScriptedClient(), Quota(100, 9, 60.0), concurrency=16)).replies) == 100
+
+
+def test_request_of_an_open_loop_is_built_before_its_instant():
+    client = ScriptedClient()
+    arrivals = PoissonArrivals(1.0, time.monotonic_ns() + 200_000_000, 1)
+    (reply,) = ended(load_of(client, Quota(1, 9, 60.0), arrivals=arrivals)).replies
+    assert client.built_ns[0] < reply.scheduled_ns <= reply.start_ns
 
 
 def test_unexpected_exception_ends_the_load_and_is_raised_on_exit():

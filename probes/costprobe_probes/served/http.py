@@ -81,8 +81,8 @@ class ServerConnection:
         done = False
         try:
             with _failures_translated(self._timeout_s):
-                connection = self._connected(limits)
-                exchange = self._exchange(connection, limits, (method, path, body), consume)
+                connection, channel = self._connected(limits)
+                exchange = self._exchange(connection, channel, (method, path, body), consume)
             done = True
         finally:
             if not done:
@@ -102,16 +102,15 @@ class ServerConnection:
     def _exchange(
         self,
         connection: http.client.HTTPConnection,
-        limits: _RequestLimits,
+        channel: _ServerSocket,
         request: tuple[str, str, bytes | None],
         consume: Consumer,
     ) -> Exchange:
         method, path, body = request
+        limits = channel.limits
         headers = {} if body is None else {"Content-Type": "application/json"}
-        start_ns = time.monotonic_ns()
-        # A server that rejects a request may not read all of it; its response is available nevertheless.
-        with suppress(BrokenPipeError):
-            connection.request(method, path, body, {**self._headers, **headers})
+        connection.request(method, path, body, {**self._headers, **headers})
+        start_ns = channel.flush()
         with connection.getresponse() as response:
             self.server = self.excerpt(response.getheader("Server") or "")
             if response.status // 100 != 2:  # noqa: PLR2004 - the class of success
@@ -132,18 +131,20 @@ class ServerConnection:
         except (OSError, http.client.HTTPException, ValueError, Failure):
             return ""
 
-    def _connected(self, limits: _RequestLimits) -> http.client.HTTPConnection:
+    def _connected(
+        self, limits: _RequestLimits
+    ) -> tuple[http.client.HTTPConnection, _ServerSocket]:
         """Return the open connection or a new one, with the limits of this request."""
         connection = self._http
         channel = None if connection is None else connection.sock
         if connection is not None and isinstance(channel, _ServerSocket) and not channel.is_stale():
             channel.limits = limits
-            return connection
+            return connection, channel
         self.close()
         connection = http.client.HTTPConnection(self._target.host, self._target.port)
-        connection.sock = _ServerSocket(_connect(self._target, limits), limits)
+        channel = connection.sock = _ServerSocket(_connect(self._target, limits), limits)
         self._http = connection
-        return connection
+        return connection, channel
 
 
 class _RequestLimits:
@@ -167,15 +168,38 @@ class _RequestLimits:
 
 
 class _ServerSocket:
-    """A socket for http.client in which no call waits beyond the deadline of the request."""
+    """A socket for http.client in which no call waits beyond the deadline of the request.
+
+    Headers and body leave it together. Between two calls of the socket other threads may run, those of
+    the requests that are sent at the same time: a request of several calls begins long before its end.
+    """
 
     def __init__(self, channel: socket.socket, limits: _RequestLimits) -> None:
         self.limits = limits
         self._socket = channel
+        self._unsent = bytearray()
 
     def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(self.limits.left_s())
-        self._socket.sendall(data)
+        """Keep a part of a request until `flush`."""
+        self._unsent += data
+
+    def flush(self) -> int:
+        """Send the request; return when its first byte was sent, in CLOCK_MONOTONIC ns."""
+        content = bytes(self._unsent)
+        self._unsent.clear()
+        # With a timeout the socket would be polled first, which is a call of its own.
+        self._socket.settimeout(0)
+        start_ns = time.monotonic_ns()
+        # A server that rejects a request may not read all of it; its response is available nevertheless.
+        with suppress(BrokenPipeError):
+            try:
+                sent = self._socket.send(content)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                sent = 0
+            if sent < len(content):
+                self._socket.settimeout(self.limits.left_s())
+                self._socket.sendall(content[sent:])
+        return start_ns
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self._socket, self.limits), READ_BYTES)
@@ -225,7 +249,7 @@ def _connect(target: ServerTarget, limits: _RequestLimits) -> socket.socket:
         try:
             channel.settimeout(limits.left_s())
             channel.connect(place)
-            # Headers and body are two writes: the second must not wait for an acknowledgement.
+            # The rest of a long request must not wait for an acknowledgement.
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if target.context is None:
                 return channel

@@ -8,7 +8,7 @@ from typing import Any
 
 from costprobe_probes.digest import digest
 from costprobe_probes.served.http import Failure, ServerConnection
-from costprobe_probes.served.outcome import Reply, parse_json, query
+from costprobe_probes.served.outcome import Reply, Request, parse_json, query
 
 MAX_MODEL_NAMES = 10
 
@@ -30,12 +30,11 @@ class KserveClient:
         self._inputs = digest(json.dumps(request["inputs"], sort_keys=True).encode())
         self._body = json.dumps({"inputs": request["inputs"]}).encode()
 
-    def send(self, connection: ServerConnection) -> Reply:
-        """Send the tensors and validate the tensors of the response.
+    def next_request(self) -> Request:
+        """Return the same request each time: it sends the tensors and validates those of the response."""
+        return self._send
 
-        Raises:
-            Failure: The response contains no complete tensors.
-        """
+    def _send(self, connection: ServerConnection) -> Reply:
         content = bytearray()
 
         def collect(data: bytes, _: int) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from costprobe_probes.served.arrivals import PoissonArrivals, wait_until
 from costprobe_probes.served.http import Failure, ServerConnection
-from costprobe_probes.served.outcome import Failed, Reply, ServerClient, ServerError
+from costprobe_probes.served.outcome import Failed, Reply, Request, ServerClient, ServerError
 
 # Pause after a failure: a server that rejects at once would get thousands of requests per second.
 PAUSE_S = 0.05
@@ -187,7 +187,7 @@ class LoadGenerator:
         """Send a request of a closed loop; return False at the end of the load."""
         if not self._may_send():
             return False
-        self._send(connection, None)
+        self._send(connection, self._client.next_request(), None)
         return True
 
     def _send_scheduled(self, connection: ServerConnection) -> bool:
@@ -208,9 +208,11 @@ class LoadGenerator:
             # Registered before it is taken: is_settled must see it in one of both places.
             self._begin(arrivals.next_ns())
             scheduled_ns = arrivals.take()
+            # Before its instant: a long prompt takes milliseconds to write.
+            request = self._client.next_request()
             if not wait_until(scheduled_ns, self._stopped):
                 return False
-        self._send(connection, scheduled_ns)
+        self._send(connection, request, scheduled_ns)
         return True
 
     def _begin(self, begin_ns: int) -> None:
@@ -231,12 +233,14 @@ class LoadGenerator:
             self._in_flight += 1
         return True
 
-    def _send(self, connection: ServerConnection, scheduled_ns: int | None) -> None:
+    def _send(
+        self, connection: ServerConnection, request: Request, scheduled_ns: int | None
+    ) -> None:
         start_ns = time.monotonic_ns()
         if scheduled_ns is None:
             self._begin(start_ns)
         try:
-            reply = self._client.send(connection)
+            reply = request(connection)
         except Failure as failure:
             ended = Failed(start_ns, time.monotonic_ns(), failure.kind, str(failure), scheduled_ns)
             self._end(self._failed, ended)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from array import array
+from functools import partial
 from typing import Any
 
 from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.served.http import Exchange, Failure, ServerConnection
-from costprobe_probes.served.outcome import Reply, parse_json, query
+from costprobe_probes.served.outcome import Reply, Request, parse_json, query
 from costprobe_probes.served.prompts import Prompt, Prompts
 from costprobe_probes.served.sse import EventStream
 
@@ -47,13 +48,9 @@ class OpenAiClient:
         self._path = self._root + "/v1" + PATHS[self._api]
         self._seed = request["seed"]
 
-    def send(self, connection: ServerConnection) -> Reply:
-        """Send a prompt and read the stream of tokens.
-
-        Raises:
-            Failure: The stream is malformed or incomplete.
-        """
-        return self._answer(connection, self._prompts.next())
+    def next_request(self) -> Request:
+        """Return the request of the next prompt, which reads the stream of tokens."""
+        return partial(self._answer, self._body(self._prompts.next()))
 
     def prepare(self, connection: ServerConnection) -> None:
         """Learn how the server counts tokens, with two requests, if prompts have given lengths.
@@ -61,11 +58,13 @@ class OpenAiClient:
         Raises:
             Failure: There is no valid response.
         """
-        self._prompts.calibrate(lambda prompt: self._answer(connection, prompt).tokens_in)
+        self._prompts.calibrate(
+            lambda prompt: self._answer(self._body(prompt), connection).tokens_in
+        )
 
-    def _answer(self, connection: ServerConnection, prompt: Prompt) -> Reply:
+    def _answer(self, body: bytes, connection: ServerConnection) -> Reply:
         stream = _TokenStream(self._api, keeps_arrivals=self._keeps_arrivals)
-        exchange = connection.exchange("POST", self._path, self._body(prompt), stream.consume)
+        exchange = connection.exchange("POST", self._path, body, stream.consume)
         return stream.reply(exchange)
 
     def _body(self, prompt: Prompt) -> bytes:

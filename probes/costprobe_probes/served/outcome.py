@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from costprobe_probes.bounded import parse_bounded
@@ -73,15 +73,15 @@ class Failed(NamedTuple):
         return self.start_ns if self.scheduled_ns is None else self.scheduled_ns
 
 
+# Sends one inference and reads its response; raises Failure if there is no valid one.
+Request = Callable[[ServerConnection], Reply]
+
+
 class ServerClient(Protocol):
     """A client of one kind of server, constructed from a request and the path of its URL."""
 
-    def send(self, connection: ServerConnection) -> Reply:
-        """Send one inference and read its response.
-
-        Raises:
-            Failure: There is no valid response.
-        """
+    def next_request(self) -> Request:
+        """Return the next inference, ready to be sent."""
 
     def prepare(self, connection: ServerConnection) -> None:
         """Send what a load curve needs to know before its first request; most clients need nothing.

@@ -124,8 +124,8 @@ class Prompts:
         shared = round(self._shared * count)
         # The same sequence in each request.
         words = Random(0)  # noqa: S311 - text
-        before = [words.choice(_WORDS) for _ in range(shared)]
-        after = [self._rng.choice(_WORDS) for _ in range(count - shared)]
+        before = words.choices(_WORDS, k=shared)
+        after = self._rng.choices(_WORDS, k=count - shared)
         return " ".join([*before, *([_salt()] if self._varies else []), *after])
 
     def _salted(self, text: str) -> str:
