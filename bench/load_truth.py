@@ -2,8 +2,12 @@
 
 Six timing laws (`scripted_server.py`), each in a closed and an open loop: mean, median and 90th percentile of
 time to first token, time per token and time between chunks, and the throughput. The server and the client are
-two processes with the same clock. Delays of the scheduler are in the times of both: on a busy machine multiply
-the server's times by a larger --scale, so that they are small against them.
+two processes with the same clock. The requests of both are paired by the digits in their prompts, so that the
+figures of both are those of the same requests; the second line of a case is the median and the 90th percentile
+of what the time to first token of a request has and the record has not: from its scheduled instant to its sending,
+from there until the server has read it, and from the writing of the first chunk to its arrival. Delays of the
+scheduler are in the times of both: on a busy machine multiply the server's times by a larger --scale, so that
+they are small against them.
 
 Usage: python bench/load_truth.py [--scale N] [--only LAW,...] [--json FILE]
 """
@@ -18,7 +22,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +30,15 @@ from typing import Any
 from costprobe.adapters.probing.request import served_request
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
 from costprobe.domain.costing.load.point import LoadStep
-from costprobe_probes.served.session import ServedSession
-from costprobe_probes.stats import summary
+from costprobe_probes.served.http import ServerConnection
+from costprobe_probes.served.load import Outcomes
+from costprobe_probes.served.load_figures import Cohort
+from costprobe_probes.served.load_point import LoadPointRun
+from costprobe_probes.served.openai import OpenAiClient
+from costprobe_probes.served.outcome import Reply
+from costprobe_probes.stats import quantile, summary
+from costprobe_probes.window import ProbeWindow
+from scripted_server import salt_of
 
 LAWS = ("constant", "queue", "bursts", "stragglers", "cache", "batching")
 # Below the capacity of each law: above it an open loop has no steady state. In requests per scaled second.
@@ -56,6 +67,34 @@ class Reports:
         """Show nothing."""
 
 
+class PairedClient(OpenAiClient):
+    """Keeps the digits of the prompt that each reply answers, by the start of its request."""
+
+    def __init__(self, request: dict[str, Any], base_path: str) -> None:
+        super().__init__(request, base_path)
+        self.salts: dict[int, str] = {}
+
+    def _answer(self, body: bytes, connection: ServerConnection) -> Reply:
+        reply = super()._answer(body, connection)
+        self.salts[reply.start_ns] = salt_of(body)
+        return reply
+
+
+class PairedRun(LoadPointRun):
+    """Keeps the requests whose latencies are reported."""
+
+    def __init__(self, reports: Reports, request: dict[str, Any]) -> None:
+        super().__init__(reports, request, 0.0)  # type: ignore[arg-type] # what it uses of a Wire
+        self._client = self._paired = PairedClient(request, self._target.path)
+        self.members: dict[str, Reply] = {}
+
+    def _report(
+        self, outcomes: Outcomes, members: Cohort, window: ProbeWindow, more: dict[str, Any]
+    ) -> None:
+        super()._report(outcomes, members, window, more)
+        self.members = {self._paired.salts[x.start_ns]: x for x in members.ended.replies}
+
+
 @contextmanager
 def scripted(law: str, scale: float) -> Iterator[str]:
     """Run the scripted server; yield its URL."""
@@ -68,8 +107,8 @@ def scripted(law: str, scale: float) -> Iterator[str]:
             process.kill()
 
 
-def measured(url: str, step: LoadStep, scale: float) -> dict[str, Any]:
-    """Measure a point as a probe does."""
+def measured(url: str, step: LoadStep, scale: float) -> tuple[dict[str, Any], dict[str, Reply]]:
+    """Measure a point as a probe does; return its result, and its requests by their digits."""
     probe = OpenAiProbeConfig.model_validate(
         {
             "name": "chat",
@@ -87,19 +126,25 @@ def measured(url: str, step: LoadStep, scale: float) -> dict[str, Any]:
         }
     )
     reports = Reports()
-    document = json.loads(served_request(probe, energy=False, load=step).to_wire())
-    ServedSession(reports).run(document)  # type: ignore[arg-type] # what it uses of a Wire
-    return reports.result
+    run = PairedRun(reports, json.loads(served_request(probe, energy=False, load=step).to_wire()))
+    run.run()
+    return reports.result, run.members
 
 
-def truth(records: list[dict[str, Any]], start_ns: int, end_ns: int) -> dict[str, float]:
-    """Return the figures of a server's record in ms, and its tokens per second."""
-    members = [each["sent"] for each in records if start_ns <= each["received_ns"] < end_ns]
-    first_ms = [
-        (each["sent"][0][0] - each["received_ns"]) / 1e6
-        for each in records
-        if start_ns <= each["received_ns"] < end_ns
-    ]
+def truth(
+    records: dict[str, dict[str, Any]], members_of: Iterable[str], start_ns: int, end_ns: int
+) -> dict[str, float]:
+    """Return the figures of a server's record in ms, and its tokens per second.
+
+    Args:
+        records: All requests by their digits.
+        members_of: Those of the point.
+        start_ns: Start of its window.
+        end_ns: End of it.
+    """
+    own = [records[salt] for salt in members_of]
+    members = [each["sent"] for each in own]
+    first_ms = [(each["sent"][0][0] - each["received_ns"]) / 1e6 for each in own]
     gaps = [(b[0] - a[0]) / 1e6 for sent in members for a, b in itertools.pairwise(sent)]
     per_token = [
         (sent[-1][0] - sent[0][0]) / 1e6 / (sum(tokens for _, tokens in sent) - 1)
@@ -114,7 +159,7 @@ def truth(records: list[dict[str, Any]], start_ns: int, end_ns: int) -> dict[str
         )
         for figure in FIGURES
     }
-    sent_all = (each for record in records for each in record["sent"])
+    sent_all = (each for record in records.values() for each in record["sent"])
     tokens = sum(count for sent_ns, count in sent_all if start_ns <= sent_ns < end_ns)
     return {**found, "tokens/s": tokens / (end_ns - start_ns) * 1e9}
 
@@ -134,6 +179,27 @@ def ours(result: dict[str, Any]) -> dict[str, float]:
     return {**found, "tokens/s": result["window_tokens_out"] / window_s}
 
 
+def delays(records: dict[str, dict[str, Any]], members: dict[str, Reply]) -> dict[str, list[float]]:
+    """Return what our time to first token of each request has and the record has not, in ms."""
+    pairs = [(reply, records[salt]) for salt, reply in members.items()]
+    return {
+        "to the sending": [(reply.start_ns - reply.begin_ns) / 1e6 for reply, _ in pairs],
+        "until read": [(record["received_ns"] - reply.start_ns) / 1e6 for reply, record in pairs],
+        "first chunk": [
+            ((reply.first_token_ns or 0) - record["sent"][0][0]) / 1e6 for reply, record in pairs
+        ],
+    }
+
+
+def shown(delays_ms: dict[str, list[float]]) -> str:
+    """Return median and 90th percentile of each delay."""
+    ordered = {name: sorted(values) for name, values in delays_ms.items()}
+    return ", ".join(
+        f"{name} {quantile(values, 0.5):.2f} and {quantile(values, 0.9):.2f} ms"
+        for name, values in ordered.items()
+    )
+
+
 def main() -> int:
     """Compare each law and loop; return 1 if a figure is beyond the goal."""
     parser = argparse.ArgumentParser(description="Figures under load against the server's record.")
@@ -148,10 +214,11 @@ def main() -> int:
     )
     for law, step in itertools.product(options.only.split(","), steps):
         with scripted(law, options.scale) as url:
-            result = measured(url, step, options.scale)
+            result, members = measured(url, step, options.scale)
             with urllib.request.urlopen(f"{url}/records") as answer:  # noqa: S310 - ours
-                records = json.load(answer)
-        real = truth(records, result["window_start_ns"], result["window_end_ns"])
+                records = {record["salt"]: record for record in json.load(answer)}
+        real = truth(records, members, result["window_start_ns"], result["window_end_ns"])
+        delays_ms = delays(records, members)
         errors_pct = {
             name: (value / real[name] - 1) * 100
             for name, value in ours(result).items()
@@ -160,12 +227,18 @@ def main() -> int:
         worst = max(errors_pct, key=lambda name: abs(errors_pct[name]))
         is_met = abs(errors_pct[worst]) <= GOAL_PCT
         rows.append(
-            {"law": law, "loop": step.loop, "requests": result["samples"], "errors_pct": errors_pct}
+            {
+                "law": law,
+                "loop": step.loop,
+                "requests": result["samples"],
+                "errors_pct": errors_pct,
+                "delays_ms": delays_ms,
+            }
         )
         print(
             f"{law:11} {step.loop:7} {result['samples']:5} requests, median"
             f" {statistics.median(map(abs, errors_pct.values())):.2f} %, largest"
-            f" {errors_pct[worst]:+.2f} % ({worst}){'' if is_met else '  MISSED'}",
+            f" {errors_pct[worst]:+.2f} % ({worst}){'' if is_met else '  MISSED'}\n    {shown(delays_ms)}",
             flush=True,
         )
     if options.json:

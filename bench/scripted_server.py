@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +21,7 @@ Tokens = AsyncIterator[int]
 Law = Callable[[dict[str, Any]], Tokens]
 
 
-SCALE = float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
+SCALE = float(sys.argv[2]) if __name__ == "__main__" else 1.0
 
 
 async def _paced(first_s: float, gap_s: float, chunks: int, tokens: int = 1) -> Tokens:
@@ -151,8 +152,15 @@ class ScriptedServer:
         }
         _event(writer, {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage})
         writer.write(b"0\r\n\r\n")
-        self._records.append({"received_ns": received_ns, "sent": sent})
+        salt = salt_of(body["messages"][0]["content"].encode())
+        self._records.append({"salt": salt, "received_ns": received_ns, "sent": sent})
         await writer.drain()
+
+
+def salt_of(body: bytes) -> str:
+    """Return the digits that distinguish the prompt of a request."""
+    found = re.search(rb"[0-9]{12}", body)
+    return found[0].decode() if found else ""
 
 
 def _event(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:
