@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 from costprobe.ui.cli.main import COMMANDS, main
-from costprobe.ui.cli.support.examples import examples_of
+from costprobe.ui.cli.support.examples import commands_of, examples_of
 
 from scripts.reference.markdown import MADE, code, table
 
@@ -86,7 +86,7 @@ def _tree(
 ) -> Iterator[tuple[str, click.Command, int]]:
     yield path, command, level
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        for name, inner in commands_of(command).items():
             yield from _tree(f"{path} {name}", inner, level + 1)
 
 

@@ -75,6 +75,18 @@ def points(tmp_path):
     return made
 
 
+def test_commands_import_only_what_they_need():
+    assert "pydantic" not in imported_by("trend")
+    assert not {"sqlite3", "costprobe.app.configuration"} & imported_by("fleet", "status")
+
+
+def imported_by(*words):
+    """Return the modules that the help of a command imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "costprobe", *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
 def test_help_imports_no_heavy_modules():
     program = (
         "import sys\n"

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
-from costprobe.app.configuration import DEMO
+from costprobe.app.configuration import demo_config
 from costprobe.ui.cli.support.colour import colour_of, paint
 from costprobe.ui.cli.views.top_snapshot import snapshot
 from costprobe.ui.cli.views.top_view import TopView
@@ -106,7 +106,7 @@ def test_colour_setting():
 def test_live_view_fits_any_width(config):
     """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
-        view = TopView(snapshot(reader, DEMO, reader.states(), time.time_ns()))
+        view = TopView(snapshot(reader, demo_config(), reader.states(), time.time_ns()))
     for columns in (24, 40, 60, 80, 120, 200):
         console = Console(file=StringIO(), width=columns, color_system=None)
         console.print(view)

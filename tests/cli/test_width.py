@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import DEMO
+from costprobe.app.configuration import demo_config
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
@@ -95,7 +95,7 @@ def test_times_name_one_zone(config, monkeypatch):
 def test_all_sections_of_top_are_reachable_at_80x24(config):
     with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
         now_ns = time.time_ns()
-        scrolled = ScrolledView(TopView(snapshot(reader, DEMO, reader.states(), now_ns)))
+        scrolled = ScrolledView(TopView(snapshot(reader, demo_config(), reader.states(), now_ns)))
 
     def visible():
         console = Console(file=StringIO(), width=80, height=24, color_system=None)

@@ -38,6 +38,21 @@ def ask(config, tmp_path):
     return run
 
 
+def test_only_the_section_fleet_has_to_be_valid(tmp_path):
+    path, unknown_key = tmp_path / "costprobe.toml", "[probing]\ndtuy = 1\n"
+    reported = 'probing.dtuy: unknown key; did you mean "duty"?'
+    fleet_table = '[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n'
+    for text, code, words in (
+        (fleet_table + unknown_key, 1, ["is the database of [fleet] up?"]),
+        (f"{fleet_table}urll = 1\n{unknown_key}", 2, ["fleet.urll: unknown key", reported]),
+        (unknown_key, 2, [reported]),
+    ):
+        path.write_text(text)
+        done = CliRunner().invoke(main, ["-c", str(path), "fleet", "status"])
+        assert done.exit_code == code
+        assert [one for one in words if one not in done.stderr] == []
+
+
 def rows(measurement, **tags):
     return [
         row

@@ -19,8 +19,8 @@ discovered_devices()
 """,
     "the check of torch": """
 from costprobe.ui.cli.support.code_checks import torch_checks
-from costprobe.app.configuration import DEMO
-print(list(torch_checks(DEMO.probe)))
+from costprobe.app.configuration import demo_config
+print(list(torch_checks(demo_config().probe)))
 """,
     "a probe": """
 from costprobe.adapters.probing.child import ProbeChild, worker_command

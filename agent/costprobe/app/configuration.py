@@ -131,10 +131,10 @@ class Config(RootSection):
         )
 
 
-# The configuration of `costprobe run` on a host without a configuration file.
-DEMO = Config.model_validate(
-    {"probing": {"duty": 1}, "probe": [{"name": "transformer", "every": "1m", "when_busy": "run"}]}
-)
+def demo_config() -> Config:
+    """Return the configuration of `costprobe run` on a host without a configuration file."""
+    probe = {"name": "transformer", "every": "1m", "when_busy": "run"}
+    return Config.model_validate({"probing": {"duty": 1}, "probe": [probe]})
 
 
 def load(path: Path) -> Config:

@@ -8,10 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from costprobe.core.config.fields import Label, Name, Section
-from costprobe.core.schema import SCHEMA
-
-# All other tags of a row are labels that the operator gave it.
-OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+from costprobe.core.schema import OWN_TAGS
 
 
 def _label(name: str) -> str:

@@ -182,6 +182,8 @@ SCHEMA: dict[str, Measurement] = {
         ),
     ),
 }
+# All other tags of a row are labels that the operator gave it.
+OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
 
 
 def make_point(

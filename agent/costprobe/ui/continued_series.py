@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from costprobe.adapters.storage.history import SeriesValues
-from costprobe.core.host import OWN_TAGS
+from costprobe.core.schema import OWN_TAGS
 
 # Tags of costprobe that identify what is measured; others may change while it stays the same.
 _IDENTITY = OWN_TAGS - {"plan"}

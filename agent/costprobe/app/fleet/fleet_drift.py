@@ -17,7 +17,7 @@ from costprobe.app.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted, format_duration
-from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 from costprobe.domain.fleet.common_drift import CommonDrift, DriftKey, HostCost, common_drifts
 
 _DAY_NS: Final = 86_400 * NS_PER_S

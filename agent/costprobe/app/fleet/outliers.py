@@ -11,7 +11,7 @@ from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import COARSE_S, FleetAnswers, Group
 from costprobe.core.records import FieldValue
 from costprobe.core.units import HOUR_S
-from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 from costprobe.domain.detection.runs import DetectionRun
 from costprobe.domain.fleet.excess_cost import GpuLevel
 from costprobe.domain.fleet.outliers import FleetOutliers, outliers_of

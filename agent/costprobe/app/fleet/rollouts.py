@@ -23,7 +23,7 @@ from costprobe.app.fleet.version_history import (
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.comparison.change import CostFactors
-from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 from costprobe.domain.fleet.change import ChangeEffect, FactorSeries, change_effect
 from costprobe.domain.fleet.excess_cost import ExcessCost, monthly_change
 

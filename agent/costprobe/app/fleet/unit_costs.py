@@ -13,7 +13,7 @@ from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
 from costprobe.app.fleet.spend import served_sums
 from costprobe.core.serving_ratios import SERVING_RATIOS
-from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 
 _RATIOS: Final = (
     "cost_per_inference",

@@ -10,7 +10,7 @@ from typing import Final
 from costprobe.adapters.fleet.question import GroupValue, Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 
 # A probe on a host.
 Series = tuple[str, str]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.served_settings import ServedProbeConfig
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import Device
-from costprobe.domain.pricing.book import TOGETHER
 
 AnyProbe = ProbeConfig | ServedProbeConfig
 

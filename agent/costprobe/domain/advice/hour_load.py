@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S
 from costprobe.core.row_spans import RowEnd, row_spans
 from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory, Hour, Interval
-from costprobe.domain.pricing.book import TOGETHER
 
 # Of each row of a device: those of `Interval`, in its order.
 LOAD_FIELDS: Final = ("util_pct", "power_w", "mem_used_bytes")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.units import HOUR_S, MONTH_H, counted
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.load_evidence import (
@@ -27,7 +28,6 @@ from costprobe.domain.advice.load_merge import (
 from costprobe.domain.advice.supply import DevicePrice
 from costprobe.domain.advice.workload import WorkloadHistory
 from costprobe.domain.costing.load.point import LoadPoint
-from costprobe.domain.pricing.book import TOGETHER
 
 # Requests that are longer or shorter by more are another workload than the curve's.
 MIX_TOLERANCE: Final = 0.25

@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import KWH_J
 from costprobe.domain.pricing.assumed import AssumedPrices
@@ -17,8 +18,6 @@ from costprobe.domain.pricing.rate import Rate
 from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
 from costprobe.domain.pricing.tariff import ElectricityConfig, metered_per_kwh
 
-# Separator between the names of devices that are priced as a group.
-TOGETHER = "+"
 # Amounts of a rate, which are stored as text.
 _AMOUNTS = ("per_hour", "low_per_hour", "high_per_hour")
 

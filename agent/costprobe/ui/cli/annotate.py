@@ -46,7 +46,7 @@ def command(
     settings = LoadedConfig(config)
     if any(subject.values()):
         with reader_of(settings) as reader:
-            check_names(reader, settings.config, subject)
+            check_names(reader, lambda: settings.config, subject)
     request = {"do": "annotate", "text": text, "author": getpass.getuser(), **subject}
     if at_ns is not None:
         request["at"] = iso(at_ns)

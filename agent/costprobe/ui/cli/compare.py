@@ -117,9 +117,9 @@ def command(  # noqa: PLR0913 - an option each
     settings = LoadedConfig(config)
     tags = {**({"device": device} if device else {}), **dict(labels)}
     with reader_of(settings) as reader:
-        check_names(reader, settings.config, {**tags, "currency": currency})
+        check_names(reader, lambda: settings.config, {**tags, "currency": currency})
         for name in only:
-            check_names(reader, settings.config, {"model": name})
+            check_names(reader, lambda: settings.config, {"model": name})
         candidates, choices = _candidates(reader, settings.config, since_ns, tags, only)
     choices = [choice for choice in choices if currency in (None, choice.currency)]
     if not candidates:

@@ -11,7 +11,7 @@ import click
 
 from costprobe.adapters.system.safe_write import replace_file, write_new
 from costprobe.app.accounting.assumed_prices import assumed_prices
-from costprobe.app.configuration import DEMO
+from costprobe.app.configuration import demo_config
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.units import counted
@@ -45,7 +45,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     if str(path) != "-" and path.exists() and not force:
         raise bad_input(f"{path}: already exists; replace it with --force")
     assumed = assumed_prices(
-        DEMO, default_store(None if str(path) == "-" else path), host_detector()
+        demo_config(), default_store(None if str(path) == "-" else path), host_detector()
     )
     text = host_sample(discovered_devices(), assumed, time.time_ns())
     if str(path) == "-":

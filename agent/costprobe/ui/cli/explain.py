@@ -94,7 +94,7 @@ def command(
     tags = {name: value for name, value in selected.items() if value}
     settings = LoadedConfig(config)
     with reader_of(settings) as reader:
-        check_names(reader, settings.config, tags)
+        check_names(reader, lambda: settings.config, tags)
         explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
         events = explaining.events(tags)

@@ -9,8 +9,8 @@ from costprobe.core.clock import SystemClock
 from costprobe.ui.cli.dashboard import listen_options, require_packages
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import fleet_config
-from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import bad_input
 
 
 @click.command(

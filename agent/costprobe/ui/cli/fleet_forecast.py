@@ -13,8 +13,8 @@ from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import echo_problems, fleet_answers, require_rows
 from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.views.fleet_forecast_lines import FORECAST_HEADS, forecast_lines
 from costprobe.ui.cli.views.fleet_tables import csv_lines
 from costprobe.ui.fleet_documents import forecast_document, head_of

@@ -8,7 +8,7 @@ import click
 
 from costprobe.app.fleet.outliers import fleet_outliers
 from costprobe.app.fleet.rollouts import aligned, fleet_changes
-from costprobe.domain.costing.probe.points import SOFTWARE_TAGS
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -16,12 +16,13 @@ from costprobe.ui.cli.support.fleet_options import (
     fleet_answers,
     period_options,
 )
-from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import peer_tables
 from costprobe.ui.cli.views.fleet_tables import csv_lines
-from costprobe.ui.fleet_documents import head_of, outliers_document
+from costprobe.ui.fleet_documents import head_of
+from costprobe.ui.outlier_documents import outliers_document
 from costprobe.ui.text import local
 
 _Labels = Sequence[tuple[str, str]]

@@ -151,7 +151,7 @@ def stored(settings: LoadedConfig, probe: ServedProbeConfig, device: str | None)
     """
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
-        check_names(reader, settings.config, {"device": device})
+        check_names(reader, lambda: settings.config, {"device": device})
         rows = reader.points("sweep", 0, END_OF_TIME_NS, tags)
         curves = curves_from_rows(rows, _bounds_ms(probe))
     if not curves:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import sys
 from collections.abc import Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,8 +17,8 @@ from costprobe.adapters.system.core_dumps import forbid_core_dumps
 from costprobe.core.outside_error import OutsideError
 from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.colour import colour_of
-from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
+from costprobe.ui.cli.support.lazy_group import LazyGroup
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
 
@@ -112,23 +111,8 @@ COMMANDS: Mapping[str, CommandEntry] = {
 }
 
 
-class LazyGroup(ExampleGroup):
-    """A group whose commands are imported when they are called.
-
-    Shell completion and `--help` must be fast, and no command should load what only
-    another needs.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands, in the order of the table."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Load a command; None if there is none of that name."""
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        return cast("click.Command", importlib.import_module(entry.module).command)
+class MainGroup(LazyGroup):
+    """All commands, in sections; most of them give up root's rights before they start."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete names from the table, without loading a command, and options."""
@@ -197,7 +181,8 @@ class LazyGroup(ExampleGroup):
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=MainGroup,
+    modules={name: f"{entry.module}:command" for name, entry in COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
         "costprobe run  # run the daemon; without a configuration file in demo mode",

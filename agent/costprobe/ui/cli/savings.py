@@ -93,7 +93,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     settings = LoadedConfig(config)
     plans = plans_of(file) if file else []
     with reader_of(settings) as reader:
-        check_names(reader, settings.config, {"service": service, "probe": probe})
+        check_names(reader, lambda: settings.config, {"service": service, "probe": probe})
         devices = devices_in(reader, since_ns)
         assumed = host_prices(settings)
         for text in reservations:

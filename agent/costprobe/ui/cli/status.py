@@ -67,7 +67,6 @@ def _stored(place: Place) -> dict[str, Any] | None:
     except BadInputError:
         raise
     except click.ClickException as error:
-        place.check()
         echo(error.message, err=True)
         return None
     stored = states.get("status")

@@ -188,7 +188,7 @@ def stored(settings: LoadedConfig, probe: ProbeConfig, device: str | None) -> Sw
     """
     tags = {"probe": probe.name, **({"device": device} if device else {})}
     with reader_of(settings) as reader:
-        check_names(reader, settings.config, {"device": device})
+        check_names(reader, lambda: settings.config, {"device": device})
         found = reader.points("sweep", 0, END_OF_TIME_NS, tags)
         rows = [row for row in found if not is_load_row(row)]
     if not rows:

@@ -6,7 +6,7 @@ import csv
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +24,6 @@ from costprobe.domain.costing.serving.serving_change import change_of, compared_
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import (
     FIELDS,
     STORED_DEVICES,
@@ -32,6 +31,7 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_SERVICES,
 )
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.series_names import series_names
@@ -44,6 +44,9 @@ from costprobe.ui.continued_series import (
     identity_of,
 )
 from costprobe.ui.text import local
+
+if TYPE_CHECKING:  # loaded for a name that the store does not know
+    from costprobe.app.configuration import Config
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000
@@ -94,9 +97,9 @@ def command(  # noqa: PLR0913 - an option each
     measurement, field = _measurement_and_field(field)
     tags = {**{name: value for name, value in selected.items() if value}, **dict(labels)}
     now_ns = time.time_ns()
-    settings = LoadedConfig(config)
-    with reader_of(settings) as reader:
-        check_names(reader, settings.config, {**selected, **dict(labels), "basis": None})
+    with reader_of(Place(config)) as reader:
+        wanted = {**selected, **dict(labels), "basis": None}
+        check_names(reader, lambda: _loaded(config), wanted)
         all_series = reader.values(
             measurement,
             field,
@@ -135,6 +138,13 @@ def command(  # noqa: PLR0913 - an option each
         for words, group in _comparable(shown).items() if plot else ():
             title = f"{field} {words}".rstrip() + per_scale(scale)
             echo_coloured(trend_plots(title, as_read(group, scale)))
+
+
+def _loaded(given_path: str | None) -> Config:
+    # Imported here, because the import takes longer than the command.
+    from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415
+
+    return LoadedConfig(given_path).config
 
 
 def _measurement_and_field(text: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
-from costprobe.app.configuration import DEMO, Config, load
+from costprobe.app.configuration import Config, demo_config, load
 from costprobe.app.overview.overview import overview
 from costprobe.app.overview.records import Overview
 from costprobe.app.overview.spending import host_budgets, paid_currencies
@@ -60,14 +60,16 @@ class DashboardBudgets:
     Args:
         clock: Clocks of the host.
         path: The configuration file; None in demo mode, which has no budget.
-        config: Configuration at the start of the server. If the file becomes invalid, the last
-            valid configuration stays in force, as in the daemon.
+        config: Configuration at the start of the server; None for that of demo mode. If the file
+            becomes invalid, the last valid configuration stays in force, as in the daemon.
     """
 
-    def __init__(self, clock: Clock, path: Path | None = None, config: Config = DEMO) -> None:
+    def __init__(
+        self, clock: Clock, path: Path | None = None, config: Config | None = None
+    ) -> None:
         self._clock = clock
         self._path = path
-        self._config = config
+        self._config = config or demo_config()
         self._lock = Lock()
         self._books: dict[int, SpendBook] = {}
         self._known: _KnownBudgets | None = None

@@ -8,8 +8,8 @@ from typing import Any
 from costprobe.adapters.storage.errors import decoding
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.watching.faults import disk_of, present_faults
-from costprobe.core.host import OWN_TAGS
 from costprobe.core.records import NS_PER_S, FieldValue, Point
+from costprobe.core.schema import OWN_TAGS
 from costprobe.ui.incidents import is_running
 
 NS_PER_MS = 1_000_000

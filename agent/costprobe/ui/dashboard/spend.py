@@ -13,7 +13,7 @@ from costprobe.app.budgeting.spend_reading import LATE_NS, Usual, span_spend
 from costprobe.app.overview.day_allocation import day_allocations
 from costprobe.app.overview.key_allocation import KeyAllocation, allocation_by
 from costprobe.app.overview.records import DayAllocation
-from costprobe.core.host import OWN_TAGS
+from costprobe.core.schema import OWN_TAGS
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import SpendBook
 from costprobe.ui.dashboard.now import NS_PER_MS

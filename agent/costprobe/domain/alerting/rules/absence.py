@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from costprobe.core.config.fields import Duration, key
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import format_duration
@@ -23,7 +24,6 @@ from costprobe.domain.alerting.rules.rule import (
     labels_of,
     where,
 )
-from costprobe.domain.pricing.book import TOGETHER
 
 # Fewest intervals from which the usual interval of a series is known.
 MIN_INTERVALS = 2

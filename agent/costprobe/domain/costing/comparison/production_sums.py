@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import Point
 from costprobe.core.row_values import number
-from costprobe.domain.pricing.book import TOGETHER
 
 # Models that add up to less than this share of their service leave counts that belong to none.
 COUNTED_SHARE = 1 - 1e-6

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.money_text import money
 from costprobe.core.records import BOARD, Event, ProbeResult
 from costprobe.core.units import KWH_J
-from costprobe.domain.pricing.book import TOGETHER, Terms
+from costprobe.domain.pricing.book import Terms
 
 
 def price_events(

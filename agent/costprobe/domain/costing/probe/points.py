@@ -22,16 +22,9 @@ from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.charges import Charge
 from costprobe.domain.costing.probe.energy import ProbeEnergy
 from costprobe.domain.costing.probe.rolling import Rolled
+from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 
 MILLION = 1_000_000
-# Tags of `software`, and the fact of the fingerprint that each contains.
-SOFTWARE_TAGS: Final[Mapping[str, str]] = {
-    "driver": "driver",
-    "torch": "torch",
-    "cuda": "cuda",
-    "dtype": "dtype",
-    "weights_hash": "weights",
-}
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 # Fields of a reading that are totals of its interval.
 _TOTALS = frozenset({"energy_j", "dram_energy_j", "throttle_power_s", "throttle_thermal_s"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S, Energy, FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.carbon import Emission
@@ -14,7 +15,6 @@ from costprobe.domain.costing.serving.serving_carbon import ServedEmission
 from costprobe.domain.costing.serving.serving_energy import served_energy
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio
 from costprobe.domain.costing.serving.tenants import TenantSplit
-from costprobe.domain.pricing.book import TOGETHER
 
 MAX_DETAIL_CHARS = 500
 # Counts that a row of `cost` repeats: databases divide sums of one measurement only.

@@ -49,8 +49,16 @@ def examples_of(command: click.Command) -> tuple[str, ...]:
     direct: tuple[str, ...] = getattr(command, "examples", ())
     if direct or not isinstance(command, click.Group):
         return direct
-    inner = (examples_of(command.commands[name]) for name in command.commands)
+    inner = (examples_of(one) for one in commands_of(command).values())
     return tuple(examples[0] for examples in inner if examples)
+
+
+def commands_of(group: click.Group) -> dict[str, click.Command]:
+    """Return the commands of a group by name, in the order of the code; a lazy group imports them."""
+    context = click.Context(group)
+    names = list(group.commands) or group.list_commands(context)
+    found = {name: group.get_command(context, name) for name in names}
+    return {name: command for name, command in found.items() if command is not None}
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:

@@ -6,26 +6,37 @@ import gc
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
+from pydantic import ConfigDict
 
 from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import RetryLater
 from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.core.clock import SystemClock
+from costprobe.core.config.load import ConfigError, load_file
+from costprobe.core.config.root import RootSection
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import Place, bad_input, check_access
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local
 
 _LABEL_PREFIX: Final = "label:"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class FleetFile(RootSection):
+    """A configuration file of which only [fleet] is used: the other sections take long to import."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    fleet: FleetConfig | None = None
 
 
 class FleetKey(click.ParamType[str]):
@@ -93,10 +104,16 @@ def fleet_config(given_path: str | None) -> FleetConfig:
         given_path: The file in the command's options.
 
     Raises:
-        click.ClickException: There is none (exit code 2).
+        click.ClickException: There is none, or it has an error (exit code 2).
     """
-    config = LoadedConfig(given_path).config.fleet
+    place = Place(given_path)
+    config: FleetConfig | None = None
+    if place.path is not None:
+        check_access(place.path)
+        with suppress(ConfigError):
+            config = load_file(place.path, FleetFile).fleet
     if config is None:
+        place.check()
         raise bad_input(
             "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
         )

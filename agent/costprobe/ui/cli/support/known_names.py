@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
 from costprobe.core.config.suggest import nearest
 from costprobe.ui.cli.support.place import bad_input
+
+if TYPE_CHECKING:  # the import takes longer than commands that need no configuration
+    from costprobe.app.configuration import Config
 
 NAMES_SHOWN = 20
 
@@ -33,14 +36,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> click.ClickExcep
     )
 
 
-def check_names(reader: StoreReader, config: Config, tags: Mapping[str, str | None]) -> None:
+def check_names(
+    reader: StoreReader, config: Callable[[], Config], tags: Mapping[str, str | None]
+) -> None:
     """Check that the store or the configuration knows the value of each tag.
 
     An empty store knows none, and the command itself reports that.
 
     Args:
         reader: The store.
-        config: The configuration, whose probes and services may have no row yet.
+        config: Returns the configuration, whose probes and services may have no row yet; called for
+            a value that the store does not know.
         tags: Values by tag; None is not checked. The tag `model` is a probe or a service.
 
     Raises:
@@ -55,7 +61,9 @@ def check_names(reader: StoreReader, config: Config, tags: Mapping[str, str | No
         known = {
             series.tags[kind] for series in all_series for kind in kinds if kind in series.tags
         }
+        if value in known:
+            continue
         for kind in {"probe", "service"}.intersection(kinds):
-            known.update(entry.name for entry in getattr(config, kind))
+            known.update(entry.name for entry in getattr(config(), kind))
         if value not in known:
             raise unknown_name(" or ".join(kinds), value, known)

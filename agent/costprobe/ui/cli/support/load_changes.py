@@ -8,6 +8,7 @@ from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.row_values import number
 from costprobe.domain.alerting.load_curve_event import (
@@ -18,7 +19,6 @@ from costprobe.domain.alerting.load_curve_event import (
 from costprobe.domain.costing.load.change import newest_shift
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.detection.conditions import Conditions
-from costprobe.domain.pricing.book import TOGETHER
 from costprobe.ui.cli.support.load_evidence import probes_of
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costprobe.app.configuration import DEMO, Config, load
+from costprobe.app.configuration import Config, demo_config, load
 from costprobe.core.config.load import ConfigError
 from costprobe.core.config.location import SYSTEM_STORE, config_path, default_store
 from costprobe.ui.cli.support.place import (
@@ -43,15 +43,17 @@ class LoadedConfig:
 
     def __init__(self, given_path: str | None, *, demo: bool = False) -> None:
         self.path = None if demo else config_path(given_path)
-        self.config: Config = DEMO
-        if self.path is not None:
-            check_access(self.path)
-            try:
-                self.config = load(self.path)
-            except ConfigError as error:
-                raise bad_input(str(error)) from error
+        self.config = demo_config() if self.path is None else _loaded(self.path)
 
     @property
     def store_path(self) -> Path:
         """The configured path of the store, or the default of service or demo mode."""
         return self.config.store.path or default_store(self.path)
+
+
+def _loaded(path: Path) -> Config:
+    check_access(path)
+    try:
+        return load(path)
+    except ConfigError as error:
+        raise bad_input(str(error)) from error

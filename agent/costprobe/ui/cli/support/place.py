@@ -120,7 +120,8 @@ def reader_of(place: HasStore) -> Iterator[StoreReader]:
     """Open the store for reading; the daemon may be writing to it.
 
     Raises:
-        click.ClickException: It cannot be read.
+        click.ClickException: It cannot be read; or a configuration that was not validated yet has
+            errors, which may be why.
     """
     # Imported here, because the import takes longer than the commands that need no store.
     from costprobe.adapters.storage.errors import StoreError  # noqa: PLC0415
@@ -129,6 +130,8 @@ def reader_of(place: HasStore) -> Iterator[StoreReader]:
     try:
         reader = StoreReader.open(place.store_path)
     except StoreError as error:
+        if isinstance(place, Place):
+            place.check()
         if error.fault == "denied" and place.path == SYSTEM_PATH:
             raise access_denied(place.store_path) from error
         raise click.ClickException(str(error)) from error

@@ -11,6 +11,7 @@ from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
+from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S, Device, Point
 from costprobe.core.row_columns import RowColumns
 from costprobe.core.row_values import as_number, number
@@ -35,7 +36,6 @@ from costprobe.domain.costing.comparison.read_fields import (
     WORK,
     WORK_FIELDS,
 )
-from costprobe.domain.pricing.book import TOGETHER
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.ui.cli.support.load_evidence import load_evidence
 from costprobe.ui.cli.support.loaded_config import LoadedConfig

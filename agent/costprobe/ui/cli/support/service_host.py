@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from costprobe.ui.cli.support.loaded_config import bad_input
 from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.service_files import PACKAGED
 
 HOST: Final = Path("/")

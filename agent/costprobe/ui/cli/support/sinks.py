@@ -6,7 +6,7 @@ from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
 from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
 from costprobe.app.configuration import Config
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.loaded_config import bad_input
+from costprobe.ui.cli.support.place import bad_input
 
 
 def chosen_influxdb(config: Config, name: str | None) -> InfluxV1Config | InfluxV2Config:

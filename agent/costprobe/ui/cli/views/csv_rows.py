@@ -13,7 +13,7 @@ from costprobe.core.moments import parse_date_ns
 from costprobe.core.printable import from_csv_cell
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA, make_point
-from costprobe.ui.cli.support.loaded_config import bad_input
+from costprobe.ui.cli.support.place import bad_input
 
 EXPORTED = ["time", "measurement", "tags", "field", "value"]
 # A file with only times and values is one series of cost.

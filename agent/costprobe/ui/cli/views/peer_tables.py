@@ -16,7 +16,7 @@ from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
 from costprobe.domain.fleet.excess_cost import ExcessCost
 from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.fleet_documents import monthly_document, outlier_document
+from costprobe.ui.outlier_documents import monthly_document, outlier_document
 from costprobe.ui.text import local
 
 _SHOWN_MAX: Final = 50

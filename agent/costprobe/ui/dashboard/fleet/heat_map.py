@@ -12,7 +12,7 @@ from costprobe.app.overview.device_types import natural
 from costprobe.domain.detection.causes import action_of
 from costprobe.ui.dashboard.fleet.documents import framed
 from costprobe.ui.dashboard.fleet.figures import Figures
-from costprobe.ui.fleet_documents import outliers_document
+from costprobe.ui.outlier_documents import outliers_document
 
 # Outliers that are listed, the most expensive first.
 OUTLIERS_MAX: Final = 50
