@@ -24,6 +24,9 @@ LEAST_MINUTES = 30
 _PCT = 100
 
 
+_NO_MINUTES = array("f", [0.0] * MINUTES)
+
+
 class Interval(NamedTuple):
     """Telemetry of a device between two instants; an unknown value is None.
 
@@ -60,7 +63,7 @@ class Hour:
     util_s: float = 0.0
     energy_j: float = 0.0
     power_s: float = 0.0
-    busy_s_by_minute: array[float] = field(default_factory=lambda: array("f", [0.0] * MINUTES))
+    busy_s_by_minute: array[float] = field(default_factory=lambda: _NO_MINUTES[:])
 
     def add_busy(self, start_ns: int, length_ns: int, util_pct: float) -> None:
         """Add the utilization of a part of the hour.
@@ -78,9 +81,7 @@ class Hour:
         first, last = start_ns // MINUTE_NS, (end_ns - 1) // MINUTE_NS
         if first < last:
             by_minute[first] += per_ns * ((first + 1) * MINUTE_NS - start_ns)
-            whole_s = per_ns * MINUTE_NS
-            for minute in range(first + 1, last):
-                by_minute[minute] += whole_s
+            add_evenly(by_minute, first + 1, last, per_ns * MINUTE_NS)
             start_ns = last * MINUTE_NS
         by_minute[last] += per_ns * (end_ns - start_ns)
 
@@ -103,6 +104,15 @@ class Hour:
     def util_pct(self) -> float | None:
         """Mean utilization in percent; None if unknown."""
         return self.util_pct_s / self.util_s if self.is_known and self.util_s else None
+
+
+def add_evenly(by_minute: array[float], first: int, end: int, amount: float) -> None:
+    """Add the same amount to some minutes of an hour, the last one excluded."""
+    if any(by_minute[first:end]):
+        for minute in range(first, end):
+            by_minute[minute] += amount
+    elif first < end:
+        by_minute[first:end] = array(by_minute.typecode, [amount]) * (end - first)
 
 
 @dataclass(slots=True)

@@ -39,8 +39,9 @@ def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: 
     hours_short = 0
     refused: dict[int, float] = {}
     first = min(held_out)
+    is_constant = min(choice.counts) == choice.count
     for number, hour in held_out.items():
-        up = choice.counts[hour_of_week(number, workload.zone)]
+        up = choice.count if is_constant else choice.counts[hour_of_week(number, workload.zone)]
         is_as_now = choice.placement.held and up >= choice.placement.held
         if (
             not is_as_now

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, MINUTES
+from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, MINUTES, add_evenly
 from costprobe.domain.costing.comparison.read_fields import UNITS
 
 # Rows do not begin and end at full minutes exactly.
 _WHOLE_MINUTE_S = 59.0
+_NO_MINUTES = array("d", [0.0] * MINUTES)
+_ALL_MINUTES = (1 << MINUTES) - 1
 
 
 def _by_minute() -> array[float]:
-    return array("d", [0.0] * MINUTES)
+    return _NO_MINUTES[:]
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class ServedHour:
     @property
     def idle(self) -> int:
         """One bit for each minute that is known to be without work."""
+        if self.active == _ALL_MINUTES:
+            return 0
         known = sum(
             1 << minute
             for minute, covered_s in enumerate(self.covered_s)
@@ -141,8 +145,6 @@ def _spread(
     first, last = since_ns // MINUTE_NS, (until_ns - 1) // MINUTE_NS
     if first < last:
         by_minute[first] += amount * ((first + 1) * MINUTE_NS - since_ns) / length_ns
-        of_minute = amount * MINUTE_NS / length_ns
-        for minute in range(first + 1, last):
-            by_minute[minute] += of_minute
+        add_evenly(by_minute, first + 1, last, amount * MINUTE_NS / length_ns)
         since_ns = last * MINUTE_NS
     by_minute[last] += amount * (until_ns - since_ns) / length_ns

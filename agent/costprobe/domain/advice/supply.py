@@ -188,9 +188,10 @@ def monthly_cost(workload: WorkloadHistory, choice: Choice) -> MonthlyCost:
     elif price.electricity_per_j == 0:
         electricity = Decimal(0)
     days: dict[int, list[float]] = {}
+    per_h = {up: float(rate) for up, rate in rates.items()}
     for number, up in up_by_hour.items():
         power_cost = energy_j[number] * price.electricity_per_j if energy_j else 0.0
-        cost = MONTH_H * (float(rates[up]) + power_cost)
+        cost = MONTH_H * (per_h[up] + power_cost)
         days.setdefault(number // HOURS_A_DAY, []).append(cost)
     by_day = {day: statistics.fmean(costs) for day, costs in days.items()}
     return MonthlyCost(MONTH_H * hardware, electricity, energy_kwh, by_day)

@@ -78,6 +78,8 @@ def idle_blocks(
         held_out: Load of later weeks; without any there are no blocks.
         zone: Time zone of the hours of the week; None for the host's own.
     """
+    if not any(hour.is_idle for hour in found_in.values()):
+        return []
     slots: dict[int, list[bool]] = {}
     for number, hour in found_in.items():
         slots.setdefault(hour_of_week(number, zone), []).append(hour.is_idle)

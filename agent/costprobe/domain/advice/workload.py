@@ -172,10 +172,11 @@ def measured_load(
         idle_pct: Mean utilization in percent below which an hour is idle.
     """
     has_rows = bool(services) and all(service.hours for service in services)
-    shared = set.intersection(*({*device.known_hours} for device in devices))
+    known_hours = [device.known_hours for device in devices]
+    shared = set.intersection(*map(set, known_hours))
     load = {}
     for number in sorted(shared):
-        hours = [device.hours[number] for device in devices]
+        hours = [found[number] for found in known_hours]
         shares = [hour.util_pct for hour in hours]
         known = [share for share in shares if share is not None]
         if len(known) < len(shares):
@@ -188,7 +189,7 @@ def measured_load(
         units = served[0].counts[unit.name] if unit is not None and served else ()
         if unit is not None and units and served[0].is_known:
             most = _MINUTE_S * unit.per_device_s
-            busy = [min(share, count / most) for share, count in zip(busy, units, strict=True)]
+            busy = list(map(min, busy, [count / most for count in units]))
             mean = min(mean, math.fsum(units) / (most * MINUTES))
         requests = math.fsum(hour.requests for hour in served)
         has_requests = requests > 0 or any(hour.is_doubtful for hour in served)
@@ -225,7 +226,7 @@ def _added(of_minutes: Sequence[Sequence[float]]) -> Sequence[float]:
     """Return the sum of each minute of an hour."""
     if len(of_minutes) == 1:
         return of_minutes[0]
-    return [math.fsum(values) for values in zip(*of_minutes, strict=True)]
+    return list(map(math.fsum, zip(*of_minutes, strict=True)))
 
 
 def repeated_week(profile: Sequence[float], first: int, zone: tzinfo | None) -> dict[int, HourLoad]:
