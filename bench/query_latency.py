@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
-from costprobe.adapters.storage.rollup.aggregation import number_at  # noqa: E402 - as above
+from costprobe.adapters.storage.rollup.aggregation import number_in  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.line_protocol import number_reader  # noqa: E402 - as above
 from costprobe.core.records import NS_PER_S  # noqa: E402 - as above
@@ -216,7 +216,7 @@ def lines_of(store: Path, days: int) -> Iterator[list[str]]:
     read = number_reader("cost_per_inference")
     readers: dict[str, Callable[[str], object]] = {
         "cost": read,
-        "device": lambda text: number_at(text, position, 1),
+        "device": lambda text: number_in(json.loads(text)[position], 1),
     }
     all_series = connection.execute("SELECT id, measurement, key FROM series").fetchall()
     for series, name, key in all_series:

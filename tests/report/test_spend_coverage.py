@@ -6,11 +6,11 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.budgeting.budget_status import budget_overviews
-from costprobe.app.budgeting.spend_reading import Usual
+from costprobe.app.budgeting.spend_reading import LATE_NS, Usual
 from costprobe.app.configuration import demo_config
 from costprobe.core.records import Point
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.ui.report.gather import drawn_in
+from costprobe.ui.report.gather import DRAWN, drawn_in
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period, spent
 from fakes.clock import FakeClock
 
@@ -93,7 +93,9 @@ def test_emissions_state_the_time_for_which_they_are_known(reader_of):
     with reader_of(
         rows("gpu0", 3.6, range(12), carbon_g=0.5), rows("gpu0", 3.6, range(12, 48))
     ) as reader:
-        drawn = drawn_in(reader, PERIOD, Usual(EVERY_S))
+        around_ns = PERIOD.since_ns - LATE_NS, PERIOD.until_ns + LATE_NS
+        totals = reader.hourly_sums("device", DRAWN, *around_ns, cuts_ns=PERIOD)
+    drawn = drawn_in(totals, PERIOD, Usual(EVERY_S))
     assert drawn.energy_j == pytest.approx(0.36 * 48 * 3.6e6)
     assert drawn.carbon_g == pytest.approx(0.5 * ROWS_PER_HOUR * 12)
     assert (drawn.energy_coverage, drawn.carbon_coverage) == pytest.approx((1.0, 0.25))

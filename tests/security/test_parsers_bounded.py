@@ -10,7 +10,13 @@ import costprobe_probes
 import pytest
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import MAX_PARSE_S, parse_exposition
-from costprobe.core.bounded import MAX_VALUES, UnusableInputError, bounded_json, bounded_toml
+from costprobe.core.bounded import (
+    MAX_VALUES,
+    UnusableInputError,
+    bounded_json,
+    bounded_json_list,
+    bounded_toml,
+)
 from costprobe.core.control_protocol import decoded
 from costprobe_probes.bounded import parse_bounded
 from fakes.cases import check_all
@@ -124,7 +130,12 @@ HOSTILE_JSON = [
 ]
 
 
-@pytest.mark.parametrize("parse", [bounded_json, parse_bounded])
+def parse_listed(document):
+    *_, parsed = bounded_json_list(["[1]", document.decode("latin-1")])
+    return parsed
+
+
+@pytest.mark.parametrize("parse", [bounded_json, parse_bounded, parse_listed])
 def test_hostile_json_is_one_kind_of_error(parse):
     def is_rejected(document):
         with pytest.raises(ValueError, match=r"\A[ -~]{1,99}\Z"):
@@ -133,6 +144,14 @@ def test_hostile_json_is_one_kind_of_error(parse):
     check_all(is_rejected, HOSTILE_JSON)
     text = b'[{"a": ["[[[[", 1.5]}, ' + b"[[]]," * 100 + b"null]"
     assert parse(text)[0] == {"a": ["[[[[", 1.5]}
+
+
+def test_documents_parsed_at_once_stay_apart():
+    texts = ["[1, 2.50]", '{"a": "],["}', *["[[]]"] * 1000, "7", f"[{'[1],' * 100}1]"]
+    assert bounded_json_list(texts) == [bounded_json(text) for text in texts]
+    for apart in (["[1", "2]"], ["1, 2"], ["1]", "[2"], [""]):
+        with pytest.raises(UnusableInputError):
+            bounded_json_list(apart)
 
 
 def test_numbers_are_converted_as_requested():

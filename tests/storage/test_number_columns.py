@@ -31,7 +31,7 @@ def test_hourly_sums_equal_the_sums_of_all_rows(reader):
     for measurement, field in (("device", "cost"), ("device", "energy_j"), ("allocation", "cost")):
         span = (NOW_NS - 35 * DAY_NS, NOW_NS + 1)
         rows = {str(one.tags): one for one in reader.values(measurement, field, *span)}
-        hours = reader.hourly_sums(measurement, field, *span, cuts_ns=(cut_ns,))
+        hours = reader.hourly_sums(measurement, (field,), *span, cuts_ns=(cut_ns,))[field]
         assert len(hours) == len(rows)
         for one in hours:
             own = rows[str(one.tags)]
@@ -70,7 +70,7 @@ def test_fields_that_lack_in_some_rows_are_absent(tmp_path):
     reader = StoreReader.open(tmp_path / "costprobe.db")
     _, rows = reader.loads("device", ("cost", "util_pct", "a_first"), 0, 10 * S, edge_ns=0)
     (found,) = rows.values()
-    (hour,) = reader.hourly_sums("device", "cost", 0, 10 * S)
+    ((hour,),) = reader.hourly_sums("device", ("cost",), 0, 10 * S).values()
     reader.close()
     assert [values for _, _, values in found] == [
         (1.5e-07, 3.0, None),

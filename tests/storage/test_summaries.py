@@ -93,7 +93,7 @@ def test_a_summary_stands_only_beside_unchanged_rows_of_its_hour(tmp_path):
         store.append([late])
         assert hours(path) == {0: 2, 2: 2}
         with closing(StoreReader.open(path)) as reader:
-            (found,) = reader.hourly_sums("device", "cost", T0_NS, until_ns)
+            ((found,),) = reader.hourly_sums("device", ("cost",), T0_NS, until_ns).values()
         assert found.values == [60.0, 62.0, 60.0, 60.0, 60.0]
         store.retain(KeepSince(T0_NS + HOUR_NS, T0_NS + HOUR_NS, 0, 0))
         assert hours(path) == {2: 2}, "the first hour is one row"

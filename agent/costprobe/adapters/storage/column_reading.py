@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any
 
 from costprobe.adapters.storage.history import StoredSeries
-from costprobe.adapters.storage.rollup.aggregation import decoded_columns
 from costprobe.adapters.storage.rollup.rolled import FoundRow
 from costprobe.adapters.storage.rollup.rollup import HOURS
+from costprobe.adapters.storage.rollup.wanted_cells import BATCH_ROWS, WantedCells
 from costprobe.core.line_protocol import fields_reader
 from costprobe.core.row_columns import Column, RowColumns
-
-# Rows decoded at once, so that their texts and values need some megabytes at most.
-_BATCH_ROWS: Final = 500
 
 
 class ColumnReading:
@@ -23,18 +21,18 @@ class ColumnReading:
     Args:
         series: The series.
         fields: Fields that are needed.
-        names_of: Returns the field names of a layout.
+        cells: Those of aggregated rows: the text of such a row is what its `sql` returns.
     """
 
     def __init__(
         self,
         series: StoredSeries,
         fields: frozenset[str],
-        names_of: Callable[[int], Sequence[str]],
+        cells: WantedCells,
     ) -> None:
         self._series = series
         self._fields = fields
-        self._names_of = names_of
+        self._cells = cells
         self._read = fields_reader(fields)
         self._parts: dict[int, RowColumns] = {}
 
@@ -72,17 +70,23 @@ class ColumnReading:
         return self._parts[period_s]
 
     def _add_rows(self, rows: Iterable[FoundRow]) -> None:
-        for (period_s, layout_id), group in groupby(
-            rows, lambda row: (row.period_s, row.layout_id)
-        ):
-            while batch := list(islice(group, _BATCH_ROWS)):
+        for (period_s, layout_id), group in groupby(rows, attrgetter("period_s", "layout_id")):
+            while batch := list(islice(group, BATCH_ROWS)):
                 times_ns, texts = [row.time_ns for row in batch], [row.text for row in batch]
                 if period_s:
                     ends_ns = [row.newest_ns for row in batch]
-                    columns = decoded_columns(texts, self._names_of(layout_id), self._fields)
+                    columns = self._rolled_columns(layout_id, texts)
                 else:
                     ends_ns, columns = times_ns, self._raw_columns(texts)
                 self._part(period_s).append(times_ns, ends_ns, columns)
+
+    def _rolled_columns(self, layout_id: int, texts: Sequence[str]) -> dict[str, Column]:
+        names, rows = self._cells.decoded(layout_id, texts)
+        return {
+            name: [cell[0] if isinstance(cell, list) else cell for cell in column]
+            for name, column in zip(names, zip(*rows, strict=True), strict=True)
+            if name in self._fields
+        }
 
     def _raw_columns(self, texts: Sequence[str]) -> dict[str, Column]:
         rows = [self._read(text) for text in texts]

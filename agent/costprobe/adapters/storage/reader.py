@@ -159,33 +159,32 @@ class StoreReader(StateReader):
     def hourly_sums(
         self,
         measurement: str,
-        field: str,
+        fields: Sequence[str],
         since_ns: int,
         until_ns: int,
         tags: Mapping[str, str] | None = None,
         *,
         cuts_ns: Sequence[int] = (),
-    ) -> list[SeriesValues]:
-        """Return the sums of a total by the hour, for each series that has it.
+    ) -> dict[str, list[SeriesValues]]:
+        """Return the sums of totals by the hour: by field, for each series that has it.
 
         The rows of a full hour in UTC are one value, as if they were aggregated.
 
         Args:
             measurement: `device`, `allocation` or `cost`.
-            field: A total of it, such as `cost` or `energy_j`.
+            fields: Totals of it, such as `cost` and `energy_j`: rows are read once for all of them.
             since_ns: UTC ns.
             until_ns: UTC ns.
             tags: Tags that a series must have.
             cuts_ns: Instants that no value crosses, such as the start of a period.
         """
-        results = []
+        results: dict[str, list[SeriesValues]] = {field: [] for field in fields}
         for series in self.series(measurement, tags):
-            values = SeriesValues(series.tags, [], [])
-            span_ns = (since_ns, until_ns)
-            for time_ns, end, total in self._finder.hourly_sums(series, field, span_ns, cuts_ns):
-                values.add(time_ns, total, end)
-            if values.values:
-                results.append(values)
+            found = self._finder.hourly_sums(series, fields, (since_ns, until_ns), cuts_ns)
+            for field, summed in found.items():
+                if summed:
+                    times_ns, ends, totals = map(list, zip(*summed, strict=True))
+                    results[field].append(SeriesValues(series.tags, times_ns, totals, ends))
         return results
 
     def loads(

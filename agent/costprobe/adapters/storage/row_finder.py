@@ -15,9 +15,10 @@ from costprobe.adapters.storage.database import Database
 from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.history import StoredSeries
 from costprobe.adapters.storage.rollup import number_columns, sampling
-from costprobe.adapters.storage.rollup.aggregation import number_at
+from costprobe.adapters.storage.rollup.aggregation import number_in
 from costprobe.adapters.storage.rollup.rolled import FoundRow, rolled_point
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
+from costprobe.adapters.storage.rollup.wanted_cells import WantedCells
 from costprobe.core.bounded import bounded_json
 from costprobe.core.line_protocol import parse_field_set
 from costprobe.core.records import Point
@@ -30,24 +31,30 @@ _CHUNK_ROWS = 2000
 _MERGED_CHUNK_ROWS = 400
 _TIME_NS_LIMITS = (-(2**63), 2**63 - 1)
 
-# Every row is in one of these tables; one statement reads all of them in one snapshot.
-_ALL_TABLES = " UNION ALL ".join(
-    f"SELECT time_ns, {period_s} AS period_s, {columns} FROM {table}"  # noqa: S608 - literals
-    " WHERE series_id = :series AND time_ns >= :since AND time_ns < :until"
-    for table, period_s, columns in (
-        ("points", 0, "fields, 0, 0, 0"),
-        (MINUTES.table, MINUTES.period_s, "cells, newest_ns, rows, layout_id"),
-        (HOURS.table, HOURS.period_s, "cells, newest_ns, rows, layout_id"),
-    )
-)
 _NO_LIMIT = -1
 # Rows that arrived late: the newest raw row may be older or newer than the newest aggregate.
 _NEWEST_SQL = """SELECT max(time_ns) FROM (
     SELECT max(time_ns) AS time_ns FROM points WHERE series_id = ?
     UNION ALL SELECT max(time_ns) FROM rollups_1m WHERE series_id = ?
     UNION ALL SELECT max(time_ns) FROM rollups_1h WHERE series_id = ?)"""
-_ROWS_SQL = f"{_ALL_TABLES} ORDER BY time_ns LIMIT :limit"
-_NEWEST_ROWS_SQL = f"{_ALL_TABLES} ORDER BY time_ns DESC LIMIT :limit"
+
+
+def _rows_sql(order: str = "", cells: str = "cells") -> str:
+    """Return a query for rows: every row is in one of its tables, all read in one snapshot."""
+    tables = (
+        ("points", 0, "fields, 0, 0, 0"),
+        (MINUTES.table, MINUTES.period_s, f"{cells}, newest_ns, rows, layout_id"),
+        (HOURS.table, HOURS.period_s, f"{cells}, newest_ns, rows, layout_id"),
+    )
+    all_tables = " UNION ALL ".join(
+        f"SELECT time_ns, {period_s} AS period_s, {columns} FROM {table}"  # noqa: S608 - literals
+        " WHERE series_id = :series AND time_ns >= :since AND time_ns < :until"
+        for table, period_s, columns in tables
+    )
+    return f"{all_tables} ORDER BY time_ns{order} LIMIT :limit"
+
+
+_ROWS_SQL, _NEWEST_ROWS_SQL = _rows_sql(), _rows_sql(" DESC")
 # Time, end and numeric fields of a row.
 NumberRow = tuple[int, RowEnd, tuple[float | None, ...]]
 
@@ -90,9 +97,14 @@ class RowFinder:
             yield row.time_ns, series, row
 
     def _rows(
-        self, series: StoredSeries, since_ns: int, until_ns: int, chunk_rows: int = _CHUNK_ROWS
+        self,
+        series: StoredSeries,
+        since_ns: int,
+        until_ns: int,
+        chunk_rows: int = _CHUNK_ROWS,
+        sql: str = _ROWS_SQL,
     ) -> Iterator[FoundRow]:
-        return map(FoundRow._make, self.chunks(series, since_ns, until_ns, chunk_rows))
+        return map(FoundRow._make, self.chunks(series, since_ns, until_ns, chunk_rows, sql))
 
     def chunks(
         self,
@@ -167,12 +179,16 @@ class RowFinder:
                 yield row[0], RowEnd(row[2], row[3]), row[4:]
 
     def hourly_sums(
-        self, series: StoredSeries, field: str, span_ns: tuple[int, int], cuts_ns: Sequence[int]
-    ) -> list[number_columns.Summed]:
-        """Return the sums of a total of a series by the hour, in order of time."""
+        self,
+        series: StoredSeries,
+        fields: Sequence[str],
+        span_ns: tuple[int, int],
+        cuts_ns: Sequence[int],
+    ) -> dict[str, list[number_columns.Summed]]:
+        """Return the sums of totals of a series by the hour, in order of time, by their field."""
         edges_ns = number_columns.hour_edges(*_within_limits(*span_ns), cuts_ns)
         layouts = self._all_layouts()
-        return summarized.hourly_sums(self._database, series, field, edges_ns, layouts)
+        return summarized.hourly_sums(self._database, series, fields, edges_ns, layouts)
 
     def points(
         self, wanted: Sequence[StoredSeries], span_ns: tuple[int, int], coarsest_s: int
@@ -192,11 +208,13 @@ class RowFinder:
         self, series: StoredSeries, span_ns: tuple[int, int], fields: frozenset[str]
     ) -> list[RowColumns]:
         """Return the rows of a series as columns, those of each resolution apart."""
-        reading = ColumnReading(series, fields, self._names)
+        cells = WantedCells(fields, self._all_layouts())
+        sql = _rows_sql(cells=cells.sql)
+        reading = ColumnReading(series, fields, cells)
         span_ns, hours = _within_limits(*span_ns), list[tuple[int, Any]]()
         if summarized.is_summarized(series, fields):
             hours = summarized.stored(self._database, series, "rows", span_ns)
-        reading.read(hours, span_ns, lambda gap_ns: self._rows(series, *gap_ns))
+        reading.read(hours, span_ns, lambda gap_ns: self._rows(series, *gap_ns, sql=sql))
         return reading.parts()
 
     def loads(
@@ -228,7 +246,9 @@ class RowFinder:
     def rolled_number(self, row: FoundRow, name: str) -> tuple[float, int] | None:
         """Return an aggregated value and the number of rows that had it."""
         names = self._names(row.layout_id)
-        return number_at(row.text, names.index(name), row.rows) if name in names else None
+        if name not in names:
+            return None
+        return number_in(stored_json(self._database.path, row.text)[names.index(name)], row.rows)
 
     def _names(self, layout_id: int) -> list[str]:
         """Return the field names of a layout, which never change."""

@@ -28,7 +28,7 @@ def stored(
 ) -> list[tuple[int, Any]]:
     """Return the summaries of the full hours in a span, by their start in UTC ns."""
     with database.reading("read") as connection:
-        return list(summary_reading.read(connection, series.id, kind, *span))
+        return summary_reading.read(connection, series.id, kind, *span)
 
 
 def gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:
@@ -46,22 +46,27 @@ def gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:
 def hourly_sums(
     database: Database,
     series: StoredSeries,
-    field: str,
+    fields: Sequence[str],
     edges_ns: Sequence[int],
     layouts: Mapping[int, Sequence[str]],
-) -> list[Summed]:
-    """Return the sums of a total of a series in each part of a time range, in order of time."""
-    known: dict[int, Sequence[tuple[int, Sequence[int], float]]] = {}
+) -> dict[str, list[Summed]]:
+    """Return the sums of totals of a series in each part of a time range, in order of time."""
+    known: dict[int, Mapping[str, Sequence[tuple[int, Sequence[int], float]]]] = {}
     with database.snapshot("read") as connection:
-        if field in SUMMED.get(series.measurement, ()):
+        if {*fields} <= {*SUMMED.get(series.measurement, ())}:
             parts = set(pairwise(edges_ns))
-            found = summary_reading.read(connection, series.id, "sums", edges_ns[0], edges_ns[-1])
-            for hour_ns, sums in found:
-                if (hour_ns, hour_ns + HOURS.period_ns) in parts:
-                    known[hour_ns] = sums.get(field, ())
-        unknown = number_columns.hourly_sums(connection, series.id, field, edges_ns, layouts, known)
-        of_rows = list(unknown)
-    of_summaries = [
-        (time_ns, RowEnd(*end), total) for sums in known.values() for time_ns, end, total in sums
-    ]
-    return sorted([*of_rows, *of_summaries])
+            hours = summary_reading.read(connection, series.id, "sums", edges_ns[0], edges_ns[-1])
+            known = {
+                hour_ns: sums
+                for hour_ns, sums in hours
+                if (hour_ns, hour_ns + HOURS.period_ns) in parts
+            }
+        found = number_columns.hourly_sums(connection, series.id, fields, edges_ns, layouts, known)
+    for field, of_rows in found.items():
+        of_rows.extend(
+            (time_ns, RowEnd(*end), total)
+            for sums in known.values()
+            for time_ns, end, total in sums.get(field, ())
+        )
+        of_rows.sort()
+    return found

@@ -131,11 +131,10 @@ def _book_one(
         ("allocation", usual.service_s) if payer.service else ("device", usual.device_s)
     )
     edges_ns = (span.start_ns, span.end_ns)
-    all_series = reader.hourly_sums(
-        measurement, "cost", edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS, tags, cuts_ns=edges_ns
-    )
+    around_ns = edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS
+    found = reader.hourly_sums(measurement, ("cost",), *around_ns, tags, cuts_ns=edges_ns)
     rows = cost_rows(
-        series for series in all_series if series.tags.get("currency", "") == payer.currency
+        series for series in found["cost"] if series.tags.get("currency", "") == payer.currency
     )
     if rows:
         book.add_rows(payer, rows, span, usual_s)

@@ -62,7 +62,8 @@ def summed(
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Mapping[str, str], float]]:
     """Yield the tags and the sum of a field of each series in a span, its end included."""
-    for series in reader.hourly_sums(measurement, field, span.start_ns + 1, span.end_ns + 1, tags):
+    within = span.start_ns + 1, span.end_ns + 1
+    for series in reader.hourly_sums(measurement, (field,), *within, tags)[field]:
         yield series.tags, math.fsum(series.values)
 
 
@@ -84,10 +85,10 @@ def allocation_by(
         StoreError: The store cannot be read.
     """
     edges_ns = span.start_ns, span.end_ns
-    costs = reader.hourly_sums(
-        "device", "cost", edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS, cuts_ns=edges_ns
+    totals = reader.hourly_sums(
+        "device", ("cost",), edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS, cuts_ns=edges_ns
     )
-    spent = span_spend(costs, span, usual, lambda _device, _time_ns: "")
+    spent = span_spend(totals["cost"], span, usual, lambda _device, _time_ns: "")
     by_key = _SOURCES[key](reader, span)
     for tags, cost in summed(reader, "allocation", "cost", span, {"part": PROBING}):
         by_key[tags.get("currency", "")].append(KeyCost(PROBING, cost, rest=PROBING))

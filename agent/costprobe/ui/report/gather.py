@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from costprobe.adapters.catalogue.files import hosted_models
+from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview
 from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
@@ -34,12 +35,14 @@ from costprobe.domain.costing.comparison.read_fields import (
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_per_kwh
 from costprobe.ui.report.changes import changes
-from costprobe.ui.report.model import Drawn, Price, Report
+from costprobe.ui.report.model import Drawn, Price, Report, Spend
 from costprobe.ui.report.outlook import outlook_of
 from costprobe.ui.report.spend import Period, spent
 from costprobe.ui.report.trends import CountedTrend, counted_trends, trends
 
 UNKNOWN_CURRENCY: Final = "?"
+# Totals of energy and emissions.
+DRAWN: Final = ("energy_j", "carbon_g")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +84,17 @@ def report_of(
     """
     reader, config = past.reader, past.config
     since_ns, until_ns = period
-    usual = usual_of(config)
-    costs = reader.hourly_sums(
-        "device", "cost", period.before.since_ns - LATE_NS, until_ns + LATE_NS, cuts_ns=period
-    )
+    spend, drawn = _spend_and_drawn(past, period, label)
     found = _unit_costs(past, period)
     groups, left_out = compared(sorted(found.candidates, key=lambda one: (one.basis, one.name)))
     listed, unlisted = changes(reader.points("event", since_ns, until_ns))
-
-    def currency_at(device: str, time_ns: int) -> str:
-        return _currency(past, device, time_ns)
-
     return Report(
         host=_host(reader),
         since_ns=since_ns,
         until_ns=until_ns,
         made_ns=made_ns,
-        spend=spent(
-            costs,
-            reader.hourly_sums("allocation", "cost", since_ns, until_ns),
-            period,
-            usual,
-            currency_at,
-            label,
-        ),
-        drawn=drawn_in(reader, period, usual),
+        spend=spend,
+        drawn=drawn,
         models=groups,
         left_out=left_out,
         trends=trends(found.trends),
@@ -120,10 +109,26 @@ def report_of(
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
-        tenants=allocation_by("tenant", reader, TimeSpan(*period), usual)
+        tenants=allocation_by("tenant", reader, TimeSpan(*period), usual_of(config))
         if reader.series("tenant")
         else (),
     )
+
+
+def _spend_and_drawn(
+    past: ReportSources, period: Period, label: str
+) -> tuple[Sequence[Spend], Drawn]:
+    """Read the rows of `device` once for money, energy and emissions."""
+    reader, usual = past.reader, usual_of(past.config)
+    around_ns = period.before.since_ns - LATE_NS, period.until_ns + LATE_NS
+    totals = reader.hourly_sums("device", ("cost", *DRAWN), *around_ns, cuts_ns=period)
+    allocations = reader.hourly_sums("allocation", ("cost",), *period)["cost"]
+
+    def currency_at(device: str, time_ns: int) -> str:
+        return _currency(past, device, time_ns)
+
+    spend = spent(totals["cost"], allocations, period, usual, currency_at, label)
+    return spend, drawn_in(totals, period, usual)
 
 
 @dataclass(slots=True)
@@ -192,15 +197,20 @@ def _currency(past: ReportSources, device: str, time_ns: int) -> str:
     return paid_in.pop() if len(paid_in) == 1 else UNKNOWN_CURRENCY
 
 
-def drawn_in(reader: StoreReader, period: Period, usual: Usual) -> Drawn:
-    """Sum energy and emissions; a board's energy includes its MIG devices."""
+def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual: Usual) -> Drawn:
+    """Sum energy and emissions; a board's energy includes its MIG devices.
+
+    Args:
+        totals: DRAWN of the rows of `device`, over the period and LATE_NS around it.
+        period: The period.
+        usual: Length of rows if there are too few to derive it.
+    """
     amounts: dict[str, float] = {}
     covered_s: dict[str, dict[str, float]] = {}
-    for total in ("energy_j", "carbon_g"):
-        all_series = reader.hourly_sums(
-            "device", total, period.since_ns - LATE_NS, period.until_ns + LATE_NS, cuts_ns=period
-        )
-        boards = [series for series in all_series if not is_slice_kind(series.tags.get("kind", ""))]
+    for total in DRAWN:
+        boards = [
+            series for series in totals[total] if not is_slice_kind(series.tags.get("kind", ""))
+        ]
         for device in sorted({series.tags.get("device", "") for series in boards}):
             rows = cost_rows(series for series in boards if series.tags.get("device", "") == device)
             for _, amount, part_s in spend_by_step(rows, usual.device_s, TimeSpan(*period), DAY_NS):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from costprobe.core.bounded import bounded_json
 from costprobe.core.records import FieldValue
-from costprobe.core.row_columns import Column
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
 from costprobe.domain.costing.serving.served import Measure
 
@@ -19,7 +18,7 @@ Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
 _DIGITS: Final = 7
 # Significant digits of sums: rounding errors stay negligible over three years.
 _SUM_DIGITS: Final = 12
-_OTHER_LAYOUT: Final = "an aggregated row has another number of cells than its layout"
+OTHER_LAYOUT: Final = "an aggregated row has another number of cells than its layout"
 
 _KINDS: Final[Mapping[str, Mapping[Kind, frozenset[str]]]] = {
     "device": {
@@ -175,40 +174,23 @@ def decoded(text: str, names: Sequence[str], rows: int) -> dict[str, Cell]:
     """Return the cells that `encoded` wrote."""
     packed: list[Any] = bounded_json(text)
     if len(packed) != len(names):
-        raise ValueError(_OTHER_LAYOUT)
+        raise ValueError(OTHER_LAYOUT)
     return {
         name: _unpacked(cell, rows) if isinstance(cell, list) else Cell(cell, rows)
         for name, cell in zip(names, packed, strict=True)
     }
 
 
-def decoded_columns(
-    texts: Sequence[str], names: Sequence[str], wanted: Container[str]
-) -> dict[str, Column]:
-    """Return the values of the wanted cells of several rows, by field."""
-    rows: list[list[Any]] = [bounded_json(text) for text in texts]
-    if any(len(packed) != len(names) for packed in rows):
-        raise ValueError(_OTHER_LAYOUT)
-    columns = {
-        name: [packed[at] for packed in rows] for at, name in enumerate(names) if name in wanted
-    }
-    return {
-        name: [cell[0] if isinstance(cell, list) else cell for cell in column]
-        for name, column in columns.items()
-    }
-
-
-def number_at(text: str, position: int, rows: int) -> tuple[float, int] | None:
-    """Return the number in one encoded cell and the rows that had it; None for a text or a boolean.
+def number_in(cell: FieldValue | list[Any], rows: int) -> tuple[float, int] | None:
+    """Return the number in a cell and the rows that had it; None for a text or a boolean.
 
     Args:
-        text: The encoded cells.
-        position: Index of the field among the names.
+        cell: One of those that `encoded` wrote.
         rows: Number of aggregated rows.
     """
-    packed = bounded_json(text)[position]
-    cell = _unpacked(packed, rows) if isinstance(packed, list) else Cell(packed, rows)
-    return None if isinstance(cell.value, bool | str) else (float(cell.value), cell.rows)
+    if isinstance(cell, list):
+        cell, rows, *_ = _unpacked(cell, rows)
+    return None if isinstance(cell, bool | str) else (float(cell), rows)
 
 
 def _packed(cell: Cell, rows: int) -> object:

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Final
 
+from costprobe.adapters.storage.rollup.aggregation import number_in
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
+from costprobe.adapters.storage.rollup.wanted_cells import BATCH_ROWS, WantedCells
 from costprobe.core.line_protocol import field_key
 from costprobe.core.row_spans import RowEnd
 
@@ -94,46 +98,70 @@ def rows_sql(fields: Sequence[str], highest: Sequence[str], layouts: Layouts) ->
 def hourly_sums(
     connection: sqlite3.Connection,
     series_id: int,
-    field: str,
+    fields: Sequence[str],
     edges_ns: Sequence[int],
     layouts: Layouts,
     known_ns: Container[int] = (),
-) -> Iterator[Summed]:
-    """Yield the sums of a total in each part of a time range, from each table.
+) -> dict[str, list[Summed]]:
+    """Return the sums of totals in each part of a time range, from each table, by their field.
 
     Args:
         connection: The store, in a transaction.
         series_id: The series.
-        field: A total, such as `cost` or `energy_j`.
+        fields: Totals, such as `cost` and `energy_j`.
         edges_ns: The full hours, and other instants that divide the range, ascending; UTC in ns.
         layouts: Field names of all layouts.
         known_ns: Starts of the parts whose sums are known from a summary: they are left out.
     """
-    raw = raw_number(field)
-    number, count = rolled_number(field, layouts), _rolled_count(field, layouts)
+    found: dict[str, list[Summed]] = {field: [] for field in fields}
     parts = (series_id, edges_ns, known_ns)
-    yield from _summed(connection, "points", parts, "time_ns", raw, f"count({raw})")
-    rows = f"iif({number} IS NULL, 0, {count})"
-    yield from _summed(connection, MINUTES.table, parts, "newest_ns", number, f"sum({rows})")
+    raw = [(number, f"count({number})") for number in map(raw_number, fields)]
+    _add_sums(found, connection, "points", parts, "time_ns", raw)
+    rolled = []
+    for field in fields:
+        number, count = rolled_number(field, layouts), _rolled_count(field, layouts)
+        rolled.append((number, f"sum(iif({number} IS NULL, 0, {count}))"))
+    _add_sums(found, connection, MINUTES.table, parts, "newest_ns", rolled)
     # A row of an hour is a part of its own.
-    for time_ns, newest_ns, count_, total in connection.execute(
-        f"SELECT time_ns, newest_ns, {rows}, {number} FROM {HOURS.table}"  # noqa: S608 - literals
+    cells = WantedCells(frozenset(fields), layouts)
+    rows = connection.execute(
+        f"SELECT layout_id, time_ns, newest_ns, rows, {cells.sql} FROM {HOURS.table}"  # noqa: S608 - literals
         " WHERE series_id = ? AND time_ns >= ? AND time_ns < ?",
         (series_id, edges_ns[0], edges_ns[-1]),
-    ):
-        if total is not None:
-            yield time_ns, RowEnd(newest_ns, count_), total
+    )
+    for layout_id, group in groupby(rows, itemgetter(0)):
+        while batch := list(islice(group, BATCH_ROWS)):
+            names, all_packed = cells.decoded(layout_id, [row[-1] for row in batch])
+            wanted = [
+                (summed, names.index(name)) for name, summed in found.items() if name in names
+            ]
+            for (_, time_ns, newest_ns, count, _), packed in zip(batch, all_packed, strict=True):
+                end = RowEnd(newest_ns, count)
+                for summed, at in wanted:
+                    if (cell := number_in(packed[at], count)) is not None:
+                        own = end if cell[1] == count else RowEnd(newest_ns, cell[1])
+                        summed.append((time_ns, own, cell[0]))
+    return found
 
 
-def _summed(
+def _add_sums(
+    found: Mapping[str, list[Summed]],
     connection: sqlite3.Connection,
     table: str,
     parts: tuple[int, Sequence[int], Container[int]],
     end: str,
-    number: str,
-    rows: str,
-) -> Iterator[Summed]:
-    """Yield the sums of one table: one statement for each part, because GROUP BY would sort."""
+    columns: Sequence[tuple[str, str]],
+) -> None:
+    """Add the sums of one table: one statement for each part, because GROUP BY would sort.
+
+    Args:
+        found: Sums by field.
+        connection: The store.
+        table: Name of the table.
+        parts: The series, the edges of the parts, and the starts of those that are left out.
+        end: Column with the newest time of a row.
+        columns: SQL of the number of each field, and of the rows that have it.
+    """
     series_id, edges_ns, known_ns = parts
     source = f"FROM {table} WHERE series_id = ? AND time_ns >= ? AND time_ns < ?"
     whole = (series_id, edges_ns[0], edges_ns[-1])
@@ -142,18 +170,20 @@ def _summed(
     (last_ns,) = connection.execute(f"SELECT max(time_ns) {source}", whole).fetchone()
     if first_ns is None:
         return
-    sql = f"SELECT min(time_ns), max({end}), {rows}, sum({number}) {source}"
+    sums = ", ".join(f"{rows}, sum({number})" for number, rows in columns)
+    sql = f"SELECT min(time_ns), max({end}), {sums} {source}"
     first, last = bisect_right(edges_ns, first_ns) - 1, bisect_left(edges_ns, last_ns + 1)
     for index in range(first, last):
         if edges_ns[index] in known_ns:
             continue
         part = (series_id, edges_ns[index], edges_ns[index + 1])
-        earliest_ns, newest_ns, count, total = connection.execute(sql, part).fetchone()
-        if total is None:
-            continue
-        is_raw = end == "time_ns"
-        step_ns = (newest_ns - earliest_ns) // (count - 1) if is_raw and count > 1 else 0
-        yield earliest_ns, RowEnd(newest_ns, count, step_ns), total
+        earliest_ns, newest_ns, *summed = connection.execute(sql, part).fetchone()
+        for field_sums, count, total in zip(found.values(), summed[::2], summed[1::2], strict=True):
+            if total is None:
+                continue
+            is_raw = end == "time_ns"
+            step_ns = (newest_ns - earliest_ns) // (count - 1) if is_raw and count > 1 else 0
+            field_sums.append((earliest_ns, RowEnd(newest_ns, count, step_ns), total))
 
 
 def hour_edges(since_ns: int, until_ns: int, cuts_ns: Sequence[int] = ()) -> list[int]:

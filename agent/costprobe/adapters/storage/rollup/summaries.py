@@ -119,12 +119,10 @@ class _Summarizer:
 
     def _sums(self, series: _Series, hour_ns: int) -> dict[str, list[number_columns.Summed]]:
         """Return what `hourly_sums` finds in the rows, of each field that has a value."""
-        edges_ns, found = (hour_ns, hour_ns + HOURS.period_ns), {}
-        for field in SUMMED[series[1]]:
-            summed = number_columns.hourly_sums(
-                self._connection, series[0], field, edges_ns, self._layouts
-            )
-            found[field] = list(summed)
+        edges_ns, fields = (hour_ns, hour_ns + HOURS.period_ns), SUMMED[series[1]]
+        found = number_columns.hourly_sums(
+            self._connection, series[0], fields, edges_ns, self._layouts
+        )
         return {field: sums for field, sums in found.items() if sums}
 
     def _load(self, series: _Series, hour_ns: int) -> object:
