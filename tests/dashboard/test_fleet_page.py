@@ -19,6 +19,7 @@ from costprobe.ui.dashboard.fleet.figures import (
     PageSection,
 )
 from costprobe.ui.dashboard.fleet.page import host_link
+from costprobe.ui.dashboard.responses import json_response
 from fakes import paged_fleet
 from fakes.clock import FakeClock
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe
@@ -232,6 +233,13 @@ def test_invalid_parameters_are_rejected_with_a_reason(kept):
             wrong[path] = status, body
         assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert not wrong
+
+
+def test_names_that_are_no_unicode_are_shown():
+    document = {"host": "a\ud800", "model": "é"}
+    body = json_response(document).body
+    assert json.loads(body) == document
+    assert "é" in body.decode()
 
 
 def test_links_lead_to_host_names_only():

@@ -11,6 +11,7 @@ from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import DeliveryError, Misconfigured, Rejected
 from costprobe.core.records import NS_PER_S
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.servers import Scripted
 from pydantic import ValidationError
 
@@ -152,6 +153,8 @@ def test_truncated_answers_of_servers_are_partial():
 def test_answers_of_another_shape_are_rejected(kind):
     shapes = [b"[]", b"{}", b'{"results": 7, "data": 7}', b"<html>", b'{"data": {"result": [7]}}']
     shapes += [b'{"results": [{"series": [{"values": [7]}]}]}', b"[" * 100, b'{"a": ' + b" " * 9]
+    # Sums of such values overflow, and such times have no date.
+    shapes += [json.dumps(DOCUMENTS[kind](value)).encode() for value in (1e308, -1e308)]
     for body in shapes:
         with (
             Scripted(lambda *_, body=body: (200, {}, body)) as server,
@@ -270,3 +273,12 @@ def test_sections_that_do_not_fit_their_kind_are_errors():
     ):
         with pytest.raises(ValidationError, match=words):
             FleetConfig.model_validate({"url": url, **config})
+
+
+def test_numbers_of_options_are_finite(tmp_path):
+    path = tmp_path / "costprobe.toml"
+    path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
+    for command, option in (("forecast", "--amount"), ("savings", "--utilization")):
+        for value in ("nan", "inf", "-inf", "many"):
+            done = called(path, "fleet", command, option, value, code=2)
+            assert f"Invalid value for '{option}'" in done.stderr

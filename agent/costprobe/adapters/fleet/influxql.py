@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from costprobe.adapters.fleet.question import Across, FleetAnswer, GroupValue, OverTime, Question
+from costprobe.adapters.fleet.question import (
+    LARGEST,
+    Across,
+    FleetAnswer,
+    GroupValue,
+    OverTime,
+    Question,
+    remarks,
+)
 from costprobe.adapters.fleet.reader import FleetReader, Span
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.fleet.transport import Transport
@@ -143,11 +151,9 @@ def answer(question: Question, span: Span, documents: Sequence[Mapping[str, Any]
         errors += [one["error"] for one in results if one.get("error")]
         if not (results or errors):
             raise LookupError
-        problems = [
-            f"the database says: {message['text']}"
-            for result in results
-            for message in result.get("messages", ())
-        ]
+        problems = remarks(
+            message["text"] for result in results for message in result.get("messages", ())
+        )
         series = [one for result in results for one in result.get("series", ())]
         ends = [one for result in results[-1:] for one in (result, *result.get("series", ()))]
         if any(one.get("partial") for one in ends):
@@ -180,9 +186,13 @@ def _rows(question: Question, span: Span, series: dict[str, Any]) -> Iterator[Gr
     for time_ns, value in series["values"]:
         if value is None:
             continue
+        if not 0 <= time_ns <= span.end_ns:
+            raise ValueError("not of this span")
         if question.over_time == "newest":
-            yield GroupValue(group, int(time_ns) / NS_PER_S, span.end_ns)
+            yield GroupValue(group, time_ns / NS_PER_S, span.end_ns)
             continue
+        if not -LARGEST <= value <= LARGEST:
+            raise ValueError("no measurement")
         end_ns = span.end_ns
         if question.every_s:
             begins_ns = int(time_ns) - (0 if span.is_hourly else 1)

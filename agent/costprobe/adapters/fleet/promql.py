@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
-from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
+from costprobe.adapters.fleet.question import LARGEST, FleetAnswer, GroupValue, Question, remarks
 from costprobe.adapters.fleet.reader import FleetReader, Span
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.fleet.transport import Transport
@@ -21,8 +21,9 @@ from costprobe.adapters.net.errors import Rejected, RetryLater
 from costprobe.adapters.net.status import server_message
 from costprobe.core.bounded import SHAPE_ERRORS
 from costprobe.core.clock import Clock
-from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
+
+_DAY_S: Final = 86_400
 
 
 class PromQl(FleetReader):
@@ -55,7 +56,8 @@ class PromQl(FleetReader):
             (document, *_) = self._transport.post(
                 f"{self._prefix}/api/v1/query", {**form, "time": str(end_s)}
             )
-        return answer(tuple(map(self.label_name, question.by)), document)
+        largest = span.end_ns / NS_PER_S + _DAY_S if question.over_time == "newest" else LARGEST
+        return answer(tuple(map(self.label_name, question.by)), document, largest)
 
     def label_name(self, tag: str) -> str:
         """Return the label of a tag; VictoriaMetrics keeps its characters."""
@@ -157,12 +159,15 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def answer(names: tuple[str, ...], document: dict[str, Any]) -> FleetAnswer:
+def answer(
+    names: tuple[str, ...], document: dict[str, Any], largest: float = LARGEST
+) -> FleetAnswer:
     """Parse the response to a query.
 
     Args:
         names: Labels of the groups, in the order of the question's tags.
         document: The response.
+        largest: Largest value; of times the latest one, UTC in s.
 
     Raises:
         RetryLater: It reports a timeout.
@@ -173,18 +178,18 @@ def answer(names: tuple[str, ...], document: dict[str, Any]) -> FleetAnswer:
         raise RetryLater(message) if "timeout" in message else Rejected(message)
     try:
         data = document["data"]
-        problems = [
-            f"the database says: {one_line(str(text))}" for text in document.get("warnings") or ()
-        ]
+        problems = remarks(document.get("warnings") or ())
         if document.get("isPartial") or data.get("isPartial"):
             problems.append("a storage node of the cluster did not answer")
-        rows = tuple(_rows(names, data["result"]))
+        rows = tuple(_rows(names, data["result"], largest))
     except SHAPE_ERRORS:
         raise Rejected("the answer is not one of PromQL; check url and kind of [fleet]") from None
     return FleetAnswer(rows, tuple(problems))
 
 
-def _rows(names: tuple[str, ...], result: list[dict[str, Any]]) -> Iterator[GroupValue]:
+def _rows(
+    names: tuple[str, ...], result: list[dict[str, Any]], largest: float
+) -> Iterator[GroupValue]:
     absent = ("",) * len(names)
     # There are few instants and many series.
     times_ns: dict[float, int] = {}
@@ -196,5 +201,7 @@ def _rows(names: tuple[str, ...], result: list[dict[str, Any]]) -> Iterator[Grou
             time_ns = times_ns.get(time_s)
             if time_ns is None:
                 time_ns = times_ns[time_s] = round(float(time_s) * NS_PER_S)
-            if math.isfinite(value := float(text)):
+            if -largest <= (value := float(text)) <= largest:
                 yield GroupValue(group, value, time_ns)
+            elif math.isfinite(value):
+                raise ValueError("no measurement")

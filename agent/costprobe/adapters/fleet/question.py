@@ -16,10 +16,12 @@ back. It is aggregated twice: over time, within each series, then across the ser
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
+from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.schema import SCHEMA
 
 OverTime = Literal[
@@ -96,6 +98,21 @@ class GroupValue(NamedTuple):
     tags: tuple[str, ...]
     value: float
     time_ns: int
+
+
+# Beyond every sum of measurements, far below where sums of floats overflow.
+LARGEST: Final = 1e24
+# Most remarks of a database in an answer, and their longest length.
+_REMARKS_MAX: Final = 3
+_REMARK_CHARS_MAX: Final = 200
+
+
+def remarks(texts: Iterable[object]) -> list[str]:
+    """Return what a database says about its answer."""
+    return [
+        f"the database says: {outside_text(str(text), _REMARK_CHARS_MAX)}"
+        for text in islice(texts, _REMARKS_MAX)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

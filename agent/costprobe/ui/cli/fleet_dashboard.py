@@ -8,6 +8,7 @@ from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.core.clock import SystemClock
 from costprobe.ui.cli.dashboard import listen_options, require_packages
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.fleet_options import fleet_config
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
@@ -23,7 +24,7 @@ from costprobe.ui.cli.support.place import bad_input
 @listen_options(port=9480)
 @click.option(
     "--amount",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     help="Planned amount of the month (default: that of [[fleet.watch.budget]]).",
 )
 @click.option("--currency", help="Its currency, such as EUR, if the fleet is paid in several.")

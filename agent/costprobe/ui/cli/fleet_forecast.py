@@ -11,6 +11,7 @@ from costprobe.app.fleet.forecast import fleet_forecast
 from costprobe.domain.costing.budgets.periods import HOUR_NS, PeriodKind, period_at
 from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.fleet_options import echo_problems, fleet_answers, require_rows
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
@@ -38,7 +39,7 @@ _Labels = Sequence[tuple[str, str]]
     help="The calendar period that is forecast.",
 )
 @click.option("--timezone", default="UTC", show_default=True, help="Its time zone, by IANA name.")
-@click.option("--amount", type=click.FloatRange(min=0), help="Planned amount, in the currency.")
+@click.option("--amount", type=FiniteRange(min=0), help="Planned amount, in the currency.")
 @click.option("--currency", help="Only the spend in this currency, such as EUR.")
 @LABEL
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

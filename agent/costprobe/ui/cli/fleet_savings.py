@@ -13,6 +13,7 @@ from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.units import percent
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -52,7 +53,7 @@ _HEADS: Final = (
 @click.option(
     "--utilization",
     "target_pct",
-    type=click.FloatRange(1, 100),
+    type=FiniteRange(1, 100),
     default=70.0,
     show_default=True,
     help="Mean utilization that devices may reach, in percent; the rest is for peaks.",

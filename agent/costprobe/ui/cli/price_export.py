@@ -14,6 +14,7 @@ from costprobe.domain.costing.comparison.read_fields import SERVICE_FIELDS
 from costprobe.domain.costing.serving.gateway_prices import DOLLAR, PRICE_FILES, model_prices
 from costprobe.domain.costing.serving.token_prices import token_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_file
 from costprobe.ui.cli.support.timespan import Moment
@@ -36,7 +37,7 @@ from costprobe.ui.cli.support.timespan import Moment
 @click.option(
     "--usd",
     "usd",
-    type=click.FloatRange(min=0, min_open=True, max=1e6),
+    type=FiniteRange(min=0, min_open=True, max=1e6),
     help="US dollars for one unit of the services' currency; the programs reckon in dollars.",
 )
 @click.option(

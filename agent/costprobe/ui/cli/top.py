@@ -19,6 +19,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.ui.cli.support.colour import is_coloured
 from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import echo_json
 from costprobe.ui.cli.views.top_snapshot import snapshot
@@ -39,7 +40,7 @@ CLOSED = "\x04"
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.5, 3600),
+    type=FiniteRange(0.5, 3600),
     default=2.0,
     show_default=True,
     help="Seconds between two updates.",

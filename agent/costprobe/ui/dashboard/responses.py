@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,14 +36,22 @@ def page_route(file: str) -> Route:
     return Route("/", page)
 
 
+class _Json(JSONResponse):
+    """JSON in UTF-8, in which lone surrogates are escaped: a database's answer may name a host so."""
+
+    def render(self, content: Any) -> bytes:  # noqa: ANN401 - any JSON value
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode(errors="backslashreplace")
+
+
 def json_response(document: dict[str, Any]) -> Response:
     """Return a document that no cache keeps."""
-    return JSONResponse(document, headers=_NOT_STORED)
+    return _Json(document, headers=_NOT_STORED)
 
 
 def error_response(status: int, text: str) -> Response:
     """Return the reason of a failure as `error`."""
-    return JSONResponse({"error": text}, status, _NOT_STORED)
+    return _Json({"error": text}, status, _NOT_STORED)
 
 
 def refused(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
