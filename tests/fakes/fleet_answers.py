@@ -1,6 +1,7 @@
 """Answers to questions about a fleet, computed over rows in memory: what its databases must answer."""
 
 import bisect
+import dataclasses
 import math
 import statistics
 from collections import defaultdict
@@ -23,6 +24,20 @@ OVER_TIME = {
 
 def answered(question, rows, start_s, end_s):
     """The answer by group and end of the interval, UTC in ns."""
+    if question.over_time == "weighted":
+        rows = [row for row in rows if question.weight in row.fields]
+        return {
+            ((*group, part), time_ns): value
+            for part, one in (
+                ("weighted", question),
+                ("paired", dataclasses.replace(question, over_time="sum")),
+            )
+            for (group, time_ns), value in summed(one, rows, start_s, end_s).items()
+        }
+    return summed(question, rows, start_s, end_s)
+
+
+def summed(question, rows, start_s, end_s):
     series = defaultdict(lambda: defaultdict(list))
     names = (*question.identity, *question.where)
     for row in rows:
@@ -31,8 +46,7 @@ def answered(question, rows, start_s, end_s):
             continue
         tags = {tag: row.tags.get(tag, "") for tag in names}
         if (
-            (question.over_time != "paired" or question.weight in row.fields)
-            and start_s < time_s <= end_s
+            start_s < time_s <= end_s
             and (not question.hosts or row.tags["host"] in question.hosts)
             and all(tags[tag] == value for tag, value in question.where.items())
             and all(row.tags.get(tag) for tag in question.present)
@@ -60,7 +74,7 @@ def over_time(question, rows):
     if question.over_time == "weighted":
         weights = [row.fields[question.weight] for row in rows]
         return math.fsum(values) * statistics.fmean(weights)
-    return OVER_TIME[{"paired": "sum"}.get(question.over_time, question.over_time)](values)
+    return OVER_TIME[question.over_time](values)
 
 
 class RowsReader:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from costprobe.adapters.fleet.question import (
     LARGEST,
+    PAIRED,
+    WEIGHTED,
     Across,
     FleetAnswer,
     GroupValue,
@@ -54,6 +56,12 @@ class InfluxQl(FleetReader):
             every = self._asked(question, span, statement(counted, span))
             true = self._asked(question, span, statement(counted, span, is_true=True))
             return shares(every, true)
+        if question.over_time == "weighted":
+            weighted = self._asked(question, span, statement(question, span))
+            paired = self._asked(
+                question, span, statement(replace(question, over_time="sum"), span)
+            )
+            return told_apart({WEIGHTED: weighted, PAIRED: paired})
         return self._asked(question, span, statement(question, span))
 
     def _asked(self, question: Question, span: Span, text: str) -> FleetAnswer:
@@ -82,9 +90,8 @@ def statement(question: Question, span: Span, *, is_true: bool = False) -> str:
     if question.over_time == "newest":
         # One row per group, with its time.
         return f"SELECT last({field}) FROM {source} WHERE {where}{_group(by)}"  # noqa: S608 - quoted
-    if question.over_time in ("sum", "count", "paired") and question.across == "sum":
-        how = "sum" if question.over_time == "paired" else question.over_time
-        head = f"SELECT {how}({field}) AS v"
+    if question.over_time in ("sum", "count") and question.across == "sum":
+        head = f"SELECT {question.over_time}({field}) AS v"
         return f"{head} FROM {source} WHERE {where}{_group([*every, *by])}{fill}"
     if question.over_time == "covered":
         bucket = _interval(question.bucket_s, span)
@@ -167,6 +174,15 @@ def answer(question: Question, span: Span, documents: Sequence[Mapping[str, Any]
             raise Misconfigured(f"{message}; check database and user of [fleet]")
         raise RetryLater(message) if "timeout" in message else Rejected(message)
     return FleetAnswer(rows, tuple(problems))
+
+
+def told_apart(parts: Mapping[str, FleetAnswer]) -> FleetAnswer:
+    """Return the rows of several answers, each with the name of its answer as a further tag."""
+    rows = (
+        row._replace(tags=(*row.tags, name)) for name, found in parts.items() for row in found.rows
+    )
+    problems = (problem for found in parts.values() for problem in found.problems)
+    return FleetAnswer(tuple(rows), tuple(problems))
 
 
 def shares(every: FleetAnswer, true: FleetAnswer) -> FleetAnswer:

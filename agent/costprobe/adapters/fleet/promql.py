@@ -7,13 +7,22 @@ Source: https://docs.victoriametrics.com/metricsql.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
-from costprobe.adapters.fleet.question import LARGEST, FleetAnswer, GroupValue, Question, remarks
+from costprobe.adapters.fleet.question import (
+    LARGEST,
+    PAIRED,
+    WEIGHTED,
+    FleetAnswer,
+    GroupValue,
+    Question,
+    remarks,
+)
 from costprobe.adapters.fleet.reader import FleetReader, Span
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.fleet.transport import Transport
@@ -24,6 +33,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 
 _DAY_S: Final = 86_400
+_NOT_PROMQL: Final = "the answer is not one of PromQL; check url and kind of [fleet]"
 
 
 class PromQl(FleetReader):
@@ -57,7 +67,10 @@ class PromQl(FleetReader):
                 f"{self._prefix}/api/v1/query", {**form, "time": str(end_s)}
             )
         largest = span.end_ns / NS_PER_S + _DAY_S if question.over_time == "newest" else LARGEST
-        return answer(tuple(map(self.label_name, question.by)), document, largest)
+        names = tuple(map(self.label_name, question.by))
+        if question.over_time == "weighted":
+            return _told_apart(answer((*names, ROLLUP), document, largest))
+        return answer(names, document, largest)
 
     def label_name(self, tag: str) -> str:
         """Return the label of a tag; VictoriaMetrics keeps its characters."""
@@ -72,6 +85,11 @@ class PromQl(FleetReader):
         self._transport.close()
 
 
+# Label of the part of a `weighted` answer, and its values, which are functions of MetricsQL.
+ROLLUP: Final = "rollup"
+MEAN_WEIGHT: Final = "avg_over_time"
+HAS_WEIGHT: Final = "present_over_time"
+_PARTS: Final = {MEAN_WEIGHT: WEIGHTED, HAS_WEIGHT: PAIRED}
 NOT_SCRAPED: Final = "not in /metrics, so a Prometheus that scrapes it cannot answer"
 
 
@@ -97,10 +115,12 @@ class VictoriaMetrics(PromQl):
             return f"sum by {by} ({each})"
         if question.over_time == "newest":
             return f"max by {by} (tlast_over_time({metric}[{range_s}s]))"
-        if question.over_time in ("weighted", "paired"):
-            weight = f"avg_over_time({selected(question.weight)}[{range_s}s])"
-            factor = "*" if question.over_time == "weighted" else "+ 0 *"
-            return f"sum by {by} (sum_over_time({metric}[{range_s}s]) {factor} {weight})"
+        if question.over_time == "weighted":
+            # The mean of the weight, and 1 where there is one, from one reading of it.
+            names = ", ".join(map(quoted, _PARTS))
+            weights = f"aggr_over_time(({names}), {selected(question.weight)}[{range_s}s])"
+            each = f"sum_over_time({metric}[{range_s}s]) * ignoring ({ROLLUP}) group_right () {weights}"
+            return f"sum by {grouping((*question.by, ROLLUP))} ({each})"
         each = over_range(question.over_time, metric, range_s)
         if question.across == "count":
             each = f"count by {grouping(question.identity)} ({each})"
@@ -183,7 +203,7 @@ def answer(
             problems.append("a storage node of the cluster did not answer")
         rows = tuple(_rows(names, data["result"], largest))
     except SHAPE_ERRORS:
-        raise Rejected("the answer is not one of PromQL; check url and kind of [fleet]") from None
+        raise Rejected(_NOT_PROMQL) from None
     return FleetAnswer(rows, tuple(problems))
 
 
@@ -205,3 +225,12 @@ def _rows(
                 yield GroupValue(group, value, time_ns)
             elif math.isfinite(value):
                 raise ValueError("no measurement")
+
+
+def _told_apart(found: FleetAnswer) -> FleetAnswer:
+    """Return a `weighted` answer with the names of its parts."""
+    try:
+        rows = [row._replace(tags=(*row.tags[:-1], _PARTS[row.tags[-1]])) for row in found.rows]
+    except LookupError:
+        raise Rejected(_NOT_PROMQL) from None
+    return dataclasses.replace(found, rows=tuple(rows))

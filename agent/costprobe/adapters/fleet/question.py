@@ -25,8 +25,10 @@ from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.schema import SCHEMA
 
 OverTime = Literal[
-    "sum", "count", "mean", "median", "max", "share", "newest", "weighted", "paired", "covered"
+    "sum", "count", "mean", "median", "max", "share", "newest", "weighted", "covered"
 ]
+WEIGHTED: Final = "weighted"
+PAIRED: Final = "paired"
 Across = Literal["sum", "count", "mean", "median", "max"]
 # Tags that tell apart what is measured; the others describe it, and may change.
 _IDENTITY: Final = ("device", "probe", "service", "served_model", "tenant", "part", "batch")
@@ -42,15 +44,15 @@ class Question:
         over_time: Aggregation within a series. `sum`, `mean`, `median`, `max` of the values; `count`
             of the rows; `share`: the share of rows in which a field that is true or false is true;
             `newest`: UTC in s of the newest row; `covered`: number of buckets of
-            `bucket_s` with a row; `weighted`: the sum times the mean of `weight`; `paired`: the sum in series
-            that have `weight`.
+            `bucket_s` with a row; `weighted`: two numbers of the series that have `weight`, told apart by
+            a further tag: `weighted`, the sum times the mean of `weight`, and `paired`, the sum.
         across: Aggregation across the series of a group. A series is a host with the tags of what is
             measured: device, probe, service, model, tenant, part, batch.
         by: Tags and labels of the groups; an absent tag is the empty text.
         where: Tags and their values; the empty text for rows without the tag.
         present: Tags that rows must have.
         hosts: Only rows of these hosts; empty for all.
-        weight: Field of the same rows, never negative, for `weighted` and `paired`.
+        weight: Field of the same rows, never negative, for `weighted`.
         bucket_s: Length of a bucket for `covered`, in s; spans must be multiples of it.
         every_s: FleetAnswer for each interval of this length, in s; 0 for one of the whole span.
     """
@@ -74,7 +76,6 @@ class Question:
             "sum",
             "count",
             "weighted",
-            "paired",
             "covered",
         )
 
@@ -90,7 +91,7 @@ class GroupValue(NamedTuple):
     """The answer for one group.
 
     Attributes:
-        tags: Values of `Question.by`, in its order.
+        tags: Values of `Question.by`, in its order; of `weighted` with a further one.
         value: The number; never NaN.
         time_ns: End of the interval of `every_s`, UTC in ns; that of the span without intervals.
     """

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from costprobe.adapters.fleet.promql import PromQl, across, covered, matchers, over_range
+from costprobe.adapters.fleet.promql import (
+    HAS_WEIGHT,
+    MEAN_WEIGHT,
+    ROLLUP,
+    PromQl,
+    across,
+    covered,
+    matchers,
+    over_range,
+)
 from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.reader import Span
 from costprobe.core.counters import COUNTERS, DESCRIPTIVE, PREFIX, RUN_LATENCY
@@ -49,12 +58,16 @@ class Scraped(PromQl):
             text = f"sum by {by} ({each})"
         elif how == "newest":
             text = f"max by {by} ({newest(gauge, range_s)})"
-        elif how in ("weighted", "paired") and counter:
+        elif how == "weighted" and counter:
             weight = over_range("mean", self._gauge(question, question.weight), range_s - 1)
-            weight = f"on (host, device) group_left () max by (host, device) ({weight})"
+            weight = f"* on (host, device) group_left () max by (host, device) ({weight})"
+            each = f"{self._once(increase(counter, range_s))} {weight}"
             # A factor of 1 where there is a weight.
-            weight = f"* {weight}" if how == "weighted" else f"* {weight} ^ 0"
-            text = f"sum by {by} ({self._once(increase(counter, range_s))} {weight})"
+            parts = ((MEAN_WEIGHT, each), (HAS_WEIGHT, f"{each} ^ 0"))
+            text = " or ".join(
+                f'label_replace(sum by {by} ({one}), "{ROLLUP}", "{name}", "", "")'
+                for name, one in parts
+            )
         elif how in ("mean", "median", "max", "share"):
             # Versions before 3.0 include the start of a range.
             each = self._once(over_range(how, gauge, range_s - 1))

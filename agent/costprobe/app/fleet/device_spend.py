@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.question import PAIRED, WEIGHTED, Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
 
 
@@ -123,16 +123,17 @@ def idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
         answers: The database, and the period.
         money: Tags of the groups, with the currency.
     """
-    return _idle(*answers.each(*_utilization(money)))
+    return _idle(*_parted(answers.groups(_utilization(money))))
 
 
-def _utilization(money: Group) -> tuple[Question, Question]:
-    """Return the questions for cost times utilization in percent, and for the cost of devices with a utilization."""
-    weight = "util_pct"
-    return (
-        Question("device", "cost", "weighted", by=money, weight=weight),
-        Question("device", "cost", "paired", by=money, weight=weight),
-    )
+def _utilization(money: Group) -> Question:
+    """Return the question for cost times utilization in percent, and for the cost of devices with a utilization."""
+    return Question("device", "cost", "weighted", by=money, weight="util_pct")
+
+
+def _parted(found: Mapping[Group, float]) -> Iterator[Mapping[Group, float]]:
+    for part in (WEIGHTED, PAIRED):
+        yield {group[:-1]: value for group, value in found.items() if group[-1] == part}
 
 
 def _idle(used: Mapping[Group, float], known: Mapping[Group, float]) -> dict[Group, float]:
@@ -146,16 +147,15 @@ def _idle(used: Mapping[Group, float], known: Mapping[Group, float]) -> dict[Gro
 def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
     """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
     money = (*tags, "currency")
-    return DeviceSums(
-        *answers.each(
-            Question("device", "cost", "sum", by=money),
-            *_utilization(money),
-            Question("device", "energy_j", "sum", by=tags),
-            Question("device", "carbon_g", "sum", by=tags),
-            Question("device", "carbon_energy_j", "sum", by=tags),
-            *presence(tags),
-        )
+    utilized, cost, *others = answers.each(
+        _utilization(money),
+        Question("device", "cost", "sum", by=money),
+        Question("device", "energy_j", "sum", by=tags),
+        Question("device", "carbon_g", "sum", by=tags),
+        Question("device", "carbon_energy_j", "sum", by=tags),
+        *presence(tags),
     )
+    return DeviceSums(cost, *_parted(utilized), *others)
 
 
 def presence(tags: Group) -> tuple[Question, Question]:

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
-from costprobe.adapters.fleet.question import Question
+from costprobe.adapters.fleet.question import WEIGHTED, Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
 from costprobe.app.fleet.version_history import (
     Buckets,
@@ -174,7 +174,11 @@ def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
         period._replace(start_ns=bucket_end_ns(period, period.buckets - 1 - WINDOW_BUCKETS))
     )
     asked = Question("device", "cost", "weighted", by=("host", "currency"), weight="util_pct")
-    return {group: used / 100 / hours for group, used in last.groups(asked).items()}
+    return {
+        (host, currency): used / 100 / hours
+        for (host, currency, part), used in last.groups(asked).items()
+        if part == WEIGHTED
+    }
 
 
 def _monthly(

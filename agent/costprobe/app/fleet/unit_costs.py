@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,7 @@ _RATIOS: Final = (
     "idle_share",
 )
 _SUMS: Final = tuple(dict.fromkeys(f for name in _RATIOS for f in SERVING_RATIOS[name].fields))
+_PROBED: Final = ("cost_per_inference", "energy_per_inference_j")
 # A host with GPUs of several models, or a device with several versions in the period.
 SEVERAL: Final = "several"
 # Tags of the software of a run; of servers it is unknown.
@@ -73,11 +75,14 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     Raises:
         DeliveryError: The database did not answer.
     """
-    models = _device_models(answers) if by == "gpu_model" else {}
-    found = [
-        *_probed(answers, by, models),
-        *([] if by in SOFTWARE else _served(answers, by, models)),
-    ]
+    with ThreadPoolExecutor() as pool:
+        probed = pool.submit(answers.each, *_probed_questions(by))
+        served = pool.submit(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
+        models = _device_models(answers) if by == "gpu_model" else {}
+        found = [
+            *_probed(answers, by, models, probed.result()),
+            *_served(by, models, served.result()),
+        ]
     unpriced = float("inf")
     return sorted(
         found,
@@ -91,17 +96,22 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     )
 
 
-def _probed(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iterable[FleetUnitCost]:
+def _probed_questions(by: str) -> list[Question]:
     # The engine computes each device's median; the fleet's devices are few numbers.
     is_joined = by == "gpu_model" or by in SOFTWARE
     further = () if by == "model" or is_joined else (by,)
     tags = ("host", "device", "probe", "currency", *further)
-    fields = ("cost_per_inference", "energy_per_inference_j")
     where = {"basis": "probe"}
-    found = answers.each(
-        *(Question("cost", field, "median", "median", by=tags, where=where) for field in fields)
-    )
-    medians = dict(zip(fields, found, strict=True))
+    return [Question("cost", field, "median", "median", by=tags, where=where) for field in _PROBED]
+
+
+def _probed(
+    answers: FleetAnswers,
+    by: str,
+    models: Mapping[Group, str],
+    found: Sequence[Mapping[Group, float]],
+) -> Iterable[FleetUnitCost]:
+    medians = dict(zip(_PROBED, found, strict=True))
     software = _software(answers, by) if by in SOFTWARE and medians["cost_per_inference"] else {}
     values: dict[Group, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for field, groups in medians.items():
@@ -122,13 +132,25 @@ def _probed(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iter
         )
 
 
-def _served(answers: FleetAnswers, by: str, models: Mapping[Group, str]) -> Iterable[FleetUnitCost]:
-    dimension = {"model": (), "gpu_model": ("host",)}.get(by, (by,))
+def _dimension(by: str) -> Group:
+    return {"model": (), "gpu_model": ("host",)}.get(by, (by,))
+
+
+def _served_questions(by: str) -> list[Question]:
+    dimension = _dimension(by)
+    sums = (one for field in _SUMS for one in served_sums(field, dimension))
+    return [*sums, *_counted(dimension)]
+
+
+def _served(
+    by: str, models: Mapping[Group, str], found: Sequence[Mapping[Group, float]]
+) -> Iterable[FleetUnitCost]:
+    if not found:
+        return
+    dimension = _dimension(by)
     hosts = _only((host, model) for (host, _), model in models.items())
     of_host = {host: model for (host,), model in hosts.items()}
     sums: dict[Group, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    asked = (one for field in _SUMS for one in served_sums(field, dimension))
-    found = answers.each(*asked, *_counted(dimension))
     parts = zip(_SUMS, found[: 2 * len(_SUMS) : 2], found[1 : 2 * len(_SUMS) : 2], strict=True)
     for field, by_model, whole in parts:
         for key, value in _by_model(by_model, whole).items():
