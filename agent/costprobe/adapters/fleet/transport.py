@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
-from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -33,8 +32,8 @@ _HINTS: Final = Hints(
 )
 
 
-# Queries at a time; meanwhile the answers of others are parsed.
-PARALLEL: Final = 2
+# Questions at a time: the database computes two while the answer of another is parsed.
+PARALLEL: Final = 3
 
 
 class Transport:
@@ -54,7 +53,6 @@ class Transport:
         self._http = HttpClient(
             limits, ca_file=config.ca_file, keep=PARALLEL, further_headers=FurtherHeaders(config)
         )
-        self._slots = BoundedSemaphore(PARALLEL)
 
     def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
         """Send a form to a path below the section's URL and return the JSON objects of the response.
@@ -68,11 +66,12 @@ class Transport:
         """
         headers, secrets = self._headers()
         destination = Destination.parse(self._config.url.rstrip("/") + path)
-        all_headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
-        with self._slots:
-            response = self._http.request(
-                "POST", destination, all_headers, urlencode(form).encode()
-            )
+        response = self._http.request(
+            "POST",
+            destination,
+            {**headers, "Content-Type": "application/x-www-form-urlencoded"},
+            urlencode(form).encode(),
+        )
         raise_for_status(
             response,
             now_s=self._clock.time_ns() / NS_PER_S,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Final, NamedTuple
 
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.adapters.fleet.transport import PARALLEL
+from costprobe.adapters.net.errors import DeliveryError
 from costprobe.core.records import NS_PER_S
 
 # Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
@@ -19,8 +20,6 @@ FINE_S: Final = 300
 COARSE_S: Final = 3600
 # A period is counted in at most about so many buckets.
 _BUCKETS_MAX: Final = 720
-# One parses an answer while the others wait for theirs.
-_THREADS: Final = PARALLEL + 1
 
 # A group: the values of the tags that a question is grouped by.
 Group = tuple[str, ...]
@@ -72,7 +71,7 @@ def fleet_period(since_ns: int, until_ns: int, now_ns: int) -> FleetPeriod:
 class FleetAnswers:
     """Asks a fleet's database about one period, each question once, and gathers why answers are partial.
 
-    Thread-safe.
+    Thread-safe. After one without an answer the others fail like it, without a request.
 
     Args:
         reader: The database.
@@ -84,7 +83,8 @@ class FleetAnswers:
         self._reader = reader
         self._labels = labels
         self._problems: dict[str, None] = {}
-        self._lock = Lock()
+        self._lock, self._slots = Lock(), BoundedSemaphore(PARALLEL)
+        self._failures: list[DeliveryError] = []
         self._known: dict[str, Future[FleetAnswer]] = {}
         self.period = period
 
@@ -96,7 +96,8 @@ class FleetAnswers:
     def over(self, period: FleetPeriod) -> FleetAnswers:
         """Return the same for another period; reasons of partial answers are gathered together."""
         other = FleetAnswers(self._reader, period, self._labels)
-        other._problems = self._problems
+        other._problems, other._slots = self._problems, self._slots
+        other._failures = self._failures
         return other
 
     def groups(self, question: Question) -> dict[Group, float]:
@@ -121,7 +122,7 @@ class FleetAnswers:
         Raises:
             DeliveryError: The database did not answer one of them.
         """
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(PARALLEL) as pool:
             return list(pool.map(self.rows, questions))
 
     def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
@@ -148,12 +149,21 @@ class FleetAnswers:
             known = self._known.setdefault(key, Future())
         if is_first:
             try:
-                known.set_result(
-                    self._reader.ask(asked, period.start_ns, period.end_ns, period.now_ns)
-                )
+                with self._slots:
+                    known.set_result(self._asked(asked))
             except BaseException as error:
                 known.set_exception(error)
                 raise
         answer = known.result()
         self._problems.update(dict.fromkeys(answer.problems))
         return answer.rows
+
+    def _asked(self, question: Question) -> FleetAnswer:
+        if self._failures:
+            raise self._failures[0]
+        period = self.period
+        try:
+            return self._reader.ask(question, period.start_ns, period.end_ns, period.now_ns)
+        except DeliveryError as error:
+            self._failures.append(error)
+            raise

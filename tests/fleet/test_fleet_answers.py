@@ -1,0 +1,52 @@
+"""Questions about one period: each is asked once, and none after one without an answer."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
+from costprobe.adapters.net.errors import RetryLater
+from costprobe.app.fleet.answers import FleetAnswers, fleet_period
+from costprobe.core.records import NS_PER_S
+
+DAY_S = 86_400
+COST = Question("device", "cost", "sum", by=("host",))
+ENERGY = Question("device", "energy_j", "sum", by=("host",))
+
+
+class CountingReader:
+    """A reader that answers each question with the number of those before it, or fails."""
+
+    def __init__(self, error=None):
+        self.asked, self.error = [], error
+
+    def ask(self, question, start_ns, end_ns, now_ns):  # noqa: ARG002 - a reader's arguments
+        self.asked.append((question.field, start_ns))
+        if self.error:
+            raise self.error
+        return FleetAnswer((GroupValue(("a",), float(len(self.asked)), end_ns),), ("late",))
+
+
+def answers_of(reader):
+    return FleetAnswers(reader, fleet_period(0, DAY_S * NS_PER_S, 2 * DAY_S * NS_PER_S), {})
+
+
+def test_a_question_is_asked_once_for_a_period():
+    reader = CountingReader()
+    answers = answers_of(reader)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(answers.groups, [COST] * 8))
+    assert found == [{("a",): 1.0}] * 8
+    assert answers.each(COST, ENERGY) == [{("a",): 1.0}, {("a",): 2.0}]
+    later = answers.over(answers.period._replace(start_ns=3600 * NS_PER_S))
+    assert later.groups(COST) == {("a",): 3.0}
+    assert reader.asked == [("cost", 0), ("energy_j", 0), ("cost", 3600 * NS_PER_S)]
+    assert answers.problems == ("late",)
+
+
+def test_no_question_is_asked_after_one_without_an_answer():
+    reader = CountingReader(RetryLater("unreachable"))
+    answers = answers_of(reader)
+    for question in (COST, ENERGY):
+        with pytest.raises(RetryLater, match="unreachable"):
+            answers.groups(question)
+    assert reader.asked == [("cost", 0)]
