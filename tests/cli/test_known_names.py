@@ -47,5 +47,5 @@ def test_unknown_names_are_named_with_the_known_ones(config):
 def test_none_or_many_names_are_known():
     assert unknown_name("service", "chat", []).message == "unknown service 'chat'; none is known"
     text = unknown_name("device", "gpu7x", [f"gpu{number}" for number in range(64)]).message
-    assert "; did you mean gpu7? write one of gpu0, gpu1, gpu10," in text
+    assert "; did you mean gpu7? write one of gpu0, gpu1, gpu2," in text
     assert text.endswith(" and 44 more")

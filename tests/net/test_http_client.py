@@ -6,8 +6,10 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+from costprobe.adapters.net import connections
 from costprobe.adapters.net.client import HttpClient
 from costprobe.adapters.net.destination import Destination
 from costprobe.adapters.net.errors import Misconfigured, RetryLater
@@ -220,19 +222,33 @@ def test_request_to_a_server_that_does_not_read_ends_in_time():
             client(total_s=None, step_s=0.3).request("POST", to, body=b"x" * (64 << 20))
 
 
-def test_each_step_has_its_own_time_where_there_is_no_total():
+def test_each_step_has_its_own_time_where_there_is_no_total(monkeypatch):
     """A request of three steps may take up to three times as long as one of them."""
+    clock, read, lookup = [0.0], threading.Event(), socket.getaddrinfo
+
+    def monotonic():
+        read.set()
+        return clock[0]
+
+    def slow_lookup(*args, **more):
+        clock[0] += 400
+        return lookup(*args, **more)
 
     def slow(connection):
         while b"end" not in connection.recv(1 << 16):
             pass
-        time.sleep(0.35)
-        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        clock[0] += 400
+        read.clear()
+        connection.sendall(b"HTTP/1.1 204 No Content\r\n")
+        assert read.wait(60)  # the client checks its time before it reads on
+        connection.sendall(b"\r\n")
 
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(socket, "getaddrinfo", slow_lookup)
     with Talking(slow) as server:
-        to = Destination.parse(server.url)
-        own = client(total_s=None, step_s=0.6)
-        assert own.request("POST", to, body=b"end").status == 204
+        own = client(total_s=None, step_s=600)
+        assert own.request("POST", Destination.parse(server.url), body=b"end").status == 204
+    assert clock[0] == 800
 
 
 def test_responses_leave_no_thread_and_no_socket_behind():

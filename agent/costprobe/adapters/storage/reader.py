@@ -14,6 +14,7 @@ from costprobe.adapters.storage.rollup.rolled import RolledPoint, rolled_line
 from costprobe.adapters.storage.rollup.rollup import HOURS
 from costprobe.adapters.storage.row_finder import NumberRow, RowFinder, stored_json
 from costprobe.adapters.storage.state_reader import StateReader
+from costprobe.core.device_names import natural
 from costprobe.core.line_protocol import number_reader, parse_field_set, written_tags
 from costprobe.core.records import Point
 from costprobe.core.row_columns import RowColumns
@@ -43,19 +44,20 @@ class StoreReader(StateReader):
     def series(
         self, measurement: str | None = None, tags: Mapping[str, str] | None = None
     ) -> list[StoredSeries]:
-        """Return the series of a measurement, or all, in the order of their keys."""
+        """Return the series of a measurement, or all, in the natural order of their keys."""
         tag_items = written_tags(tags or {}).items()
         of_name, names = (
             ("", ()) if measurement is None else (" WHERE measurement = ?", (measurement,))
         )
         rows = self._fetch(
-            f"SELECT id, measurement, key, tags FROM series{of_name} ORDER BY key",  # noqa: S608 - literals
+            f"SELECT id, measurement, key, tags FROM series{of_name}",  # noqa: S608 - literals
             *names,
         )
         selected = (
             StoredSeries(number, name, key, self._tags(text)) for number, name, key, text in rows
         )
-        return [series for series in selected if tag_items <= series.tags.items()]
+        found = [series for series in selected if tag_items <= series.tags.items()]
+        return sorted(found, key=lambda series: natural(series.key))
 
     def points(
         self,

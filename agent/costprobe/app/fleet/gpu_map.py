@@ -8,6 +8,7 @@ from typing import Final
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers
 from costprobe.app.fleet.outliers import fleet_outliers
+from costprobe.core.device_names import natural
 from costprobe.domain.fleet.gpu_excess import GpuExcess, gpu_excesses
 from costprobe.domain.fleet.outliers import FleetOutliers
 
@@ -73,4 +74,4 @@ def fleet_gpu_map(answers: FleetAnswers, label: str = "", within: str = "") -> G
         for host, device, model, kind, *rest in groups
         if kind in _KINDS
     }
-    return GpuMap(tuple(gpus[key] for key in sorted(gpus)), outliers)
+    return GpuMap(tuple(gpus[key] for key in sorted(gpus, key=lambda key: natural(*key))), outliers)

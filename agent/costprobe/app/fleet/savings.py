@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
 from costprobe.app.fleet.device_spend import device_tags, idle_shares
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.fleet.consolidation import consolidation
@@ -71,4 +72,4 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
                     saving_per_month=per_month * spare / counted,
                 )
             )
-    return sorted(found, key=lambda one: (-one.saving_per_month, one.group))
+    return sorted(found, key=lambda one: (-one.saving_per_month, natural(*one.group)))

@@ -8,6 +8,7 @@ from typing import Any, Final
 from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.app.fleet.check import FleetCheck, FleetQuery, PartialAnswerError
+from costprobe.core.device_names import natural
 from costprobe.core.incident import Fault
 from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S
@@ -69,7 +70,7 @@ class SilentHosts(FleetCheck):
         """Return a fault for each silent host, and for each group of hosts."""
         groups: dict[str, list[str]] = defaultdict(list)
         faults = []
-        for host, group in sorted(self._silent.items()):
+        for host, group in sorted(self._silent.items(), key=lambda item: natural(item[0])):
             groups[group].append(host)
         for host in groups.pop(ALONE, []):
             text = f"{host} is silent: its newest row is of {iso(self._newest[host])}"

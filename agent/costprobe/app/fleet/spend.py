@@ -17,6 +17,7 @@ from costprobe.app.fleet.device_spend import (
     device_tags,
     presence,
 )
+from costprobe.core.device_names import natural
 
 if TYPE_CHECKING:
     from costprobe.domain.costing.serving.allocation import Part
@@ -217,4 +218,6 @@ def _rest(total: FleetSpend, parts: list[FleetSpend]) -> FleetSpend:
 
 def largest_first(parts: Iterable[FleetSpend]) -> tuple[FleetSpend, ...]:
     """Order by the largest amount of any currency, then by name."""
-    return tuple(sorted(parts, key=lambda part: (-max(one.cost for one in part.costs), part.group)))
+    return tuple(
+        sorted(parts, key=lambda part: (-max(one.cost for one in part.costs), natural(*part.group)))
+    )

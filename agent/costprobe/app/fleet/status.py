@@ -9,6 +9,7 @@ from typing import Final
 
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S
 
 # What distinguishes incidents, beside the host.
@@ -76,7 +77,7 @@ def fleet_status(answers: FleetAnswers, silent_after_s: float, label: str = "") 
         )
         for host, (time_s, group) in seen.items()
     ]
-    return sorted(states, key=lambda state: (not state.is_silent, state.host))
+    return sorted(states, key=lambda state: (not state.is_silent, natural(state.host)))
 
 
 def _firing(newest: Mapping[Group, float]) -> Mapping[str, int]:

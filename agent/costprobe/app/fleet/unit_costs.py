@@ -13,6 +13,7 @@ from typing import Final
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
 from costprobe.app.fleet.spend import served_sums
+from costprobe.core.device_names import natural
 from costprobe.core.serving_ratios import SERVING_RATIOS
 from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 
@@ -91,7 +92,7 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
             one.model,
             one.currency,
             unpriced if one.cost_per_inference is None else one.cost_per_inference,
-            one.group,
+            natural(one.group),
         ),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.overview.key_allocation import summed
 from costprobe.app.overview.records import AllocatedCost, DayAllocation
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S
 from costprobe.core.row_values import number
 from costprobe.core.weekly_hours import HOURS_A_DAY
@@ -59,7 +60,7 @@ def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[D
                     total,
                     coverage_of(covered_s, elapsed_s),
                     _listed(total, parts.get(currency, {}), models),
-                    {device: hour.cost for device, hour in sorted(known.items())},
+                    {device: known[device].cost for device in sorted(known, key=natural)},
                 )
             )
     return sorted(found, key=lambda allocation: -allocation.total)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 from costprobe.app.overview.records import UnitCost, UnitGroup
+from costprobe.core.device_names import natural
 
 # Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
 # that matters: devices of one type differ by 1 to 2 % from their manufacturing.
@@ -37,7 +37,9 @@ def by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
         groups[
             tags.get("probe", ""), unit.device_model or tags.get("device", ""), unit.unit, *ways
         ].append(unit)
-    return [_group(members) for _, members in sorted(groups.items(), key=lambda item: item[0])]
+    return [
+        _group(members) for _, members in sorted(groups.items(), key=lambda item: natural(*item[0]))
+    ]
 
 
 def _group(members: list[UnitCost]) -> UnitGroup:
@@ -59,9 +61,3 @@ def _group(members: list[UnitCost]) -> UnitGroup:
         ),
         moved=max(members, key=lambda unit: abs(unit.change_24h_pct or 0.0)),
     )
-
-
-def natural(name: str) -> tuple[str, float, str]:
-    """Return a key that sorts gpu2 before gpu10."""
-    head = name.rstrip("0123456789")
-    return head, float(name[len(head) :] or math.inf), name

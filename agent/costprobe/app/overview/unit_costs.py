@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.overview.device_types import by_device_type, natural
+from costprobe.app.overview.device_types import by_device_type
 from costprobe.app.overview.records import Unit, UnitCost, UnitGroup
+from costprobe.core.device_names import natural
 from costprobe.core.money_text import price_scale
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.row_values import number
@@ -197,7 +198,7 @@ def _served(reader: StoreReader, costs: Mapping[Key, Point], now_ns: int) -> lis
         )
         if unit is not None:
             found.append(UnitGroup(unit, (unit,), 0.0, (), unit))
-    return sorted(found, key=lambda group: group.typical.name)
+    return sorted(found, key=lambda group: natural(group.typical.name))
 
 
 def _served_cost(

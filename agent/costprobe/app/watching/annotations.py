@@ -11,6 +11,7 @@ from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.configuration import Config
 from costprobe.core.clock import Clock
+from costprobe.core.device_names import natural
 from costprobe.core.moments import parse_moment_ns
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.domain.costing.probe.points import event_point
@@ -99,7 +100,7 @@ def annotation_event(
     names = {subject: _name(request, subject) for subject in SUBJECTS}
     for subject, name in names.items():
         if name and name not in known[subject]:
-            there_are = ", ".join(sorted(known[subject])) or "none"
+            there_are = ", ".join(sorted(known[subject], key=natural)) or "none"
             raise ValueError(f"{subject}: there is no {subject} {name!r}; there are: {there_are}")
     time_ns = _time_ns(request, now_ns) // _NS_PER_MS * _NS_PER_MS
     return Event(

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.device_names import natural
 from costprobe.core.records import Point
 from costprobe.domain.alerting.period_change import PeriodChange, probe_change, service_change
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -78,7 +79,7 @@ class Explaining:
         """
         if "service" not in selected:
             pairs = {(s.tags["device"], s.tags["probe"]) for s in self._of("probe", selected)}
-            for device, probe in sorted(pairs):
+            for device, probe in sorted(pairs, key=lambda pair: natural(*pair)):
                 yield self._probe(device, probe)
         if "probe" not in selected and "device" not in selected:
             served = {**selected, "basis": "serving"}

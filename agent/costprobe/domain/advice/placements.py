@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costprobe.core.device_kinds import DEVICE_KINDS
+from costprobe.core.device_names import natural
 from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory
@@ -83,9 +84,9 @@ def _together(history: History, groups: Sequence[tuple[str, ...]]) -> list[tuple
             device = history.devices[name].device
             if device.is_board and name not in by_model.get(device.model, ()):
                 by_model.setdefault(device.model, []).append(name)
-    sets = {tuple(sorted(names)) for names in by_model.values() if len(names) > 1}
-    sets |= {tuple(sorted(names)) for names in history.rented_together}
-    return sorted(sets - set(groups))
+    sets = {tuple(sorted(names, key=natural)) for names in by_model.values() if len(names) > 1}
+    sets |= {tuple(sorted(names, key=natural)) for names in history.rented_together}
+    return sorted(sets - set(groups), key=lambda names: natural(*names))
 
 
 def _measured(

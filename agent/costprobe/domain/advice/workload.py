@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from costprobe.core.device_names import natural
 from costprobe.core.units import HOUR_S
 from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.domain.advice.device_history import MINUTES, DeviceHistory, Hour
@@ -263,4 +264,5 @@ def connected(groups: Iterable[Iterable[str]]) -> Iterator[tuple[str, ...]]:
             if names & own:
                 own |= names
         sets = [*apart, own]
-    yield from sorted(tuple(sorted(names)) for names in sets if names)
+    ordered = (tuple(sorted(names, key=natural)) for names in sets if names)
+    yield from sorted(ordered, key=lambda names: natural(*names))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from costprobe.core.device_names import natural
 from costprobe.core.incident import Alert, Symptom
 from costprobe.core.records import NS_PER_S, Severity
 from costprobe.domain.alerting.matching import SEVERITIES
@@ -187,7 +188,7 @@ def new_incident(
 def with_symptoms(alert: Alert, symptoms: Sequence[Symptom]) -> Alert:
     """Return an alert with its current symptoms, its worst severity so far, summary and cause."""
     worst = max([alert.severity, *(s.severity for s in symptoms)], key=SEVERITIES.__getitem__)
-    ordered = sorted(symptoms, key=lambda s: (s.since_ns, s.rule, s.series))
+    ordered = sorted(symptoms, key=lambda s: (s.since_ns, s.rule, natural(s.series)))
     leading = min(ordered, key=_leading_order)
     others = len(ordered) - 1
     suffix = f" (and {others} more series)" if others > 1 else " (and 1 more series)" * others

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from costprobe.core.device_names import natural
 from costprobe.ui.dashboard.parameters import TrendQuery
 from costprobe.ui.dashboard.thinning import ThinnedSeries, interval_of
 
@@ -33,7 +34,7 @@ def grouped(all_series: Sequence[ThinnedSeries], query: TrendQuery) -> list[Thin
     for series in all_series:
         units = tuple(series.tags.get(name, "") for name in _UNITS)
         groups.setdefault((*_key(series, query), *units), []).append(series)
-    return [_merged(groups[key], query) for key in sorted(groups)]
+    return [_merged(groups[key], query) for key in sorted(groups, key=lambda key: natural(*key))]
 
 
 def is_mixed(all_series: Sequence[ThinnedSeries], query: TrendQuery) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from costprobe.adapters.storage.errors import decoding
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.watching.faults import disk_of, present_faults
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S, FieldValue, Point
 from costprobe.core.schema import OWN_TAGS
 from costprobe.ui.incidents import is_running
@@ -64,7 +65,7 @@ def _labels(rows: Iterable[Point]) -> dict[str, list[str]]:
     for row in rows:
         for name in row.tags.keys() - OWN_TAGS:
             values.setdefault(name, set()).add(row.tags[name])
-    return {name: sorted(values[name])[:ENTRIES_MAX] for name in sorted(values)}
+    return {name: sorted(values[name], key=natural)[:ENTRIES_MAX] for name in sorted(values)}
 
 
 def _daemon(status: Mapping[str, Any] | None, written_ns: int, now_ns: int) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _newest(rows: Iterable[Point], identity: Sequence[str], now_ns: int) -> list
         key = tuple(row.tags.get(tag, "") for tag in identity)
         if row.time_ns >= oldest_ns and (key not in newest or newest[key].time_ns < row.time_ns):
             newest[key] = row
-    return [newest[key] for key in sorted(newest)]
+    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))]
 
 
 def _row(row: Point, now_ns: int) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.continued_series import ContinuedSeries, Identity, continued_series, identity_of
 from costprobe.ui.dashboard.grouping import grouped, is_mixed
@@ -63,7 +65,7 @@ def trend_answer(reader: StoreReader, query: TrendQuery) -> TrendAnswer:
     left_out = 0
     if query.group == "series":
         left_out, found = max(0, len(found) - SERIES_MAX), found[:SERIES_MAX]
-    found.sort(key=lambda one: sorted(one.series.tags.items()))
+    found.sort(key=lambda one: natural(*chain(*sorted(one.series.tags.items()))))
     all_series = _thinned(reader, query, found)
     if query.scale != "amount" or is_mixed(all_series, query):
         bases = _bases(reader, query)

@@ -16,6 +16,7 @@ from costprobe.app.configuration import Config
 from costprobe.app.overview.key_allocation import allocation_by
 from costprobe.app.overview.overview import overview
 from costprobe.core.device_kinds import is_slice_kind
+from costprobe.core.device_names import natural
 from costprobe.core.row_columns import RowColumns
 from costprobe.core.units import HOUR_S
 from costprobe.domain.advice.history import History
@@ -86,7 +87,9 @@ def report_of(
     since_ns, until_ns = period
     spend, drawn = _spend_and_drawn(past, period, label)
     found = _unit_costs(past, period)
-    groups, left_out = compared(sorted(found.candidates, key=lambda one: (one.basis, one.name)))
+    groups, left_out = compared(
+        sorted(found.candidates, key=lambda one: (one.basis, natural(one.name)))
+    )
     listed, unlisted = changes(reader.points("event", since_ns, until_ns))
     return Report(
         host=_host(reader),
@@ -175,7 +178,7 @@ def _pair(tags: Mapping[str, str]) -> tuple[str, str]:
 
 def _host(reader: StoreReader) -> str:
     names = {series.tags.get("host", "") for series in reader.series("device")}
-    return ", ".join(sorted(name for name in names if name)) or "this host"
+    return ", ".join(sorted((name for name in names if name), key=natural)) or "this host"
 
 
 def _terms(past: ReportSources, device: str, time_ns: int) -> Terms | None:

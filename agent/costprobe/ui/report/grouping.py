@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from costprobe.core.device_names import natural
 from costprobe.domain.costing.comparison.compare import Candidate, Summary
 from costprobe.ui.report.identical_devices import ModelFigures, TrendGroup
 from costprobe.ui.report.model import Bucket, Price, Report, Trend
@@ -21,7 +22,7 @@ MAX_NAMES: Final = 4
 
 def devices_text(names: Iterable[str]) -> str:
     """Return the names of devices: "gpu0", "gpu0 and gpu3", "gpu0 to gpu7", "6 devices"."""
-    ordered = sorted(set(names), key=_natural)
+    ordered = sorted(set(names), key=natural)
     if len(ordered) > 2 and _is_run(ordered):  # noqa: PLR2004 - a pair is listed
         return f"{ordered[0]} to {ordered[-1]}"
     if len(ordered) > MAX_NAMES:
@@ -31,17 +32,10 @@ def devices_text(names: Iterable[str]) -> str:
 
 
 def _is_run(names: Sequence[str]) -> bool:
-    parts = [_natural(name) for name in names]
-    return all(
-        part[0] == parts[0][0] and part[1] == parts[0][1] + index
-        for index, part in enumerate(parts)
+    first = _NUMBERED.fullmatch(names[0])
+    return first is not None and all(
+        name == f"{first[1]}{int(first[2]) + index}" for index, name in enumerate(names)
     )
-
-
-def _natural(name: str) -> tuple[str, int]:
-    """Return a key that sorts gpu2 before gpu10; -1 for a name without a number."""
-    match = _NUMBERED.fullmatch(name)
-    return (match[1], int(match[2])) if match else (name, -1)
 
 
 def trend_groups(trends: Sequence[Trend], models: Mapping[str, str]) -> list[TrendGroup]:
@@ -57,11 +51,12 @@ def trend_groups(trends: Sequence[Trend], models: Mapping[str, str]) -> list[Tre
         name = trend.subject if is_probe else trend.name
         hardware = models.get(trend.device) or trend.device if is_probe else ""
         groups[trend.currency, trend.basis, name, hardware].append(trend)
-    return [_trend_group(name, members) for (_, _, name, _), members in sorted(groups.items())]
+    ordered = sorted(groups, key=lambda key: natural(*key))
+    return [_trend_group(key[2], groups[key]) for key in ordered]
 
 
 def _trend_group(name: str, members: Sequence[Trend]) -> TrendGroup:
-    members = sorted(members, key=lambda trend: _natural(trend.device))
+    members = sorted(members, key=lambda trend: natural(trend.device))
     steps: dict[int, list[float]] = defaultdict(list)
     for trend in members:
         for bucket in trend.buckets:

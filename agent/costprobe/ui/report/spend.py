@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.app.budgeting.label_spend import label_spend
 from costprobe.app.budgeting.spend_reading import SpanSpend, Usual, span_spend
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -84,7 +85,9 @@ def _with_remainder(total: Decimal, labelled: Mapping[str, float]) -> list[Amoun
     """Return the cost of each value of a label, and that of none, the largest first."""
     parts = [Amount(value, rounded(cost)) for value, cost in labelled.items()]
     parts.append(Amount("", total - total_of([part.amount for part in parts])))
-    return sorted((p for p in parts if p.amount), key=lambda part: (-part.amount, part.name))
+    return sorted(
+        (p for p in parts if p.amount), key=lambda part: (-part.amount, natural(part.name))
+    )
 
 
 def _spend(
@@ -93,7 +96,7 @@ def _spend(
     amounts = [
         Amount(name, rounded(device_spend.cost)) for name, device_spend in spend.by_device.items()
     ]
-    amounts.sort(key=lambda entry: (-entry.amount, entry.name))
+    amounts.sort(key=lambda entry: (-entry.amount, natural(entry.name)))
     length_s = period.hours * HOUR_S
     per_hour = before and hourly_change(before.by_device, spend.by_device, length_s, length_s)
     return Spend(

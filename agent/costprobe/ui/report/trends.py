@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from costprobe.core.device_names import natural
 from costprobe.core.money_text import PER_THOUSAND
 from costprobe.core.records import NS_PER_S
 from costprobe.core.row_columns import RowColumns, numbers_of
@@ -43,10 +44,10 @@ def step_ns(period: Period) -> int:
 
 def trends(found: Iterable[CountedTrend]) -> list[Trend]:
     """Return the trends of all models; if there are too many, those with most samples."""
-    ordered = sorted(found, key=lambda pair: (-pair[0], pair[1].name))
+    ordered = sorted(found, key=lambda pair: (-pair[0], natural(pair[1].name)))
     return sorted(
         (trend for _, trend in ordered[:MAX_TRENDS]),
-        key=lambda trend: (trend.currency, trend.name),
+        key=lambda trend: (trend.currency, natural(trend.name)),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Collection
 from typing import Any
@@ -14,6 +13,7 @@ from costprobe.adapters.sensors.protocol.messages import (
     SensorSettings,
     parse_device,
 )
+from costprobe.core.device_names import natural
 from costprobe.core.records import NS_PER_S, Device
 
 
@@ -42,7 +42,7 @@ class DeviceRegistry:
         """Every device seen: accelerators in natural order of their names, then the host's CPU."""
         with self._lock:
             known = self._devices.values()
-            return tuple(sorted(known, key=_order))
+            return tuple(sorted(known, key=lambda device: (device.is_host, natural(device.name))))
 
     def is_available(self, name: str) -> bool:
         """Whether a device is known and not quarantined."""
@@ -146,9 +146,3 @@ class DeviceRegistry:
             "suspect": suspect,
             "retry_in_s": None if retry_ns is None else max(0.0, (retry_ns - now_ns) / NS_PER_S),
         }
-
-
-def _order(device: Device) -> tuple[bool, list[tuple[int, str]]]:
-    """Return the sort key of a device: accelerators first, gpu2 before gpu10."""
-    parts = re.findall(r"\d+|\D+", device.name)
-    return device.is_host, [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

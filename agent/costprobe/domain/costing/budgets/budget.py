@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
+from costprobe.core.device_names import natural
 from costprobe.core.money_text import money
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.budget_forecast import (
@@ -193,7 +194,7 @@ def _missing(
         return [f"no cost data for {budget.scope} in this period"]
     gaps = [
         f"{device}: no cost data for {(elapsed_s - known_s) / HOUR_S:.1f} h of the period"
-        for device, known_s in sorted(covered_s.items())
+        for device, known_s in sorted(covered_s.items(), key=lambda item: natural(item[0]))
         if elapsed_s - known_s >= REPORTED_GAP_S
     ]
     unreported = len(gaps) - MAX_REPORTED

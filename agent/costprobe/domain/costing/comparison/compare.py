@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from costprobe.core.device_names import natural
 from costprobe.domain.costing.quantiles import quantile
 
 Basis = Literal["probe", "serving"]
@@ -231,7 +232,7 @@ def dominators(points: Sequence[Sequence[float]]) -> list[int | None]:
 
 
 def _with_front(group: Sequence[Candidate]) -> tuple[Placed, ...]:
-    ordered = sorted(group, key=lambda candidate: (losses(candidate)[0], candidate.name))
+    ordered = sorted(group, key=lambda candidate: (losses(candidate)[0], natural(candidate.name)))
     dominator_indices = dominators([losses(candidate) for candidate in ordered])
     return tuple(
         Placed(candidate, None if index is None else ordered[index].name)

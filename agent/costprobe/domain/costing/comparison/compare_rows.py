@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from costprobe.core.device_names import natural
 from costprobe.core.records import FieldValue
 from costprobe.core.row_columns import RowColumns, numbers_of
 from costprobe.domain.costing.comparison.compare import Candidate, Summary, summarized
@@ -103,7 +104,7 @@ def probe_candidates(
         quality = qualities.get(tags.get("probe", ""))
         for currency, paid_parts in sorted(by_currency.items()) or [("", [])]:
             candidates.append(_probe_candidate(tags, counted, currency, paid_parts, quality))
-    return sorted(candidates, key=lambda candidate: (candidate.name, candidate.currency))
+    return sorted(candidates, key=lambda one: natural(one.name, one.currency))
 
 
 def _place(tags: Mapping[str, str]) -> Key:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from costprobe.domain.pricing.catalogue.table import lines_of, rows_of
 
-GPU_COLUMNS = ("gpu_model", "marketing_name", "memory_gb", "tdp_w", "source")
+GPU_COLUMNS = ("gpu_model", "memory_gb", "tdp_w", "source")
 # Old drivers omit the vendor's name, new ones the product line's.
 _BRANDS = {"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "AMD", "INSTINCT", "HGX"}
 _NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU"}
@@ -26,12 +26,10 @@ class GpuModel:
 
     Attributes:
         model: Name as NVML reports it.
-        marketing_name: The vendor's short name.
         memory_gb: Memory; None if unknown.
     """
 
     model: str
-    marketing_name: str
     memory_gb: Decimal | None
 
 
@@ -89,7 +87,6 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
     return tuple(
         GpuModel(
             row.text("gpu_model", required=True),
-            row.text("marketing_name", required=True),
             row.number("memory_gb", Decimal(1), Decimal(1024)),
         )
         for row in rows_of(lines_of(text), GPU_COLUMNS)

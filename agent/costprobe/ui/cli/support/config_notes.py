@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from costprobe.adapters.feeds.source import SourceError, read_source
 from costprobe.app.configuration import Config
+from costprobe.core.device_names import natural
 from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.spot_prices import parse_spot
 from costprobe.ui.cli.support.discovery import discovered_devices
@@ -20,7 +21,7 @@ def device_notes(config: Config) -> Iterator[str]:
     present = {device.name for device in discovered_devices(config.telemetry)}
     for key, device in named_devices:
         if device not in present:
-            there = ", ".join(sorted(present)) or "none"
+            there = ", ".join(sorted(present, key=natural)) or "none"
             yield f"{key}: this host has no device {device} now; devices: {there}"
 
 

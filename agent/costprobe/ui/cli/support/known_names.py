@@ -9,6 +9,7 @@ import click
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.config.suggest import nearest
+from costprobe.core.device_names import natural
 from costprobe.ui.cli.support.place import bad_input
 
 if TYPE_CHECKING:  # the import takes longer than commands that need no configuration
@@ -25,7 +26,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> click.ClickExcep
         name: The name as written.
         known: The known names; at most 20 of them are listed, the most similar one always.
     """
-    names = sorted(set(known))
+    names = sorted(set(known), key=natural)
     if not names:
         return bad_input(f"unknown {kind} {name!r}; none is known")
     similar = nearest(name, names)

@@ -11,7 +11,7 @@ from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
-from costprobe.core.device_names import TOGETHER
+from costprobe.core.device_names import TOGETHER, natural
 from costprobe.core.records import NS_PER_S, Device, Point
 from costprobe.core.row_columns import RowColumns
 from costprobe.core.row_values import as_number, number
@@ -113,7 +113,7 @@ def devices_in(reader: StoreReader, since_ns: int) -> list[Device]:
     last_ns = max((row.time_ns for row in newest.values()), default=0)
     return [
         _device(newest[name])
-        for name in sorted(newest)
+        for name in sorted(newest, key=natural)
         if newest[name].time_ns > last_ns - GONE_AFTER_NS
     ]
 
@@ -174,7 +174,7 @@ def _services(
         held.setdefault(series.tags.get("service", ""), set()).update(names)
     stated_s = {service.name: service.cold_start_s for service in config.service}
     services = {
-        name: ServiceHistory(name, tuple(sorted(devices)), stated_s.get(name))
+        name: ServiceHistory(name, tuple(sorted(devices, key=natural)), stated_s.get(name))
         for name, devices in held.items()
     }
     for part in reader.columns("serving", since_ns, now_ns, fields=WORK_FIELDS):

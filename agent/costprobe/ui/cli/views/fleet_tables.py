@@ -12,6 +12,7 @@ from costprobe.app.fleet.device_spend import FleetSpend
 from costprobe.app.fleet.spend import SpendByKey
 from costprobe.app.fleet.status import HostState
 from costprobe.app.fleet.unit_costs import FleetUnitCost
+from costprobe.core.device_names import natural
 from costprobe.core.money_text import common_scale, money, scale_words
 from costprobe.core.printable import csv_cell, one_line
 from costprobe.core.records import NS_PER_S
@@ -90,7 +91,7 @@ def status_lines(states: Sequence[HostState], label: str, end_ns: int) -> Iterat
 def status_groups(states: Sequence[HostState]) -> list[dict[str, Any]]:
     """Return the numbers of the hosts with each value of a label, by its value."""
     groups: dict[str, dict[str, Any]] = {}
-    for state in sorted(states, key=lambda state: state.label):
+    for state in sorted(states, key=lambda state: natural(state.label)):
         group = groups.setdefault(
             state.label,
             {"group": state.label, "hosts": 0, "silent": 0, "devices": 0, "faults": 0, "firing": 0},

@@ -9,6 +9,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.configuration import Config
 from costprobe.app.overview.main_change import main_change
 from costprobe.app.overview.spending import present_power_w, spending
+from costprobe.core.device_names import natural
 from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.row_values import number
@@ -91,7 +92,7 @@ def _newest(reader: StoreReader, measurement: str, now_ns: int) -> Sequence[Poin
     newest: dict[tuple[str, ...], Point] = {}
     for row in sorted(rows, key=lambda row: row.time_ns):
         newest[tuple(row.tags.get(name, "") for name in _IDENTITY)] = row
-    return [newest[key] for key in sorted(newest)][:MAX_ROWS]
+    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))][:MAX_ROWS]
 
 
 def _device(row: Point, now_ns: int) -> dict[str, Any]:

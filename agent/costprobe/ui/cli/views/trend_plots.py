@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.storage.history import SeriesValues
+from costprobe.core.device_names import natural
 from costprobe.core.printable import one_line
 from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.series_names import SUBJECT_TAGS, series_names, subject_of
@@ -111,7 +112,7 @@ def _panels(all_series: Sequence[SeriesValues]) -> list[_Panel]:
         by_subject.setdefault(subject_of(series.tags), []).append(index)
     is_single = len(by_subject) == 1
     panels = []
-    for subject, members in sorted(by_subject.items()):
+    for subject, members in sorted(by_subject.items(), key=lambda item: natural(item[0])):
         parts: list[list[int]] = []
         for index in sorted(members, key=lambda member: abs(_median(all_series[member]))):
             least = _median(all_series[parts[-1][0]]) if parts else 0.0

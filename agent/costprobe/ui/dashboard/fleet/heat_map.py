@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 from costprobe.app.fleet.gpu_map import GpuMap, MappedGpu
-from costprobe.app.overview.device_types import natural
+from costprobe.core.device_names import natural
 from costprobe.domain.detection.causes import action_of
 from costprobe.ui.dashboard.fleet.documents import framed
 from costprobe.ui.dashboard.fleet.figures import Figures

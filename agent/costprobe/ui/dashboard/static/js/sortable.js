@@ -2,7 +2,8 @@
 
 import { el } from "./dom.js";
 
-const order = new Intl.Collator("en", { numeric: true });
+/** Compares texts for people: gpu2 before gpu10. */
+export const order = new Intl.Collator("en", { numeric: true });
 
 function compare(a, b) {
   const [isKnown, isOther] = [a, b].map((value) => value !== null && value !== undefined && value !== "");

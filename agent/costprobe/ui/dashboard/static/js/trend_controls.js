@@ -1,6 +1,7 @@
 // The controls of the trend: each choice becomes a change of its state.
 
 import { byId, el } from "./dom.js";
+import { order } from "./sortable.js";
 import { durationMs, isMoving, rangeWords } from "./trend_range.js";
 import { DEFAULTS, searchOf } from "./url_state.js";
 
@@ -117,7 +118,7 @@ export class TrendControls {
       const isKnown = rows.some((row) => name in row.fields && (!basis || row.tags.basis === basis));
       option.hidden = !isKnown && !option.selected;
     }
-    const values = (tag, rows) => [...new Set(rows.map((row) => row.tags[tag]).filter(Boolean))].sort();
+    const values = (tag, rows) => [...new Set(rows.map((row) => row.tags[tag]).filter(Boolean))].sort(order.compare);
     const models = ["probe", "service"].flatMap((tag) => values(tag, all).map((name) => [`${tag}=${name}`, name]));
     const chosen = state.probe ? `probe=${state.probe}` : state.service ? `service=${state.service}` : "";
     fillSelect(byId("trend-device"), [["", "all"], ...values("device", all).map((name) => [name, name])], state.device, 2);
