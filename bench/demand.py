@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from costprobe.core.records import NS_PER_S, Point
 
@@ -24,6 +25,15 @@ SATURATED = 0.85
 START_S = 1_772_409_600
 PRICE_PER_S = 2.5 / 3600
 ELECTRICITY_PER_J = 0.12 / 3.6e6
+
+
+class Served(NamedTuple):
+    """What a service did in a window."""
+
+    requests: float
+    tokens_in: float
+    tokens_out: float
+    cached: float
 
 
 @dataclass(frozen=True)
@@ -171,8 +181,8 @@ def request_changes_s(recipe: DemandRecipe) -> list[float]:
     ]
 
 
-def _served(service: _Service, requests: float, time_s: float) -> tuple[float, ...]:
-    """Return requests, input tokens, output tokens and cached tokens of a window."""
+def _served(service: _Service, requests: float, time_s: float) -> Served:
+    """Return what is served in a window."""
     rng = service.rng
     spread = service.length_cv / math.sqrt(max(1.0, requests))
     shift = service.mix_by_day * math.cos(time_s / DAY_S * 2 * math.pi)
@@ -181,14 +191,14 @@ def _served(service: _Service, requests: float, time_s: float) -> tuple[float, .
         of_in * requests * service.tokens_in * max(0.1, rng.gauss(1, spread)) * math.exp(shift)
     )
     tokens_out = of_out * requests * service.tokens_out * max(0.1, rng.gauss(1, spread))
-    return requests, tokens_in, tokens_out, service.cached * tokens_in * rng.uniform(0.95, 1.0)
+    cached = service.cached * tokens_in * rng.uniform(0.95, 1.0)
+    return Served(requests, tokens_in, tokens_out, cached)
 
 
-def _work(service: _Service, served: tuple[float, ...]) -> float:
-    requests, tokens_in, tokens_out, cached = served
+def _work(service: _Service, served: Served) -> float:
     if not service.recipe.has_tokens:
-        return requests
-    return tokens_in - cached + service.true_weight * tokens_out
+        return served.requests
+    return served.tokens_in - served.cached + service.true_weight * served.tokens_out
 
 
 def _device_time(service: _Service) -> float:
@@ -197,12 +207,12 @@ def _device_time(service: _Service) -> float:
     return service.usual_share * service.devices / mean / _work(service, _mean_request(service))
 
 
-def _mean_request(service: _Service, of_in: float = 1.0, of_out: float = 1.0) -> tuple[float, ...]:
+def _mean_request(service: _Service, of_in: float = 1.0, of_out: float = 1.0) -> Served:
     tokens_in = of_in * service.tokens_in
-    return 1.0, tokens_in, of_out * service.tokens_out, tokens_in * service.cached
+    return Served(1.0, tokens_in, of_out * service.tokens_out, tokens_in * service.cached)
 
 
-def _row(service: _Service, served: tuple[float, ...], time_s: float, unit_s: float) -> Point:
+def _row(service: _Service, served: Served, time_s: float, unit_s: float) -> Point:
     """Return the row of a window."""
     recipe, count = service.recipe, service.devices_at(time_s)
     held_s = float(WINDOW_S * count)
@@ -215,35 +225,67 @@ def _row(service: _Service, served: tuple[float, ...], time_s: float, unit_s: fl
     slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
     busy_s = held_s * min(1.0, share * slower)
     energy_j = service.idle_w * (held_s - busy_s) + service.busy_w * busy_s
+    stated = service.stated_weight if recipe.has_tokens else None
+    return cost_row(
+        served,
+        time_s,
+        count,
+        busy_s,
+        energy_j=energy_j,
+        idle_w=service.idle_w,
+        output_weight=stated,
+    )
+
+
+def cost_row(
+    served: Served,
+    time_s: float,
+    devices: int,
+    busy_s: float,
+    *,
+    energy_j: float,
+    idle_w: float,
+    output_weight: float | None,
+) -> Point:
+    """Return the row of `cost` of a window.
+
+    Args:
+        served: What was served in it.
+        time_s: Its start in s after that of the history.
+        devices: Their number.
+        busy_s: Device-seconds in which they were busy.
+        energy_j: Their energy in J.
+        idle_w: Power of an idle device in W.
+        output_weight: Cost of an output token by that of an input token; None if tokens are not counted.
+    """
+    held_s = float(WINDOW_S * devices)
     hardware, electricity = PRICE_PER_S * held_s, ELECTRICITY_PER_J * energy_j
-    requests, tokens_in, tokens_out, cached = served
     fields: dict[str, float | int | str | bool] = {
         "cost_total": hardware + electricity,
         "cost_total_hardware": hardware,
         "cost_total_energy": electricity,
-        "cost_idle": PRICE_PER_S * (held_s - busy_s)
-        + ELECTRICITY_PER_J * service.idle_w * (held_s - busy_s),
+        "cost_idle": (PRICE_PER_S + ELECTRICITY_PER_J * idle_w) * (held_s - busy_s),
         "device_s": held_s,
         "device_busy_s": busy_s,
         "energy_j": energy_j,
-        "requests": requests,
-        "inferences": requests,
+        "requests": served.requests,
+        "inferences": served.requests,
         "window_s": float(WINDOW_S),
     }
-    if recipe.has_tokens:
-        of_in, of_out = tokens_in - cached, service.stated_weight * tokens_out
+    if output_weight is not None:
+        of_in, of_out = served.tokens_in - served.cached, output_weight * served.tokens_out
         total = of_in + of_out or 1.0
         fields |= {
-            "tokens_in": tokens_in,
-            "tokens_out": tokens_out,
-            "cached_tokens": cached,
+            "tokens_in": served.tokens_in,
+            "tokens_out": served.tokens_out,
+            "cached_tokens": served.cached,
             "cost_tokens_in": (hardware + electricity) * of_in / total,
             "cost_tokens_out": (hardware + electricity) * of_out / total,
         }
     tags = {
         "service": "chat",
         "basis": "serving",
-        "device": "+".join(f"gpu{index}" for index in range(count)),
+        "device": "+".join(f"gpu{index}" for index in range(devices)),
         "plan": "on_demand",
         "currency": "USD",
     }

@@ -108,3 +108,39 @@ def test_idle_power_at_a_load_that_was_never_seen_is_no_shift_of_energy():
     (shift,) = energy_shifts(lambda index: 1.12 if index >= 350 else 1.0)
     assert 350 < shift[0] < 362
     assert shift[1] == pytest.approx(math.log(1.12), abs=0.02)
+
+
+def test_second_part_of_a_shift_is_found_although_it_continues_a_ramp():
+    """The monitor adds up the parts, each of which may be too small to be reported."""
+    found = shifts_of(
+        500,
+        lambda index: 0.05 * (index >= 330) + 0.08 * min(1.0, max(0.0, (index - 335) / 130)),
+        daily,
+    )
+    assert len(found) > 1, found
+    assert 0.08 < sum(size for _, _, size in found) < 0.14
+
+
+def mix_shifts(effort_of):
+    """Feed a service with another kind of requests from block 320 on, which takes longer; return the shifts."""
+    rng, found = random.Random(3), []
+    series = EffortSeries(DetectionConfig().serving_detector, -0.2)
+    for index in range(600):
+        launched = index >= 320
+        mix = rng.gauss(-1 + 0.8 * launched, 0.05), rng.gauss(-7 - 0.2 * launched, 0.03)
+        load = daily(index)
+        effort = -0.3 * load + 0.12 * launched + effort_of(index) + rng.gauss(0, 0.004)
+        at_s = START_S + index * BLOCK_S
+        found += [
+            (index, change) for _, change in series.update(LoadSample(at_s, load, mix, effort))
+        ]
+    return found
+
+
+def test_requests_that_were_never_seen_are_no_shift_but_do_not_hide_one():
+    """Before they are learned as well as afterwards."""
+    assert not mix_shifts(lambda _: 0.0)
+    for at in (326, 500):
+        ((index, change),) = mix_shifts(lambda index, at=at: 0.1 * (index >= at))
+        assert at < index < at + 12
+        assert change == pytest.approx(0.1, abs=0.03)

@@ -49,6 +49,8 @@ class Detector:
     def __init__(self, settings: DetectorSettings) -> None:
         self.settings = settings
         self._normal, self._filter = SeriesModel(settings), ChangeFilter()
+        # The last change that was adopted without a finding because it continues a ramp.
+        self.continued: LevelChange | None = None
 
     @classmethod
     def restore(cls, data: bytes) -> Detector:
@@ -277,6 +279,8 @@ class Detector:
                     "drift", time_s, change.since_s, change.level - change.shift, change.level
                 )
             )
+        elif self._filter.continues_ramp(change):
+            self.continued = change
         if change.is_sharp:
             normal.week.explained += change.shift
         lasted = round((time_s - change.since_s) / normal.interval_s) + 1

@@ -16,7 +16,7 @@ from costprobe.domain.detection.extrapolated_shift import (
     Residual,
     most_likely_shift,
 )
-from costprobe.domain.detection.findings import DetectorSettings, Finding
+from costprobe.domain.detection.findings import DetectorSettings
 from costprobe.domain.detection.load_model import LoadModel, LoadSample
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
@@ -146,22 +146,29 @@ class EffortSeries:
         """Fit the model to the samples before a suspected shift."""
         known = len(self._samples) - self._since_suspected
         busy = None if self._busy is None else self._busy.model
-        slope = self._slope if busy is None else 0.0
-        self.model = LoadModel(list(self._samples)[:known], slope, busy)
+        self.model = LoadModel(list(self._samples)[:known], self._slope, busy)
         self._since_fit = 0
 
     def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:
         if self.model is None:
             return []
         value = math.exp(self.model.surprise(sample, self.detector.level))
+        shifts = [
+            (finding.since_s, finding.change)
+            for finding in self.detector.update(sample.time_s, value)
+            if finding.kind == "drift"
+        ]
+        # The monitor adds up what continues a shift that may be too small to be reported alone.
+        ramp = self.detector.continued
+        if ramp is not None and ramp.time_s == sample.time_s:
+            shifts.append((ramp.since_s, ramp.shift))
         found = []
-        for finding in self.detector.update(sample.time_s, value):
-            if finding.kind == "drift":
-                slack = self._slack(finding, sample, self.model)
-                series = self.detector.series
-                if slack:
-                    series.rebase(series.level + slack, int(series.level_count))
-                found.append((finding.since_s, finding.change + slack))
+        for since_s, change in shifts:
+            slack = self._slack(since_s, change, sample, self.model)
+            series = self.detector.series
+            if slack:
+                series.rebase(series.level + slack, int(series.level_count))
+            found.append((since_s, change + slack))
         return found or self._extrapolated(sample, self.model)
 
     def _extrapolated(self, sample: LoadSample, model: LoadModel) -> list[tuple[float, float]]:
@@ -202,11 +209,10 @@ class EffortSeries:
             if not known.is_capped
         ]
 
-    def _slack(self, finding: Finding, sample: LoadSample, model: LoadModel) -> float:
+    def _slack(self, since_s: float, change: float, sample: LoadSample, model: LoadModel) -> float:
         """Return by what a shift is expected to be larger than it is at least, by which it was detected."""
-        since = [known for known in self._samples if known.time_s > finding.since_s]
-        slack = median(model.slack(known) for known in (*since, sample))
-        return math.copysign(slack, finding.change)
+        since = [known for known in self._samples if known.time_s > since_s]
+        return math.copysign(median(model.slack(known) for known in (*since, sample)), change)
 
 
 def _moved(sample: LoadSample, change: float) -> LoadSample:

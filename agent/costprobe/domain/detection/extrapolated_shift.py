@@ -22,14 +22,23 @@ LEAST_AFTER = 3
 # A shift in standard errors that counts, and a residual beside it that is an outlier.
 SHIFT_ERRORS = 5.0
 OUTLYING = 4.5
+# A shift without any one of the blocks: a block in which the load jumps is an outlier.
+LONE_ERRORS = 3.5
 _LEAST_VARIANCE = 1e-12
 
 
 class Beyond(NamedTuple):
-    """How far load and mix are outside of what the model knows, in log units; 0 within, negative below."""
+    """How far load and mix are from what the model knows, in log units.
+
+    Attributes:
+        load: Outside of the known loads; 0 within, negative below.
+        mix: Outside of the known mixes, likewise.
+        unusual: From the usual mix.
+    """
 
     load: float
     mix: tuple[float, float]
+    unusual: tuple[float, float]
 
 
 class Residual(NamedTuple):
@@ -58,7 +67,8 @@ class Uncertainty:
         level: Of the level.
         slopes: Of the slope below and above the known loads.
         curvature: Of the change of the slope over a log unit of load.
-        mix: Of the coefficient of a mix.
+        mix: Of the coefficient of a mix that was not observed, in excess of `weights`.
+        weights: Of the coefficients of the mix, and between them their covariance.
     """
 
     noise: float
@@ -67,10 +77,14 @@ class Uncertainty:
     slopes: tuple[float, float]
     curvature: float
     mix: float
+    weights: tuple[float, float, float]
 
     def covariance(self, one: Beyond, other: Beyond) -> float:
         """Return the covariance of what level and extrapolation are wrong by in two blocks."""
         value: float = self.level + self.mix * sum(map(mul, one.mix, other.mix))
+        first, both, second = self.weights
+        (a, b), (c, d) = one.unusual, other.unusual
+        value += first * a * c + both * (a * d + b * c) + second * b * d
         if one.load * other.load > 0:
             near, far = sorted((abs(one.load), abs(other.load)))
             slope = self.slopes[one.load > 0]
@@ -124,7 +138,30 @@ def most_likely_shift(
             shift = errors / length
             is_step = all(abs(y - shift * x) <= OUTLYING for x, y in zip(step, after, strict=True))
             best = ShiftEstimate(residuals[first].time_s, shift, errors, is_step)
+    if best is not None and best.is_certain and _is_of_one_block(factor, values, residuals, best):
+        return best._replace(is_step=False)
     return best
+
+
+def _is_of_one_block(
+    factor: Sequence[Sequence[float]],
+    values: Sequence[float],
+    residuals: Sequence[Residual],
+    found: ShiftEstimate,
+) -> bool:
+    """Return whether a shift is uncertain without one of the blocks."""
+    count = len(residuals)
+    first = next(i for i, known in enumerate(residuals) if known.time_s >= found.since_s)
+    step = [0.0] * first + _solved(factor, [1.0] * (count - first), first)
+    for index in range(count):
+        # A regressor of its own takes the block out.
+        alone = [0.0] * index + _solved(factor, [1.0] + [0.0] * (count - index - 1), index)
+        share = sum(map(mul, step, alone)) / sum(map(mul, alone, alone))
+        rest = [x - share * y for x, y in zip(step, alone, strict=True)]
+        errors = sum(map(mul, rest, values)) / (math.hypot(*rest) or math.inf)
+        if errors * math.copysign(1.0, found.shift) < LONE_ERRORS:
+            return True
+    return False
 
 
 def _factor(residuals: Sequence[Residual], uncertainty: Uncertainty) -> list[list[float]]:
