@@ -194,8 +194,9 @@ class _Service:
         return min(1.0, fixed * max(0.0, 1 - offered) / (1 + fixed) + offered)
 
     def _mean_work(self, time_s: float) -> float:
+        """Return the mean work of the requests that come for each one of the demand."""
         if not self.recipe.has_tokens:
-            return 1.0
+            return sum(share for _, share in self.of_class(time_s))
         return sum(
             share
             * (one.tokens_in * (1 - one.cached) + self.of_output * one.tokens_out + self.of_request)
@@ -210,11 +211,10 @@ class _Service:
         return computed + self.of_output * served.tokens_out + self.of_request * served.requests
 
     def most(self, time_s: float) -> float:
-        """Return the requests of a window that the devices can serve."""
+        """Return the demand in a window that the devices can serve."""
         held_s = self.devices_at(time_s) * WINDOW_S
         slower = self.recipe.slower if time_s >= self.slower_from_s else 1.0
-        shares = sum(share for _, share in self.of_class(time_s))
-        return MOST_BUSY * held_s * shares / (self._mean_work(time_s) * self.unit_s * slower)
+        return MOST_BUSY * held_s / (self._mean_work(time_s) * self.unit_s * slower)
 
 
 @cache
@@ -274,11 +274,9 @@ def _served(service: _Service, time_s: float, log: float) -> Served:
     """Return what is served in a window."""
     rng = service.rng
     expected = service.demand(time_s) * math.exp(log) * WINDOW_S
-    classes = service.of_class(time_s)
-    shares = sum(share for _, share in classes)
-    expected = min(expected, service.most(time_s) / shares)
+    expected = min(expected, service.most(time_s))
     requests = tokens_in = tokens_out = cached = 0.0
-    for one, share in classes:
+    for one, share in service.of_class(time_s):
         count = max(0, round(rng.gauss(expected * share, math.sqrt(expected * share))))
         spread = one.spread / math.sqrt(max(1, count))
         of_in = count * one.tokens_in * max(0.2, rng.gauss(1, spread))

@@ -5,6 +5,7 @@ import random
 
 import pytest
 from costprobe.domain.detection.effort_series import EffortSeries
+from costprobe.domain.detection.load_curve import LoadCurve
 from costprobe.domain.detection.load_model import LoadSample
 from costprobe.domain.detection.settings import DetectionConfig
 
@@ -110,6 +111,29 @@ def test_idle_power_at_a_load_that_was_never_seen_is_no_shift_of_energy():
     assert shift[1] == pytest.approx(math.log(1.12), abs=0.02)
 
 
+def test_curve_of_a_server_that_saturates_is_right_at_its_highest_loads():
+    """It bends most there, and few blocks show it: most are at night."""
+    loads = [-3 + 2.9 * (index / 199) ** 3 for index in range(200)]
+    efforts = [math.log((1 - math.exp(-1.5 * math.exp(load))) / math.exp(load)) for load in loads]
+    curve = LoadCurve((loads[0], loads[-1]), -0.2)
+    curve.fit(loads, efforts, [1.0] * 200, 1e-4)
+    assert curve.value(loads[-1]) == pytest.approx(efforts[-1], abs=0.015)
+
+
+def test_one_block_off_the_curve_before_an_unknown_load_is_no_shift():
+    """In it the load jumped, so that its mean effort is that of no load."""
+
+    def load_of(index):
+        return daily(index) + (0.8 if index > 349 else 0.0)
+
+    found = shifts_of(
+        370,
+        lambda index: -0.12 * max(0.0, load_of(index) + 6) - 0.1 * (index == 349),
+        load_of,
+    )
+    assert not found
+
+
 def test_second_part_of_a_shift_is_found_although_it_continues_a_ramp():
     """The monitor adds up the parts, each of which may be too small to be reported."""
     found = shifts_of(
@@ -127,9 +151,9 @@ def mix_shifts(effort_of):
     series = EffortSeries(DetectionConfig().serving_detector, -0.2)
     for index in range(600):
         launched = index >= 320
-        mix = rng.gauss(-1 + 0.8 * launched, 0.05), rng.gauss(-7 - 0.2 * launched, 0.03)
-        load = daily(index)
-        effort = -0.3 * load + 0.12 * launched + effort_of(index) + rng.gauss(0, 0.004)
+        mix = rng.gauss(-1 + 0.3 * launched, 0.05), rng.gauss(-7 - 0.2 * launched, 0.03)
+        load = daily(index) + 0.5 * launched
+        effort = -0.3 * load + 0.1 * launched + effort_of(index) + rng.gauss(0, 0.004)
         at_s = START_S + index * BLOCK_S
         found += [
             (index, change) for _, change in series.update(LoadSample(at_s, load, mix, effort))

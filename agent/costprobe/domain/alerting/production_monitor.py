@@ -204,6 +204,10 @@ class ProductionMonitor:
             shift.reported = 0.0
         shift.moved_ns = time_ns
         before = shift.reported
+        unreported = shift.log_shift - before
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            shift.log_shift = before
         if shift.log_shift == before:
             shift.since_s = finding.since_s
         shift.log_shift += finding.change
