@@ -27,7 +27,7 @@ PRICE_PER_S = 2.5 / 3600
 ELECTRICITY_PER_J = 0.12 / 3.6e6
 
 
-class Served(NamedTuple):
+class ServedWork(NamedTuple):
     """What a service did in a window."""
 
     requests: float
@@ -181,7 +181,7 @@ def request_changes_s(recipe: DemandRecipe) -> list[float]:
     ]
 
 
-def _served(service: _Service, requests: float, time_s: float) -> Served:
+def _served(service: _Service, requests: float, time_s: float) -> ServedWork:
     """Return what is served in a window."""
     rng = service.rng
     spread = service.length_cv / math.sqrt(max(1.0, requests))
@@ -192,10 +192,10 @@ def _served(service: _Service, requests: float, time_s: float) -> Served:
     )
     tokens_out = of_out * requests * service.tokens_out * max(0.1, rng.gauss(1, spread))
     cached = service.cached * tokens_in * rng.uniform(0.95, 1.0)
-    return Served(requests, tokens_in, tokens_out, cached)
+    return ServedWork(requests, tokens_in, tokens_out, cached)
 
 
-def _work(service: _Service, served: Served) -> float:
+def _work(service: _Service, served: ServedWork) -> float:
     if not service.recipe.has_tokens:
         return served.requests
     return served.tokens_in - served.cached + service.true_weight * served.tokens_out
@@ -207,12 +207,12 @@ def _device_time(service: _Service) -> float:
     return service.usual_share * service.devices / mean / _work(service, _mean_request(service))
 
 
-def _mean_request(service: _Service, of_in: float = 1.0, of_out: float = 1.0) -> Served:
+def _mean_request(service: _Service, of_in: float = 1.0, of_out: float = 1.0) -> ServedWork:
     tokens_in = of_in * service.tokens_in
-    return Served(1.0, tokens_in, of_out * service.tokens_out, tokens_in * service.cached)
+    return ServedWork(1.0, tokens_in, of_out * service.tokens_out, tokens_in * service.cached)
 
 
-def _row(service: _Service, served: Served, time_s: float, unit_s: float) -> Point:
+def _row(service: _Service, served: ServedWork, time_s: float, unit_s: float) -> Point:
     """Return the row of a window."""
     recipe, count = service.recipe, service.devices_at(time_s)
     held_s = float(WINDOW_S * count)
@@ -238,7 +238,7 @@ def _row(service: _Service, served: Served, time_s: float, unit_s: float) -> Poi
 
 
 def cost_row(
-    served: Served,
+    served: ServedWork,
     time_s: float,
     devices: int,
     busy_s: float,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from costprobe.core.records import Point
-from demand import DAY_S, WINDOW_S, Served, cost_row
+from demand import DAY_S, WINDOW_S, ServedWork, cost_row
 
 SERVERS = ("additive", "saturating", "passes")
 # More work than this share of the devices' time is refused.
@@ -80,7 +80,7 @@ class _Class:
         )
 
 
-class _Service:
+class _OfficeService:
     """What is random about a service and the same throughout its history."""
 
     def __init__(self, recipe: OfficeRecipe) -> None:
@@ -203,7 +203,7 @@ class _Service:
             for one, share in self.of_class(time_s)
         )
 
-    def work(self, served: Served) -> float:
+    def work(self, served: ServedWork) -> float:
         """Return the true device time of what was served, in units of an input token's."""
         if not self.recipe.has_tokens:
             return served.requests
@@ -218,8 +218,8 @@ class _Service:
 
 
 @cache
-def _service(recipe: OfficeRecipe) -> _Service:
-    return _Service(recipe)
+def _service(recipe: OfficeRecipe) -> _OfficeService:
+    return _OfficeService(recipe)
 
 
 def request_changes_s(recipe: OfficeRecipe) -> list[float]:
@@ -243,7 +243,7 @@ def recipes(seeds: range) -> list[OfficeRecipe]:
 
 def rows(recipe: OfficeRecipe) -> Iterator[Point]:
     """Yield the rows of the whole service, oldest first."""
-    service = _Service(recipe)
+    service = _OfficeService(recipe)
     rng = service.rng
     of_day = slow = 0.0
     for window in range(recipe.days * DAY_S // WINDOW_S):
@@ -270,7 +270,7 @@ def rows(recipe: OfficeRecipe) -> Iterator[Point]:
         )
 
 
-def _served(service: _Service, time_s: float, log: float) -> Served:
+def _served(service: _OfficeService, time_s: float, log: float) -> ServedWork:
     """Return what is served in a window."""
     rng = service.rng
     expected = service.demand(time_s) * math.exp(log) * WINDOW_S
@@ -284,4 +284,4 @@ def _served(service: _Service, time_s: float, log: float) -> Served:
         tokens_in += of_in
         tokens_out += count * one.tokens_out * max(0.2, rng.gauss(1, spread))
         cached += of_in * one.cached * rng.uniform(0.95, 1.0)
-    return Served(requests, tokens_in, tokens_out, cached)
+    return ServedWork(requests, tokens_in, tokens_out, cached)

@@ -145,19 +145,29 @@ def test_software_of_the_service_is_a_candidate_and_that_of_other_probes_is_not(
     assert events_of_service([*others, driver, server], "chat", ["gpu0"]) == [server, driver]
 
 
+def two_steps(start_s, first, second):
+    """Yield a week of rows with a factor on device time from an instant on, and another six hours later."""
+    for row in demand.rows(demand.DemandRecipe(5, days=7, server="additive", is_quiet=True)):
+        since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
+        slower = 1.0 if since_s <= 0 else first if since_s < 6 * 3600 else second
+        busy_s = row.fields["device_busy_s"] * slower
+        yield Point("cost", row.tags, {**row.fields, "device_busy_s": busy_s}, row.time_ns)
+
+
 def test_change_in_two_small_steps_is_reported_with_its_beginning():
     start_s = 6.2 * DAY_S
-
-    def rows():
-        for row in demand.rows(demand.DemandRecipe(5, days=7, server="additive", is_quiet=True)):
-            since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
-            slower = 1.0 if since_s <= 0 else 1.045 if since_s < 6 * 3600 else 1.09
-            busy_s = row.fields["device_busy_s"] * slower
-            yield Point("cost", row.tags, {**row.fields, "device_busy_s": busy_s}, row.time_ns)
-
-    (event,) = [event for event in events_of(rows()) if event.metric == "serving_time"]
+    events = events_of(two_steps(start_s, 1.045, 1.09))
+    (event,) = [event for event in events if event.metric == "serving_time"]
     assert event.change_pct == pytest.approx(9, abs=2)
     assert abs(event.since_ns / NS_PER_S - demand.START_S - start_s) < 3 * 3600
+
+
+def test_small_shift_before_does_not_hide_a_larger_one_of_the_other_direction():
+    start_s = 6.2 * DAY_S
+    events = events_of(two_steps(start_s, 1.04, 0.955))
+    (event,) = [event for event in events if event.metric == "serving_time"]
+    assert event.change_pct == pytest.approx(-8, abs=2)
+    assert event.since_ns / NS_PER_S - demand.START_S - start_s > 5 * 3600
 
 
 def test_replicas_and_traffic_have_exact_shares_of_a_change_of_demand():

@@ -4,8 +4,8 @@ import math
 import random
 
 import pytest
+from costprobe.domain.detection.effort_curve import EffortCurve
 from costprobe.domain.detection.effort_series import EffortSeries
-from costprobe.domain.detection.load_curve import LoadCurve
 from costprobe.domain.detection.load_model import LoadSample
 from costprobe.domain.detection.settings import DetectionConfig
 
@@ -115,7 +115,7 @@ def test_curve_of_a_server_that_saturates_is_right_at_its_highest_loads():
     """It bends most there, and few blocks show it: most are at night."""
     loads = [-3 + 2.9 * (index / 199) ** 3 for index in range(200)]
     efforts = [math.log((1 - math.exp(-1.5 * math.exp(load))) / math.exp(load)) for load in loads]
-    curve = LoadCurve((loads[0], loads[-1]), -0.2)
+    curve = EffortCurve((loads[0], loads[-1]), -0.2)
     curve.fit(loads, efforts, [1.0] * 200, 1e-4)
     assert curve.value(loads[-1]) == pytest.approx(efforts[-1], abs=0.015)
 

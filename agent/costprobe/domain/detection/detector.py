@@ -21,10 +21,7 @@ from costprobe.domain.detection.change_estimate import (
     is_anomaly,
     tolerance_of,
 )
-from costprobe.domain.detection.change_filter import (
-    ChangeFilter,
-    LevelChange,
-)
+from costprobe.domain.detection.change_filter import ChangeFilter, LevelChange
 from costprobe.domain.detection.findings import DetectorSettings, Finding
 from costprobe.domain.detection.normal import CLIP, NEVER_S, OUTLYING, SeriesModel
 from costprobe.domain.detection.profile import DAY_S

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from costprobe.domain.detection.effort_curve import EffortCurve
 from costprobe.domain.detection.extrapolated_shift import Beyond, Uncertainty
-from costprobe.domain.detection.load_curve import LoadCurve
 from costprobe.domain.detection.normal import SeriesModel
 from costprobe.domain.detection.powers import fitted_powers
 
@@ -91,7 +91,7 @@ class LoadModel:
                 (math.exp(sample.effort), *busy.seconds(sample.load)) for sample in samples
             )
         slope = slope if self._powers is None else 0.0
-        self._curve = curve = LoadCurve((self._low, self._high), slope)
+        self._curve = curve = EffortCurve((self._low, self._high), slope)
         efforts = [sample.effort - self._of_powers(sample.load) for sample in samples]
         for _ in range(ROUNDS):
             rest = [

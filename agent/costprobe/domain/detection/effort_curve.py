@@ -24,7 +24,7 @@ SLOPE_ERROR = 0.4
 LOAD_NOISE = 0.05
 
 
-class LoadCurve:
+class EffortCurve:
     """A fitted curve.
 
     Args:
