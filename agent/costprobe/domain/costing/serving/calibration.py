@@ -139,9 +139,11 @@ def times_of(coefficients: Sequence[float], mix: LengthMix) -> TokenTimes:
 def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
     """Return the lengths of the loads of a calibration, around those of production.
 
-    One has those of production. Two are prefill-heavy, with a long and a short prompt, and separate
-    the prompt's fixed part from its tokens; two are decode-heavy, and separate the tokens from what
-    their context adds.
+    One has those of production. Two are prefill-heavy and two decode-heavy, each with a prompt as in
+    production and one of half its length. The halves separate the prompt's fixed part from its tokens,
+    and generated tokens from what their context adds. A step takes as long for few prompt tokens as for
+    one, so that the time of a prompt is not linear in its length: three of the five have that of
+    production.
 
     Args:
         mix: Mean lengths in production.
@@ -150,7 +152,7 @@ def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
     short = max(2.0, round(tokens_out / SHORT_ANSWER))
     return (
         mix,
-        LengthMix(max(2.0, round(tokens_in * 1.5)), short),
+        LengthMix(tokens_in, short),
         LengthMix(max(1.0, round(tokens_in / 2)), short),
         LengthMix(max(1.0, round(tokens_in / 2)), max(2.0, round(tokens_out * 2))),
         LengthMix(tokens_in, max(2.0, round(tokens_out * 2))),
