@@ -119,6 +119,8 @@ def test_request_has_path_token_and_compression(receiver, tmp_path):
 def test_answers_become_errors_by_what_the_caller_has_to_do(sink, receiver):
     line = render(Point("m", {}, {"v": 1.5}, TIME_NS)).encode()
     json, page = "application/json", "text/html"
+    noted = b'{"partialSuccess": {"rejectedDataPoints": "0", "errorMessage": "slow down"}}'
+    refused = b'{"partialSuccess": {"rejectedDataPoints": "7", "errorMessage": "too old"}}'
     rejected = answered(rejected_data_points=1, error_message="too old")
 
     def check(answer, error, reason):
@@ -138,11 +140,19 @@ def test_answers_become_errors_by_what_the_caller_has_to_do(sink, receiver):
             ((415, json, b"{}"), Misconfigured, "accepts OTLP/HTTP"),
             ((401, json, b"{}"), Misconfigured, "token"),
             ((503, json, b"{}"), RetryLater, "503"),
+            ((200, json, b'{"status": "success"}'), Misconfigured, "not the response of an OTLP"),
+            ((200, json, refused), Rejected, "partly rejected: too old"),
         ],
     )
     # A warning is no rejection; some receivers answer in JSON, or without content.
     warned = answered(error_message="deprecated")
-    for kind, accepted in ((PROTOBUF, b""), (PROTOBUF, warned), (json, b"{}"), (page, b"")):
+    for kind, accepted in (
+        (PROTOBUF, b""),
+        (PROTOBUF, warned),
+        (json, b"{}"),
+        (json, noted),
+        (page, b""),
+    ):
         receiver.answer = (200, kind, accepted)
         send(sink, line)
 

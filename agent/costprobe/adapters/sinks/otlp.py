@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -97,6 +96,7 @@ _UNITS: Final = {
     "_g": "g",
 }
 _CUMULATIVE: Final = 2
+_PARTIAL_SUCCESS: Final = "partialSuccess"
 
 
 class OtlpConfig(HttpSinkConfig):
@@ -266,17 +266,29 @@ def _check_accepted(response: HttpResponse, secrets: list[str]) -> None:
         Rejected: The server did not accept all of it.
         Misconfigured: It is no such response, such as the login page of a proxy.
     """
+    rejected, reason = 0, ""
+    document = json_object(response.body)
     if response.headers.get("content-type", "").startswith(_PROTOBUF):
         from google.protobuf.message import DecodeError  # noqa: PLC0415 - an optional dependency
 
-        with suppress(DecodeError):
+        try:
             answer = _messages().ExportMetricsServiceResponse.FromString(response.body)
-            partial = answer.partial_success
-            if partial.rejected_data_points:
-                message = server_message(partial.error_message.encode(), secrets)
-                raise Rejected(f"partly rejected: {message}")
-            return
-    elif not response.body.strip() or json_object(response.body) is not None:
-        return
+        except DecodeError:
+            raise _no_receiver(response, secrets) from None
+        rejected = answer.partial_success.rejected_data_points
+        reason = answer.partial_success.error_message
+    elif document is not None and document.keys() <= {_PARTIAL_SUCCESS}:
+        # Some receivers answer in JSON, where a number of 64 bits is a text.
+        partial = document.get(_PARTIAL_SUCCESS)
+        if isinstance(partial, dict):
+            rejected = partial.get("rejectedDataPoints") not in (None, 0, "0")
+            reason = str(partial.get("errorMessage") or "")
+    elif response.body.strip():
+        raise _no_receiver(response, secrets)
+    if rejected:
+        raise Rejected(f"partly rejected: {server_message(reason.encode(), secrets)}")
+
+
+def _no_receiver(response: HttpResponse, secrets: list[str]) -> Misconfigured:
     message = server_message(response.body, secrets)
-    raise Misconfigured(f"not the response of an OTLP receiver: {message}; check url")
+    return Misconfigured(f"not the response of an OTLP receiver: {message}; check url")
