@@ -6,6 +6,7 @@ import pytest
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
 from costprobe.adapters.net.errors import RetryLater
 from costprobe.app.fleet.answers import FleetAnswers, fleet_period
+from costprobe.app.fleet.device_spend import DeviceSums
 from costprobe.core.records import NS_PER_S
 
 DAY_S = 86_400
@@ -50,3 +51,18 @@ def test_no_question_is_asked_after_one_without_an_answer():
         with pytest.raises(RetryLater, match="unreachable"):
             answers.groups(question)
     assert reader.asked == [("cost", 0)]
+
+
+def test_rounding_of_sums_is_no_unknown_share_of_the_emissions():
+    part, energy = (0.1 + 0.7) * 10, 8.0
+    none = {name: {} for name in ("used", "known", "carbon_g", "covered", "devices")}
+    assert part < energy
+    for carbon_energy, share in ((part, 1.0), (6.0, 0.75)):
+        sums = DeviceSums(
+            cost={("USD",): 1.0},
+            energy_j={(): energy},
+            carbon_energy_j={(): carbon_energy},
+            **none,
+        )
+        (spend,) = sums.spend(answers_of(CountingReader()))
+        assert spend.carbon_share == share

@@ -6,10 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from costprobe.adapters.fleet.question import PAIRED, WEIGHTED, Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
+
+# Rounding of sums, as a share of them.
+_ROUNDING: Final = 1e-9
 
 
 class CurrencyCost(NamedTuple):
@@ -186,4 +189,7 @@ def coverage_of(answers: FleetAnswers, covered: float | None, series: float | No
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    return min(1.0, (part or 0.0) / whole) if whole else None
+    if not whole:
+        return None
+    share = (part or 0.0) / whole
+    return share if share < 1 - _ROUNDING else 1.0
