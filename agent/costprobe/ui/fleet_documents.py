@@ -67,12 +67,5 @@ def forecast_document(one: FleetForecast, amount: float | None) -> dict[str, Any
         "forecast_high": one.high,
         "history_h": 0 if one.remaining is None else one.remaining.hours,
         "left_out_h": one.left_out,
-        "verdict": "" if amount is None else verdict(one, amount),
+        "verdict": "" if amount is None else one.verdict(amount),
     }
-
-
-def verdict(one: FleetForecast, amount: float) -> str:
-    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
-    if one.spent > amount:
-        return "exceeded"
-    return "will be exceeded" if one.expected is not None and one.expected > amount else ""

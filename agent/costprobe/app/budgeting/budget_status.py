@@ -17,7 +17,7 @@ from costprobe.app.budgeting.spend_reading import (
     usual_of,
 )
 from costprobe.app.configuration import Config
-from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status, verdict
+from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
 from costprobe.domain.costing.budgets.budget_forecast import (
     Forecast,
     HourRate,
@@ -45,7 +45,11 @@ class BudgetOverview:
     def document(self) -> dict[str, Any]:
         """Return the budget as JSON, with a note on its forecast."""
         document = budget_document(self.status)
-        return {**document, "note": document["note"] or self.note, "verdict": verdict(self.status)}
+        return {
+            **document,
+            "note": document["note"] or self.note,
+            "verdict": self.status.verdict(self.status.amount),
+        }
 
 
 def budget_overviews(

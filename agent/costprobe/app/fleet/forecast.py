@@ -11,8 +11,8 @@ from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.budget_forecast import (
-    Forecast,
     HourRate,
+    PeriodSpend,
     remaining_hours,
     robust_forecast,
 )
@@ -27,38 +27,19 @@ _AROUND_HOURS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class FleetForecast:
+class FleetForecast(PeriodSpend):
     """The spend of a period, in one currency.
 
     Attributes:
         currency: ISO 4217 code.
-        spent: Currency in rows since the period began.
-        coverage: Share of the hours since then in which devices have rows, over the most devices of an
+        coverage: Share of the hours since the period began in which devices have rows, over the most devices of an
             hour; None before the first hour.
-        remaining: Forecast of the rest; None if there is too little data.
         left_out: Number of hours of the history in which too few devices had rows.
     """
 
     currency: str
-    spent: float
     coverage: float | None
-    remaining: Forecast | None
     left_out: int
-
-    @property
-    def expected(self) -> float | None:
-        """Expected spend at the end of the period."""
-        return None if self.remaining is None else self.spent + self.remaining.expected
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of the forecast's 80 % interval."""
-        return None if self.remaining is None else self.spent + self.remaining.low
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of it."""
-        return None if self.remaining is None else self.spent + self.remaining.high
 
 
 def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> list[FleetForecast]:

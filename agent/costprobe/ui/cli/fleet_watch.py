@@ -21,7 +21,7 @@ from costprobe.core.incident import Fault
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.domain.costing.budgets.budget import BudgetStatus, verdict
+from costprobe.domain.costing.budgets.budget import BudgetStatus
 from costprobe.domain.costing.budgets.budget_watch import forecast_words
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
@@ -105,7 +105,7 @@ def _once(config: Config, fleet: FleetConfig, *, as_json: bool) -> None:
                         "amount": status.amount,
                         "spent": status.spent,
                         "forecast": status.expected,
-                        "verdict": verdict(status),
+                        "verdict": status.verdict(status.amount),
                     }
                     for status in found.budgets.statuses
                 ],
@@ -141,5 +141,7 @@ def _lines(found: FleetWatch, faults: Sequence[Fault]) -> Iterator[str]:
 
 
 def _budget_lines(status: BudgetStatus) -> Iterator[str]:
-    severity = {"exceeded": "critical: ", "will be exceeded": "warning: "}.get(verdict(status), "")
+    severity = {"exceeded": "critical: ", "will be exceeded": "warning: "}.get(
+        status.verdict(status.amount), ""
+    )
     yield f"{severity}{forecast_words(status)}"

@@ -11,7 +11,6 @@ from costprobe.app.overview.records import MainChange, Spending, UnitGroup
 from costprobe.core.money_text import money, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
-from costprobe.domain.costing.budgets.budget import verdict
 from costprobe.domain.costing.money import total_of
 from costprobe.ui.report.grouping import devices_text, trend_groups
 from costprobe.ui.report.identical_devices import TrendGroup
@@ -132,7 +131,7 @@ def _month(one: Spending) -> KeyFigure:
     spent = money(float(status.spent), currency)
     if not one.is_planned:
         return KeyFigure(name, spent, expected)
-    state = verdict(status)
+    state = status.verdict(status.amount)
     remark = ", ".join(part for part in (expected, state or "within the budget") if part)
     return KeyFigure(name, f"{spent} of {money(float(status.amount), currency)}", remark)
 

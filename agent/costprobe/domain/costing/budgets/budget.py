@@ -14,6 +14,7 @@ from costprobe.domain.costing.budgets.budget_forecast import (
     MIN_HOURS,
     Forecast,
     HourRate,
+    PeriodSpend,
     RemainingHour,
     remaining_hours,
     robust_forecast,
@@ -32,17 +33,15 @@ Forecaster = Callable[[Sequence[HourRate], Sequence[RemainingHour], str], Foreca
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetStatus:
+class BudgetStatus(PeriodSpend):
     """The status of a budget at an instant.
 
     Attributes:
         budget: The budget.
         period: The period that it is in.
         time_ns: UTC in ns.
-        spent: Currency in stored rows since the period started.
-        coverage: Share of the period so far that those rows cover, over all of its devices.
+        coverage: Share of the period so far that stored rows cover, over all of its devices.
         missing: Costs that `spent` does not include, one sentence each.
-        remaining: Forecast of the rest of the period; None if there is too little data.
         note: Reason why there is no forecast, or another method was used.
         foreign: Spend in other currencies, included in neither figure.
     """
@@ -50,10 +49,8 @@ class BudgetStatus:
     budget: BudgetConfig
     period: TimeSpan
     time_ns: int
-    spent: float
     coverage: float
     missing: tuple[str, ...] = ()
-    remaining: Forecast | None = None
     note: str = ""
     foreign: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -66,29 +63,6 @@ class BudgetStatus:
     def elapsed_share(self) -> float:
         """Share of the period that is over."""
         return self.period.elapsed_share(self.time_ns)
-
-    @property
-    def expected(self) -> float | None:
-        """Expected spend at the end of the period in currency; None if there is too little data."""
-        return None if self.remaining is None else self.spent + self.remaining.expected
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of the forecast's 80 % interval."""
-        return None if self.remaining is None else self.spent + self.remaining.low
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of the forecast's 80 % interval."""
-        return None if self.remaining is None else self.spent + self.remaining.high
-
-
-def verdict(status: BudgetStatus) -> str:
-    """Return `exceeded`, `will be exceeded`, or "" if neither is known."""
-    if status.spent > status.amount:
-        return "exceeded"
-    is_heading_there = status.expected is not None and status.expected > status.amount
-    return "will be exceeded" if is_heading_there else ""
 
 
 def budget_status(

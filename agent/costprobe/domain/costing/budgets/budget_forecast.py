@@ -79,6 +79,41 @@ class Forecast:
     hours: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodSpend:
+    """The spend of a period up to now, and its forecast.
+
+    Attributes:
+        spent: Currency in stored rows since the period started.
+        remaining: Forecast of the rest of the period; None if there is too little data.
+    """
+
+    spent: float
+    remaining: Forecast | None = None
+
+    @property
+    def expected(self) -> float | None:
+        """Expected spend at the end of the period in currency; None if there is too little data."""
+        return None if self.remaining is None else self.spent + self.remaining.expected
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the forecast's 80 % interval."""
+        return None if self.remaining is None else self.spent + self.remaining.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the forecast's 80 % interval."""
+        return None if self.remaining is None else self.spent + self.remaining.high
+
+    def verdict(self, amount: float) -> str:
+        """Return `exceeded`, `will be exceeded`, or "" if neither is known of a planned amount."""
+        if self.spent > amount:
+            return "exceeded"
+        is_heading_there = self.expected is not None and self.expected > amount
+        return "will be exceeded" if is_heading_there else ""
+
+
 class RemainingHour(NamedTuple):
     """A future hour, or the rest of the current one.
 

@@ -11,7 +11,6 @@ from costprobe.core.units import counted, percent
 from costprobe.domain.costing.budgets.budget_forecast import MIN_HOURS
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.fleet_documents import verdict
 from costprobe.ui.text import local
 
 FORECAST_HEADS: Final = (
@@ -62,4 +61,4 @@ def forecast_lines(
             hours = counted(one.left_out, "hour")
             yield f"{one.currency}: {hours} with rows of less than half of the devices left out"
         if amount is not None:
-            yield f"{money(amount, one.currency)} planned: {verdict(one, amount) or 'within it'}"
+            yield f"{money(amount, one.currency)} planned: {one.verdict(amount) or 'within it'}"
