@@ -163,6 +163,14 @@ def test_answers_of_another_shape_are_rejected(kind):
             ask({**KINDS[kind], "url": server.url})
 
 
+def test_names_that_are_no_unicode_are_replaced(kind):
+    # A name with half a character would stop all alerts of `fleet watch`.
+    body = json.dumps(DOCUMENTS[kind](1.0)).replace('"a"', '"a\\ud800é"').encode()
+    with Scripted(lambda *_: (200, {}, body)) as server:
+        found = ask({**KINDS[kind], "url": server.url})
+    assert [row.tags for row in found.rows] == [("a?é",)]
+
+
 def test_missing_database_is_an_error_of_the_configuration():
     body = b'{"results": [{"error": "database not found: d"}]}'
     with (

@@ -18,6 +18,7 @@ from costprobe.adapters.fleet.question import (
     GroupValue,
     OverTime,
     Question,
+    group_of,
     remarks,
 )
 from costprobe.adapters.fleet.reader import FleetReader, Span
@@ -198,7 +199,7 @@ def shares(every: FleetAnswer, true: FleetAnswer) -> FleetAnswer:
 
 def _rows(question: Question, span: Span, series: dict[str, Any]) -> Iterator[GroupValue]:
     tags = series.get("tags") or {}
-    group = tuple([str(tags.get(tag) or "") for tag in question.by])
+    group = group_of(tuple([str(tags.get(tag) or "") for tag in question.by]))
     for time_ns, value in series["values"]:
         if value is None:
             continue

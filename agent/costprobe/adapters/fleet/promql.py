@@ -21,6 +21,7 @@ from costprobe.adapters.fleet.question import (
     FleetAnswer,
     GroupValue,
     Question,
+    group_of,
     remarks,
 )
 from costprobe.adapters.fleet.reader import FleetReader, Span
@@ -214,9 +215,7 @@ def _rows(
     # There are few instants and many series.
     times_ns: dict[float, int] = {}
     for series in result:
-        group = tuple(map(series["metric"].get, names, absent))
-        # Labels are texts: this fails for others.
-        "".join(group)
+        group = group_of(tuple(map(series["metric"].get, names, absent)))
         for time_s, text in series["values"] if "values" in series else (series["value"],):
             time_ns = times_ns.get(time_s)
             if time_ns is None:

@@ -108,6 +108,17 @@ _REMARKS_MAX: Final = 3
 _REMARK_CHARS_MAX: Final = 200
 
 
+def group_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tags of an answer; half a character of UTF-16, which no file takes, is replaced.
+
+    Raises:
+        TypeError: One is no text.
+    """
+    if "".join(texts).isascii():
+        return texts
+    return tuple([text.encode(errors="replace").decode() for text in texts])
+
+
 def remarks(texts: Iterable[object]) -> list[str]:
     """Return what a database says about its answer."""
     return [
