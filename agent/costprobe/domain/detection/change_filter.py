@@ -77,7 +77,7 @@ class ChangeFilter:
             return False
         if self._is_wandering(change, normal):
             return False
-        if self._is_retraction(change, normal) or self._has_reverted(change, normal):
+        if self.is_retraction(change, normal) or self._has_reverted(change, normal):
             return False
         sign = math.copysign(1.0, change.shift)
         if self.continues_ramp(change):
@@ -140,7 +140,7 @@ class ChangeFilter:
             not is_late and abs(change.level - self.reported_after) < WANDER_REACH * normal.wander
         )
 
-    def _is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
+    def is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
         """Return whether a change reverts a small recent report, which was a false alarm."""
         if change.time_s - self.reported_s > RETRACT_S:
             return False

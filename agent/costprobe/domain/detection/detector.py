@@ -46,8 +46,8 @@ class Detector:
     def __init__(self, settings: DetectorSettings) -> None:
         self.settings = settings
         self._normal, self._filter = SeriesModel(settings), ChangeFilter()
-        # The last change that was adopted without a finding because it continues a ramp.
-        self.continued: LevelChange | None = None
+        # The last change that was adopted without a finding: it continues a ramp, or reverts a small change.
+        self.unreported: LevelChange | None = None
 
     @classmethod
     def restore(cls, data: bytes) -> Detector:
@@ -276,8 +276,8 @@ class Detector:
                     "drift", time_s, change.since_s, change.level - change.shift, change.level
                 )
             )
-        elif self._filter.continues_ramp(change):
-            self.continued = change
+        elif self._filter.continues_ramp(change) or self._filter.is_retraction(change, normal):
+            self.unreported = change
         if change.is_sharp:
             normal.week.explained += change.shift
         lasted = round((time_s - change.since_s) / normal.interval_s) + 1

@@ -158,10 +158,10 @@ class EffortSeries:
             for finding in self.detector.update(sample.time_s, value)
             if finding.kind == "drift"
         ]
-        # The monitor adds up what continues a shift that may be too small to be reported alone.
-        ramp = self.detector.continued
-        if ramp is not None and ramp.time_s == sample.time_s:
-            shifts.append((ramp.since_s, ramp.shift))
+        # The monitor adds up what continues, or reverts, a shift that may be too small to be reported alone.
+        other = self.detector.unreported
+        if other is not None and other.time_s == sample.time_s:
+            shifts.append((other.since_s, other.shift))
         found = []
         for since_s, change in shifts:
             slack = self._slack(since_s, change, sample, self.model)
