@@ -145,6 +145,12 @@ def test_second_part_of_a_shift_is_found_although_it_continues_a_ramp():
     assert 0.08 < sum(size for _, _, size in found) < 0.14
 
 
+def test_small_shift_that_reverts_is_taken_back():
+    found = shifts_of(380, lambda index: 0.045 * (330 <= index < 360), daily)
+    assert len(found) > 1, found
+    assert sum(size for _, _, size in found) == pytest.approx(0, abs=0.01)
+
+
 def mix_shifts(effort_of):
     """Feed a service with another kind of requests from block 320 on, which takes longer; return the shifts."""
     rng, found = random.Random(3), []
