@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, islice
-from operator import attrgetter
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
 
 from costprobe.adapters.storage.history import StoredSeries
 from costprobe.adapters.storage.rollup.rolled import FoundRow
 from costprobe.adapters.storage.rollup.rollup import HOURS
-from costprobe.adapters.storage.rollup.wanted_cells import BATCH_ROWS, WantedCells
+from costprobe.adapters.storage.rollup.wanted_cells import WantedCells
 from costprobe.core.line_protocol import fields_reader
 from costprobe.core.row_columns import Column, RowColumns
+
+_PERIOD_AND_LAYOUT: Final = itemgetter(
+    FoundRow._fields.index("period_s"), FoundRow._fields.index("layout_id")
+)
 
 
 class ColumnReading:
@@ -44,37 +48,37 @@ class ColumnReading:
         self,
         hours: Iterable[tuple[int, Any]],
         span: tuple[int, int],
-        rows_in: Callable[[tuple[int, int]], Iterable[FoundRow]],
+        chunks_in: Callable[[tuple[int, int]], Iterable[Sequence[tuple[Any, ...]]]],
     ) -> None:
         """Collect the rows of a span.
 
         Args:
             hours: Its summaries of the kind `rows`, in order of time.
             span: UTC ns.
-            rows_in: Returns the rows of a span without summaries, in order of time.
+            chunks_in: Returns the rows of a span without summaries, in order of time, each with the
+                attributes of `FoundRow`.
         """
         at_ns, until_ns = span
         for hour_ns, (offsets_ns, columns) in hours:
             if at_ns < hour_ns:
-                self._add_rows(rows_in((at_ns, hour_ns)))
+                self._add_rows(chunks_in((at_ns, hour_ns)))
             wanted = {name: column for name, column in columns.items() if name in self._fields}
             times_ns = [hour_ns + offset_ns for offset_ns in offsets_ns]
             self._part(0).append(times_ns, times_ns, wanted)
             at_ns = hour_ns + HOURS.period_ns
         if at_ns < until_ns:
-            self._add_rows(rows_in((at_ns, until_ns)))
+            self._add_rows(chunks_in((at_ns, until_ns)))
 
     def _part(self, period_s: int) -> RowColumns:
         if period_s not in self._parts:
             self._parts[period_s] = RowColumns(self._series.tags, period_s=period_s)
         return self._parts[period_s]
 
-    def _add_rows(self, rows: Iterable[FoundRow]) -> None:
-        for (period_s, layout_id), group in groupby(rows, attrgetter("period_s", "layout_id")):
-            while batch := list(islice(group, BATCH_ROWS)):
-                times_ns, texts = [row.time_ns for row in batch], [row.text for row in batch]
+    def _add_rows(self, chunks: Iterable[Sequence[tuple[Any, ...]]]) -> None:
+        for rows in chunks:
+            for (period_s, layout_id), group in groupby(rows, _PERIOD_AND_LAYOUT):
+                times_ns, _, texts, ends_ns, _, _ = zip(*group, strict=True)
                 if period_s:
-                    ends_ns = [row.newest_ns for row in batch]
                     columns = self._rolled_columns(layout_id, texts)
                 else:
                     ends_ns, columns = times_ns, self._raw_columns(texts)

@@ -97,24 +97,20 @@ class RowFinder:
             yield row.time_ns, series, row
 
     def _rows(
-        self,
-        series: StoredSeries,
-        since_ns: int,
-        until_ns: int,
-        chunk_rows: int = _CHUNK_ROWS,
-        sql: str = _ROWS_SQL,
+        self, series: StoredSeries, since_ns: int, until_ns: int, chunk_rows: int = _CHUNK_ROWS
     ) -> Iterator[FoundRow]:
-        return map(FoundRow._make, self.chunks(series, since_ns, until_ns, chunk_rows, sql))
+        chunks = self._chunks(series, since_ns, until_ns, chunk_rows)
+        return map(FoundRow._make, chain.from_iterable(chunks))
 
-    def chunks(
+    def _chunks(
         self,
         series: StoredSeries,
         since_ns: int,
         until_ns: int,
         chunk_rows: int = _CHUNK_ROWS,
         sql: str = _ROWS_SQL,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows of a series, whose first column is the time, fetched in chunks.
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Iterate over chunks of the rows of a series, whose first column is the time.
 
         A chunk ends with an hour: rows are aggregated within their hour, so that aggregation
         between two chunks neither hides nor repeats a row. Rows newer than the newest at the
@@ -134,7 +130,7 @@ class RowFinder:
                 if not rows:
                     next_ns = min(next_ns + HOURS.period_ns, until_ns)
                     rows = self._between(series, since_ns, next_ns, _NO_LIMIT, sql)
-            yield from rows
+            yield rows
             since_ns = next_ns
 
     def _between(
@@ -175,7 +171,7 @@ class RowFinder:
         """Iterate over numeric fields of the rows of each series."""
         sql = number_columns.rows_sql(fields, highest, self._all_layouts())
         for series in wanted:
-            for row in self.chunks(series, *span_ns, sql=sql):
+            for row in chain.from_iterable(self._chunks(series, *span_ns, sql=sql)):
                 yield row[0], RowEnd(row[2], row[3]), row[4:]
 
     def hourly_sums(
@@ -214,7 +210,7 @@ class RowFinder:
         span_ns, hours = _within_limits(*span_ns), list[tuple[int, Any]]()
         if summarized.is_summarized(series, fields):
             hours = summarized.stored(self._database, series, "rows", span_ns)
-        reading.read(hours, span_ns, lambda gap_ns: self._rows(series, *gap_ns, sql=sql))
+        reading.read(hours, span_ns, lambda gap_ns: self._chunks(series, *gap_ns, sql=sql))
         return reading.parts()
 
     def loads(

@@ -142,7 +142,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
     supplies, rejected = [], []
     least = max(_CENT, now.total * LEAST_SHARE)
     for choice in choices_of(workload, measured.placements, history.prices, fit, held_out):
-        cost = monthly_cost(workload, choice)
+        cost = now if choice == as_now else monthly_cost(workload, choice)
         if choice.price.rate.currency != currency or cost.total is None:
             if cost.total is None:
                 needs.append(_watts_needed(choice.placement))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
 from costprobe.adapters.storage.rollup.aggregation import number_in
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES
-from costprobe.adapters.storage.rollup.wanted_cells import BATCH_ROWS, WantedCells
+from costprobe.adapters.storage.rollup.wanted_cells import WantedCells
 from costprobe.core.line_protocol import field_key
 from costprobe.core.row_spans import RowEnd
 
@@ -130,17 +130,15 @@ def hourly_sums(
         (series_id, edges_ns[0], edges_ns[-1]),
     )
     for layout_id, group in groupby(rows, itemgetter(0)):
-        while batch := list(islice(group, BATCH_ROWS)):
-            names, all_packed = cells.decoded(layout_id, [row[-1] for row in batch])
-            wanted = [
-                (summed, names.index(name)) for name, summed in found.items() if name in names
-            ]
-            for (_, time_ns, newest_ns, count, _), packed in zip(batch, all_packed, strict=True):
-                end = RowEnd(newest_ns, count)
-                for summed, at in wanted:
-                    if (cell := number_in(packed[at], count)) is not None:
-                        own = end if cell[1] == count else RowEnd(newest_ns, cell[1])
-                        summed.append((time_ns, own, cell[0]))
+        of_layout = list(group)
+        names, all_cells = cells.decoded(layout_id, [row[-1] for row in of_layout])
+        wanted = [(summed, names.index(name)) for name, summed in found.items() if name in names]
+        for (_, time_ns, newest_ns, count, _), row_cells in zip(of_layout, all_cells, strict=True):
+            end = RowEnd(newest_ns, count)
+            for summed, at in wanted:
+                if (cell := number_in(row_cells[at], count)) is not None:
+                    own = end if cell[1] == count else RowEnd(newest_ns, cell[1])
+                    summed.append((time_ns, own, cell[0]))
     return found
 
 

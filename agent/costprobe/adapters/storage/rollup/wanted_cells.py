@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from costprobe.adapters.storage.rollup.aggregation import OTHER_LAYOUT
 from costprobe.core.bounded import bounded_json_list
-
-# Rows decoded at once: faster than each by itself, and their values need some megabytes at most.
-BATCH_ROWS: Final = 500
 
 
 class WantedCells:
@@ -41,7 +38,7 @@ class WantedCells:
 
         Args:
             layout_id: The layout of the rows.
-            texts: What `sql` returned for each; at most BATCH_ROWS.
+            texts: What `sql` returned for each.
 
         Raises:
             ValueError: A row is malformed.
