@@ -25,6 +25,7 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
+from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.served import Counts
 from table import Table, add_json, finish
 from token_split import BUDGET, GPUS, MODELS, Case
@@ -62,8 +63,18 @@ def calibration_of(case: Case) -> TokenTimes:
     windows = []
     for own, repeat in product(calibration_mixes(mix), range(REPEATS)):
         served = served_by(case, own, (3 + repeat) * max(4, case.load.concurrency))
+        decoded = served.tokens_out - served.requests
+        steps = decode_steps(
+            decoded, served.decode_request_s / decoded, served.busy_s, case.load.concurrency
+        )
         windows.append(
-            CalibrationWindow(served.requests, served.tokens_in, served.tokens_out, served.busy_s)
+            CalibrationWindow(
+                served.requests,
+                served.tokens_in,
+                served.tokens_out,
+                served.busy_s,
+                decode_steps=steps,
+            )
         )
     return calibrated(windows, mix).times
 

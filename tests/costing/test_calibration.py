@@ -14,6 +14,7 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
+from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_shares import token_shares
 from costprobe.domain.costing.serving.stored_calibration import stored_calibration
@@ -39,6 +40,26 @@ def test_coefficients_of_exact_windows_are_recovered():
     assert calibrated(measured, even).times.token_in_s == pytest.approx(2e-5)
 
 
+def test_time_of_a_step_is_that_of_its_generated_tokens():
+    # Eight requests in flight, of which the prefill-heavy loads have fewer in generation.
+    step_s, measured = 0.01, []
+    for each in windows():
+        steps = each.decoded / (8 if each.tokens_out > each.requests * 100 else 2)
+        device_s = each.device_s + steps * step_s
+        measured.append(replace(each, device_s=device_s, decode_steps=steps, energy_j=None))
+    found = calibrated(measured, MIX)
+    assert found.token_in_s.value == pytest.approx(0.004 / 1000 + 2e-5, rel=1e-4)
+    own_s = 1e-3 + 1100 * 2e-7 + step_s / 8
+    assert found.token_out_s.value == pytest.approx(own_s * 199 / 200, rel=1e-4)
+    assert found.times.token_out_s == pytest.approx(1e-3 + step_s / 8, rel=1e-4)
+
+
+def test_steps_are_those_in_which_an_answer_is_generated():
+    # Eight answers in generation all the time, at 20 ms a token; one of which half the time is generated.
+    assert decode_steps(4000, 0.02, 10.0, 8) == pytest.approx(500)
+    assert decode_steps(250, 0.02, 10.0, 1) == pytest.approx(250)
+
+
 def test_intervals_hold_the_truth_of_noisy_windows():
     rng, held = random.Random(5), 0
     truth = (0.004 / 1000 + 2e-5, (1e-3 + 1100 * 2e-7) * 199 / 200)
@@ -62,7 +83,7 @@ def test_terms_below_zero_are_left_out():
 def test_windows_that_tell_nothing_are_refused():
     same = [window(MIX) for _ in range(8)]
     for measured, words in (
-        (windows()[:4], "4 windows are too few: a calibration needs 5"),
+        (windows()[:4], "4 windows are too few: a calibration needs 6"),
         (same, "do not tell prompt tokens and generated tokens apart"),
         ([*windows(), replace(window(MIX), requests=0.0)], "a window has no requests"),
         ([*windows(), replace(window(MIX), device_s=0.0)], "no device time"),

@@ -21,6 +21,7 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
+from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.served import Counts
 from costprobe_probes.served.session import ServedSession
 from engines.engine_steps import DecodeTimes, install_plugin, read_steps, split
@@ -36,9 +37,10 @@ CONCURRENCIES = (1, 4, 16)
 # Without it a prompt is computed in one step; with it in steps of at most so many tokens.
 SCHEDULING = {
     "serial": ["--no-enable-chunked-prefill"],
-    "chunked": ["--max-num-batched-tokens", 64],
+    "chunked": ["--max-num-batched-tokens", 128],
 }
-WINDOW_S, LONGEST_S, WARMUP_S = 2.5, 30.0, 0.3
+REPEATS = 2
+WINDOW_S, LONGEST_S, WARMUP_S = 1.5, 30.0, 0.3
 # Percentage points of the time of the device, as of `bench/calibration.py`.
 BOUND = 10.0
 
@@ -124,11 +126,18 @@ def measured(engine, mix, concurrency):
 
 def window_of(result):
     """A window as of `costprobe calibrate`: one device, used for its whole length."""
+    window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
     return CalibrationWindow(
         requests=result["window_requests"],
         tokens_in=result["window_tokens_in"],
         tokens_out=result["window_tokens_out"],
-        device_s=(result["window_end_ns"] - result["window_start_ns"]) / 1e9,
+        device_s=window_s,
+        decode_steps=decode_steps(
+            result["window_tokens_out"] - result["window_requests"],
+            result["load"]["itl_ms"]["mean"] / 1e3,
+            window_s,
+            result["concurrency"],
+        ),
     )
 
 
@@ -163,7 +172,7 @@ def test_calibrated_split_is_that_of_the_engine(server, figures):
     scheduling, engine = server
     cases = list(product(MIXES, CONCURRENCIES))
     runs = [
-        [measured(engine, each, concurrency) for each in calibration_mixes(mix)]
+        [measured(engine, each, concurrency) for each in calibration_mixes(mix) * REPEATS]
         for mix, concurrency in cases
     ]
     timed_steps = read_steps(engine.folder)

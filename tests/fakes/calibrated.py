@@ -19,7 +19,7 @@ WATTS = 300.0
 def window(mix, requests=40, noise=0.0, rng=None, times=TRUTH):
     own = CalibrationWindow(requests, requests * mix.tokens_in, requests * mix.tokens_out, 1.0)
     parts = (times.prompt_s, times.token_in_s, times.token_out_s, times.context_token_s)
-    device_s = sum(x * term for x, term in zip(parts, own.terms, strict=True))
+    device_s = sum(x * term for x, term in zip(parts, own.terms[:4], strict=True))
     device_s *= 1 + (rng.gauss(0, noise) if rng else 0.0)
     return replace(own, device_s=device_s, energy_j=device_s * WATTS)
 

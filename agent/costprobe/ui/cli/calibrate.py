@@ -26,6 +26,7 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
+from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.stored_calibration import calibration_point
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
@@ -123,7 +124,11 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
         # The probe as the daemon runs it: its fingerprint tells later whether the server changed.
         fingerprint = bench.run(probe.model_copy(update={"energy": False})).result.fingerprint
         windows = [
-            _window(bench.run(_loaded(probe, mix), load=_step(number, planned)), len(bench.devices))
+            _window(
+                bench.run(_loaded(probe, mix), load=_step(number, planned)),
+                len(bench.devices),
+                planned.in_flight,
+            )
             for number, mix in enumerate(steps, 1)
         ]
         bench.bar.clear()
@@ -178,7 +183,7 @@ def _loaded(probe: OpenAiProbeConfig, mix: LengthMix) -> OpenAiProbeConfig:
     return probe.model_copy(update={"load": load, "vary_prompt": True})
 
 
-def _window(run: MeasuredRun, devices: int) -> CalibrationWindow:
+def _window(run: MeasuredRun, devices: int, in_flight: int) -> CalibrationWindow:
     """Return what a run measured.
 
     Raises:
@@ -193,12 +198,15 @@ def _window(run: MeasuredRun, devices: int) -> CalibrationWindow:
         )
     cached = result.fields.get("cached_tokens")
     cached = cached * result.inferences if isinstance(cached, float) else 0.0
+    gap_s = run.load.get("itl_mean_ms", 0.0) / 1e3
+    decoded = max(0.0, result.tokens_out - result.inferences)
     return CalibrationWindow(
         requests=result.inferences,
         tokens_in=max(0.0, result.tokens_in - cached),
         tokens_out=result.tokens_out,
         device_s=result.window_s * devices,
         energy_j=None if run.energy is None else run.energy.energy_j,
+        decode_steps=decode_steps(decoded, gap_s, result.window_s, in_flight) if gap_s else 0.0,
     )
 
 

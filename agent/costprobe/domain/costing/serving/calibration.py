@@ -3,10 +3,13 @@
 In each window a server is under constant load by requests of one length. Its device time is
 
     requests x prompt + tokens in x token_in + decoded x (token_out + context x context_token)
+        + decode steps x step
 
 where `decoded` are the generated tokens without the first of each request, which the prefill
 generates, and `context` is the mean length that a decode step reads. These are the terms of the
-roofline of prefill and decode (Pope et al., "Efficiently Scaling Transformer Inference", 2022). The
+roofline of prefill and decode (Pope et al., "Efficiently Scaling Transformer Inference", 2022), and the
+time of a step whatever it decodes: with chunked prefill prompt tokens are computed in the same steps, and a
+prefill-heavy load alone would count that time as theirs. The
 coefficients are those of least squares with none below zero (Lawson and Hanson, "Solving Least
 Squares Problems", 1974, ch. 23), each window weighted by the inverse of its device time. They hold
 for the concurrency of the windows. The intervals are those of linear regression with Student's
@@ -25,7 +28,7 @@ from costprobe.domain.costing.quantiles import student_quantile
 from costprobe.domain.costing.serving.served import Counts
 from costprobe.domain.costing.serving.token_weights import Weights, mean_context
 
-TERMS: Final = 4
+TERMS: Final = 5
 CONFIDENCE: Final = 0.95
 # Answers of a prefill-heavy load are shorter by this factor.
 SHORT_ANSWER: Final = 10
@@ -52,6 +55,7 @@ class CalibrationWindow:
         tokens_out: Generated tokens.
         device_s: Device-seconds.
         energy_j: Joules of the devices; None if unknown.
+        decode_steps: Steps of the model that decode; 0 if unknown.
     """
 
     requests: float
@@ -59,13 +63,24 @@ class CalibrationWindow:
     tokens_out: float
     device_s: float
     energy_j: float | None = None
+    decode_steps: float = 0.0
+
+    @property
+    def decoded(self) -> float:
+        """Generated tokens but the first of each request."""
+        return max(0.0, self.tokens_out - self.requests)
 
     @property
     def terms(self) -> _Vector:
         """Return what the coefficients are multiplied with."""
-        decoded = max(0.0, self.tokens_out - self.requests)
         context = (self.tokens_in + self.tokens_out / 2) / self.requests
-        return [self.requests, self.tokens_in, decoded, decoded * context]
+        steps = self.decode_steps
+        return [self.requests, self.tokens_in, self.decoded, self.decoded * context, steps]
+
+    def distance(self, mix: LengthMix) -> float:
+        """Return how far its lengths are from others, in logarithms."""
+        lengths = self.tokens_in / self.requests, self.tokens_out / self.requests
+        return sum(abs(math.log(own / x)) for own, x in zip(lengths, mix, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +146,7 @@ class Calibration:
 
 
 def times_of(coefficients: Sequence[float], mix: LengthMix) -> TokenTimes:
-    """Return coefficients, in the order of `CalibrationWindow.terms`, with their names."""
+    """Return coefficients, in the order of the fields of `TokenTimes`, with their names."""
     prompt_s, token_in_s, token_out_s, context_token_s = coefficients
     return TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix)
 
@@ -180,10 +195,14 @@ def calibrated(windows: Sequence[CalibrationWindow], mix: LengthMix) -> Calibrat
         joules = _fit([x.terms for x in windows], energies_j)
     context = mix.tokens_in + mix.tokens_out / 2
     decoded = max(0.0, 1.0 - 1.0 / mix.tokens_out)
-    token_in = [1.0 / mix.tokens_in, 1.0, 0.0, 0.0]
-    token_out = [0.0, 0.0, decoded, decoded * context]
+    nearest = min(windows, key=lambda x: x.distance(mix))
+    steps = nearest.decode_steps / nearest.decoded if nearest.decoded else 0.0
+    token_in = [1.0 / mix.tokens_in, 1.0, 0.0, 0.0, 0.0]
+    token_out = [0.0, 0.0, decoded, decoded * context, decoded * steps]
+    prompt_s, token_in_s, token_out_s, context_token_s, step_s = seconds.values
+    token_out_s += steps * step_s
     found = Calibration(
-        times_of(seconds.values, mix),
+        times_of((prompt_s, token_in_s, token_out_s, context_token_s), mix),
         seconds.interval(token_in),
         seconds.interval(token_out),
         joules and joules.interval(token_in),
@@ -220,7 +239,7 @@ class _Regression(NamedTuple):
 def _fit(rows: Sequence[_Vector], totals: Sequence[float]) -> _Regression:
     """Return the non-negative least squares of the relative errors, by trying each set of terms.
 
-    The terms are four: the best of the sets whose unrestricted solution is above zero is the
+    The terms are few: the best of the sets whose unrestricted solution is above zero is the
     solution (the Karush-Kuhn-Tucker conditions hold for no other of them).
     """
     scaled = [[x / total for x in row] for row, total in zip(rows, totals, strict=True)]
@@ -264,7 +283,7 @@ def _inverse(matrix: list[_Vector]) -> list[_Vector] | None:
     rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
     for column in range(size):
         pivot = max(range(column, size), key=lambda i: abs(rows[i][column]))
-        if abs(rows[pivot][column]) < MIN_PIVOT * matrix[column][column]:
+        if abs(rows[pivot][column]) <= MIN_PIVOT * matrix[column][column]:
             return None
         rows[column], rows[pivot] = rows[pivot], rows[column]
         head = rows[column][column]
