@@ -1,8 +1,10 @@
 """Compare load points and calibrations with a real vLLM on the CPU, and write a dated page of the results.
 
-    python bench/vllm.py                    # both: 15 to 20 minutes on two processor cores without other work
     python bench/vllm.py -k agrees          # the load points beside `vllm bench serve`
-    python bench/vllm.py -k calibrated      # the division between prompt and generated tokens
+    python bench/vllm.py -k serial          # the division between prompt and generated tokens
+    python bench/vllm.py -k chunked         # the same with chunked prefill
+
+Each takes 6 to 9 minutes, and needs two processor cores without other work; without an option all of them run.
 
 Further arguments are passed to pytest, which runs the soak tests of `tests/engines`. Results of tests that
 did not run are kept.
