@@ -67,6 +67,12 @@ def test_options_that_do_not_fit_are_refused(config):
     assert {case: text for case, text in found.items() if cases[case] not in text} == {}
 
 
+def test_file_of_prompts_that_cannot_be_read_is_bad_input(config, tmp_path):
+    config.write_text(f'{config.read_text()}when_busy = "run"\nprompts = "{tmp_path}/none.jsonl"\n')
+    refused = called(config, "probe", "chat", "--load", "--yes", code=2).stderr
+    assert f"load.prompts {tmp_path}/none.jsonl: cannot be read (No such file" in refused
+
+
 def test_stored_curve_is_shown(config, tmp_path):
     with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
         missing = called(config, "probe", "chat", "--load", "--stored", code=1).stderr

@@ -177,7 +177,7 @@ def test_prompts_of_a_file_are_salted_and_bounded(tmp_path):
         path.write_text(content)
         with pytest.raises(ProbeConfigError) as raised:
             read_prompts(str(path), 4)
-        problems[content] = str(raised.value).removeprefix(f"prompts {path}")
+        problems[content] = str(raised.value).removeprefix(f"load.prompts {path}")
     assert problems == {
         "": ": has 0 prompts; write 1 to 10000, one a line",
         "no json\n": ', prompt 1: write {"prompt": "text"}',

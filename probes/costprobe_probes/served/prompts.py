@@ -148,7 +148,7 @@ def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
     Raises:
         ProbeConfigError: It cannot be read, is too large, or a line is malformed.
     """
-    where = f"prompts {path}"
+    where = f"load.prompts {path}"
     try:
         with open_regular(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -30,7 +30,7 @@ from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.progress import ProgressBar
 
@@ -154,7 +154,8 @@ class Bench:
 
     def _failed(self, probe: AnyProbe, fault: ProbeFault) -> click.ClickException:
         words = "\n".join(("", *fault.stderr_tail))
-        return click.ClickException(f"{probe.name} on {self._target.name}: {fault.title}{words}")
+        text = f"{probe.name} on {self._target.name}: {fault.title}{words}"
+        return bad_input(text) if fault.kind == "config" else click.ClickException(text)
 
     def measured(self, probe: AnyProbe) -> ProbeReport:
         """Return the run with its cost."""

@@ -35,7 +35,7 @@ from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.load_changes import change_event
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.text import ago
 
@@ -112,6 +112,8 @@ def _guarded_loops(
                 nonlocal fingerprint
                 try:
                     run = bench.run(probe, load=step, check=check)
+                except BadInputError:
+                    raise
                 except click.ClickException as error:
                     # The points before this one are kept.
                     raise LoadStoppedError(f"{step.text}: {error.message}") from error
