@@ -420,6 +420,8 @@ def test_request_to_a_child_that_dies_is_answered(watch, fake_nvml):
     watched.supervisor.wait_for_devices(60)
     pid = watched.status["pid"]
     os.kill(pid, signal.SIGSTOP)
+    # Until then one of its threads may read the request.
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
     answers = []
 
     def request_energy():

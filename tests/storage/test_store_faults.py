@@ -16,7 +16,7 @@ from store_samples import ROOT, T0_NS, lines_of, point, query, run_python
 
 HERE = Path(__file__).parent
 # A mount in a namespace of its own is removed with it, however the test ends.
-ON_A_SMALL_DISK = 'mount -t tmpfs -o size=3m tmpfs "$1" && exec "$2" "$3" "$1" disk'
+ON_A_SMALL_DISK = 'mount -t tmpfs -o size=3m,mode=700 tmpfs "$1" && exec "$2" "$3" "$1" disk'
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2" -c "$3" "$1"'
 OPEN_AND_TELL = """
 import sys
