@@ -17,9 +17,11 @@ from typing import Any
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.core.clock import Clock, SystemClock
-from proc_usage import tree_of
+from proc_usage import Usage, tree_of
 
-DAEMON_S = 180
+DAEMON_S = 90
+# The daemon at rest: the start and the comparison of the sensors, then the measurement.
+SETTLE_S, REST_S = 25, 45
 STEP_LIMIT_S = 200
 IDLE_S = 10
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -271,6 +273,25 @@ def check_probes(check: StepReport) -> dict[str, Any]:
     return {"modes": results}
 
 
+def check_rest(check: StepReport) -> dict[str, Any]:
+    """Return the CPU time and the memory of a daemon without probes."""
+    path = check.folder / "rest.toml"
+    path.write_text(f'[store]\npath = "{check.folder}/rest.db"\n')
+    with (check.folder / "rest.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "costprobe", "--config", str(path), "run"],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        time.sleep(SETTLE_S)
+        usage = Usage(process.pid)
+        time.sleep(REST_S)
+        found = usage.measured()
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    return {**found, "cpu_pct": found["cpu_s_per_h"] / 36}
+
+
 def rss_bytes(pid: int) -> int:
     """Return the resident memory of a process; 0 if it has ended."""
     try:
@@ -386,6 +407,7 @@ def main() -> int:
     check.step("probes", lambda: check_probes(check))
     check.step("agreement", lambda: check_agreement(check))
     check.step("sweep", lambda: check_sweep(check))
+    check.step("rest", lambda: check_rest(check))
     check.step("daemon", lambda: check_daemon(check, options.daemon_s))
     print((options.folder / "gpu_check.txt").read_text())
     return int(not all(step["ok"] for step in check.report["steps"].values()))

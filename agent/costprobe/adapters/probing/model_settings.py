@@ -129,7 +129,8 @@ class ProbeConfig(CommonProbeConfig):
     keep_alive: bool = Field(
         False,
         description=(
-            "Whether the probe process stays between runs; it then keeps its device memory."
+            "Whether the probe process stays between runs; it then keeps its device memory, and an "
+            "otherwise idle GPU at a higher clock and power (an H200 at 127 W instead of 81 W)."
         ),
     )
     when_busy: Literal["run", "skip", "defer"] = Field(
