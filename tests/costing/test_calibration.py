@@ -58,6 +58,8 @@ def test_steps_are_those_in_which_an_answer_is_generated():
     # Eight answers in generation all the time, at 20 ms a token; one of which half the time is generated.
     assert decode_steps(4000, 0.02, 10.0, 8) == pytest.approx(500)
     assert decode_steps(250, 0.02, 10.0, 1) == pytest.approx(250)
+    # Chunks that arrive together: the limit of short gaps.
+    assert decode_steps(250, 0.0, 10.0, 4) == pytest.approx(decode_steps(250, 1e-7, 10.0, 4))
 
 
 def test_intervals_hold_the_truth_of_noisy_windows():

@@ -206,7 +206,7 @@ def _window(run: MeasuredRun, devices: int, in_flight: int) -> CalibrationWindow
         tokens_out=result.tokens_out,
         device_s=result.window_s * devices,
         energy_j=None if run.energy is None else run.energy.energy_j,
-        decode_steps=decode_steps(decoded, gap_s, result.window_s, in_flight) if gap_s else 0.0,
+        decode_steps=decode_steps(decoded, gap_s, result.window_s, in_flight),
     )
 
 

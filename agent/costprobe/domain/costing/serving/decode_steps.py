@@ -11,9 +11,11 @@ def decode_steps(decoded: float, gap_s: float, window_s: float, in_flight: int) 
 
     Args:
         decoded: Generated tokens but the first of each request.
-        gap_s: Mean time between two chunks of an answer.
+        gap_s: Mean time between two chunks of an answer; 0 if they arrive together, or if there is one.
         window_s: Length of the window.
         in_flight: Requests in flight.
     """
+    if not gap_s:
+        return decoded  # answers whose generation takes no time do not overlap
     decoding = min(1.0, decoded * gap_s / window_s / in_flight)
     return (1 - (1 - decoding) ** in_flight) * window_s / gap_s
