@@ -32,7 +32,7 @@ HEAD = """# {day}: load points and calibration on a real vLLM on the CPU
 LOAD = """
 ## {name}
 
-{when}, {runs} runs of each in turn, load average before {load}. Ratio of the medians of ours and `vllm bench serve`, with the interval of
+{when}, {runs} runs of each, load average before {load}. Ratio of the medians of ours and `vllm bench serve`, with the interval of
 95 % (bootstrap of the pairs): over requests that began within a window under constant load, and against the figures
 that it prints, which include the rise and the fall of the load. `shown`: the interval is within 2 %.
 

@@ -15,7 +15,8 @@ from engines.engine import MODELS
 def bench_serve(engine, core):
     """Yield a function that runs it with more options on a processor core, and returns its result.
 
-    A client of its own per run would spend most of the time with imports.
+    With `instants_ns` its requests begin then, in CLOCK_MONOTONIC ns. A client of its own per run would spend
+    most of the time with imports.
     """
     command = ["taskset", "-c", core, engine.python, MODELS / "vllm_bench.py"]
     env = {**os.environ, **engine.env(), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -32,13 +33,14 @@ def bench_serve(engine, core):
         ) as process,
     ):
 
-        def run(*options):
+        def run(*options, instants_ns=()):
             asked = [
                 "--backend", "openai", "--base-url", engine.url, "--endpoint", "/v1/completions",
                 "--model", engine.model(), "--tokenizer", engine.folder / "tiny", "--ignore-eos",
                 "--disable-tqdm", "--temperature", 0, "--save-detailed", *options,
             ]  # fmt: skip
-            process.stdin.write(json.dumps([str(part) for part in asked]) + "\n")
+            line = {"options": [str(part) for part in asked], "instants_ns": instants_ns}
+            process.stdin.write(json.dumps(line) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
             assert line, (engine.folder / "bench-output").read_text()[-4000:]

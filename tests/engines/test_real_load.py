@@ -1,15 +1,19 @@
 """Points of a load curve beside `vllm bench serve`, on a real vLLM on the CPU. `make soak` runs it.
 
-The server has one processor core and the clients, of which one runs at a time, have the other. Runs of both
-alternate, so that the drift of the machine is that of both. Figures are compared over the same definition:
-requests that began within a window under constant load. Those that `vllm bench serve` itself prints include
-the rise and the fall of the load; they are recorded, too.
+The server has one processor core and the clients have the other. Both clients run at the same time, each with half
+of the load, so that both measure the same server in the same seconds. In the closed loop both send the same
+requests in the same order. In the open loop each has a schedule, and a pair is two runs, the second with the
+schedules exchanged. Figures are compared over the same definition: requests that began within a window under
+constant load. Those that `vllm bench serve` itself prints include the rise and the fall of the load; they are
+recorded, too.
 """
 
 import json
 import os
 import random
 import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from costprobe.adapters.probing.request import served_request
@@ -19,6 +23,7 @@ from costprobe_probes.served import load_point
 from costprobe_probes.served.arrivals import NS_PER_S, PoissonArrivals
 from costprobe_probes.served.load import Outcomes
 from costprobe_probes.served.load_figures import cohort, load_figures, tokens_within
+from costprobe_probes.served.prompts import Prompts
 from costprobe_probes.served.session import ServedSession
 from costprobe_probes.served.window import work_within
 from costprobe_probes.window import ProbeWindow
@@ -31,13 +36,24 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 SERVER_CORE, CLIENT_CORE = 0, 1
 # Hidden size and layers: a step takes more than 15 ms, much longer than the work of either client.
 SIZE = (768, 8)
-TOKENS_IN, TOKENS_OUT, CONCURRENCY, RATE_PER_S = 64, 32, 4, 2.0
-WINDOW_S, WARMUP_S = 13.0, 2.0
+# A client that reacts later to the end of an answer waits for less of the current step: milliseconds of TTFT, which
+# a long prompt makes a small share.
+TOKENS_IN, CONCURRENCY, RATE_PER_S = 192, 4, 1.0
+# Lengths of answers: with one length all requests of a closed loop would end in the same steps.
+LOW, HIGH = 24, 40
+WINDOW_S = {"closed": 40.0, "open": 30.0}
+WARMUP_S = {"closed": 5.0, "open": 10.0}
+# The schedules of an open loop begin this long after the start of a run, in which both clients get ready.
+LEAD_S = 6.0
 # The longest phase of a window, its rise and what reads take behind it.
-EDGES_S = 2.0
+EDGES_S = 3.0
+# Requests of a client in a closed loop: more than fit into warm-up and window.
+CLOSED_REQUESTS = 130
+LATE_S = 0.05
 PAIRS = int(os.environ.get("COSTPROBE_LOAD_PAIRS", "6"))
 BOUND = 0.02
 RESAMPLES = 4000
+FIRST = LoadStep("closed", 1, concurrency=1)
 # Their names in the result of `vllm bench serve`; the throughputs are printed over the whole run.
 PRINTED = {
     "requests/s": "request_throughput",
@@ -58,16 +74,16 @@ class PinnedVllm(Vllm):
         return ["taskset", "-c", SERVER_CORE, *super().command(), "--no-enable-prefix-caching"]
 
 
-class ReplayedArrivals(PoissonArrivals):
-    """The schedule of a run of `vllm bench serve`, and then nothing for an hour."""
+class GivenArrivals(PoissonArrivals):
+    """Given instants in CLOCK_MONOTONIC ns, and then nothing for an hour."""
 
-    def __init__(self, offsets_ns, start_ns):
-        self.start_ns = start_ns
-        self._left = iter([*offsets_ns, *(n * 3600 * NS_PER_S for n in range(1, 99))])
-        super().__init__(1.0, start_ns, 0)
+    def __init__(self, instants_ns):
+        never_ns = instants_ns[-1] + 3600 * NS_PER_S
+        self._left = iter([*instants_ns, *(never_ns + n * NS_PER_S for n in range(99))])
+        super().__init__(RATE_PER_S, 0, 0)
 
     def _advance(self):
-        self._next_ns = self.start_ns + next(self._left)
+        self._next_ns = next(self._left)
 
 
 def figures_in(replies, window):
@@ -87,23 +103,29 @@ def figures_in(replies, window):
     }
 
 
-def ours(engine, prompts, step):
-    """The figures of a point, and its result."""
+def wire_of(engine, prompts, step):
+    """The request of a point to the probe process."""
+    loop = step.loop
     probe = OpenAiProbeConfig.model_validate(
         {
             "name": "real", "kind": "openai", "api": "completions", "url": engine.url,
             "model": engine.model(), "vary_prompt": False,
             "load": {
-                "prompts": str(prompts), "tokens_out": TOKENS_OUT, "warmup": f"{WARMUP_S}s",
-                "window": f"{WINDOW_S}s", "window_max": f"{WINDOW_S}s",
+                "prompts": str(prompts), "tokens_out": f"uniform({LOW}, {HIGH})",
+                "warmup": f"{WARMUP_S[loop]}s", "window": f"{WINDOW_S[loop]}s",
+                "window_max": f"{WINDOW_S[loop]}s",
             },
         }
     )  # fmt: skip
+    return json.loads(served_request(probe, energy=False, load=step).to_wire())
+
+
+def ours(wire):
+    """The result of a point, and its figures."""
     notes = Notes()
-    ServedSession(notes).run(json.loads(served_request(probe, energy=False, load=step).to_wire()))
+    ServedSession(notes).run(wire)
     (result,) = notes.of("served_result")
     assert result["errors"] == {}
-    assert result["tokens_out"] == TOKENS_OUT
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
     times = {"TTFT": result["ttft_ms"], "TPOT": result["tpot_ms"], "ITL": result["load"]["itl_ms"]}
     return result, {
@@ -113,48 +135,61 @@ def ours(engine, prompts, step):
     }
 
 
-def closed_pair(engine, prompts, run, *, ours_first):
-    """One run of each in a closed loop: our figures, theirs in a window as ours, and as printed."""
-
-    def own():
-        return ours(engine, prompts, LoadStep("closed", 1, concurrency=CONCURRENCY))[1]
-
-    first = own() if ours_first else None
-    result = run(*options(prompts), "--max-concurrency", CONCURRENCY, "--num-warmups", CONCURRENCY)
+def both(engine, run, wire, load, count, *, instants_ns=()):
+    """Both clients at the same time: our figures, theirs in the same window, and as printed."""
+    same = write_same(engine.folder / "same.jsonl", wire, count)
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(run, *options(same), *load, instants_ns=instants_ns)
+        point, mine = ours(wire)
+        result = theirs.result()
     replies = replies_of(result)
-    # All connections are in use from the second request of each to the last start.
-    window = ProbeWindow(0, replies[CONCURRENCY].start_ns, replies[-1].start_ns, 0)
-    return first or own(), figures_in(replies, window), printed(result)
-
-
-def open_pair(engine, prompts, run, monkeypatch, *, ours_first, schedule):
-    """One run of each by the same schedule, and the same requests of both."""
-    arrivals = []
-
-    def replayed(_rate_per_s, start_ns, _seed):
-        arrivals.append(ReplayedArrivals(schedule, start_ns))
-        return arrivals[-1]
-
-    def own():
-        monkeypatch.setattr(load_point, "PoissonArrivals", replayed)
-        return ours(engine, prompts, LoadStep("open", 1, rate_per_s=RATE_PER_S))
-
-    found = own() if ours_first else None
-    result = run(*options(prompts), "--request-rate", RATE_PER_S, "--num-warmups", CONCURRENCY)
-    point, mine = found or own()
-    replies = replies_of(result)
-    shift_ns = replies[0].start_ns - arrivals[0].start_ns - schedule[0]
-    window = ProbeWindow(
-        0, point["window_start_ns"] + shift_ns, point["window_end_ns"] + shift_ns, 0
-    )
+    window = ProbeWindow(0, point["window_start_ns"], point["window_end_ns"], 0)
+    # The load was complete during the whole window.
+    assert replies[CONCURRENCY // 2].start_ns < window.start_ns
+    assert replies[-1].start_ns > window.end_ns
+    late_s = [(x.start_ns - t_ns) / 1e9 for x, t_ns in zip(replies, instants_ns, strict=False)]
+    assert max(late_s, default=0.0) < LATE_S
     return mine, figures_in(replies, window), printed(result)
+
+
+def closed_pair(engine, prompts, run):
+    """One run of both."""
+    half = CONCURRENCY // 2
+    wire = wire_of(engine, prompts, LoadStep("closed", 1, concurrency=half))
+    load = "--max-concurrency", half, "--num-warmups", half
+    return both(engine, run, wire, load, CLOSED_REQUESTS)
+
+
+def open_pair(engine, prompts, run, monkeypatch, seed):
+    """Two runs of both, the second with the schedules exchanged: the means of each figure."""
+    wire = wire_of(engine, prompts, LoadStep("open", 1, rate_per_s=RATE_PER_S))
+    length_s = WARMUP_S["open"] + WINDOW_S["open"] + EDGES_S
+    schedules = [poisson(random.Random(seed + n), length_s) for n in range(2)]
+    runs = []
+    for mine, theirs in (schedules, schedules[::-1]):
+        start_ns = time.monotonic_ns() + round(LEAD_S * 1e9)
+        arrivals = GivenArrivals([start_ns + offset_ns for offset_ns in mine])
+        monkeypatch.setattr(load_point, "PoissonArrivals", lambda *_, given=arrivals: given)
+        instants_ns = [start_ns + offset_ns for offset_ns in theirs]
+        runs.append(both(engine, run, wire, (), len(theirs), instants_ns=instants_ns))
+    return [
+        {name: statistics.fmean(x[name] for x in halves) for name in halves[0]}
+        for halves in zip(*runs, strict=True)
+    ]
+
+
+def poisson(rng, length_s):
+    """Instants of a Poisson process in ns, from 0 on."""
+    found_s = [0.0]
+    while found_s[-1] < length_s:
+        found_s.append(found_s[-1] + rng.expovariate(RATE_PER_S))
+    return [round(t_s * 1e9) for t_s in found_s]
 
 
 def options(prompts):
     """What all runs of `vllm bench serve` have in common."""
     return (
-        "--dataset-name", "custom", "--dataset-path", prompts, "--custom-output-len", TOKENS_OUT,
-        "--seed", 1,
+        "--dataset-name", "custom", "--dataset-path", prompts, "--seed", 1,
         "--num-prompts", len(prompts.read_text().splitlines()),
     )  # fmt: skip
 
@@ -165,14 +200,24 @@ def printed(result):
     return {name: result[key] for name, key in PRINTED.items()}
 
 
-def write_prompts(path, count):
-    """Write prompts of one length for both clients: a token is a byte."""
+def write_prompts(path):
+    """Write prompts of one length: a token is a byte."""
     rng = random.Random(1)
-    lines = (
-        {"prompt": "".join(rng.choices("abcdefgh ", k=TOKENS_IN)), "output_tokens": TOKENS_OUT}
-        for _ in range(count)
+    texts = ("".join(rng.choices("abcdefgh ", k=TOKENS_IN)) for _ in range(64))
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    return path
+
+
+def write_same(path, wire, count):
+    """Write the first requests of ours, in their order, for `vllm bench serve`."""
+    prompts = Prompts(wire)
+    lines = [prompts.next() for _ in range(count)]
+    path.write_text(
+        "".join(
+            json.dumps({"prompt": line.text, "output_tokens": line.max_tokens}) + "\n"
+            for line in lines
+        )
     )
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
@@ -232,31 +277,23 @@ def clients(tmp_path_factory):
     try:
         with running(engine, engine.folder), bench_serve(engine, CLIENT_CORE) as run:
             engine.warm_up()
+            # Its first run begins with the import of vLLM.
+            first = wire_of(engine, write_prompts(engine.folder / "prompts.jsonl"), FIRST)
+            run(*options(write_same(engine.folder / "first.jsonl", first, CONCURRENCY)))
             yield engine, run
     finally:
         os.sched_setaffinity(0, before)
 
 
-def orders():
-    """Whether ours is first in each pair: ABBA."""
-    return [pair % 2 == 0 for pair in range(PAIRS)]
-
-
 def test_closed_loop_agrees_with_vllm_bench_serve(clients, figures):
     engine, run = clients
-    prompts = write_prompts(engine.folder / "closed.jsonl", 64)
-    pairs = [closed_pair(engine, prompts, run, ours_first=first) for first in orders()]
+    prompts = write_prompts(engine.folder / "prompts.jsonl")
+    pairs = [closed_pair(engine, prompts, run) for _ in range(PAIRS)]
     check(recorded(figures, f"closed loop, {CONCURRENCY} in flight", pairs))
 
 
 def test_open_loop_agrees_with_vllm_bench_serve(clients, figures, monkeypatch):
     engine, run = clients
-    count = round(RATE_PER_S * (WARMUP_S + WINDOW_S + EDGES_S))
-    prompts = write_prompts(engine.folder / "open.jsonl", count)
-    replies = replies_of(run(*options(prompts), "--request-rate", RATE_PER_S))
-    schedule = [reply.start_ns - replies[0].start_ns + NS_PER_S // 10 for reply in replies]
-    pairs = [
-        open_pair(engine, prompts, run, monkeypatch, ours_first=first, schedule=schedule)
-        for first in orders()
-    ]
-    check(recorded(figures, f"open loop, {RATE_PER_S:g} requests/s", pairs))
+    prompts = write_prompts(engine.folder / "prompts.jsonl")
+    pairs = [open_pair(engine, prompts, run, monkeypatch, 2 * n) for n in range(PAIRS)]
+    check(recorded(figures, f"open loop, {2 * RATE_PER_S:g} requests/s", pairs))
