@@ -8,6 +8,18 @@ const isKnown = (value) => Number.isFinite(value);
 const ms = (value) => `${number(value)} ms`;
 const perSecond = (value) => `${number(value)} /s`;
 const optional = (value, write) => (isKnown(value) ? write(value) : "–");
+// Columns of the table: tokens have times of their own, another response has its latency.
+const COLUMNS = new Map([
+  ["token", [
+    ["Requests", "throughput_per_s", perSecond], ["Tokens out", "tokens_out_per_s", perSecond],
+    ["TTFT p50", "ttft_p50_ms", ms], ["p90", "ttft_p90_ms", ms], ["TPOT p50", "tpot_p50_ms", ms], ["p90", "tpot_p90_ms", ms],
+    ["Energy, M tokens out", "energy_per_million_tokens_out_j", joules],
+  ]],
+  ["request", [
+    ["Requests", "throughput_per_s", perSecond], ["Latency p50", "latency_p50_ms", ms], ["p90", "latency_p90_ms", ms],
+    ["Energy, request", "energy_per_inference_j", joules],
+  ]],
+]);
 const VERDICTS = new Map([[true, "meets the SLO"], [false, "misses the SLO"]]);
 
 /** What is drawn upwards: the cost of a unit, or without a price the throughput. */
@@ -33,6 +45,7 @@ export function loadChart({ points: all, slo, tags, time_ms: timeMs, unit }) {
   const points = all.filter((point) => isKnown(point.speed_per_s)).sort((a, b) => a.speed_per_s - b.speed_per_s);
   const up = upwards(points, unit, tags.currency);
   const speed = `${unit}s/s of a user`;
+  const columns = [...COLUMNS.get(unit), ["Goodput", "goodput_per_s", perSecond]];
   const best = points.find((point) => point.cheapest);
   const line = (name, isMember, own) => ({
     name, values: points.map((point) => (isMember(point) ? up.of(point) : undefined)),
@@ -48,13 +61,10 @@ export function loadChart({ points: all, slo, tags, time_ms: timeMs, unit }) {
     xs: points.map((point) => point.speed_per_s), time: false, logX: false, labelX: speed, writeX: (value) => number(value, 3),
     series, note, axes: [{ scale: "y", label: up.name, write: up.axis }],
     summary: `${note} Measured ${moment(timeMs)}`.trim(),
-    heads: ["Load", `#${up.name}`, `#${speed}`, "#Requests", "#Tokens out", "#TTFT p50", "#p90", "#TPOT p50", "#p90",
-      "#Energy, M tokens out", "#Goodput", "Note"],
+    heads: ["Load", `#${up.name}`, `#${speed}`, ...columns.map(([name]) => `#${name}`), "Note"],
     table: () => all.map((point) => [
-      point.load, optional(up.of(point), up.axis), optional(point.speed_per_s, (value) => number(value, 3)), optional(point.throughput_per_s, perSecond),
-      optional(point.tokens_out_per_s, perSecond),
-      ...["ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms"].map((name) => optional(point[name], ms)),
-      optional(point.energy_per_million_tokens_out_j, joules), optional(point.goodput_per_s, perSecond),
+      point.load, optional(up.of(point), up.axis), optional(point.speed_per_s, (value) => number(value, 3)),
+      ...columns.map(([, field, write]) => optional(point[field], write)),
       [point.cheapest ? "cheapest" : point.front ? "front" : "", VERDICTS.get(point.meets_slo)].filter(Boolean).join(", ")]),
     none: "No load of this curve has a known speed.",
   };
