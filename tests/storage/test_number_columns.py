@@ -4,6 +4,7 @@ import math
 
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.rollup.wanted_cells import WantedCells
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.line_protocol import field_set, fields_reader, parse_field_set
 from costprobe.core.records import Point
@@ -104,3 +105,10 @@ def test_wanted_fields_equal_those_of_the_whole_row():
         text = field_set(fields)
         whole = parse_field_set(text)
         assert read(text) == {name: whole[name] for name in wanted & whole.keys()}, text
+
+
+def test_cells_of_a_layout_that_was_created_while_a_report_reads_are_decoded():
+    created = {2: ["carbon_g", "cost"]}
+    cells = WantedCells(frozenset({"cost"}), {1: ["cost", "power_w"]}, created.__getitem__)
+    names, (row,) = cells.decoded(2, ["[3.0,0.5]"])
+    assert dict(zip(names, row, strict=True)) == {"carbon_g": 3.0, "cost": 0.5}

@@ -183,8 +183,7 @@ class RowFinder:
     ) -> dict[str, list[number_columns.Summed]]:
         """Return the sums of totals of a series by the hour, in order of time, by their field."""
         edges_ns = number_columns.hour_edges(*_within_limits(*span_ns), cuts_ns)
-        layouts = self._all_layouts()
-        return summarized.hourly_sums(self._database, series, fields, edges_ns, layouts)
+        return summarized.hourly_sums(self._database, series, fields, edges_ns, self._all_layouts)
 
     def points(
         self, wanted: Sequence[StoredSeries], span_ns: tuple[int, int], coarsest_s: int
@@ -204,7 +203,7 @@ class RowFinder:
         self, series: StoredSeries, span_ns: tuple[int, int], fields: frozenset[str]
     ) -> list[RowColumns]:
         """Return the rows of a series as columns, those of each resolution apart."""
-        cells = WantedCells(fields, self._all_layouts())
+        cells = WantedCells(fields, self._all_layouts(), self._names)
         sql = _rows_sql(cells=cells.sql)
         reading = ColumnReading(series, fields, cells)
         span_ns, hours = _within_limits(*span_ns), list[tuple[int, Any]]()

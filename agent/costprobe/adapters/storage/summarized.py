@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -48,7 +48,7 @@ def hourly_sums(
     series: StoredSeries,
     fields: Sequence[str],
     edges_ns: Sequence[int],
-    layouts: Mapping[int, Sequence[str]],
+    layouts: Callable[[], Mapping[int, Sequence[str]]],
 ) -> dict[str, list[Summed]]:
     """Return the sums of totals of a series in each part of a time range, in order of time."""
     known: dict[int, Mapping[str, Sequence[tuple[int, Sequence[int], float]]]] = {}
@@ -61,7 +61,9 @@ def hourly_sums(
                 for hour_ns, sums in hours
                 if (hour_ns, hour_ns + HOURS.period_ns) in parts
             }
-        found = number_columns.hourly_sums(connection, series.id, fields, edges_ns, layouts, known)
+        found = number_columns.hourly_sums(
+            connection, series.id, fields, edges_ns, layouts(), known
+        )
     for field, of_rows in found.items():
         of_rows.extend(
             (time_ns, RowEnd(*end), total)

@@ -123,7 +123,7 @@ def hourly_sums(
         rolled.append((number, f"sum(iif({number} IS NULL, 0, {count}))"))
     _add_sums(found, connection, MINUTES.table, parts, "newest_ns", rolled)
     # A row of an hour is a part of its own.
-    cells = WantedCells(frozenset(fields), layouts)
+    cells = WantedCells(frozenset(fields), layouts, layouts.__getitem__)
     rows = connection.execute(
         f"SELECT layout_id, time_ns, newest_ns, rows, {cells.sql} FROM {HOURS.table}"  # noqa: S608 - literals
         " WHERE series_id = ? AND time_ns >= ? AND time_ns < ?",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from costprobe.adapters.storage.rollup.aggregation import OTHER_LAYOUT
@@ -14,11 +14,17 @@ class WantedCells:
 
     Args:
         fields: Names of the fields.
-        layouts: Field names of all layouts, by their number.
+        layouts: Field names of the present layouts, by their number.
+        names_of: Returns the field names of a layout, also of one that was created since.
     """
 
-    def __init__(self, fields: frozenset[str], layouts: Mapping[int, Sequence[str]]) -> None:
-        self._layouts = layouts
+    def __init__(
+        self,
+        fields: frozenset[str],
+        layouts: Mapping[int, Sequence[str]],
+        names_of: Callable[[int], Sequence[str]],
+    ) -> None:
+        self._names_of = names_of
         self._wanted: dict[int, list[str]] = {}
         cases = []
         for number, names in layouts.items():
@@ -43,7 +49,7 @@ class WantedCells:
         Raises:
             ValueError: A row is malformed.
         """
-        names = self._wanted.get(layout_id) or self._layouts.get(layout_id, ())
+        names = self._wanted.get(layout_id) or self._names_of(layout_id)
         rows = bounded_json_list(texts)
         if any(len(cells) != len(names) for cells in rows):
             raise ValueError(OTHER_LAYOUT)
