@@ -141,6 +141,11 @@ def test_dead_daemon_is_not_live(open_tab, today):
         "() => /last seen \\d+ s ago/.test(document.getElementById('seen').textContent)"
     )
     assert "the daemon is not running" in tab.text("#firing")
+    uncoloured = tab.page.evaluate(
+        """() => [...document.querySelectorAll(".bar, .spark")]
+        .every((one) => getComputedStyle(one).filter === "grayscale(1)")"""
+    )
+    assert uncoloured
 
 
 def test_silent_daemon_becomes_stale_without_any_message(open_tab):
@@ -168,6 +173,8 @@ def test_missing_store_is_shown(page_on, clock, tmp_path, kept_tab):
     kept_tab.goto(server.address.url)
     kept_tab.wait_for_function("() => document.getElementById('live').textContent === 'no data'")
     assert "costprobe run" in kept_tab.inner_text("#trouble")
+    # Nothing is loading, and no empty section is shown.
+    assert kept_tab.inner_text("main").strip() == kept_tab.inner_text("#trouble")
     assert kept_tab.evaluate("document.body.classList.contains('stale')")
     kept_tab.goto("about:blank")
 

@@ -1,7 +1,7 @@
 // Budgets: amount, spend and forecast.
 
 import { byId, el, show, strip, svg } from "./dom.js";
-import { moment, money, percent } from "./format.js";
+import { moment, money, number, percent } from "./format.js";
 
 const exact = (value, text) => el("data", { value: String(value) }, text);
 const TICK = 0.8;
@@ -28,7 +28,7 @@ function budgetCard(budget) {
   const [kind, words] = VERDICTS[budget.verdict] ?? ["good", forecast === null ? "not exceeded so far" : "within the budget"];
   const fact = (name, value, key = null) => [el("dt", { class: key && `key ${key}` }, name), el("dd", {}, value)];
   const remarks = [
-    budget.method ? `${budget.method}, from ${budget.history_h} h` : null,
+    budget.method ? `${budget.method}, from ${number(budget.history_h)} h` : null,
     budget.note || null,
   ].filter(Boolean);
   const gaps = budget.missing.map((text) => el("li", {}, text));

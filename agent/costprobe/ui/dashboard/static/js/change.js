@@ -19,7 +19,7 @@ export function showChange({ change }) {
   place.hidden = false;
   if (!change) {
     place.className = "change calm";
-    show(place, el("p", {}, "Nothing changed in the last 7 days."));
+    show(place, el("p", {}, "No lasting change in the last 7 days."));
     return;
   }
   const nowMs = presentMs();

@@ -4,7 +4,7 @@ const SIGNS = { USD: "$", EUR: "€", GBP: "£" };
 const PER_THOUSAND = 1000;
 const DAY_S = 86400;
 // A number and its unit stay on one line.
-const SPACE = "\u00a0";
+export const SPACE = "\u00a0";
 
 const isKnown = (value) => value !== null && value !== undefined && Number.isFinite(value);
 

@@ -44,6 +44,7 @@ function draw() {
   if (place.textContent !== seen) place.textContent = seen;
   place.title = wrong ? "" : day;
   document.body.classList.toggle("stale", Boolean(wrong));
+  document.body.classList.toggle("blank", Boolean(state.problem) && !state.now);
 }
 
 /** Take a change of the connection: { isConnected, isPaused, problem } or a new document. */

@@ -44,7 +44,7 @@ export function showParts(now, label, units) {
   const probes = new Map(now.probes.map((probe) => [`${probe.tags.device}\n${probe.tags.probe}`, probe]));
   const rows = now.costs.filter(({ tags }) => !label || tags[name] === value.join("="))
     .map((cost) => rowOf(cost, probes.get(`${cost.tags.device}\n${cost.tags.probe}`), members));
-  const heads = ["Series", "Per", "#Cost", "#Hardware", "#Electricity", "#Idle share", "#Last 1 h", "#24 h", "#7 d",
+  const heads = ["Series", "Per", "#Cost", "#Hardware", "#Electricity", "#Idle share", "#1 h", "#24 h", "#7 d",
     "#M tokens in", "#M tokens out", "Tokens split by", "#Energy each", "Price plan"];
   // Columns that no cost has are left out.
   const used = heads.map((_, index) => index === 0 || rows.some((row) => row[index] !== "–" && row[index] !== ""));

@@ -1,7 +1,7 @@
 // The figures of the first line of a page.
 
 import { el, strip, svg } from "./dom.js";
-import { changeSize, money } from "./format.js";
+import { changeSize, money, SPACE } from "./format.js";
 
 export const exact = (value, text) => el("data", { value: String(value) }, text);
 const TICK = 0.8;
@@ -36,5 +36,5 @@ export function monthTile({ month, currency }) {
   const kind = spent > amount ? "bad" : over ? "warn" : "muted";
   const words = spent > amount ? `, exceeded by ${changeSize((spent / amount - 1) * 100)}`
     : over ? `, ${changeSize((forecast / amount - 1) * 100)} over` : forecast === null ? "" : ", within the budget";
-  return tile(period, [written(spent), el("small", {}, " of ", written(amount))], monthBar(month), note(kind, expected, words));
+  return tile(period, [written(spent), el("small", {}, ` of${SPACE}`, written(amount))], monthBar(month), note(kind, expected, words));
 }

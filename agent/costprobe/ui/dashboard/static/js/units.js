@@ -44,7 +44,7 @@ function nameOf(unit, button = null) {
   const name = tags.served_model ?? unit.name;
   const basis = tags.basis !== "serving" ? "probe" : tags.served_model ? `service ${tags.service}` : "service";
   return [el("span", { class: "name" }, name), " ",
-    el("span", { class: "basis" }, tags.batch ? `${basis}, batch ${tags.batch}` : basis, button ? [" · ", button] : null)];
+    el("span", { class: "basis" }, tags.batch ? `${basis}, batch ${tags.batch}` : basis, button ? [", ", button] : null)];
 }
 
 const namesOf = (devices) => (devices.length > 2 ? `${devices[0]} to ${devices.at(-1)}` : devices.join(", "));
