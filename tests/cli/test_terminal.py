@@ -137,7 +137,7 @@ def test_trend_has_a_plot_for_each_model_and_basis(config):
     for title in ("encoder gpu0", "ranker gpu0"):
         assert title in lines
     # Costs of two bases are in two plots.
-    assert "cost_per_inference probe EUR, per 1,000" in lines
+    assert "cost_per_inference probe EUR, per million" in lines
     assert any("cost_per_inference serving EUR" in line for line in lines)
     assert b"\xe2\x94\xa4" not in on_terminal(config, "trend", "--since", "2d", "--no-plot")
 

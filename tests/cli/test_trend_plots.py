@@ -9,6 +9,7 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.views.series_names import series_names
 from costprobe.ui.cli.views.trend_plots import trend_plots
+from costprobe.ui.cli.views.trend_table import trend_table
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.terminal import on_terminal
@@ -74,12 +75,12 @@ def test_one_model_has_one_large_plot_with_a_curve_for_each_device(config):
 def test_change_of_plan_is_named_within_one_series(config):
     output = called(config, "trend", "--since", "2d", "--no-plot", "--probe", "llama").output
     rows = output.splitlines()[1:]
-    assert [row.split()[:6] for row in rows[:2]] == [
-        [f"gpu{number}", "llama", "probe", "reserved", "USD", "24"] for number in range(2)
+    assert [row.split()[:3] for row in rows[:2]] == [
+        [f"gpu{number}", "llama", "24"] for number in range(2)
     ]
     (change,) = [row for row in rows if row.startswith("plan ")]
     assert change.startswith("plan on_demand to reserved since ")
-    assert change.endswith("within gpu0 llama probe reserved USD, gpu1 llama probe reserved USD")
+    assert change.endswith("within gpu0 llama, gpu1 llama")
     # Every stored series is in JSON, with its tags.
     stored = called(config, "trend", "--since", "2d", "--probe", "llama", "--json").stdout
     assert stored.count('"plan": "on_demand"') == stored.count('"plan": "reserved"') == 2
@@ -100,3 +101,32 @@ def test_names_of_different_series_differ():
     assert series_names([tags, {**tags, "service": "rank"}]) == ["gpu0 chat", "gpu0 rank"]
     names = series_names([{**tags, "team": "a", "rack": "1"}, {**tags, "team": "b", "rack": "1"}])
     assert names == ["gpu0 chat team=a", "gpu0 chat team=b"]
+    # What all have in common is left out.
+    paid = {**tags, "basis": "serving", "plan": "spot", "currency": "USD"}
+    assert series_names([paid, {**paid, "plan": "owned"}]) == ["gpu0 chat spot", "gpu0 chat owned"]
+
+
+def test_costs_of_each_basis_have_a_scale_of_their_own():
+    """Millions of a probe's inferences beside thousands of a service's; a change of nothing has no sign."""
+    series = [
+        SeriesValues(
+            {"device": "gpu0", "probe": "p", "basis": "probe", "currency": "USD"}, [0], [4e-7]
+        ),
+        SeriesValues({"service": "s", "basis": "serving", "currency": "USD"}, [0], [7e-4]),
+    ]
+    lines = trend_table("cost", "cost_per_inference", series, [-0.001, None])
+    assert [line.split()[:3] for line in lines[::2]] == [
+        ["series,", "per", words] for words in ("million", "1,000")
+    ]
+    assert lines[1].split() == [
+        "gpu0",
+        "p",
+        "probe",
+        "1",
+        "$0.4",
+        "$0.4",
+        "+0.0",
+        "%",
+        *3 * ["$0.4"],
+    ]
+    assert lines[3].split() == ["s", "serving", "1", "$0.7", "$0.7", "-", *3 * ["$0.7"]]

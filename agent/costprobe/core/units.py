@@ -15,6 +15,8 @@ KWH_J = 3.6e6
 MAX_DURATION_S = (2**63 - 1) / 1e9
 MAX_SIZE_BYTES = 2**63 - 1
 MAX_SHOWN_CHARS = 60
+# Numbers outside are written with an exponent.
+_LEAST_PLAIN, _MOST_PLAIN = 1e-9, 1e12
 
 _DURATION_UNITS_S = {
     "ms": 0.001,
@@ -103,6 +105,19 @@ def format_duration(duration_s: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun: "1 device", "2 devices"; the plural is formed with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """Format a number with significant digits: "0.00002683", "10,871"; an exponent only if it is extreme.
+
+    Args:
+        value: The number; a larger one has all of its whole digits.
+        digits: Significant digits.
+    """
+    text = f"{value:,.{digits}g}"
+    if "e" not in text or not _LEAST_PLAIN <= abs(value) < _MOST_PLAIN:
+        return text
+    return f"{value:,.0f}" if abs(value) >= 1 else f"{Decimal(text):f}"
 
 
 def percent(share: float | Decimal, places: int | None = None) -> str:

@@ -36,7 +36,13 @@ from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.series_names import series_names
 from costprobe.ui.cli.views.trend_plots import trend_plots
-from costprobe.ui.cli.views.trend_table import as_read, per_scale, series_scale, trend_table
+from costprobe.ui.cli.views.trend_table import (
+    as_read,
+    comparable,
+    per_scale,
+    series_scale,
+    trend_table,
+)
 from costprobe.ui.continued_series import (
     ContinuedSeries,
     TagChange,
@@ -134,8 +140,8 @@ def command(  # noqa: PLR0913 - an option each
             echo_lines([_compared(spans), *reasons])
         if any(series.is_sampled for series in shown):
             echo(_sampling(shown))
-        scale = series_scale(measurement, field, shown)
-        for words, group in _comparable(shown).items() if plot else ():
+        for words, group in comparable(shown).items() if plot else ():
+            scale = series_scale(measurement, field, group)
             title = f"{field} {words}".rstrip() + per_scale(scale)
             echo_coloured(trend_plots(title, as_read(group, scale)))
 
@@ -246,15 +252,6 @@ def _write_csv(field: str, all_series: Sequence[SeriesValues]) -> None:
         tag_values = [csv_cell(series.tags.get(tag, "")) for tag in tags]
         for time_ns, value in zip(series.times_ns, series.values, strict=True):
             writer.writerow([iso(time_ns), *tag_values, value])
-
-
-def _comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
-    """Group the series by basis and currency, which cannot share an axis."""
-    groups: dict[str, list[SeriesValues]] = {}
-    for series in all_series:
-        words = " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
-        groups.setdefault(words, []).append(series)
-    return groups
 
 
 def _sampling(all_series: Sequence[SeriesValues]) -> str:

@@ -8,18 +8,8 @@ from typing import Final
 # Tags that identify what is measured, apart from where.
 SUBJECT_TAGS: Final = ("budget", "probe", "service", "served_model", "part")
 # Tags in the names of series; others are the same for all series of most hosts.
-_TELLING: Final = (
-    "budget",
-    "device",
-    "probe",
-    "service",
-    "served_model",
-    "part",
-    "batch",
-    "basis",
-    "plan",
-    "currency",
-)
+_IDENTITY: Final = ("budget", "device", *SUBJECT_TAGS[1:])
+_TELLING: Final = (*_IDENTITY, "batch", "basis", "plan")
 
 
 def subject_of(tags: Mapping[str, str]) -> str:
@@ -28,8 +18,14 @@ def subject_of(tags: Mapping[str, str]) -> str:
 
 
 def series_names(all_tags: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a name for each series; labels are in it where names would be equal without them."""
-    names = [" ".join(tags[tag] for tag in _TELLING if tag in tags) for tags in all_tags]
+    """Return a name for each series, without the batch, basis and plan that all have in common.
+
+    Labels and the currency are in it where names would be equal without them.
+    """
+    told = [
+        tag for tag in _TELLING if tag in _IDENTITY or len({tags.get(tag) for tags in all_tags}) > 1
+    ]
+    names = [" ".join(tags[tag] for tag in told if tag in tags) for tags in all_tags]
     if len(set(names)) == len(names):
         return names
     others = sorted({tag for tags in all_tags for tag in tags} - set(_TELLING))

@@ -8,12 +8,31 @@ from dataclasses import replace
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.core.money_text import common_scale, is_amount, is_each, money, scale_words
+from costprobe.core.units import significant
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.views.series_names import series_names
 
 
+def comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
+    """Group the series by basis and currency, which cannot share an axis."""
+    groups: dict[str, list[SeriesValues]] = {}
+    for series in all_series:
+        groups.setdefault(_basis_of(series), []).append(series)
+    return groups
+
+
+def _basis_of(series: SeriesValues) -> str:
+    return " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
+
+
 def series_scale(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> int | None:
-    """Return the number of inferences that a cost of one is written for; None for other fields."""
+    """Return the number of inferences that a cost of one is written for; None for other fields.
+
+    Args:
+        measurement: Name of the series family.
+        field: Name of the field.
+        all_series: Those of a group of `comparable`.
+    """
     if not is_each(measurement, field):
         return None
     return common_scale(series.values[0] for series in all_series)
@@ -39,7 +58,7 @@ def trend_table(
     all_series: Sequence[SeriesValues],
     changes: Sequence[float | None],
 ) -> list[str]:
-    """Return the lines of a table: a row for each series.
+    """Return the lines of a table for each scale: a row for each series.
 
     Args:
         measurement: Name of the series family.
@@ -47,20 +66,23 @@ def trend_table(
         all_series: At least one; each has at least one value.
         changes: Change of each series in percent; None where it is unknown.
     """
-    scale = series_scale(measurement, field, all_series)
-    title = f"series{per_scale(scale)}"
+    scales = {
+        basis: series_scale(measurement, field, group)
+        for basis, group in comparable(all_series).items()
+    }
     is_money = is_amount(measurement, field)
-    rows: list[tuple[str, ...]] = [
-        (title, "samples", "first", "last", "change", "median", "min", "max")
-    ]
+    figures = ("samples", "first", "last", "change", "median", "min", "max")
+    tables: dict[int | None, list[tuple[str, ...]]] = {
+        scale: [(f"series{per_scale(scale)}", *figures)] for scale in scales.values()
+    }
     names = series_names([series.tags for series in all_series])
-    shown = as_read(all_series, scale)
-    for name, series, change_pct in zip(names, shown, changes, strict=True):
-        values = list(series.values)
-        change = "-" if change_pct is None else f"{change_pct:+.1f} %"
+    for name, series, change_pct in zip(names, all_series, changes, strict=True):
+        scale = scales[_basis_of(series)]
+        values = [value * (scale or 1) for value in series.values]
+        change = "-" if change_pct is None else f"{change_pct:+z.1f} %"
         currency = series.tags.get("currency", "")
         first, last, median, least, most = (
-            money(value, currency) if is_money else f"{value:,.4g}"
+            money(value, currency) if is_money else significant(value)
             for value in (
                 values[0],
                 values[-1],
@@ -69,5 +91,6 @@ def trend_table(
                 max(values),
             )
         )
-        rows.append((name, str(len(values)), first, last, change, median, least, most))
-    return table_lines(rows)
+        row = (name, f"{len(values):,}", first, last, change, median, least, most)
+        tables[scale].append(row)
+    return [line for rows in tables.values() for line in table_lines(rows)]
