@@ -9,10 +9,9 @@ import time
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.core.records import Point
+from costprobe.ui.device_text import devices_text, short
 from costprobe.ui.report.changes import changes
-from costprobe.ui.report.charts import line_chart, percent_ticks
-from costprobe.ui.report.grouping import devices_text
-from costprobe.ui.report.listed_savings import short
+from costprobe.ui.report.charts import bar_chart, line_chart, percent_ticks
 from costprobe.ui.report.model import Bucket
 from fakes import long_host
 from fakes.command import called
@@ -82,7 +81,7 @@ def test_identical_devices_are_one_row_with_the_deviating_one(text):
     names = [row[0].strip("| ") for row in rows]
     assert names == ["chat/base", "chat/tuned", "encoder", "ranker", "vision"]
     encoder = rows[2]
-    assert re.fullmatch(r"gpu0 to gpu3; against their median gpu0 \+[78]\.\d %", encoder[1])
+    assert re.fullmatch(r"gpu0 to gpu3; gpu0 \+[78]\.\d % against their median", encoder[1])
     assert re.fullmatch(r"\$0\.4\d+ per million inferences", encoder[2])
     # The price fell by 8 % in the period, more than a week ago.
     assert re.fullmatch(r"-[78]\.\d %", encoder[3])
@@ -94,6 +93,16 @@ def test_parts_of_the_spend_add_up(text):
     rows = [line.split(" | ") for line in section(text, "Where the money goes").splitlines()[3:]]
     amounts = [float(row[1].lstrip("$").replace(",", "")) for row in rows if len(row) > 2]
     assert sum(amounts[:-1]) == pytest.approx(amounts[-1], rel=1e-3)
+
+
+def test_numbers_are_plain_and_plans_without_a_day_have_none(text):
+    """No exponents, thousands with a comma, and no plan of 1970."""
+    assert not re.findall(r"\d\.?\d*e[+-]\d+", text)
+    assert re.search(r"load: \d\d,\d{3} inferences an hour", text)
+    assert "on\\_demand plan, each device" in section(text, "Prices")
+    assert "1970" not in text
+    assert "Measurements cover 100 %" not in text
+    assert not re.search(r"\d%", text)
 
 
 def test_equal_savings_of_several_devices_are_one_entry(text):
@@ -159,6 +168,15 @@ def test_chart_shows_a_drift_of_eight_percent():
     assert max(heights) - min(heights) > 150 / 3
     assert "+5 %" in drawn
     assert ">0 %<" in drawn
+
+
+def test_chart_of_days_ends_with_its_last_day():
+    # Until noon of the third day after 1970-01-05.
+    begin_ns, until_ns = 4 * 24 * HOUR_NS, 7 * 24 * HOUR_NS + 12 * HOUR_NS
+    days = [Bucket(begin_ns + index * 24 * HOUR_NS, 5.0) for index in range(4)]
+    drawn = bar_chart("one", "t", days, (begin_ns, until_ns), lambda v: f"${v:.3f}")
+    labels = re.findall(r'text-anchor="(?:start|end)">(1970-[^<]*)<', drawn)
+    assert labels == ["1970-01-05", "1970-01-08"]
 
 
 def test_axis_encloses_all_values_with_round_percents():

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from costprobe.core.money_text import money
-from costprobe.core.units import counted, percent
+from costprobe.core.units import counted, percent, significant
 from costprobe.domain.advice.savings import Answer, Supply, savings
 from costprobe.domain.advice.scaling import WAITING_SHARE_MAX
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -25,6 +25,7 @@ from costprobe.ui.cli.support.plan_files import (
 from costprobe.ui.cli.support.price_books import host_offer, host_prices, listed_catalogue
 from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.device_text import short
 from costprobe.ui.load_position import position_lines
 from costprobe.ui.savings import (
     break_even_words,
@@ -124,9 +125,9 @@ def _lines(answer: Answer) -> Iterator[str]:
     """Yield an answer as readable lines."""
     workload, now = answer.workload, answer.now
     cost = "" if now is None else f": {money(now.cost_per_month, answer.currency)} a month"
-    yield f"{workload.name}{cost}"
+    yield short(f"{workload.name}{cost}")
     if workload.hours:
-        yield f"  load: {load_words(workload)}"
+        yield short(f"  load: {load_words(workload)}")
     if answer.devices_min is not None:
         yield (
             f"  minimum of {counted(answer.devices_min, 'device')}: at most"
@@ -140,8 +141,8 @@ def _lines(answer: Answer) -> Iterator[str]:
         yield from _supply_lines(number, supply, answer)
     if len(answer.supplies) > SHOWN:
         yield f"  {len(answer.supplies) - SHOWN} more with --json"
-    yield from (f"  rejected: {action}: {reason}" for action, reason in answer.rejected)
-    yield from (f"  needed: {need}" for need in answer.needs)
+    yield from (short(f"  rejected: {action}: {reason}") for action, reason in answer.rejected)
+    yield from (short(f"  needed: {need}") for need in answer.needs)
 
 
 def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:
@@ -151,7 +152,7 @@ def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:
         low, high = money(supply.saving_low, currency), money(supply.saving_high, currency)
         interval = f" (95 %: {low} to {high})" if low != high else ""
     yield (
-        f"  {number}. {supply.action}: {money(supply.cost_per_month, currency)} a month, saves"
+        f"  {number}. {short(supply.action)}: {money(supply.cost_per_month, currency)} a month, saves"
         f" {money(supply.saving_per_month, currency)}{interval}"
     )
     facts = list(_facts(supply, answer))
@@ -161,7 +162,7 @@ def _supply_lines(number: int, supply: Supply, answer: Answer) -> Iterator[str]:
         yield f"     {scaling_words(supply.choice.scaling)}"
     if supply.held_out is not None:
         yield f"     {held_out_words(supply.held_out)}"
-    yield from (f"     if {assumption}" for assumption in supply.assumptions)
+    yield from (short(f"     if {assumption}") for assumption in supply.assumptions)
 
 
 def _facts(supply: Supply, answer: Answer) -> Iterator[str]:
@@ -170,13 +171,15 @@ def _facts(supply: Supply, answer: Answer) -> Iterator[str]:
     if supply.electricity_per_month:
         yield f"electricity {money(supply.electricity_per_month, currency)}"
     if supply.carbon_kg_per_month is not None:
-        yield f"{supply.carbon_kg_per_month:,.4g} kg CO2-equivalent"
+        yield f"{significant(supply.carbon_kg_per_month)} kg CO2-equivalent"
     if supply.capacity_share is not None:
         yield f"capacity {supply.capacity_share:.3g} times the peak"
     latency_ms = supply.choice.placement.latency_p50_ms
     if latency_ms is not None:
-        bound = "no bound" if answer.bound_ms is None else f"bound {answer.bound_ms:.4g} ms"
-        yield f"p50 {latency_ms:.4g} ms ({bound})"
+        bound = (
+            "no bound" if answer.bound_ms is None else f"bound {significant(answer.bound_ms)} ms"
+        )
+        yield f"p50 {significant(latency_ms)} ms ({bound})"
     if supply.break_even_share is not None:
         yield f"breaks even at {break_even_words(supply)} of the hours"
     if supply.choice.cash:

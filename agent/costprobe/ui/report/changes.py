@@ -9,7 +9,7 @@ from typing import Final
 
 from costprobe.core.records import Point
 from costprobe.core.row_values import number
-from costprobe.ui.report.grouping import devices_text
+from costprobe.ui.device_text import devices_text
 from costprobe.ui.report.model import ReportedChange
 from costprobe.ui.report.spend import HOUR_NS
 

@@ -10,6 +10,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from costprobe.core.printable import one_line
+from costprobe.core.records import NS_PER_S
 from costprobe.ui.report.model import Bucket
 from costprobe.ui.report.words import day, minute
 
@@ -246,11 +247,13 @@ def _drawing(
             if text:
                 place = {"class": "tick", "x": str(x), "y": y, "dy": "0.32em"}
                 ET.SubElement(svg, "text", {**place, "text-anchor": anchor}).text = text
-    name = day if frame.until_ns - frame.since_ns > 3 * _DAY_NS else minute
-    for tick, anchor in ((0, "start"), (2, "end")):
-        time_ns = frame.since_ns + (frame.until_ns - frame.since_ns) * tick // 2
+    ends_ns = (frame.since_ns, frame.until_ns)
+    # The last day is the one that ends at the end.
+    is_long = ends_ns[1] - ends_ns[0] > 3 * _DAY_NS
+    names = (day(ends_ns[0]), day(ends_ns[1] - NS_PER_S)) if is_long else map(minute, ends_ns)
+    for time_ns, anchor, name in zip(ends_ns, ("start", "end"), names, strict=True):
         attributes = {"class": "tick", "x": f"{frame.x(time_ns):.1f}", "y": str(frame.height - 8)}
-        ET.SubElement(svg, "text", {**attributes, "text-anchor": anchor}).text = name(time_ns)
+        ET.SubElement(svg, "text", {**attributes, "text-anchor": anchor}).text = name
     return svg
 
 

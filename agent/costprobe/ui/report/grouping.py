@@ -1,41 +1,17 @@
-"""Identical devices as one entry of a report: their names, their trends and their figures."""
+"""Identical devices as one entry of a report: their trends and their figures."""
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from costprobe.core.device_names import natural
 from costprobe.domain.costing.comparison.compare import Candidate, Summary
 from costprobe.ui.report.identical_devices import ModelFigures, TrendGroup
 from costprobe.ui.report.model import Bucket, Price, Report, Trend
 from costprobe.ui.token_figures import per_million_tokens
-
-_NUMBERED: Final = re.compile(r"(.*?)(\d+)")
-# More names than this are counted instead.
-MAX_NAMES: Final = 4
-
-
-def devices_text(names: Iterable[str]) -> str:
-    """Return the names of devices: "gpu0", "gpu0 and gpu3", "gpu0 to gpu7", "6 devices"."""
-    ordered = sorted(set(names), key=natural)
-    if len(ordered) > 2 and _is_run(ordered):  # noqa: PLR2004 - a pair is listed
-        return f"{ordered[0]} to {ordered[-1]}"
-    if len(ordered) > MAX_NAMES:
-        return f"{len(ordered)} devices"
-    *first, last = ordered or [""]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _is_run(names: Sequence[str]) -> bool:
-    first = _NUMBERED.fullmatch(names[0])
-    return first is not None and all(
-        name == f"{first[1]}{int(first[2]) + index}" for index, name in enumerate(names)
-    )
 
 
 def trend_groups(trends: Sequence[Trend], models: Mapping[str, str]) -> list[TrendGroup]:

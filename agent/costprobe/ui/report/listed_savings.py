@@ -6,18 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from costprobe.core.money_text import money
 from costprobe.core.units import percent as share
 from costprobe.domain.advice.load_position import LoadCost, LoadPosition
 from costprobe.domain.advice.savings import Answer, Supply
+from costprobe.ui.device_text import devices_text, short
 from costprobe.ui.load_position import position_lines
-from costprobe.ui.report.grouping import devices_text
 from costprobe.ui.savings import held_out_words, load_words
-
-# "gpu0 and gpu1 and gpu2", as actions and workloads list devices.
-_LISTED: Final = re.compile(r"\b[\w.]*\d(?: and [\w.]*\d){2,}\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +61,6 @@ def _of_load(answer: Answer, position: LoadPosition, cost: LoadCost) -> ListedSa
     saving = money(cost.merge.saving_per_month, answer.currency)
     title = f"{answer.workload.name}: merge {replicas}"
     return ListedSaving(short(title), f"{saving} of {month}", facts)
-
-
-def short(text: str) -> str:
-    """Return a text with runs of devices as "gpu0 to gpu7"."""
-    return _LISTED.sub(lambda match: devices_text(match[0].split(" and ")), text)
 
 
 def _generic(answer: Answer, best: Supply) -> str:

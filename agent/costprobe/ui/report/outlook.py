@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
+from costprobe.core.units import percent
 from costprobe.domain.costing.budgets.budget import BudgetStatus
 from costprobe.domain.costing.budgets.periods import local_time
 from costprobe.ui.report.model import Outlook
@@ -19,9 +20,9 @@ def outlook_of(status: BudgetStatus, note: str) -> Outlook:
     """
     budget, remaining = status.budget, status.remaining
     starts = local_time(status.period.start_ns, ZoneInfo(budget.timezone))
-    notes = [f"coverage {status.coverage:.0%} of the elapsed time"]
+    notes = [f"coverage {percent(status.coverage)} of the elapsed time"]
     if remaining is not None:
-        notes.insert(0, f"{remaining.method} from {remaining.hours} h")
+        notes.insert(0, f"{remaining.method} from {remaining.hours:,} h")
     return Outlook(
         name=budget.name,
         currency=budget.currency,

@@ -13,10 +13,10 @@ from costprobe.core.money_text import PER_THOUSAND, SCALES, money
 from costprobe.core.printable import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
+from costprobe.ui.device_text import devices_text
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.grouping import (
-    devices_text,
     model_groups,
     price_groups,
     token_words,

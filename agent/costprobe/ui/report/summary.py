@@ -12,7 +12,8 @@ from costprobe.core.money_text import money, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
 from costprobe.domain.costing.money import total_of
-from costprobe.ui.report.grouping import devices_text, trend_groups
+from costprobe.ui.device_text import devices_text
+from costprobe.ui.report.grouping import trend_groups
 from costprobe.ui.report.identical_devices import TrendGroup
 from costprobe.ui.report.listed_savings import saving_groups
 from costprobe.ui.report.model import Report, ReportedChange, Spend
@@ -219,7 +220,7 @@ def _unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> UnitRow:
         if (name := member.tags.get("device", "")) in group.outliers and unit.cost
     ]
     if deviating:
-        place += f"; against their median {', '.join(deviating)}"
+        place += f"; {', '.join(deviating)} against their median"
     return UnitRow(
         name=unit.name,
         place=place,
@@ -265,7 +266,7 @@ def _savings(report: Report) -> Iterator[str]:
 
 def _notes(report: Report) -> Iterator[str]:
     for spend in report.spend:
-        if spend.coverage < 1:
+        if share(spend.coverage) != "100 %":
             yield (
                 f"Measurements cover {share(spend.coverage)} of the time of the devices; what the"
                 " rest cost is unknown and in no figure."

@@ -8,7 +8,7 @@ from typing import Final
 
 from costprobe.core.money_text import money, price_scale, unit_price
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import HOUR_S, KWH_J
+from costprobe.core.units import HOUR_S, KWH_J, significant
 from costprobe.core.units import percent as share
 from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend
 
@@ -35,7 +35,7 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
 
 def figure(value: float | None, digits: int = 4) -> str:
     """Format a number with significant digits; a dash if unknown."""
-    return "-" if value is None else f"{value:,.{digits}g}"
+    return "-" if value is None else significant(value, digits)
 
 
 def day(time_ns: int) -> str:
@@ -68,8 +68,7 @@ def each(cost: float | None, currency: str) -> str:
 
 def percent(pct: float) -> str:
     """Format a change in percent."""
-    # Adding 0 converts -0.0 to +0.0.
-    return f"{round(pct, 1) + 0.0:+.1f} %"
+    return f"{pct:+z.1f} %"
 
 
 def spend_change(spend: Spend) -> str:
