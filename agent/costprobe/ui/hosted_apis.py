@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from costprobe.core.money_text import money
-from costprobe.core.units import percent
+from costprobe.core.units import percent, significant
 from costprobe.domain.advice.hosted_apis import HostedCost, HostingChoice
 from costprobe.domain.pricing.catalogue.hosted import HostedPrice
 
@@ -43,7 +43,7 @@ def caption(choice: HostingChoice) -> str:
     ]
     return (
         f"{choice.name}: {money(choice.cost_per_month, choice.currency)} a month at {utilization}"
-        f" ({', '.join(own) or 'no cost'} per million tokens), from {choice.measured_h:,.4g} h"
+        f" ({', '.join(own) or 'no cost'} per million tokens), from {significant(choice.measured_h)} h"
     )
 
 

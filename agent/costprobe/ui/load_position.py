@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from costprobe.core.money_text import money, price_scale, unit_price
-from costprobe.core.units import counted, percent
+from costprobe.core.units import counted, percent, significant
 from costprobe.domain.advice.load_merge import Merge
 from costprobe.domain.advice.load_position import LoadCost, LoadPosition
 from costprobe.domain.costing.load.rows import slo_text
@@ -39,8 +39,8 @@ def cost_words(position: LoadPosition, cost: LoadCost, currency: str) -> str:
     now = now.partition(" per ")[0]
     of = "saturation" if position.evidence.curve.is_saturated else "the highest measured load"
     return (
-        f"at {percent(cost.saturation_share)} of {of} ({cost.load_per_s:,.3g} of"
-        f" {cost.saturation_per_s:,.4g} {_WORDS[unit]}s/s of a replica) it pays"
+        f"at {percent(cost.saturation_share)} of {of} ({significant(cost.load_per_s, 3)} of"
+        f" {significant(cost.saturation_per_s)} {_WORDS[unit]}s/s of a replica) it pays"
         f" {cost.times_floor:.2g} times the lowest cost: {now}, not {floor} as at {cost.floor.text}"
         f"{_within(position)}"
     )
@@ -84,8 +84,8 @@ def basis_lines(position: LoadPosition) -> Iterator[str]:
     lengths = ""
     if mix is not None and change is not None:
         lengths = (
-            f"; prompts of {mix.tokens_in:,.4g} tokens ({_signed(change[0])} to the curve's),"
-            f" answers of {mix.tokens_out:,.4g} ({_signed(change[1])})"
+            f"; prompts of {significant(mix.tokens_in)} tokens ({_signed(change[0])} to the curve's),"
+            f" answers of {significant(mix.tokens_out)} ({_signed(change[1])})"
         )
     yield f"production: last 7 days, coverage {percent(week.coverage)}{lengths}"
 
@@ -163,7 +163,9 @@ def _within(position: LoadPosition) -> str:
 
 
 def _at_peak(merge: Merge) -> str:
-    known = [f"{name} {ms:,.3g} ms" for name, ms in merge.at_peak_ms.items() if ms is not None]
+    known = [
+        f"{name} {significant(ms, 3)} ms" for name, ms in merge.at_peak_ms.items() if ms is not None
+    ]
     return f": {', '.join(known)}" if known else ""
 
 

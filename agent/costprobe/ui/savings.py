@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from costprobe.core.units import counted, percent
+from costprobe.core.units import counted, percent, significant
 from costprobe.domain.advice.held_out import HeldOut
 from costprobe.domain.advice.savings import Answer, Supply
 from costprobe.domain.advice.scaling import Scaling
@@ -19,8 +19,8 @@ def load_words(workload: WorkloadHistory) -> str:
     work = ""
     if unit is not None:
         work = (
-            f"{workload.units_per_h:,.4g} {unit.words} an hour, {workload.units_max_per_s:,.3g} a"
-            f" second in the highest {workload.row_s:g} s; "
+            f"{significant(workload.units_per_h)} {unit.words} an hour,"
+            f" {significant(workload.units_max_per_s, 3)} a second in the highest {workload.row_s:g} s; "
         )
     return work + (
         f"{workload.mean:.2g} busy devices of {len(workload.devices)}, {workload.peak:.2g} in the"
@@ -37,8 +37,8 @@ def held_out_words(held_out: HeldOut) -> str:
     )
     if held_out.refused_per_week_max:
         words += (
-            f", {held_out.refused_per_week:.4g} requests refused a week, at most"
-            f" {held_out.refused_per_week_max:.4g}"
+            f", {significant(held_out.refused_per_week)} requests refused a week, at most"
+            f" {significant(held_out.refused_per_week_max)}"
         )
     if held_out.scaled is not None:
         words += f", {percent(held_out.scaled.waiting_share, 2)} of the requests waited for a start"

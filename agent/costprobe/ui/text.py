@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from costprobe.core.units import significant
+
 
 def local(time_ns: int) -> str:
     """Format UTC ns as local time of this host, with the name of its zone."""
@@ -20,8 +22,7 @@ def ago(duration_s: float) -> str:
 
 def joules(value: float) -> str:
     """Joules with four significant digits: "0.3251 J", "45,000 J"."""
-    text = f"{value:,.4g}"
-    return f"{value:,.0f} J" if "e+" in text else f"{text} J"
+    return f"{significant(value)} J"
 
 
 # How tokens are counted where the answers of a server have no `usage`, as llama.cpp's may.

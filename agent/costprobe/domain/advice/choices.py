@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from costprobe.core.units import percent
+from costprobe.core.units import percent, significant
 from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.scaling import (
     Scaling,
@@ -171,7 +171,7 @@ def assumptions_of(
 def _speed_assumptions(placement: Placement, unit: Unit | None) -> Iterator[str]:
     if unit is not None:
         yield (
-            f"a device can do {unit.per_device_s:,.3g} {unit.words} a second"
+            f"a device can do {significant(unit.per_device_s, 3)} {unit.words} a second"
             f" ({unit.measured_by}), and nothing else runs on it"
         )
     if placement.evidence:

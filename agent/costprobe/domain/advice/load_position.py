@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from costprobe.core.device_names import TOGETHER
-from costprobe.core.units import HOUR_S, MONTH_H, counted
+from costprobe.core.units import HOUR_S, MONTH_H, counted, significant
 from costprobe.domain.advice.history import History
 from costprobe.domain.advice.load_evidence import (
     LoadEvidence,
@@ -175,8 +175,8 @@ def _load_cost(
     highest = curve.fastest.work_per_s
     if load_per_s > highest:
         raise _UnknownError(
-            f"its mean load is above the measured range: {load_per_s:,.4g}/s of a replica, and at"
-            f" most {highest:,.4g}/s were measured"
+            f"its mean load is above the measured range: {significant(load_per_s)}/s of a replica, and at"
+            f" most {significant(highest)}/s were measured"
         )
     second = float(price.rate.per_hour) / HOUR_S
     power_w = _power_w(history, devices) if price.electricity_per_j else 0.0

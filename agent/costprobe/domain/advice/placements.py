@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from costprobe.core.device_kinds import DEVICE_KINDS
 from costprobe.core.device_names import natural
+from costprobe.core.units import significant
 from costprobe.core.weekly_hours import HOURS_A_WEEK
 from costprobe.domain.advice.cold_starts import ColdStart
 from costprobe.domain.advice.device_history import HOUR_NS, DeviceHistory
@@ -295,6 +296,6 @@ def _watts(device: DeviceHistory, figures: BatchFigures | None) -> Watts | None:
 
 def _evidence(probe: ProbeHistory, figures: BatchFigures) -> str:
     return (
-        f"{probe.subject}, batch {figures.batch}: {figures.throughput_per_s:,.4g} a second,"
-        f" p50 {figures.latency_p50_ms:.4g} ms ({figures.words})"
+        f"{probe.subject}, batch {figures.batch}: {significant(figures.throughput_per_s)} a second,"
+        f" p50 {significant(figures.latency_p50_ms)} ms ({figures.words})"
     )

@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 
 from costprobe.core.money_text import money
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import significant
 from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation, Share, action_of
 
 # Further candidates are counted only.
@@ -136,12 +137,16 @@ def _headline(change: ChangeFacts, verb: str, zone: tzinfo | None) -> str:
     basis = f" {change.basis}" if change.basis else ""
     amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
     since = _clock_time(change.since_ns, change.now_ns, zone)
-    text = f"{change.what} {verb} {change.change_pct:+.1f} %{basis}{amount} since {since}"
+    text = f"{change.what} {verb} {change.change_pct:+z.1f} %{basis}{amount} since {since}"
     if paid is None:
         return text
     if paid.per_month is not None:
         text += f", {_plus(paid.per_month, paid.currency)} a month at the present rate"
-        text += "" if paid.rate_per_s is None else f" of {_rate(paid.rate_per_s)} {paid.counted}/s"
+        text += (
+            ""
+            if paid.rate_per_s is None
+            else f" of {significant(paid.rate_per_s, 3)} {paid.counted}/s"
+        )
     if change.price is not None:
         total = _signed(paid.amount + change.price.amount, paid)
         text += (
@@ -202,11 +207,6 @@ def _cause_text(cause: Cause, *, is_alone: bool) -> str:
 def _share_text(share: Share) -> str:
     mean, low, high = (round(value * 100) for value in (share.mean, share.low, share.high))
     return f"{mean} %" if low == mean == high else f"{mean} % ({low} to {high} %)"
-
-
-def _rate(per_s: float) -> str:
-    digits = f"{per_s:.3g}"
-    return f"{per_s:,.0f}" if "e+" in digits else digits
 
 
 def _signed(amount: float, paid: MoneyChange) -> str:

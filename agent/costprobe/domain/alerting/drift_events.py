@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from costprobe.core.money_text import price_scale, price_text
 from costprobe.core.records import Event, FieldValue, Point, Severity
+from costprobe.core.units import significant
 from costprobe.domain.alerting.change_message import ChangeFacts, change_message, money_a_month
 from costprobe.domain.alerting.drift_causes import WORDS, Key
 from costprobe.domain.detection.causes import THROTTLED_PCT
@@ -142,7 +143,7 @@ def _levels(finding: Finding, point: Point, metric: Metric) -> tuple[str, str]:
         )
         return before, after
     unit = _UNITS[metric]
-    return f"{finding.before:,.4g} {unit}", f"{finding.after:,.4g} {unit}"
+    return f"{significant(finding.before)} {unit}", f"{significant(finding.after)} {unit}"
 
 
 def _severity(change: float, metric: Metric) -> Severity:

@@ -12,7 +12,7 @@ from costprobe.core.money_text import price_scale, scale_words
 from costprobe.core.records import BOARD, Event, Point
 from costprobe.core.row_values import number
 from costprobe.core.schema import LOAD_CURVE
-from costprobe.core.units import HOUR_S, MONTH_H, counted
+from costprobe.core.units import HOUR_S, MONTH_H, counted, significant
 from costprobe.domain.alerting.change_message import (
     ChangeFacts,
     MoneyChange,
@@ -138,7 +138,7 @@ def _changed(
         basis="" if paid is None else "at constant price",
         money=paid,
         split=(
-            f"{unit}s/s {old.work_per_s:,.4g} → {new.work_per_s:,.4g} at {new.text};"
+            f"{unit}s/s {significant(old.work_per_s)} → {significant(new.work_per_s)} at {new.text};"
             f" {_at_all_loads(shift)}"
         ),
         action=_ACTION if name == UNKNOWN else "",
@@ -149,8 +149,8 @@ def _changed(
         severity="warning" if is_worse else "info",
         title=message.headline,
         detail=message.reason,
-        before=f"{old.work_per_s:.4g}/s",
-        after=f"{new.work_per_s:.4g}/s",
+        before=f"{significant(old.work_per_s)}/s",
+        after=f"{significant(new.work_per_s)}/s",
         cause=name,
         level_pct=shift.change.throughput_pct,
         since_ns=shift.since_ns,
@@ -170,7 +170,7 @@ def _at_load(shift: CurveShift, load: PresentLoad | None) -> tuple[LoadPoint, Lo
 def _at_all_loads(shift: CurveShift) -> str:
     change = shift.change
     return (
-        f"throughput {change.throughput_pct:+.1f} % ±{change.uncertainty_pct:.1f} % at the median of"
+        f"throughput {change.throughput_pct:+z.1f} % ±{change.uncertainty_pct:.1f} % at the median of"
         f" {counted(change.points, 'load')}"
     )
 

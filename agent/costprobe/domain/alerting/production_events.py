@@ -119,7 +119,7 @@ def _subject(key: tuple[str, str]) -> dict[str, str]:
 
 
 def _percent(log_ratio: float) -> str:
-    return f"{math.expm1(log_ratio) * 100:+.1f} %"
+    return f"{math.expm1(log_ratio) * 100:+z.1f} %"
 
 
 def _severity(finding: ProductionFinding) -> Severity:

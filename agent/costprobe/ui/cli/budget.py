@@ -123,7 +123,7 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
     name = document["budget"]
     lines = []
     if document["method"]:
-        lines.append(f"{name}: {document['method']}, from {document['history_h']} h")
+        lines.append(f"{name}: {document['method']}, from {document['history_h']:,} h")
     if document["note"]:
         lines.append(f"{name}: {document['note']}")
     if document["verdict"]:

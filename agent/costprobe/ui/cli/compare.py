@@ -16,7 +16,7 @@ from costprobe.app.configuration import Config
 from costprobe.core.money_text import money, price_text, scale_words
 from costprobe.core.printable import one_line
 from costprobe.core.records import END_OF_TIME_NS
-from costprobe.core.units import percent
+from costprobe.core.units import percent, significant
 from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
 from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
@@ -254,14 +254,14 @@ def _table(group: Group) -> list[str]:
                     )
                 ),
                 "-" if candidate.quality is None else f"{candidate.quality:g}",
-                str(candidate.samples),
+                f"{candidate.samples:,}",
             )
         )
     return table_lines(rows)
 
 
 def _figure(summary: Summary | None) -> str:
-    return "-" if summary is None else f"{summary.value:.4g}"
+    return "-" if summary is None else significant(summary.value)
 
 
 def _remarks(candidate: Candidate) -> Iterator[str]:

@@ -18,7 +18,7 @@ from costprobe.app.watching.explaining import (
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.records import Point
-from costprobe.core.units import counted
+from costprobe.core.units import counted, significant
 from costprobe.domain.alerting.change_message import change_message
 from costprobe.domain.alerting.period_change import PeriodChange
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -166,12 +166,12 @@ def _change_lines(change: PeriodChange) -> Iterator[str]:
         ("before", "", _value(change.before, change)),
         (
             "after",
-            f"{(change.after / change.before - 1) * 100:+.1f} %",
+            f"{(change.after / change.before - 1) * 100:+z.1f} %",
             _value(change.after, change),
         ),
     ]
     for part in change.parts:
-        effect = f"{math.expm1(part.log_effect) * 100:+.1f} %"
+        effect = f"{math.expm1(part.log_effect) * 100:+z.1f} %"
         sign = "+" if part.amount >= 0 else ""
         rows.append((f"  {part.name}", effect, f"{sign}{_value(part.amount, change)}"))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
@@ -181,7 +181,7 @@ def _change_lines(change: PeriodChange) -> Iterator[str]:
 
 def _value(value: float, change: PeriodChange) -> str:
     if not change.currency:
-        return f"{value:,.4g} {change.unit}"
+        return f"{significant(value)} {change.unit}"
     return f"{money(value, change.currency)} per {change.unit}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,8 @@ from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
 
 # An exact share: it is multiplied with money.
 ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
+# The first day of a plan without one.
+ALWAYS: Final = date(1970, 1, 1)
 
 
 class Plan(Section, ABC):
@@ -37,7 +39,7 @@ class Plan(Section, ABC):
         examples=["host"],
     )
     valid_from: Day = Field(
-        date(1970, 1, 1),
+        ALWAYS,
         description="First day (UTC) on which the plan applies; several plans form a history.",
         examples=[date(2026, 1, 1)],
     )
@@ -54,6 +56,11 @@ class Plan(Section, ABC):
         ),
         examples=[0.15],
     )
+
+    @property
+    def source(self) -> str:
+        """The plan as the source of a price: "reserved plan of 2026-01-01"."""
+        return f"{self.plan} plan" + (f" of {self.valid_from}" if self.valid_from > ALWAYS else "")
 
     @abstractmethod
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
@@ -110,7 +117,7 @@ def device_rate(plan: Plan, quote: Quote, sharing: int, slices: int = 1) -> Rate
         currency=plan.currency,
         per_hour=quote.per_hour * factor / divisor,
         electricity_included=plan.electricity_included,
-        source=f"{plan.plan} plan of {plan.valid_from}, {unit}{note}",
+        source=f"{plan.source}, {unit}{note}",
         parts=parts,
         is_stale=quote.is_stale,
         origins=origins,

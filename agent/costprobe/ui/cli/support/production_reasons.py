@@ -60,7 +60,7 @@ def production_reasons(
             change = production_change(before, after, unit=unit)
         except ValueError:
             continue
-        lines.append(f"{service}: {change.change_pct:+.1f} % per {unit}; {explanation(change)}")
+        lines.append(f"{service}: {change.change_pct:+z.1f} % per {unit}; {explanation(change)}")
     return lines
 
 

@@ -56,12 +56,8 @@ def prices_of(
 
 def _plan_in_force(plans: Sequence[Plan], terms: Terms) -> Plan | None:
     """Return the configured plan of a rate, by the day in its source."""
-    found = (plan for plan in plans if terms.rate.source.startswith(_source(plan)))
+    found = (plan for plan in plans if terms.rate.source.startswith(f"{plan.source},"))
     return next(found, None)
-
-
-def _source(plan: Plan) -> str:
-    return f"{plan.plan} plan of {plan.valid_from}"
 
 
 def _price(terms: Terms, plan: Plan | None, now_ns: int) -> DevicePrice:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from costprobe.core.money_text import PER_THOUSAND, money, price_text
-from costprobe.core.units import percent
+from costprobe.core.units import percent, significant
 from costprobe.ui.text import CHUNKS, joules
 
 MILLION = 1_000_000
 # From here on a rate needs no decimal places.
-MANY = 1000
 # What an energy covers, in words.
 SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
 
@@ -72,7 +71,7 @@ def _tokens(document: dict[str, Any]) -> list[str]:
         per_s = fields.get(f"{name}_per_s")
         if per_s is None:
             continue
-        figures = [f"{per_s:,.4g} {words}/s" if per_s < MANY else f"{per_s:,.0f} {words}/s"]
+        figures = [f"{significant(per_s)} {words}/s"]
         energy_j = fields.get(f"energy_per_million_{name}_j")
         price = cost.get(f"cost_per_million_{name}")
         if energy_j is not None:

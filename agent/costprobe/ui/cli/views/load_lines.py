@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from costprobe.core.money_text import common_scale, money, scale_words
-from costprobe.core.units import counted, percent
+from costprobe.core.units import counted, percent, significant
 from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint
@@ -87,8 +87,8 @@ def _speed_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
     tokens = point["tokens_out_per_s"]
     return (
         _load(curve, point),
-        f"{point['throughput_per_s'] or 0:,.3g}",
-        "-" if tokens is None else f"{tokens:,.4g}",
+        significant(point["throughput_per_s"] or 0, 3),
+        "-" if tokens is None else significant(tokens),
         *(
             _ms(point[f"{name}_ms"])
             for name in ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90", "itl_p90")
@@ -107,12 +107,12 @@ def _cost_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
     request = point["cost_per_inference"]
     return (
         _load(curve, point),
-        "-" if speed is None else f"{speed:,.3g}",
+        "-" if speed is None else significant(speed, 3),
         energy,
         _money(None if request is None else request * _scale(curve), curve),
         _money(point["cost_per_million_tokens_in"], curve),
         _money(point["cost_per_million_tokens_out"], curve),
-        "-" if goodput is None else f"{goodput:,.3g}",
+        "-" if goodput is None else significant(goodput, 3),
     )
 
 
@@ -122,7 +122,7 @@ def _scale(curve: LoadCurve) -> int:
 
 
 def _load(curve: LoadCurve, point: LoadPoint) -> str:
-    load = f"{point['offered_per_s'] or 0:.3g}/s"
+    load = f"{significant(point['offered_per_s'] or 0, 3)}/s"
     if point.concurrency is not None:
         load = f"{point.concurrency} in flight"
     marks = ("*" if point == curve.cheapest else "") + ("~" if _is_late(point) else "")
@@ -137,7 +137,7 @@ def _is_late(point: LoadPoint) -> bool:
 
 
 def _ms(value_ms: float | None) -> str:
-    return "-" if value_ms is None else f"{value_ms:,.4g}"
+    return "-" if value_ms is None else significant(value_ms)
 
 
 def _money(amount: float | None, curve: LoadCurve) -> str:
@@ -148,7 +148,7 @@ def _change(change: CurveChange) -> str:
     words = "" if change.is_persistent else ", within the noise"
     software = "; server, model or prompt changed" if change.other_software else ""
     return (
-        f"since {local(change.since_ns)}: throughput {change.throughput_pct:+.1f} %"
+        f"since {local(change.since_ns)}: throughput {change.throughput_pct:+z.1f} %"
         f" ±{change.uncertainty_pct:.1f} % at {counted(change.points, 'common point')}{words}{software}"
     )
 
