@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costprobe.core.incident import Fault
+from costprobe.core.units import counted
 
 Status = Mapping[str, Any]
 
@@ -170,7 +171,7 @@ def _rows_rejected(status: Status) -> Iterator[Fault]:
             yield Fault(
                 "rows_rejected",
                 name,
-                f"sink {name}: the database permanently rejected {rejections['points']} points"
+                f"sink {name}: the database permanently rejected {counted(rejections['points'], 'point')}"
                 f" ({rejections['reason']}); see `costprobe sink rejected {name}`",
                 "warning",
                 {"sink": name},

@@ -154,6 +154,9 @@ def _plot(status: BudgetStatus, book: SpendBook) -> str:
     zone = ZoneInfo(budget.timezone)
     words = [f"{local_time(tick, zone):%m-%d %H:%M}" for tick in ticks]
     plotext.xticks([tick / NS_PER_S for tick in ticks], words)
+    most = max(status.amount, status.spent, status.high or 0.0)
+    amounts = [most * quarter / 4 for quarter in range(5)]
+    plotext.yticks(amounts, [money(amount, budget.currency) for amount in amounts])
     plotext.title(one_line(f"{budget.name} ({budget.currency}, {budget.timezone})"))
     return str(plotext.uncolorize(plotext.build()))
 

@@ -62,7 +62,7 @@ def check(config: str | None, *, as_json: bool) -> None:
             if health.rolled:
                 echo(f"{health.rolled:,} rows are aggregates of a minute or an hour")
             for sink, points in waiting.items():
-                echo(f"sink {sink}: {points:,} points waiting")
+                echo(f"sink {sink}: {counted(points, 'point')} waiting")
             echo("whole", "good")
         for problem in health.problems:
             echo(f"damaged: {problem}", "bad")

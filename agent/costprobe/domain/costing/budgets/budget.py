@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from costprobe.core.device_names import natural
 from costprobe.core.money_text import money
-from costprobe.core.units import HOUR_S
+from costprobe.core.units import HOUR_S, counted
 from costprobe.domain.costing.budgets.budget_forecast import (
     MIN_HOURS,
     Forecast,
@@ -172,7 +172,8 @@ def _missing(
         if elapsed_s - known_s >= REPORTED_GAP_S
     ]
     unreported = len(gaps) - MAX_REPORTED
-    problems = [*gaps[:MAX_REPORTED], f"and {unreported} more devices"] if unreported > 0 else gaps
+    more = [f"and {counted(unreported, 'more device')}"] if unreported > 0 else []
+    problems = [*gaps[:MAX_REPORTED], *more]
     return problems + [
         f"{money(amount, currency) if currency else f'{amount:,.4g} in an unknown currency'} is not added to {budget.currency}"
         for currency, amount in sorted(foreign.items())

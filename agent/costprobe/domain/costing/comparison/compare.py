@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from costprobe.core.device_names import natural
+from costprobe.core.units import counted
 from costprobe.domain.costing.quantiles import quantile
 
 Basis = Literal["probe", "serving"]
@@ -285,7 +286,7 @@ def _not_good_enough(
         if latency_ms is None:
             reasons.append("its p99 latency is unknown")
         elif latency_ms.samples < MIN_SAMPLES:
-            reasons.append(f"its p99 latency has only {latency_ms.samples} samples")
+            reasons.append(f"its p99 latency has only {counted(latency_ms.samples, 'sample')}")
         elif latency_ms.value > p99_ms:
             reasons.append(f"its p99 latency is {latency_ms.value:.4g} ms")
     if quality is not None:

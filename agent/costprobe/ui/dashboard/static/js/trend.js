@@ -3,7 +3,7 @@
 import { aligned, trendRows } from "./aligned.js";
 import { Chart } from "./chart.js";
 import { byId, el, show, table } from "./dom.js";
-import { moment, seriesNames } from "./format.js";
+import { moment, plural, seriesNames } from "./format.js";
 import { letterOf, marksOf } from "./marks.js";
 import { scaled } from "./scale.js";
 import { TrendControls } from "./trend_controls.js";
@@ -149,7 +149,7 @@ export class Trend {
       lines: shown.length ? shown : this.chosen.lines, first: this.chosen.lines,
       axes: [{ scale: "y", ...axis }], marks,
       note: notesOf(answer, names, this.chosen.lines, state).join(" "),
-      summary: [`${label} over ${words}`, `${marks.length} marks`,
+      summary: [`${label} over ${words}`, plural(marks.length, "mark"),
         ...lines.slice(0, SUMMARY_LINES).map((line, index) => `${names[index]} ${line.write(line.values.at(-1))}`)].join("; "),
       heads: ["Time", "Series", `#${label}`, "#Least to greatest"],
       table: () => trendRows(answer.series, lines, names),
