@@ -295,7 +295,6 @@ def _watts(device: DeviceHistory, figures: BatchFigures | None) -> Watts | None:
 
 
 def _evidence(probe: ProbeHistory, figures: BatchFigures) -> str:
-    return (
-        f"{probe.subject}, batch {figures.batch}: {significant(figures.throughput_per_s)} a second,"
-        f" p50 {significant(figures.latency_p50_ms)} ms ({figures.words})"
-    )
+    per_s, p50_ms = significant(figures.throughput_per_s), significant(figures.latency_p50_ms)
+    subject = f"{probe.subject}, batch {figures.batch}"
+    return f"{subject}: {per_s} a second, p50 {p50_ms} ms ({figures.words})"
