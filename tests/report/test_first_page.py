@@ -12,7 +12,8 @@ from costprobe.core.records import Point
 from costprobe.ui.device_text import devices_text, short
 from costprobe.ui.report.changes import changes
 from costprobe.ui.report.charts import bar_chart, line_chart, percent_ticks
-from costprobe.ui.report.model import Bucket
+from costprobe.ui.report.model import Bucket, Trend
+from costprobe.ui.report.trends import trends
 from fakes import long_host
 from fakes.command import called
 from fakes.long_host import COARSE, DRIFT, GPUS, HOUR_NS
@@ -177,6 +178,27 @@ def test_chart_of_days_ends_with_its_last_day():
     drawn = bar_chart("one", "t", days, (begin_ns, until_ns), lambda v: f"${v:.3f}")
     labels = re.findall(r'text-anchor="(?:start|end)">(1970-[^<]*)<', drawn)
     assert labels == ["1970-01-05", "1970-01-08"]
+
+
+def test_no_model_is_left_out_for_many_devices():
+    """Two probes on 64 devices, and services: all but the one with the fewest samples."""
+    steps = [Bucket(0, 5.0)]
+
+    def trend(name, basis, device, subject):
+        return Trend(name, basis, device, subject, "USD", steps, None, 5.0)
+
+    found = [
+        (900, trend(f"{probe} on gpu{number}", "probe", f"gpu{number}", probe))
+        for number in range(64)
+        for probe in ("encoder", "ranker")
+    ]
+    found += [
+        (number, trend(f"s{number}", "serving", "gpu0", f"s{number}")) for number in range(1, 24)
+    ]
+    names = [trend.name for trend in trends(found)]
+    assert len(names) == 2 * 64 + 22
+    assert {"encoder on gpu63", "ranker on gpu63", "s2", "s23"} <= {*names}
+    assert "s1" not in names
 
 
 def test_axis_encloses_all_values_with_round_percents():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -15,7 +15,7 @@ from costprobe.domain.costing.serving.serving_change import ratio_of_columns
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
 
-MAX_TRENDS: Final = 24
+MAX_MODELS: Final = 24
 # Of 30 days six hours are a step, so that a change of the last hours is not lost in a day's median.
 MAX_BUCKETS: Final = 124
 # Common calendar units.
@@ -42,13 +42,21 @@ def step_ns(period: Period) -> int:
     return next(fitting, -(-length_ns // MAX_BUCKETS))
 
 
-def trends(found: Iterable[CountedTrend]) -> list[Trend]:
-    """Return the trends of all models; if there are too many, those with most samples."""
-    ordered = sorted(found, key=lambda pair: (-pair[0], natural(pair[1].name)))
+def trends(found: Sequence[CountedTrend]) -> list[Trend]:
+    """Return the trends of all models on all devices; of too many models, of those with most samples."""
+    samples = Counter[tuple[str, ...]]()
+    for count, trend in found:
+        samples[_model_of(trend)] += count
+    kept = sorted(samples, key=lambda model: (-samples[model], natural(*model)))[:MAX_MODELS]
     return sorted(
-        (trend for _, trend in ordered[:MAX_TRENDS]),
+        (trend for _, trend in found if _model_of(trend) in kept),
         key=lambda trend: (trend.currency, natural(trend.name)),
     )
+
+
+def _model_of(trend: Trend) -> tuple[str, ...]:
+    # A probe on each device has a trend, a service one for each of its models.
+    return trend.currency, trend.basis, trend.subject if trend.basis == "probe" else trend.name
 
 
 def counted_trends(costs: Iterable[RowColumns], period: Period) -> Iterator[CountedTrend]:
