@@ -18,7 +18,7 @@ PARTS: Final = {
     "idle": "idle time",
     "held": "held, utilization unknown",
     "probing": "probing",
-    "unallocated": "remainder",
+    "unallocated": "no service, or not yet allocated",
 }
 BASES: Final = {
     "probe": "probe basis: one inference on an otherwise idle device",

@@ -2,7 +2,7 @@
 
 import { changeText, costCell } from "./unit_cells.js";
 import { byId, el, show } from "./dom.js";
-import { joules, number, percent, plural, span } from "./format.js";
+import { joules, number, percent, plural, SPACE, span } from "./format.js";
 import { presentMs } from "./freshness.js";
 import { sparkline } from "./sparkline.js";
 
@@ -44,7 +44,7 @@ function nameOf(unit, button = null) {
   const name = tags.served_model ?? unit.name;
   const basis = tags.basis !== "serving" ? "probe" : tags.served_model ? `service ${tags.service}` : "service";
   return [el("span", { class: "name" }, name), " ",
-    el("span", { class: "basis" }, tags.batch ? `${basis}, batch ${tags.batch}` : basis, button ? [", ", button] : null)];
+    el("span", { class: "basis" }, tags.batch ? `${basis}, batch${SPACE}${tags.batch}` : basis, button ? [", ", button] : null)];
 }
 
 const namesOf = (devices) => (devices.length > 2 ? `${devices[0]} to ${devices.at(-1)}` : devices.join(", "));
