@@ -229,6 +229,27 @@ def test_terminal_names_the_cheapest_point_and_why_the_loop_ended():
     assert "set a longer window_max" in shown(curve(*few))[-1]
 
 
+def test_terminal_shows_latency_of_a_server_without_tokens():
+    without = {"tokens_out_per_s": None, "tokens_per_s_user": None}
+    points = [
+        point(n, 0.0, None, **without, throughput_per_s=50.0 * n, cost_per_inference=2e-5 / n,
+              latency_p50_ms=20.0 * n, latency_p90_ms=23.0 * n, energy_per_inference_j=0.13,
+              energy_rel_err=0.07, goodput_per_s=49.0)
+        for n in (1, 2)
+    ]  # fmt: skip
+    lines = shown(curve(*points, bounds_ms={"latency_p90": 50.0}))
+    found = [line.split() for line in lines]
+    speeds = "load", "req/s", "latency", "p50", "p90", "p99", "errors"
+    costs = "load", "J/req", "million", "req", "good/s"
+    one = ["1", "in", "flight"]
+    assert [row for row in found if row[:1] == ["load"]] == [list(speeds), list(costs)]
+    assert [*one, "50", "20", "23", "-", "0", "%"] in found
+    assert [*one, "0.13", "±7", "%", "$20", "49"] in found
+    assert "2 in flight costs least within latency_p90 50 ms: $10 per million requests" in lines
+    assert any("up: USD per million requests" in line for line in lines)
+    assert "times in ms" in lines
+
+
 def served(**keys):
     return OpenAiProbeConfig(name="chat", kind="openai", model="m", url="http://h:1", **keys)
 

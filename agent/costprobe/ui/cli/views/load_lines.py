@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import common_scale, money, scale_words
+from costprobe.core.money_text import common_scale, money, scale_words, unit_price
 from costprobe.core.units import counted, percent, significant
 from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
@@ -21,9 +21,23 @@ _MARKS = {
     "*": "cheapest",
     "~": "the client was busy or late: its own times are in these figures",
 }
-_UNITS = (
+_UNITS = "times in ms"
+_UNITS_OF_TOKENS = (
     "times in ms; tok/s and J/Mtok of generated tokens; the costs per million tokens (Mtok) in and"
     " out each contain the whole cost"
+)
+# Headings and figures of times: tokens have times of their own, another response has its latency.
+_TIMES_OF_TOKENS = (
+    ("TTFT p50", "ttft_p50_ms"),
+    ("p90", "ttft_p90_ms"),
+    ("TPOT p50", "tpot_p50_ms"),
+    ("p90", "tpot_p90_ms"),
+    ("ITL p90", "itl_p90_ms"),
+)
+_TIMES = (
+    ("latency p50", "latency_p50_ms"),
+    ("p90", "latency_p90_ms"),
+    ("p99", "latency_p99_ms"),
 )
 _ENDS = {
     "saturated": "throughput no longer rose",
@@ -34,44 +48,15 @@ _ENDS = {
 
 def shown(curve: LoadCurve, change: CurveChange | None = None) -> list[str]:
     """Return a curve as tables and a plot, with the cheapest point and the change since the last."""
-    speeds = [_speed_cells(curve, point) for point in curve.points]
-    costs = [_cost_cells(curve, point) for point in curve.points]
+    speeds, costs = _speeds(curve), _costs(curve)
     used = [mark for mark in _MARKS if any(mark in cells[0] for cells in speeds)]
     methods = sorted({point.energy_method for point in curve.points if point.energy_method})
     lines = [
         f"{curve.probe} on {curve.device}, {local(curve.time_ns)}, fingerprint {curve.fingerprint}",
-        *table_lines(
-            [
-                (
-                    "load",
-                    "req/s",
-                    "tok/s",
-                    "TTFT p50",
-                    "p90",
-                    "TPOT p50",
-                    "p90",
-                    "ITL p90",
-                    "errors",
-                ),
-                *speeds,
-            ]
-        ),
-        *table_lines(
-            [
-                (
-                    "load",
-                    "tok/s/user",
-                    "J/Mtok",
-                    f"{scale_words(_scale(curve))} req",
-                    "Mtok in",
-                    "Mtok out",
-                    "good/s",
-                ),
-                *costs,
-            ]
-        ),
+        *table_lines(speeds),
+        *table_lines(costs),
         *(f"{mark} {_MARKS[mark]}" for mark in used),
-        _UNITS,
+        _UNITS_OF_TOKENS if _has_tokens(curve) else _UNITS,
         *([f"energy: {', '.join(methods).replace('_', ' ')}"] if methods else []),
         *(f"{loop} loop: {_ENDS.get(end, end)}" for loop, end in curve.ends.items()),
         *([f"stopped: {curve.stopped}"] if curve.stopped else []),
@@ -83,37 +68,49 @@ def shown(curve: LoadCurve, change: CurveChange | None = None) -> list[str]:
     return lines
 
 
-def _speed_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
-    tokens = point["tokens_out_per_s"]
-    return (
-        _load(curve, point),
-        significant(point["throughput_per_s"] or 0, 3),
-        "-" if tokens is None else significant(tokens),
-        *(
-            _ms(point[f"{name}_ms"])
-            for name in ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90", "itl_p90")
-        ),
-        percent(point.error_share),
-    )
+def _has_tokens(curve: LoadCurve) -> bool:
+    return any(point["tokens_out_per_s"] for point in curve.points)
 
 
-def _cost_cells(curve: LoadCurve, point: LoadPoint) -> tuple[str, ...]:
-    energy_j, speed = point["energy_per_million_tokens_out_j"], point["tokens_per_s_user"]
-    energy = "-"
-    if energy_j is not None:
-        figure = joules(energy_j).removesuffix(" J")
-        energy = f"{figure} ±{percent(point['energy_rel_err'] or 0)}"
-    goodput = point["goodput_per_s"]
-    request = point["cost_per_inference"]
-    return (
-        _load(curve, point),
-        "-" if speed is None else significant(speed, 3),
-        energy,
-        _money(None if request is None else request * _scale(curve), curve),
-        _money(point["cost_per_million_tokens_in"], curve),
-        _money(point["cost_per_million_tokens_out"], curve),
-        "-" if goodput is None else significant(goodput, 3),
-    )
+def _speeds(curve: LoadCurve) -> list[tuple[str, ...]]:
+    """Return the heading and a row for each load: throughput, times, errors."""
+    has_tokens = _has_tokens(curve)
+    times = _TIMES_OF_TOKENS if has_tokens else _TIMES
+    heads = ("load", "req/s", *(("tok/s",) if has_tokens else ()), *(name for name, _ in times))
+    rows = [
+        (
+            _load(curve, point),
+            significant(point["throughput_per_s"] or 0, 3),
+            *((_figure(point["tokens_out_per_s"]),) if has_tokens else ()),
+            *(_figure(point[figure]) for _, figure in times),
+            percent(point.error_share),
+        )
+        for point in curve.points
+    ]
+    return [(*heads, "errors"), *rows]
+
+
+def _costs(curve: LoadCurve) -> list[tuple[str, ...]]:
+    """Return the heading and a row for each load: speed of a user, energy, cost, goodput."""
+    has_tokens, scale = _has_tokens(curve), _scale(curve)
+    energy = "energy_per_million_tokens_out_j" if has_tokens else "energy_per_inference_j"
+    heads = ("tok/s/user", "J/Mtok") if has_tokens else ("J/req",)
+    prices = ("Mtok in", "Mtok out") if has_tokens else ()
+    rows = []
+    for point in curve.points:
+        request = point["cost_per_inference"]
+        tokens = (point["cost_per_million_tokens_in"], point["cost_per_million_tokens_out"])
+        rows.append(
+            (
+                _load(curve, point),
+                *((_figure(point["tokens_per_s_user"], 3),) if has_tokens else ()),
+                _energy(point[energy], point["energy_rel_err"]),
+                _money(None if request is None else request * scale, curve),
+                *((_money(price, curve) for price in tokens) if has_tokens else ()),
+                _figure(point["goodput_per_s"], 3),
+            )
+        )
+    return [("load", *heads, f"{scale_words(scale)} req", *prices, "good/s"), *rows]
 
 
 def _scale(curve: LoadCurve) -> int:
@@ -136,8 +133,14 @@ def _is_late(point: LoadPoint) -> bool:
     return (point["client_busy_share"] or 0.0) > BUSY_CLIENT or is_behind
 
 
-def _ms(value_ms: float | None) -> str:
-    return "-" if value_ms is None else significant(value_ms)
+def _figure(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else significant(value, digits)
+
+
+def _energy(energy_j: float | None, rel_err: float | None) -> str:
+    if energy_j is None:
+        return "-"
+    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
 
 
 def _money(amount: float | None, curve: LoadCurve) -> str:
@@ -162,8 +165,10 @@ def _verdict(curve: LoadCurve) -> str:
         return f"no point is{within}"
     if cheapest.cost is None:
         return f"{cheapest.text} has the most throughput{within}"
-    unit = "million generated tokens" if cheapest["tokens_out_per_s"] else "request"
-    return f"{cheapest.text} costs least{within}: {_money(cheapest.cost, curve)} per {unit}"
+    price = f"{_money(cheapest.cost, curve)} per million generated tokens"
+    if not _has_tokens(curve):
+        price = unit_price(cheapest.cost, curve.currency, _scale(curve), "request")
+    return f"{cheapest.text} costs least{within}: {price}"
 
 
 def _plot(curve: LoadCurve) -> str:
@@ -171,9 +176,11 @@ def _plot(curve: LoadCurve) -> str:
     import plotext  # noqa: PLC0415 - only a plot pays for it
 
     columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    has_tokens = bool(curve.points[0]["tokens_out_per_s"])
-    unit = "1M tokens out" if has_tokens else "request"
+    has_tokens = _has_tokens(curve)
     has_cost = all(point.cost is not None for point in curve.points)
+    # The cost of tokens is that of a million already.
+    scale = 1 if has_tokens or not has_cost else _scale(curve)
+    unit = "1M tokens out" if has_tokens else scale_words(scale, "request")
     price = (
         f"{curve.currency} per {unit}" if has_cost else f"device-s per {unit.removeprefix('1M ')}"
     )
@@ -185,14 +192,14 @@ def _plot(curve: LoadCurve) -> str:
     plotext.plotsize(columns, PLOT_ROWS)
     plotext.plot(
         [point.speed or 0.0 for point in front],
-        [curve.price(point) for point in front],
+        [curve.price(point) * scale for point in front],
         label="Pareto front",
         marker="braille",
     )
     if others:
         plotext.scatter(
             [point.speed or 0.0 for point in others],
-            [curve.price(point) for point in others],
+            [curve.price(point) * scale for point in others],
             label="other points",
             marker="x",
         )
