@@ -25,10 +25,17 @@ from costprobe.adapters.storage.reader import StoreReader  # noqa: E402 - as abo
 from costprobe.adapters.storage.rollup.aggregation import aggregate, encoded  # noqa: E402 - as above
 from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES, Layouts, Tier  # noqa: E402 - as above
 from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
+from costprobe.app.budgeting.budget_status import (  # noqa: E402 - as above
+    BudgetOverview,
+    budget_overviews,
+)
 from costprobe.app.configuration import Config  # noqa: E402 - as above
 from costprobe.app.overview.day_allocation import day_allocations  # noqa: E402 - as above
 from costprobe.app.overview.overview import overview  # noqa: E402 - as above
-from costprobe.app.overview.spending import host_months  # noqa: E402 - as above
+from costprobe.app.overview.spending import (  # noqa: E402 - as above
+    host_budgets,
+    paid_currencies,
+)
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.line_protocol import field_set  # noqa: E402 - as above
 from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
@@ -220,12 +227,15 @@ def main() -> int:
         reader = StoreReader.open(path)
         now_ns = max(row.time_ns for row in reader.last("device", time.time_ns()))
         books: dict[int, SpendBook] = {}
-        months = host_months(reader, config, now_ns, "robust", books)
+
+        def months_of() -> list[BudgetOverview]:
+            budgets = host_budgets(config, paid_currencies(reader))
+            return budget_overviews(config, reader, budgets, now_ns, "robust", books)
+
+        months = months_of()
         calls: dict[str, Callable[[], object]] = {
             "overview": lambda: overview(reader, config, now_ns, months),
-            "spend of the month, hours known": lambda: host_months(
-                reader, config, now_ns, "robust", books
-            ),
+            "spend of the month, hours known": months_of,
             "allocation of the day": lambda: day_allocations(reader, months[0].book, now_ns),
         }
         for name, call in calls.items():

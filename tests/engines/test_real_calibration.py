@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 MODEL_CORE, OTHER_CORE = 0, 1
 SIZE = (512, 6)
 MIXES = (LengthMix(192, 16), LengthMix(96, 32), LengthMix(32, 64))
-CONCURRENCIES = (1, 4, 16)
+CONCURRENCIES = (1, 4, 16, 64)
 # Without it a prompt is computed in one step; with it in steps of at most so many tokens.
 SCHEDULING = {
     "serial": ["--no-enable-chunked-prefill"],
@@ -59,7 +59,8 @@ class RecordingVllm(Vllm):
         self._plugin = install_plugin(folder)
 
     def command(self):
-        return [*super().command(), "--no-enable-prefix-caching", *self._options]
+        at_most = ["--max-num-seqs", max(CONCURRENCIES)]
+        return [*super().command(), "--no-enable-prefix-caching", *at_most, *self._options]
 
     def env(self):
         return {**super().env(), **self._plugin}

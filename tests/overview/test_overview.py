@@ -3,10 +3,11 @@
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
+from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.app.configuration import Config
 from costprobe.app.overview.day_allocation import day_allocations
 from costprobe.app.overview.overview import overview
-from costprobe.app.overview.spending import host_months
+from costprobe.app.overview.spending import host_budgets, paid_currencies
 from costprobe.core.money_text import price_scale, unit_price
 from costprobe.core.records import Event
 from costprobe.core.schema import make_point
@@ -119,10 +120,16 @@ def look(tmp_path):
     store.close()
 
 
+def months_of(reader, config):
+    """The spend of the month of each currency, as the page computes it."""
+    budgets = host_budgets(config, paid_currencies(reader))
+    return budget_overviews(config, reader, budgets, NOW, "robust", {})
+
+
 def test_spend_per_hour_idle_share_power_and_month_against_budget(look):
     config = Config.model_validate({"budget": [{"name": "gpus", "amount": 500, "period": "month"}]})
     reader = look(device_rows("gpu0", 30, 2.0, 100.0), device_rows("gpu1", 30, 4.0, 25.0))
-    months = host_months(reader, config, NOW, "robust", {})
+    months = months_of(reader, config)
     found = overview(reader, config, NOW, months)
     (spent,) = found.spending
     assert (spent.currency, spent.is_planned, found.power_w) == ("USD", True, 600.0)
@@ -131,9 +138,7 @@ def test_spend_per_hour_idle_share_power_and_month_against_budget(look):
     assert spent.month.status.spent == pytest.approx(6 * 30, rel=1e-3)
     assert spent.month.status.expected > 6 * 60
     # Without a budget the month is the same, without an amount.
-    (unplanned,) = overview(
-        reader, Config(), NOW, host_months(reader, Config(), NOW, "robust", {})
-    ).spending
+    (unplanned,) = overview(reader, Config(), NOW, months_of(reader, Config())).spending
     assert (unplanned.is_planned, unplanned.month.status.spent) == (False, spent.month.status.spent)
     # A stopped daemon has neither a present rate nor a power.
     later = overview(reader, config, NOW + DAY_NS)
@@ -240,7 +245,7 @@ def test_parts_of_the_day_add_up_to_the_cost_of_the_devices(look):
         windows("base", lambda _: 1e6, 24),
         windows("tuned", lambda _: 1e6, 12),
     )
-    (month,) = host_months(reader, Config(), NOW, "robust", {})
+    (month,) = months_of(reader, Config())
     (day,) = day_allocations(reader, month.book, NOW)
     assert (day.total, day.since_ns) == (pytest.approx(69), NOW - 23 * HOUR_NS)
     assert day.by_device == {"gpu0": pytest.approx(46), "gpu1": pytest.approx(23)}

@@ -26,8 +26,8 @@ def overview(
         reader: The store.
         config: The configuration: intervals of rows.
         now_ns: UTC in ns.
-        months: The spend of this month of each currency, from `host_months`, which takes longer than
-            the rest: a server keeps it for a minute.
+        months: The spend of this month of each currency, of the budgets that `host_budgets` returns; it
+            takes longer than the rest, and a server keeps it for a minute.
 
     Raises:
         StoreError: The store cannot be read.

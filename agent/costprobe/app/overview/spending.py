@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
+from costprobe.app.budgeting.budget_status import BudgetOverview
 from costprobe.app.budgeting.spend_reading import span_spend, usual_of
 from costprobe.app.configuration import Config
 from costprobe.app.overview.records import Spending
@@ -20,7 +20,6 @@ from costprobe.core.row_values import number
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import SpendBook
 
 HOUR_NS: Final = 3600 * NS_PER_S
 # Longest interval of a row of `device`: the row before the hour defines the start of its first.
@@ -29,8 +28,6 @@ EDGE_NS: Final = 600 * NS_PER_S
 UNPLANNED: Final = "month"
 # A device without a reading for this long has no present power.
 PRESENT_NS: Final = 120 * NS_PER_S
-
-Books = MutableMapping[int, SpendBook]
 
 
 def host_budgets(config: Config, currencies: Iterable[str]) -> list[BudgetConfig]:
@@ -61,25 +58,6 @@ def paid_currencies(reader: StoreReader) -> set[str]:
         StoreError: The store cannot be read.
     """
     return {series.tags.get("currency", "") for series in reader.series("device")} - {""}
-
-
-def host_months(
-    reader: StoreReader, config: Config, now_ns: int, method: str, books: Books
-) -> list[BudgetOverview]:
-    """Return spend and forecast of this month for each currency that devices are paid in.
-
-    Args:
-        reader: The store.
-        config: The configuration.
-        now_ns: UTC in ns.
-        method: Method of the forecast, as of `budget_overviews`.
-        books: Hours that were read before; updated.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
-    budgets = host_budgets(config, paid_currencies(reader))
-    return budget_overviews(config, reader, budgets, now_ns, method, books)
 
 
 def spending(
