@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from threading import BoundedSemaphore, Lock
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.adapters.fleet.transport import PARALLEL
 from costprobe.adapters.net.errors import DeliveryError
+from costprobe.app.fleet.side_by_side import started, wait_for
 from costprobe.core.records import NS_PER_S
 
 # Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
@@ -71,7 +72,8 @@ def fleet_period(since_ns: int, until_ns: int, now_ns: int) -> FleetPeriod:
 class FleetAnswers:
     """Asks a fleet's database about one period, each question once, and gathers why answers are partial.
 
-    Thread-safe. After one without an answer the others fail like it, without a request.
+    Thread-safe; at most PARALLEL requests at a time. After a question without an answer the others fail like it,
+    without a request.
 
     Args:
         reader: The database.
@@ -122,8 +124,9 @@ class FleetAnswers:
         Raises:
             DeliveryError: The database did not answer one of them.
         """
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            return list(pool.map(self.rows, questions))
+        found = [started(self.rows, question) for question in questions]
+        wait_for(*found)
+        return [one.result() for one in found]
 
     def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
         """Return the number of each group and interval of `every_s`, by the end of it, UTC in ns.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.fleet.reader import FleetReader
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, fleet_period
@@ -14,9 +14,6 @@ from costprobe.core.records import NS_PER_S, Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-# Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
-ARRIVED_NS: Final = 60 * NS_PER_S
 
 
 class PartialAnswerError(Exception):

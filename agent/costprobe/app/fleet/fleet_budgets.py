@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from costprobe.adapters.fleet.watch_settings import FleetBudgetConfig
-from costprobe.app.fleet.check import ARRIVED_NS, FleetCheck, FleetQuery
+from costprobe.app.fleet.answers import ARRIVED_NS
+from costprobe.app.fleet.check import FleetCheck, FleetQuery
 from costprobe.app.fleet.forecast import HOUR_S, fleet_forecast
 from costprobe.core.incident import Fault
 from costprobe.core.records import Point

@@ -11,8 +11,8 @@ from typing import Any, Final
 from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.watch_settings import FleetWatchConfig
 from costprobe.adapters.net.errors import DeliveryError
-from costprobe.app.fleet.answers import FleetAnswers
-from costprobe.app.fleet.check import ARRIVED_NS, FleetCheck, FleetQuery, PartialAnswerError
+from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers
+from costprobe.app.fleet.check import FleetCheck, FleetQuery, PartialAnswerError
 from costprobe.app.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S

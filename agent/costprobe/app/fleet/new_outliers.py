@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from costprobe.adapters.fleet.watch_settings import FleetWatchConfig
-from costprobe.app.fleet.check import ARRIVED_NS, FleetCheck, FleetQuery
+from costprobe.app.fleet.answers import ARRIVED_NS
+from costprobe.app.fleet.check import FleetCheck, FleetQuery
 from costprobe.app.fleet.outliers import fleet_outliers
 from costprobe.core.incident import Fault
 from costprobe.core.money_text import money

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +14,7 @@ from costprobe.app.fleet.device_spend import (
     device_sums,
     presence,
 )
+from costprobe.app.fleet.side_by_side import started
 from costprobe.app.fleet.spend import (
     SpendByKey,
     fleet_spend,
@@ -71,39 +71,37 @@ def fleet_report(answers: FleetAnswers, silent_after_s: float, label: str = "") 
     Raises:
         DeliveryError: The database did not answer.
     """
-    with ThreadPoolExecutor() as pool:
-        unit_costs = pool.submit(fleet_unit_costs, answers, "model")
-        spent = pool.submit(_by_host_and_model, answers)
-        states = pool.submit(fleet_status, answers, silent_after_s)
-        parts = [(key, pool.submit(spend_parts, answers, key)) for key in _DIVIDED]
-        labelled = [(label, pool.submit(fleet_spend, answers, label))] if label else []
-        hosts, by_model = spent.result()
-        by_host = largest_first(hosts.spend(answers))
-        total = only(hosts.over().spend(answers))
-        before = _before(answers) if _is_covered(total.coverage) else None
-        divided = [(key, with_rest(total, found.result())) for key, found in parts]
-        divided += [(key, found.result()) for key, found in labelled]
-        return FleetReport(
-            period=answers.period,
-            total=total,
-            before=before,
-            divided=tuple((key, spend) for key, spend in divided if spend.parts),
-            gpu_models=largest_first(by_model.spend(answers)),
-            hosts=tuple(sorted(by_host, key=lambda host: -idle_cost(host))),
-            unit_costs=tuple(unit_costs.result()),
-            states=tuple(states.result()),
-            problems=answers.problems,
-        )
+    unit_costs = started(fleet_unit_costs, answers, "model")
+    spent = started(_by_host_and_model, answers)
+    states = started(fleet_status, answers, silent_after_s)
+    parts = [(key, started(spend_parts, answers, key)) for key in _DIVIDED]
+    labelled = [(label, started(fleet_spend, answers, label))] if label else []
+    hosts, by_model = spent.result()
+    by_host = largest_first(hosts.spend(answers))
+    total = only(hosts.over().spend(answers))
+    before = _before(answers) if _is_covered(total.coverage) else None
+    divided = [(key, with_rest(total, found.result())) for key, found in parts]
+    divided += [(key, found.result()) for key, found in labelled]
+    return FleetReport(
+        period=answers.period,
+        total=total,
+        before=before,
+        divided=tuple((key, spend) for key, spend in divided if spend.parts),
+        gpu_models=largest_first(by_model.spend(answers)),
+        hosts=tuple(sorted(by_host, key=lambda host: -idle_cost(host))),
+        unit_costs=tuple(unit_costs.result()),
+        states=tuple(states.result()),
+        problems=answers.problems,
+    )
 
 
 def _by_host_and_model(answers: FleetAnswers) -> tuple[DeviceSums, DeviceSums]:
     """Return the sums of the devices of each host, and of each GPU model."""
     # A device may have had two models.
     of_hosts = Question("device", "cost", "count", "count", by=("host",))
-    with ThreadPoolExecutor() as pool:
-        devices = pool.submit(answers.groups, of_hosts)
-        sums = device_sums(answers, ("host", "model"))
-        return sums.over(0, devices=devices.result()), sums.over(1)
+    devices = started(answers.groups, of_hosts)
+    sums = device_sums(answers, ("host", "model"))
+    return sums.over(0, devices=devices.result()), sums.over(1)
 
 
 def idle_cost(spend: FleetSpend) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.fleet.question import WEIGHTED, Question
 from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod, Group
+from costprobe.app.fleet.side_by_side import started, wait_for
 from costprobe.app.fleet.version_history import (
     Buckets,
     Series,
@@ -99,10 +99,12 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         max(0, min(changed_in) - 2 * WINDOW_BUCKETS - 2),
         min(buckets, max(changed_in) + WINDOW_BUCKETS + 2),
     )
-    with ThreadPoolExecutor() as pool:
-        asked = pool.submit(_kinds, answers, within), pool.submit(_busy_cost_per_h, answers)
-        factors, priced = _factors(answers, around)
-        kinds, use = asked[0].result(), asked[1].result()
+    of_hosts = started(_kinds, answers, within)
+    used = started(_busy_cost_per_h, answers)
+    of_probes = started(_factors, answers, around)
+    wait_for(of_hosts, used, of_probes)
+    kinds, use = of_hosts.result(), used.result()
+    factors, priced = of_probes.result()
     moves: dict[Series, list[tuple[int, str, str, str]]] = {}
     for series in factors:
         found = [

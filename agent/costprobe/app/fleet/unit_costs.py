@@ -6,12 +6,12 @@ import dataclasses
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from costprobe.adapters.fleet.question import Question
 from costprobe.app.fleet.answers import FleetAnswers, Group
+from costprobe.app.fleet.side_by_side import started, wait_for
 from costprobe.app.fleet.spend import served_sums
 from costprobe.core.device_names import natural
 from costprobe.core.serving_ratios import SERVING_RATIOS
@@ -76,14 +76,15 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     Raises:
         DeliveryError: The database did not answer.
     """
-    with ThreadPoolExecutor() as pool:
-        probed = pool.submit(answers.each, *_probed_questions(by))
-        served = pool.submit(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
-        models = _device_models(answers) if by == "gpu_model" else {}
-        found = [
-            *_probed(answers, by, models, probed.result()),
-            *_served(by, models, served.result()),
-        ]
+    probed = started(answers.each, *_probed_questions(by))
+    served = started(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
+    of_devices = started(_device_models, answers, by)
+    wait_for(probed, served, of_devices)
+    models = of_devices.result()
+    found = [
+        *_probed(answers, by, models, probed.result()),
+        *_served(by, models, served.result()),
+    ]
     unpriced = float("inf")
     return sorted(
         found,
@@ -252,10 +253,12 @@ def _software(answers: FleetAnswers, tag: str) -> dict[Group, str]:
     return _only(answers.groups(Question("software", "probe_runs", "count", "count", by=by)))
 
 
-def _device_models(answers: FleetAnswers) -> dict[Group, str]:
-    """Return the GPU model of each device, by (host, device)."""
-    by = ("host", "device", "model")
-    return _only(answers.groups(Question("device", "cost", "count", "count", by=by)))
+def _device_models(answers: FleetAnswers, by: str) -> dict[Group, str]:
+    """Return the GPU model of each device, by (host, device); nothing unless it is the further dimension."""
+    if by != "gpu_model":
+        return {}
+    tags = ("host", "device", "model")
+    return _only(answers.groups(Question("device", "cost", "count", "count", by=tags)))
 
 
 def _only(groups: Iterable[Group]) -> dict[Group, str]:
