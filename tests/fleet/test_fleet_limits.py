@@ -8,7 +8,7 @@ import pytest
 from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
-from costprobe.adapters.net.errors import DeliveryError, Misconfigured, Rejected
+from costprobe.adapters.net.errors import DeliveryError, Misconfigured, Rejected, RetryLater
 from costprobe.core.records import NS_PER_S
 from fakes.clock import FakeClock
 from fakes.command import called
@@ -123,6 +123,29 @@ def test_other_errors_are_not_repeated(kind):
     assert len(server.requests) == 1
 
 
+def test_a_server_that_limits_the_rate_is_asked_once(kind, tmp_path):
+    refusal = (429, {"Retry-After": "30"}, b"Too Many Requests")
+    path = tmp_path / "costprobe.toml"
+    with Scripted(lambda *_: refusal) as server:
+        with pytest.raises(RetryLater, match="HTTP 429: Too Many Requests; try again in 30 s"):
+            ask({**KINDS[kind], "url": server.url})
+        assert len(server.requests) == 1
+        section = {**KINDS[kind], "url": server.url}
+        path.write_text("[fleet]\n" + "".join(f'{k} = "{v}"\n' for k, v in section.items()))
+        done = called(path, "fleet", "status", code=1)
+    assert done.stderr == f"Error: {server.url}: HTTP 429: Too Many Requests; try again in 30 s\n"
+
+
+def test_an_answer_that_is_no_json_is_not_asked_in_parts(kind):
+    # The parser's message has the word "delimiter".
+    with (
+        Scripted(lambda *_: (200, {}, b'{"data" 1}')) as server,
+        pytest.raises(Rejected, match=r"delimiter.*check url and kind of \[fleet\]"),
+    ):
+        ask({**KINDS[kind], "url": server.url})
+    assert len(server.requests) == 1
+
+
 def test_truncated_answers_of_servers_are_partial():
     says = "the database says: "
     for kind, document, wanted in (
@@ -155,6 +178,7 @@ def test_answers_of_another_shape_are_rejected(kind):
     shapes += [b'{"results": [{"series": [{"values": [7]}]}]}', b"[" * 100, b'{"a": ' + b" " * 9]
     # Sums of such values overflow, and such times have no date.
     shapes += [json.dumps(DOCUMENTS[kind](value)).encode() for value in (1e308, -1e308)]
+    shapes += [json.dumps(prometheus_document(value)).encode() for value in ("+Inf", "-Inf")]
     for body in shapes:
         with (
             Scripted(lambda *_, body=body: (200, {}, body)) as server,

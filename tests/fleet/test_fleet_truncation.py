@@ -11,7 +11,7 @@ import pytest
 from costprobe.adapters.fleet.question import Question
 from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
-from costprobe.adapters.net.errors import DeliveryError, Rejected
+from costprobe.adapters.net.errors import DeliveryError, Rejected, RetryLater
 from costprobe.core import bounded
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
@@ -108,6 +108,21 @@ def test_a_server_that_does_not_answer_in_time_is_asked_in_halves():
         found = ask(section("victoriametrics", server, timeout="300ms"))
         is_over.set()
     assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
+
+
+def test_a_server_that_never_answers_is_the_reason_and_not_the_time_that_is_over():
+    is_over = threading.Event()
+
+    def answer(*_):
+        is_over.wait()
+        return 200, {}, b"{}"
+
+    with Scripted(answer) as server:
+        try:
+            with pytest.raises(RetryLater, match="no response within"):
+                ask(section("victoriametrics", server, timeout="300ms"))
+        finally:
+            is_over.set()
 
 
 def test_answers_with_too_many_values_are_asked_in_halves(monkeypatch):

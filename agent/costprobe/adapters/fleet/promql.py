@@ -222,7 +222,7 @@ def _rows(
                 time_ns = times_ns[time_s] = round(float(time_s) * NS_PER_S)
             if -largest <= (value := float(text)) <= largest:
                 yield GroupValue(group, value, time_ns)
-            elif math.isfinite(value):
+            elif not math.isnan(value):
                 raise ValueError("no measurement")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
 from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.transport import Throttled
 from costprobe.adapters.net.errors import DeliveryError, Rejected, RetryLater
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.moments import iso
@@ -30,10 +32,11 @@ _HALVINGS_MAX: Final = 5
 # Longest time of a question, in requests of the longest time.
 _REQUESTS_OF_TIME: Final = 4
 _PROBLEMS_MAX: Final = 5
+_NO_TIME: Final = "the time for this question is over; ask for a shorter period"
 # In the errors of InfluxDB, VictoriaMetrics, Prometheus, Mimir, Thanos and proxies, and in our own.
-_LIMIT_WORDS: Final = (
-    *("limit", "exceed", "too many", "too long", "cannot select more", "not enough memory"),
-    *("timeout", "timed out", "time-out", "no response within", "no complete response"),
+_LIMIT: Final = re.compile(
+    r"\blimit|exceed|too many|too long|cannot select more|not enough memory"
+    r"|timeout|timed out|time-out|no response within|no complete response"
 )
 
 
@@ -146,15 +149,29 @@ class FleetReader(ABC):
                 yield Span(last_ns, end_ns, follows_hours=True)
 
     def _answers(
-        self, question: Question, span: Span, halvings: int, ends_s: float
+        self,
+        question: Question,
+        span: Span,
+        halvings: int,
+        ends_s: float,
+        of_whole: DeliveryError | None = None,
     ) -> Iterator[FleetAnswer | tuple[Span, DeliveryError]]:
-        """Yield the answers of a span, or of its halves if it is rejected as a whole."""
+        """Yield the answers of a span, or of its halves if it is rejected as a whole.
+
+        Args:
+            question: The question.
+            span: The span.
+            halvings: How often it may be halved.
+            ends_s: Monotonic time from which on nothing more is asked, in s.
+            of_whole: Why the span of which this is a half has no answer; None if this is none.
+        """
         if time.monotonic() > ends_s:
-            yield span, RetryLater("the time for this question is over; ask for a shorter period")
+            yield span, of_whole or RetryLater(_NO_TIME)
             return
         try:
             found = self.fetch(question, span)
         except (RetryLater, Rejected) as error:
+            of_whole = error
             bucket_s = question.bucket_s if question.over_time == "covered" else 0
             step_ns = max(question.every_s, bucket_s, 60) * NS_PER_S
             half_ns = (span.end_ns - span.start_ns) // 2 // step_ns * step_ns
@@ -170,15 +187,14 @@ class FleetReader(ABC):
             span._replace(end_ns=middle_ns, precedes_hours=False),
             span._replace(start_ns=middle_ns, follows_hours=False),
         ):
-            yield from self._answers(question, half, halvings - 1, ends_s)
+            yield from self._answers(question, half, halvings - 1, ends_s, of_whole)
 
 
 def is_limit(error: DeliveryError) -> bool:
     """Return whether a shorter period may succeed: a limit of time, samples, series or size."""
     if isinstance(error, Rejected) and error.too_large:
         return True
-    text = error.reason.lower()
-    return any(word in text for word in _LIMIT_WORDS)
+    return not isinstance(error, Throttled) and bool(_LIMIT.search(error.reason.lower()))
 
 
 def merged(question: Question, parts: Sequence[Sequence[GroupValue]]) -> tuple[GroupValue, ...]:

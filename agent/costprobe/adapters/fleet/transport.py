@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.client import HttpClient
 from costprobe.adapters.net.destination import Destination
-from costprobe.adapters.net.errors import Rejected
+from costprobe.adapters.net.errors import Rejected, RetryLater
 from costprobe.adapters.net.further_headers import FurtherHeaders
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.secret import Secret, credentials_folder
@@ -30,10 +30,14 @@ _HINTS: Final = Hints(
     not_found="check url, kind and tenant of [fleet]",
     unexpected="check url and kind of [fleet]",
 )
-
+_TOO_MANY_REQUESTS: Final = 429
 
 # Questions at a time: the database computes two while the answer of another is parsed.
 PARALLEL: Final = 3
+
+
+class Throttled(RetryLater):
+    """The database limits the rate of requests: fewer of them help, not smaller ones."""
 
 
 class Transport:
@@ -60,7 +64,8 @@ class Transport:
         There is one a line, or one over all lines; at least one.
 
         Raises:
-            RetryLater: The database is unreachable, overloaded or too slow.
+            Throttled: The database limits the rate of requests.
+            RetryLater: It is unreachable, overloaded or too slow.
             Rejected: It rejected the query, or its answer is too large or no JSON object.
             Misconfigured: URL, certificates or credentials are wrong.
         """
@@ -72,19 +77,25 @@ class Transport:
             {**headers, "Content-Type": "application/x-www-form-urlencoded"},
             urlencode(form).encode(),
         )
-        raise_for_status(
-            response,
-            now_s=self._clock.time_ns() / NS_PER_S,
-            secrets=secrets,
-            hints=_HINTS,
-            is_tls=destination.is_tls,
-            name=destination.name,
-        )
+        try:
+            raise_for_status(
+                response,
+                now_s=self._clock.time_ns() / NS_PER_S,
+                secrets=secrets,
+                hints=_HINTS,
+                is_tls=destination.is_tls,
+                name=destination.name,
+            )
+        except RetryLater as error:
+            if response.status != _TOO_MANY_REQUESTS:
+                raise
+            when = "later" if error.after_s is None else f"in {error.after_s:,.0f} s"
+            raise Throttled(f"{error.reason}; try again {when}", error.after_s) from None
         try:
             return _objects(response.body)
         except UnusableInputError as error:
             raise Rejected(
-                f"{destination.name}: unusable answer ({error})",
+                f"{destination.name}: unusable answer ({error}); {_HINTS.unexpected}",
                 too_large=isinstance(error, OversizedInputError),
             ) from None
 

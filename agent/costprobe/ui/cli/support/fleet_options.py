@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 
 from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.transport import Throttled
 from costprobe.adapters.net.errors import RetryLater
 from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.core.clock import SystemClock
@@ -158,6 +159,8 @@ def fleet_answers(
     with closing(fleet_reader(config, SystemClock())) as reader:
         try:
             yield FleetAnswers(reader, period, dict(labels))
+        except Throttled as error:
+            raise click.ClickException(error.reason) from error
         except RetryLater as error:
             raise click.ClickException(f"{error.reason}; is the database of [fleet] up?") from error
         finally:
