@@ -2,15 +2,21 @@
 
 import importlib
 import math
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from costprobe.app.fleet.answers import FleetAnswers, fleet_period
+from costprobe.app.fleet.outliers import fleet_outliers
+from costprobe.core.records import NS_PER_S
 from costprobe.domain.fleet.deviation import Deviation, PeerValue, deviations_of
 from costprobe.domain.fleet.discoveries import Excess, discoveries, interval_of
 from costprobe.domain.fleet.excess_cost import monthly_cost
 from costprobe.domain.fleet.outliers import outliers_of
 from costprobe.domain.fleet.robust import spread_of
+from fakes import fleet_gpus
+from fakes.fleet_answers import RowsReader
 
 LABELS = ("row", "lot")
 
@@ -104,3 +110,49 @@ def test_monthly_cost_is_price_times_excess_time_and_electricity_times_excess_jo
     assert (found.low, found.currency) == (0.0, "EUR")
     assert monthly_cost([gpu, gpu], time, energy).mean == pytest.approx(2 * found.mean)
     assert monthly_cost([replace(gpu, busy_share=None)], time, energy) is None
+
+
+def outliers_of_rows(rows):
+    start_ns, end_ns = fleet_gpus.START_S * NS_PER_S, fleet_gpus.END_S * NS_PER_S
+    answers = FleetAnswers(RowsReader(rows), fleet_period(start_ns, end_ns, end_ns), {})
+    return fleet_outliers(answers)
+
+
+def test_a_gpu_whose_model_changed_in_the_period_is_not_compared():
+    replaced_ns = (fleet_gpus.END_S - 3600) * NS_PER_S
+    rows = list(fleet_gpus.rows())
+    for number, row in enumerate(rows):
+        if row.tags["host"] == "h09" and row.time_ns <= replaced_ns:
+            if row.measurement == "device":
+                rows[number] = replace(row, tags={**row.tags, "model": "NVIDIA A100"})
+            if row.measurement == "probe":
+                slower = {"throughput_per_s": row.fields["throughput_per_s"] / 2}
+                rows[number] = replace(row, fields={**row.fields, **slower})
+    found = outliers_of_rows(rows)
+    changed = len(fleet_gpus.CHANGED) + 1
+    assert {one.host for one in found.outliers} == {fleet_gpus.SICK[0], fleet_gpus.SHARED[0]}
+    assert found.updated == changed * fleet_gpus.GPUS
+    assert found.tested == (fleet_gpus.HOSTS - changed) * fleet_gpus.GPUS
+
+
+def test_a_host_of_two_gpus_is_no_outlier_for_one_of_them():
+    found = outliers_of_rows(row for row in fleet_gpus.rows() if row.tags["device"] != "gpu2")
+    assert {(one.host, one.device) for one in found.outliers} == {
+        fleet_gpus.SICK,
+        fleet_gpus.SHARED,
+    }
+
+
+def test_hosts_are_not_compared_with_fewer_than_seven_others():
+    # Their spread cannot be estimated: every second such fleet would have an outlier.
+    rng = random.Random(3)
+    for hosts in (2, 4, 7):
+        values = []
+        for host in range(hosts):
+            level = rng.gauss(0, 0.02)
+            values += [
+                PeerValue(f"h{host}", f"gpu{slot}", level + rng.gauss(0, 0.005))
+                for slot in range(8)
+            ]
+        found = deviations_of(values)
+        assert (len(found.gpus), found.hosts) == (8 * hosts, ())

@@ -52,7 +52,7 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
 
     Peers have the same GPU model, probe, batch, execution mode and, where the database has rows of
     `software`, the same driver, PyTorch, CUDA, dtype and weights. GPUs with fewer than 5 runs, and those whose
-    software changed in the period, are no peers.
+    software or model changed in the period, are no peers.
 
     Args:
         answers: The database, and the period.
@@ -73,7 +73,8 @@ def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOu
         return [details.added(gpu, series[gpu.host, gpu.device, gpu.peers]) for gpu in gpus]
 
     outliers = outliers_of(list(levels.values()), within, with_details)
-    return dataclasses.replace(outliers, updated=len({key[:2] for key in devices.updated}))
+    updated = {key[:2] for key in devices.updated} | devices.replaced
+    return dataclasses.replace(outliers, updated=len(updated))
 
 
 def _level_questions(answers: FleetAnswers) -> tuple[Question, ...]:
@@ -102,7 +103,7 @@ def _levels(
         host, device, probe, batch, *mode = group
         model = devices.models.get((host, device))
         runs = int(counts.get(group, 0))
-        is_updated = (host, device, probe) in devices.updated
+        is_updated = (host, device, probe) in devices.updated or (host, device) in devices.replaced
         if model is None or rate <= 0 or runs < LEAST_RUNS or is_updated:
             continue
         run = DetectionRun(
@@ -155,10 +156,12 @@ class _Devices:
     def __init__(self, found: Sequence[Mapping[Group, float]], labels: Sequence[str]) -> None:
         self.models: dict[Group, str] = {}
         self.busy: dict[Group, float] = {}
+        self.replaced: set[Group] = set()
         used, software, *labelled = found
         for (host, device, model, kind), util_pct in used.items():
             if kind in _KINDS and model:
-                self.models[host, device] = model
+                if self.models.setdefault((host, device), model) != model:
+                    self.replaced.add((host, device))
                 self.busy[host, device] = util_pct / 100
         self.software: dict[Group, str] = {}
         self.updated: set[Group] = set()

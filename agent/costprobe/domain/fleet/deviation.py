@@ -16,11 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import median
+from statistics import median, median_low
 
 from costprobe.domain.fleet.robust import spread_of, tail_degrees
 
-# Fewer GPUs are no group of peers.
+# Fewer GPUs are no group of peers; of fewer hosts the spread among them is unknown.
 LEAST_PEERS = 8
 # A level of a label is known from so many hosts, that of a slot likewise.
 LEAST_HOSTS = 5
@@ -95,7 +95,7 @@ class PeerGroup:
 
     Attributes:
         gpus: Of each GPU.
-        hosts: Of each host with several GPUs.
+        hosts: Of each host with several GPUs, in a group of at least LEAST_PEERS hosts.
         levels: Levels of the labels, which the deviations do not contain.
     """
 
@@ -119,7 +119,8 @@ def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
     hosts = {name: [rest[number] for number in numbers] for name, numbers in members.items()}
     within = _spread_within(hosts.values())
     medians = {name: median(found) for name, found in hosts.items()}
-    among = spread_of(list(medians.values()), 0.0) ** 2 if len(medians) >= LEAST_PEERS else 0.0
+    is_many = len(medians) >= LEAST_PEERS
+    among = spread_of(list(medians.values()), 0.0) ** 2 if is_many else 0.0
     if within is None:
         # One GPU in each host: both variances are one.
         variance, between = max(spread_of(rest, 0.0), LEAST_SPREAD) ** 2, 0.0
@@ -131,10 +132,11 @@ def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
     for name, numbers in members.items():
         excesses.update(zip(numbers, _of_gpus(hosts[name], variance, between), strict=True))
     gpus = [(one.host, one.device, *excesses[number]) for number, one in enumerate(values)]
+    # Of two GPUs the lower one: one that is sick does not make its host an outlier.
     several = [
-        (name, "", medians[name], math.sqrt(between + own))
+        (name, "", median_low(found), math.sqrt(between + own))
         for name, found in hosts.items()
-        if len(found) > 1
+        if is_many and len(found) > 1
         for own in (_median_variance(variance, len(found)),)
     ]
     return PeerGroup(_with_degrees(gpus), _with_degrees(several), tuple(levels))

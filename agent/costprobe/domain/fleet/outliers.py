@@ -83,7 +83,7 @@ class FleetOutliers:
         outliers: The most expensive first, then the largest excess.
         tested: Number of GPUs that have enough peers.
         untested: Number of GPUs that have not.
-        updated: Number of GPUs whose software changed in the period, so that they have no one level.
+        updated: Number of GPUs whose software or model changed in the period, so that they have no one level.
         tests: The deviation of every GPU and host, listed or not.
         levels: Levels of the labels in the time per inference that are not counted as a deviation,
             by the peers' key.

@@ -35,8 +35,8 @@ def outlier_lines(found: FleetOutliers, within: Sequence[str]) -> Iterator[str]:
         yield f"{counted(found.untested, 'GPU')} without enough peers or runs"
     if found.updated:
         yield (
-            f"{counted(found.updated, 'GPU')} not tested: their software changed in the period; ask for the"
-            " time since (--since)"
+            f"{counted(found.updated, 'GPU')} not tested: their software or model changed in the period; ask"
+            " for the time since (--since)"
         )
     if found.outliers:
         heads = ("host", "device", "cause", "time", "energy", "a month")

@@ -45,7 +45,7 @@ export function showDetail({ host, device, row, outlier, answer, close }) {
     el("h3", {}, el("span", {}, `${host} ${device || "all GPUs"}`), el("button", { type: "button", class: "expand", onclick: close }, "Close")),
     silent ? el("p", { class: "bad" }, `The host has been silent for ${span(silent)}.`) : null,
     outlier ? causeOf(outlier)
-      : cell ? el("p", {}, cell[1] === null ? "Not compared: too few runs or peers, or its software changed in the last 7 days." : ["Deviation from its peers: ", changeText(cell[1]), ". It is no outlier."])
+      : cell ? el("p", {}, cell[1] === null ? "Not compared: too few runs or peers, or its software or model changed in the last 7 days." : ["Deviation from its peers: ", changeText(cell[1]), ". It is no outlier."])
         : null,
     device && answer ? figuresOf(answer) : null,
     url ? el("p", {}, el("a", { href: url, rel: "noreferrer" }, `Page of ${host}`)) : null));

@@ -100,7 +100,7 @@ export function showOutliers(answer, choose) {
   const notes = [
     `${plural(figures.outliers_total, "outlier")} of ${plural(tested, "GPU")}: at least ${number(figures.least_excess_pct)} % above their peers, at a nominal false discovery rate of ${percent(figures.false_share)}.`,
     untested ? `${plural(untested, "GPU")} without enough peers or runs.` : "",
-    updated ? `${plural(updated, "GPU")} not tested: their software changed in the last 7 days.` : "",
+    updated ? `${plural(updated, "GPU")} not tested: their software or model changed in the last 7 days.` : "",
     ...levels.filter((level) => level.time_excess_pct >= figures.least_excess_pct)
       .map((level) => `${level.label}=${level.value}: +${number(level.time_excess_pct, 3)} % time on ${plural(level.hosts, "host")}, not counted as a deviation.`),
   ].filter(Boolean).join(" ");
