@@ -127,7 +127,9 @@ def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
     assert "a month at the present use (-€" in text
     assert "driver 550.54 → 560.28: 4 hosts" in text
     assert "compared: 4 hosts with" in text
-    assert "no host changed its torch" in ask("change", "torch", "--window", "1h")
+    unchanged = ask("change", "torch", "--window", "1h")
+    assert unchanged.startswith("no host changed its torch since ")
+    assert unchanged.endswith(f", of {fleet_gpus.HOSTS} hosts\n")
     lines = list(csv.DictReader(io.StringIO(ask("change", "driver", "--window", "1h", "--csv"))))
     assert [line["outcome"] for line in lines] == ["cost", "time", "energy", "before"]
     assert float(lines[0]["cost_per_month"]) == pytest.approx(cost["cost_per_month"])

@@ -79,11 +79,15 @@ class FleetAnswers:
         reader: The database.
         period: The period.
         labels: Only rows with these tags.
+
+    Attributes:
+        period: The period.
+        labels: Only rows with these tags.
     """
 
     def __init__(self, reader: FleetReader, period: FleetPeriod, labels: Mapping[str, str]) -> None:
         self._reader = reader
-        self._labels = labels
+        self.labels = labels
         self._problems: dict[str, None] = {}
         self._lock, self._slots = Lock(), BoundedSemaphore(PARALLEL)
         self._failures: list[DeliveryError] = []
@@ -97,7 +101,7 @@ class FleetAnswers:
 
     def over(self, period: FleetPeriod) -> FleetAnswers:
         """Return the same for another period; reasons of partial answers are gathered together."""
-        other = FleetAnswers(self._reader, period, self._labels)
+        other = FleetAnswers(self._reader, period, self.labels)
         other._problems, other._slots = self._problems, self._slots
         other._failures = self._failures
         return other
@@ -144,7 +148,7 @@ class FleetAnswers:
         """
         period = self.period
         asked = dataclasses.replace(
-            question, where={**question.where, **self._labels}, bucket_s=period.bucket_s
+            question, where={**question.where, **self.labels}, bucket_s=period.bucket_s
         )
         key = repr((asked, period))
         with self._lock:

@@ -42,7 +42,7 @@ class HostState:
 
 
 def fleet_status(answers: FleetAnswers, silent_after_s: float, label: str = "") -> list[HostState]:
-    """Return the hosts that sent a row in the period, silent ones first, then by name.
+    """Return the hosts that sent a row in the period, silent ones first, then those with the most firing incidents and faults, then by name.
 
     Args:
         answers: The database, and the period; a host without a row in it is unknown.
@@ -77,7 +77,10 @@ def fleet_status(answers: FleetAnswers, silent_after_s: float, label: str = "") 
         )
         for host, (time_s, group) in seen.items()
     ]
-    return sorted(states, key=lambda state: (not state.is_silent, natural(state.host)))
+    return sorted(
+        states,
+        key=lambda one: (not one.is_silent, -one.firing, -one.faults, natural(one.host)),
+    )
 
 
 def _firing(newest: Mapping[Group, float]) -> Mapping[str, int]:

@@ -55,16 +55,29 @@ def _in_buckets(
 
 def changed_tags(answers: FleetAnswers) -> list[str]:
     """Return the tags of `software` that have several values on any host."""
-    by = ("host", "probe", *SOFTWARE_TAGS)
     found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for host, probe, *versions in answers.groups(
-        Question("software", "probe_runs", "max", "max", by=by)
-    ):
+    for host, probe, *versions in _software(answers):
         for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
             if value:
                 found[host, probe, tag].add(value)
     changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
     return [tag for tag in SOFTWARE_TAGS if tag in changed]
+
+
+def hosts_with(answers: FleetAnswers, key: str) -> set[str]:
+    """Return the hosts that had a value of a tag of `software`, or of a label, in the period."""
+    if key not in SOFTWARE_TAGS:
+        return set(labels_of(answers, key))
+    return {
+        host
+        for host, _, *versions in _software(answers)
+        if dict(zip(SOFTWARE_TAGS, versions, strict=True))[key]
+    }
+
+
+def _software(answers: FleetAnswers) -> Iterable[Group]:
+    by = ("host", "probe", *SOFTWARE_TAGS)
+    return answers.groups(Question("software", "probe_runs", "max", "max", by=by))
 
 
 def versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:

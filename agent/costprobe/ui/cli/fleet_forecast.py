@@ -86,7 +86,7 @@ def forecast(  # noqa: PLR0913 - an option each
         cells = ([one[head] for head in FORECAST_HEADS] for one in documents)
         echo_file(csv_lines(FORECAST_HEADS, cells))
     else:
-        require_rows(found, answers)
+        require_rows(found, answers, f"rows in {currency}" if currency else "rows")
         lines = forecast_lines(found, period, answers.period.end_ns, amount)
         echo_lines(lines, [("exceeded", "bad")])
     echo_problems(answers)

@@ -8,6 +8,8 @@ import click
 
 from costprobe.app.fleet.outliers import fleet_outliers
 from costprobe.app.fleet.rollouts import aligned, fleet_changes
+from costprobe.app.fleet.version_history import hosts_with
+from costprobe.core.units import counted
 from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
@@ -15,6 +17,7 @@ from costprobe.ui.cli.support.fleet_options import (
     echo_problems,
     fleet_answers,
     period_options,
+    require_rows,
 )
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.place import bad_input
@@ -67,6 +70,7 @@ def outliers(
     if as_csv:
         echo_file(csv_lines(peer_tables.OUTLIER_HEADS, peer_tables.outlier_cells(found)))
     else:
+        require_rows(range(found.tested + found.untested + found.updated), answers, "probe runs")
         echo_lines(peer_tables.outlier_lines(found, within))
     echo_problems(answers)
 
@@ -113,6 +117,7 @@ def change(  # noqa: PLR0913 - an option each
         except ValueError as error:
             raise bad_input(f"--since: {error}, {window_s / 3600:g} h each") from error
         found = fleet_changes(answers, key, within or "")
+        hosts = () if found else hosts_with(answers, key)
     if as_json:
         documents = [peer_tables.change_document(one) for one in found]
         echo_json({**head_of(answers), "key": key, "window_s": window_s, "changes": documents})
@@ -122,5 +127,7 @@ def change(  # noqa: PLR0913 - an option each
     elif found:
         echo_lines(peer_tables.change_lines(found))
     else:
-        echo(f"no host changed its {key} since {local(answers.period.start_ns)}")
+        require_rows(hosts, answers, f"rows with a {key}")
+        since = local(answers.period.start_ns)
+        echo(f"no host changed its {key} since {since}, of {counted(len(hosts), 'host')}")
     echo_problems(answers)

@@ -11,13 +11,18 @@ import click
 
 from costprobe.app.fleet.report import FleetReport, fleet_report
 from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.fleet_options import FleetKey, fleet_answers, fleet_config
+from costprobe.ui.cli.support.fleet_options import (
+    FleetKey,
+    echo_problems,
+    fleet_answers,
+    fleet_config,
+    require_rows,
+)
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
 from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.fleet_documents import compare_document, head_of, part_document
-from costprobe.ui.text import local
 
 
 @click.command(
@@ -65,8 +70,7 @@ def report(  # noqa: PLR0913 - an option each
     """
     with fleet_answers(config, since_ns, until_ns, labels) as answers:
         found = fleet_report(answers, fleet_config(config).silent_after_s, label or "")
-    if not found.total.costs:
-        raise click.ClickException(f"no rows since {local(found.period.start_ns)}")
+    require_rows(found.total.costs, answers)
     chosen = "json" if as_json else form or _form_of(file)
     if chosen == "json":
         echo_json({**head_of(answers), **_document(found)})
@@ -79,6 +83,7 @@ def report(  # noqa: PLR0913 - an option each
     else:
         replace_file(file, text)
         echo(f"{file}: {len(text.encode()):,} bytes", err=True)
+    echo_problems(answers)
 
 
 def _form_of(file: Path | None) -> str:

@@ -17,13 +17,14 @@ from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
+    echo_problems,
     fleet_answers,
     period_options,
+    require_rows,
 )
-from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
 from costprobe.ui.cli.views.fleet_tables import csv_lines
 from costprobe.ui.fleet_documents import head_of
-from costprobe.ui.text import local
 
 _HEADS: Final = (
     "group",
@@ -89,14 +90,10 @@ def savings(  # noqa: PLR0913 - an option each
             for one, document in zip(found, documents, strict=True)
         )
         echo_file(csv_lines(_HEADS, cells))
-    elif found:
-        echo_lines(_lines(found, by))
     else:
-        raise click.ClickException(
-            f"no device with a known utilization since {local(answers.period.start_ns)}"
-        )
-    for problem in answers.problems:
-        echo(f"partial: {problem}", "note", err=True)
+        require_rows(found, answers, "device with a cost and a utilization")
+        echo_lines(_lines(found, by))
+    echo_problems(answers)
 
 
 def _document(one: FleetSaving) -> dict[str, object]:

@@ -16,7 +16,7 @@ from costprobe.ui.cli.support.fleet_options import (
     period_options,
     require_rows,
 )
-from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.views import fleet_tables
 from costprobe.ui.fleet_documents import head_of, spend_document
 from costprobe.ui.text import local
@@ -66,4 +66,6 @@ def spend(
         devices = counted(found.total.series, "device")
         head = f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
         echo_lines([head, *fleet_tables.spend_lines(found, by or "")])
+        if by and not found.parts:
+            echo(f"no rows with a {by}", "note", err=True)
     echo_problems(answers)

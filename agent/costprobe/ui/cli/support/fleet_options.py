@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -173,11 +173,19 @@ def echo_problems(answers: FleetAnswers) -> None:
         echo(f"partial: {problem}", "note", err=True)
 
 
-def require_rows(found: Sequence[object], answers: FleetAnswers) -> None:
-    """Fail if there is nothing to show."""
-    if not found:
-        reasons = "; ".join(answers.problems)
-        raise click.ClickException(
-            f"no rows since {local(answers.period.start_ns)}"
-            f"{f': {reasons}' if reasons else '; do the hosts push to the database of [fleet]?'}"
-        )
+def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "rows") -> None:
+    """Fail if there is nothing to show.
+
+    Args:
+        found: What is shown.
+        answers: The database, and the period.
+        rows: What there is none of.
+    """
+    if found:
+        return
+    labels = ", ".join(f"{name}={value}" for name, value in answers.labels.items())
+    hint = "check --label" if labels else "do the hosts push to the database of [fleet]?"
+    raise click.ClickException(
+        f"no {rows}{f' with {labels}' if labels else ''} since {local(answers.period.start_ns)};"
+        f" {'; '.join(answers.problems) or hint}"
+    )

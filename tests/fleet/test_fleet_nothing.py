@@ -1,0 +1,67 @@
+"""Answers without rows, and answers in part, are not mistaken for a fleet without a problem."""
+
+import json
+import urllib.parse
+
+import pytest
+from fakes.command import called
+from fakes.servers import Scripted
+
+END_S = 1_780_012_800
+# A group of each question; `rollup` is the part of a weighted sum.
+GROUP = {"host": "a", "currency": "EUR", "rollup": "avg_over_time"}
+PAID = [{"metric": GROUP, "value": [END_S, "7"]}]
+COMMANDS = (
+    ("status",),
+    ("spend",),
+    ("compare",),
+    ("savings",),
+    ("report",),
+    ("outliers",),
+    ("change", "driver"),
+    ("change", "label:release"),
+    ("forecast",),
+)
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Runs a command on a VictoriaMetrics that answers all questions alike, but for those with a text."""
+
+    def run(result, *words, code, unknown="unknown", **more):
+        def answer(_method, _path, _headers, body):
+            found = [] if unknown in urllib.parse.unquote_plus(body.decode()) else result
+            document = {"status": "success", "data": {"result": found}, **more}
+            return 200, {}, json.dumps(document).encode()
+
+        path = tmp_path / "costprobe.toml"
+        with Scripted(answer) as server:
+            path.write_text(f'[fleet]\nkind = "victoriametrics"\nurl = "{server.url}"\n')
+            return called(path, "fleet", *words, code=code)
+
+    return run
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_rows_are_an_error_that_names_the_label(ask, words):
+    done = ask([], *words, code=1)
+    assert done.stderr.startswith("Error: no ")
+    assert done.stderr.endswith("; do the hosts push to the database of [fleet]?\n")
+    done = ask([], *words, "--label", "rack=r99", code=1)
+    assert " with rack=r99 since " in done.stderr
+    assert done.stderr.endswith("; check --label\n")
+
+
+def test_no_rows_in_a_currency_are_an_error_that_names_it(ask):
+    done = ask([], "forecast", "--currency", "XXX", code=1)
+    assert done.stderr.startswith("Error: no rows in XXX since ")
+
+
+def test_a_key_that_no_row_has_is_stated(ask):
+    done = ask(PAID, "spend", "--by", "label:nope", code=0, unknown='nope!=""')
+    assert done.stderr == "no rows with a nope\n"
+
+
+def test_a_partial_report_says_so(ask, tmp_path):
+    done = ask(PAID, "report", "--out", str(tmp_path / "fleet.md"), code=0, isPartial=True)
+    assert "partial: a storage node of the cluster did not answer\n" in done.stderr
