@@ -14,6 +14,11 @@ RECIPE = Recipe(
     untested=("h02",),
     every_s=600,
 )
+# Tables that are wider than their place.
+WIDE = """() => ["#units", "#spend", "#outliers .scroll"].filter((name) => {
+  const place = document.querySelector(name);
+  return place.scrollWidth > place.clientWidth;
+})"""
 SICK = "#map [data-host=h03][data-device=gpu1]"
 
 
@@ -58,6 +63,10 @@ def test_heat_map_shows_each_gpu_and_leads_to_the_page_of_its_host(open_fleet):
     assert page.evaluate("document.activeElement.dataset.device") == "gpu0"
     assert tab.violations() == []
     page.emulate_media(color_scheme="dark")
+    assert tab.violations() == []
+    for width in (375, 1200, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(WIDE) == [], width
     assert tab.violations() == []
     assert tab.console == []
 

@@ -105,16 +105,17 @@ export function showOutliers(answer, choose) {
       .map((level) => `${level.label}=${level.value}: +${number(level.time_excess_pct, 3)} % time on ${plural(level.hosts, "host")}, not counted as a deviation.`),
   ].filter(Boolean).join(" ");
   const shown = open.has("outliers") ? outliers : outliers.slice(0, OUTLIERS_SHOWN);
+  const isLinked = shown.some((one) => one.url);
   const row = (one) => el("tr", { "data-outlier": nameOf(one) },
     el("th", { scope: "row" }, el("button", { type: "button", class: "expand", onclick: () => choose(one) }, nameOf(one))),
     el("td", { class: "n" }, excess(one.time_excess_pct)), el("td", { class: "n wide" }, excess(one.energy_excess_pct)),
     el("td", { class: "cause" }, el("strong", {}, one.cause), ". ", one.causes.map(({ text }) => text).join("; ") || "no signal differs", ": ", plain(one.action)),
     el("td", { class: "n" }, one.cost_per_month === null ? "–" : exact(one.cost_per_month, money(one.cost_per_month, one.currency))),
-    el("td", {}, one.url ? el("a", { href: one.url, rel: "noreferrer", "aria-label": `page of ${one.host}` }, "page") : "–"));
+    isLinked ? el("td", {}, one.url ? el("a", { href: one.url, rel: "noreferrer", "aria-label": `page of ${one.host}` }, "page") : "–") : null);
   show(byId("outliers"), el("p", { class: "muted" }, notes), outliers.length
     ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of outliers" },
       el("table", {}, el("caption", { class: "unseen" }, "The most expensive first"),
-        head(["GPU", "#Time", "#Energy~", "Cause, and what to do", "#A month", "Host"]), el("tbody", {}, shown.map(row))),
+        head(["GPU", "#Time", "#Energy~", "Cause, and what to do", "#A month", ...(isLinked ? ["Host"] : [])]), el("tbody", {}, shown.map(row))),
       more("outliers", outliers.length - shown.length, () => showOutliers(answer, choose)),
       left ? el("p", { class: "muted" }, `and ${plural(left, "more outlier")}: costprobe fleet outliers --csv`) : null) : null);
 }
