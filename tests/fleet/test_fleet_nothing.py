@@ -4,6 +4,8 @@ import json
 import urllib.parse
 
 import pytest
+from costprobe.app.fleet.unit_costs import FleetUnitCost
+from costprobe.ui.cli.views.fleet_tables import compare_lines
 from fakes.command import called
 from fakes.servers import Scripted
 
@@ -60,6 +62,13 @@ def test_no_rows_in_a_currency_are_an_error_that_names_it(ask):
 def test_a_key_that_no_row_has_is_stated(ask):
     done = ask(PAID, "spend", "--by", "label:nope", code=0, unknown='nope!=""')
     assert done.stderr == "no rows with a nope\n"
+
+
+@pytest.mark.parametrize(("currencies", "is_stated"), [(("EUR", "USD"), True), (("EUR",), False)])
+def test_a_model_without_unit_costs_in_several_currencies_is_explained(currencies, is_stated):
+    found = [FleetUnitCost("serving", "chat", "", currency) for currency in currencies]
+    text = "\n".join(compare_lines(found, "model"))
+    assert ("paid in several currencies" in text) is is_stated
 
 
 def test_a_partial_report_says_so(ask, tmp_path):

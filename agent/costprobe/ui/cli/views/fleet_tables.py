@@ -241,6 +241,21 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
         if by == "model":
             table = [(row[0], *row[2:]) for row in table]
         yield from table_lines(table, text_columns=1 if by == "model" else 2)
+        if _has_uncounted_currency(of_basis):
+            yield (
+                "no unit costs of a model that is paid in several currencies: this database counts requests"
+                " without the currency; divide them with --by host or --label"
+            )
+
+
+def _has_uncounted_currency(found: Iterable[FleetUnitCost]) -> bool:
+    """Return whether a model has no unit costs in several currencies."""
+    unpriced = Counter(
+        (one.model, one.group)
+        for one in found
+        if one.cost_per_inference is None and one.cost_per_request is None
+    )
+    return any(currencies > 1 for currencies in unpriced.values())
 
 
 _COUNTED: Final = {"serving": "hosts", "probe": "devices"}
