@@ -13,6 +13,7 @@ from costprobe.adapters.fleet.registry import fleet_reader
 from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.net.errors import DeliveryError, Rejected, RetryLater
 from costprobe.core import bounded
+from costprobe.core.moments import iso
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
 from fakes.clock import FakeClock
@@ -94,6 +95,61 @@ def test_spans_that_a_server_cannot_answer_are_asked_in_halves():
         with Scripted(answer) as server, pytest.raises(DeliveryError):
             ask(section(kind, server), median)
     assert not wrong
+
+
+def test_counts_and_largest_values_of_parts_are_those_of_the_whole():
+    """Of the devices `a` and `b` of a host, each has rows in one half."""
+    refusal = (422, {}, b'{"status":"error","error":"too many samples"}')
+    number = Question("device", "cost", "count", "count", by=("host",))
+    newest = Question("agent", "rss_bytes", "newest", by=("host",))
+    for question, wanted in ((number, 2.0), (newest, END_S - 60)):
+
+        def answer(_method, _path, _headers, body, question=question):
+            if hours_of(body) > 4:
+                return refusal
+            form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
+            is_last = int(form["time"]) == END_S
+            value = END_S - (60 if is_last else 6 * HOUR_S)
+            device = {"device": "ab"[is_last]} if question is number else {}
+            result = [{"metric": {"host": "h", **device}, "value": [END_S, str(value)]}]
+            return 200, {}, json.dumps({"status": "success", "data": {"result": result}}).encode()
+
+        with Scripted(answer) as server:
+            found = ask(section("victoriametrics", server), question)
+        assert [(row.tags, row.value) for row in found.rows] == [(("h",), wanted)]
+        assert found.problems == ()
+
+
+def test_adjacent_parts_without_an_answer_are_one():
+    def answer(_method, _path, _headers, body):
+        form = {name: texts[0] for name, texts in urllib.parse.parse_qs(body.decode()).items()}
+        if hours_of(body) > 2 or int(form["time"]) > END_S - 4 * HOUR_S:
+            return 422, {}, b'{"status":"error","error":"too many samples"}'
+        return 200, {}, sums("victoriametrics", hours_of(body))
+
+    with Scripted(answer) as server:
+        found = ask(section("victoriametrics", server))
+    assert [row.value for row in found.rows] == [4.0]
+    (problem,) = found.problems
+    begin, end = (iso((END_S - hours * HOUR_S) * NS_PER_S) for hours in (4, 0))
+    assert problem.startswith(f"no answer from {begin} to {end}: ")
+
+
+def test_a_limit_behind_a_long_query_is_read():
+    # VictoriaMetrics quotes the query before the reason.
+    query = json.dumps("sum by (host) " * 60)
+    body = json.dumps({"error": f"cannot execute query={query}: cannot select more than 7 samples"})
+
+    def answer(_method, _path, _headers, request):
+        is_long = hours_of(request) > 4
+        return (422, {}, body.encode()) if is_long else (200, {}, sums("prometheus", 4))
+
+    with Scripted(answer) as server:
+        found = ask(section("prometheus", server))
+        assert ([row.value for row in found.rows], found.problems) == ([8.0], ())
+        median = Question("device", "temp_c", "median", "median", by=("host",))
+        with pytest.raises(Rejected, match='query="…": cannot select more than 7 samples'):
+            ask(section("prometheus", server), median)
 
 
 def test_a_server_that_does_not_answer_in_time_is_asked_in_halves():

@@ -80,6 +80,12 @@ class Question:
         )
 
     @property
+    def is_divisible(self) -> bool:
+        """Whether the answers of parts of a span give that of the span: by their sum, or their largest."""
+        is_largest = self.across == "max" and self.over_time == "max"
+        return self.is_additive or is_largest or self.over_time == "newest"
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """The tags of a series, the group's included."""
         tags = SCHEMA[self.measurement].tags

@@ -6,8 +6,9 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
@@ -100,6 +101,23 @@ class FleetReader(ABC):
             DeliveryError: No part of the period was answered.
         """
         ends_s = time.monotonic() + _REQUESTS_OF_TIME * self._config.timeout_s
+        try:
+            return self._ask_until(question, start_ns, end_ns, now_ns, ends_s)
+        except (RetryLater, Rejected) as error:
+            is_count = question.over_time == question.across == "count" and not question.every_s
+            if not (is_count and is_limit(error)):
+                raise
+            # A series of several parts counts once: those of the parts have to be known.
+            each = replace(question, over_time="sum", across="sum", by=question.identity)
+            found = self._ask_until(each, start_ns, end_ns, now_ns, ends_s)
+            if not found.rows:
+                raise
+            return replace(found, rows=counted_series(question, found.rows, end_ns))
+
+    def _ask_until(
+        self, question: Question, start_ns: int, end_ns: int, now_ns: int, ends_s: float
+    ) -> FleetAnswer:
+        """Ask until a monotonic time in s; other arguments and errors as of `ask`."""
         answers: list[FleetAnswer] = []
         missing: list[tuple[Span, DeliveryError]] = []
         for span in self._spans(question, start_ns, end_ns, now_ns):
@@ -113,7 +131,7 @@ class FleetReader(ABC):
         problems = [problem for answer in answers for problem in answer.problems]
         problems += [
             f"no answer from {iso(span.start_ns)} to {iso(span.end_ns)}: {error.reason}"
-            for span, error in missing
+            for span, error in joined(missing)
         ]
         rows = merged(question, [answer.rows for answer in answers])
         if len(rows) > self._config.max_groups and not question.every_s:
@@ -175,7 +193,7 @@ class FleetReader(ABC):
             bucket_s = question.bucket_s if question.over_time == "covered" else 0
             step_ns = max(question.every_s, bucket_s, 60) * NS_PER_S
             half_ns = (span.end_ns - span.start_ns) // 2 // step_ns * step_ns
-            can_halve = question.is_additive or question.every_s > 0
+            can_halve = question.is_divisible or question.every_s > 0
             if not (halvings and half_ns and can_halve and is_limit(error)):
                 yield span, error
                 return
@@ -195,6 +213,29 @@ def is_limit(error: DeliveryError) -> bool:
     if isinstance(error, Rejected) and error.too_large:
         return True
     return not isinstance(error, Throttled) and bool(_LIMIT.search(error.reason.lower()))
+
+
+def joined(
+    missing: Sequence[tuple[Span, DeliveryError]],
+) -> Iterator[tuple[Span, DeliveryError]]:
+    """Yield spans without an answer, adjacent ones as one with the first error."""
+    for number, (span, error) in enumerate(missing):
+        if number and missing[number - 1][0].end_ns == span.start_ns:
+            continue
+        end_ns = span.end_ns
+        for following, _ in missing[number + 1 :]:
+            if following.start_ns == end_ns:
+                end_ns = following.end_ns
+        yield span._replace(end_ns=end_ns), error
+
+
+def counted_series(
+    question: Question, series: Sequence[GroupValue], end_ns: int
+) -> tuple[GroupValue, ...]:
+    """Return the number of series of each group of a question, from a row of each series."""
+    positions = [question.identity.index(tag) for tag in question.by]
+    counts = Counter(tuple([row.tags[position] for position in positions]) for row in series)
+    return tuple(GroupValue(tags, float(count), end_ns) for tags, count in counts.items())
 
 
 def merged(question: Question, parts: Sequence[Sequence[GroupValue]]) -> tuple[GroupValue, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -15,7 +18,13 @@ from costprobe.adapters.net.errors import Rejected, RetryLater
 from costprobe.adapters.net.further_headers import FurtherHeaders
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.secret import Secret, credentials_folder
-from costprobe.adapters.net.status import Hints, raise_for_status
+from costprobe.adapters.net.status import (
+    ACCEPTED,
+    Hints,
+    HttpResponse,
+    json_object,
+    raise_for_status,
+)
 from costprobe.core.bounded import (
     MAX_BYTES,
     OversizedInputError,
@@ -31,6 +40,8 @@ _HINTS: Final = Hints(
     unexpected="check url and kind of [fleet]",
 )
 _TOO_MANY_REQUESTS: Final = 429
+# VictoriaMetrics quotes the query, which may be longer than the message that is kept.
+_QUERY: Final = re.compile(r'"(?:[^"\\]|\\.){40,}"')
 
 # Questions at a time: the database computes two while the answer of another is parsed.
 PARALLEL: Final = 3
@@ -79,7 +90,7 @@ class Transport:
         )
         try:
             raise_for_status(
-                response,
+                without_query(response),
                 now_s=self._clock.time_ns() / NS_PER_S,
                 secrets=secrets,
                 hints=_HINTS,
@@ -121,6 +132,16 @@ class Transport:
             headers["Authorization"] = f"{scheme} {token}"
             return headers, [token]
         return headers, []
+
+
+def without_query(response: HttpResponse) -> HttpResponse:
+    """Return a response whose error quotes no query: its reason may stand behind it."""
+    if response.status in ACCEPTED:
+        return response
+    message = (json_object(response.body) or {}).get("error")
+    if not isinstance(message, str):
+        return response
+    return replace(response, body=json.dumps({"error": _QUERY.sub('"…"', message)}).encode())
 
 
 def _objects(body: bytes) -> list[dict[str, Any]]:

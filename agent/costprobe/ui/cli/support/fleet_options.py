@@ -187,5 +187,5 @@ def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "
     hint = "check --label" if labels else "do the hosts push to the database of [fleet]?"
     raise click.ClickException(
         f"no {rows}{f' with {labels}' if labels else ''} since {local(answers.period.start_ns)};"
-        f" {'; '.join(answers.problems) or hint}"
+        f" {next(iter(answers.problems), hint)}"
     )
