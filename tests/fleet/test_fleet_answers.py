@@ -1,6 +1,7 @@
 """Questions about one period: each is asked once, and none after one without an answer."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
@@ -42,6 +43,19 @@ def test_a_question_is_asked_once_for_a_period():
     assert later.groups(COST) == {("a",): 3.0}
     assert reader.asked == [("cost", 0), ("energy_j", 0), ("cost", 3600 * NS_PER_S)]
     assert answers.problems == ("late",)
+
+
+def test_reasons_of_partial_answers_have_one_order():
+    class PartialReader(CountingReader):
+        def ask(self, question, start_ns, end_ns, now_ns):
+            answer = super().ask(question, start_ns, end_ns, now_ns)
+            return replace(answer, problems=(f"no {question.field}",))
+
+    for questions in ((COST, ENERGY), (ENERGY, COST)):
+        answers = answers_of(PartialReader())
+        for question in questions:
+            answers.groups(question)
+        assert answers.problems == ("no cost", "no energy_j")
 
 
 def test_no_question_is_asked_after_one_without_an_answer():

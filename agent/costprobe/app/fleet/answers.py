@@ -96,8 +96,8 @@ class FleetAnswers:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why answers are partial, one sentence each."""
-        return tuple(self._problems)
+        """Why answers are partial, one sentence each, in an order that no thread changes."""
+        return tuple(sorted(self._problems))
 
     def over(self, period: FleetPeriod) -> FleetAnswers:
         """Return the same for another period; reasons of partial answers are gathered together."""
