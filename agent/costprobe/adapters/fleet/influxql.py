@@ -62,7 +62,7 @@ class InfluxQl(FleetReader):
             paired = self._asked(
                 question, span, statement(replace(question, over_time="sum"), span)
             )
-            return told_apart({WEIGHTED: weighted, PAIRED: paired})
+            return with_parts({WEIGHTED: weighted, PAIRED: paired})
         return self._asked(question, span, statement(question, span))
 
     def _asked(self, question: Question, span: Span, text: str) -> FleetAnswer:
@@ -177,7 +177,7 @@ def answer(question: Question, span: Span, documents: Sequence[Mapping[str, Any]
     return FleetAnswer(rows, tuple(problems))
 
 
-def told_apart(parts: Mapping[str, FleetAnswer]) -> FleetAnswer:
+def with_parts(parts: Mapping[str, FleetAnswer]) -> FleetAnswer:
     """Return the rows of several answers, each with the name of its answer as a further tag."""
     rows = (
         row._replace(tags=(*row.tags, name)) for name, found in parts.items() for row in found.rows

@@ -70,7 +70,7 @@ class PromQl(FleetReader):
         largest = span.end_ns / NS_PER_S + _DAY_S if question.over_time == "newest" else LARGEST
         names = tuple(map(self.label_name, question.by))
         if question.over_time == "weighted":
-            return _told_apart(answer((*names, ROLLUP), document, largest))
+            return _with_parts(answer((*names, ROLLUP), document, largest))
         return answer(names, document, largest)
 
     def label_name(self, tag: str) -> str:
@@ -226,7 +226,7 @@ def _rows(
                 raise ValueError("no measurement")
 
 
-def _told_apart(found: FleetAnswer) -> FleetAnswer:
+def _with_parts(found: FleetAnswer) -> FleetAnswer:
     """Return a `weighted` answer with the names of its parts."""
     try:
         rows = [row._replace(tags=(*row.tags[:-1], _PARTS[row.tags[-1]])) for row in found.rows]

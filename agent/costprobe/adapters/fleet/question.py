@@ -30,7 +30,7 @@ OverTime = Literal[
 WEIGHTED: Final = "weighted"
 PAIRED: Final = "paired"
 Across = Literal["sum", "count", "mean", "median", "max"]
-# Tags that tell apart what is measured; the others describe it, and may change.
+# Tags that distinguish what is measured; the others describe it, and may change.
 _IDENTITY: Final = ("device", "probe", "service", "served_model", "tenant", "part", "batch")
 
 
@@ -44,7 +44,7 @@ class Question:
         over_time: Aggregation within a series. `sum`, `mean`, `median`, `max` of the values; `count`
             of the rows; `share`: the share of rows in which a field that is true or false is true;
             `newest`: UTC in s of the newest row; `covered`: number of buckets of
-            `bucket_s` with a row; `weighted`: two numbers of the series that have `weight`, told apart by
+            `bucket_s` with a row; `weighted`: two numbers of the series that have `weight`, distinguished by
             a further tag: `weighted`, the sum times the mean of `weight`, and `paired`, the sum.
         across: Aggregation across the series of a group. A series is a host with the tags of what is
             measured: device, probe, service, model, tenant, part, batch.

@@ -37,7 +37,7 @@ class _Listed:
 class NewOutliers(FleetCheck):
     """Finds outliers among the GPUs, as `costprobe fleet outliers` does.
 
-    A GPU that cannot be tested, because its software changed or it has too few runs, stays listed for the
+    A GPU that cannot be tested, because its software or model changed or it has too few runs, stays listed for the
     period.
 
     Args:

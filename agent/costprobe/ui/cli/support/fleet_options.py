@@ -168,7 +168,7 @@ def fleet_answers(
 
 
 def echo_problems(answers: FleetAnswers) -> None:
-    """Say on standard error why an answer is partial."""
+    """State on standard error why an answer is partial."""
     for problem in answers.problems:
         echo(f"partial: {problem}", "note", err=True)
 

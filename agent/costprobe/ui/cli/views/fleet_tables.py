@@ -168,7 +168,7 @@ SPEND_HEADS: Final = (
 
 
 def spend_cells(spend: SpendByKey) -> Iterator[tuple[object, ...]]:
-    """Yield the spend as lines of CSV, one for each group and currency; `kind` tells the total apart.
+    """Yield the spend as lines of CSV, one for each group and currency; `kind` distinguishes the total.
 
     Energy and emissions are those of the group: they stand in the first of its lines.
     """
