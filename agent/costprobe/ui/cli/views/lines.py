@@ -9,7 +9,6 @@ from costprobe.core.units import percent, significant
 from costprobe.ui.text import CHUNKS, joules
 
 MILLION = 1_000_000
-# From here on a rate needs no decimal places.
 # What an energy covers, in words.
 SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
 
