@@ -116,8 +116,9 @@ def test_curve_of_a_server_that_saturates_is_right_at_its_highest_loads():
     loads = [-3 + 2.9 * (index / 199) ** 3 for index in range(200)]
     efforts = [math.log((1 - math.exp(-1.5 * math.exp(load))) / math.exp(load)) for load in loads]
     curve = EffortCurve((loads[0], loads[-1]), -0.2)
-    curve.fit(loads, efforts, [1.0] * 200, 1e-4)
-    assert curve.value(loads[-1]) == pytest.approx(efforts[-1], abs=0.015)
+    none = [0.0] * 200
+    curve.fit(loads, (none, none), efforts, [1.0] * 200, 1e-4)
+    assert curve.value(loads[-1], (0.0, 0.0)) == pytest.approx(efforts[-1], abs=0.015)
 
 
 def test_one_block_off_the_curve_before_an_unknown_load_is_no_shift():
@@ -174,3 +175,36 @@ def test_requests_that_were_never_seen_are_no_shift_but_do_not_hide_one():
         ((index, change),) = mix_shifts(lambda index, at=at: 0.1 * (index >= at))
         assert at < index < at + 12
         assert change == pytest.approx(0.1, abs=0.03)
+
+
+def launch_shifts(effort_of, loads):
+    """Feed a service with other requests from block 336 on, at loads of their own; return the shifts."""
+    rng, found = random.Random(4), []
+    series = EffortSeries(DetectionConfig().serving_detector, -0.2)
+    for index in range(420):
+        launched = index >= 336
+        mix = rng.gauss(-1 - 0.8 * launched, 0.05), rng.gauss(-7 - 0.6 * launched, 0.03)
+        load = (loads if launched else daily)(index)
+        effort = effort_of(load, mix, launched) + rng.gauss(0, 0.004)
+        sample = LoadSample(START_S + index * BLOCK_S, load, mix, effort)
+        found += [(index, change) for _, change in series.update(sample)]
+    return found
+
+
+def test_requests_that_were_seen_at_other_loads_only_are_no_shift():
+    """In their first night, or at the daily peak, what they take is unknown although it is known by day."""
+
+    def effort_of(load, _mix, launched):
+        return -0.3 * load + 0.06 * launched * (load + 8)
+
+    assert not launch_shifts(effort_of, daily)
+
+
+def test_load_and_requests_that_changed_together_are_told_apart_by_the_requests_before():
+    """Otherwise the curve bends where they came, and is wrong at each other load."""
+
+    def effort_of(load, mix, _launched):
+        return -0.1 * load + 0.2 * mix[0]
+
+    found = launch_shifts(effort_of, lambda index: -5.7 + 0.1 * math.sin(index / 48 * 2 * math.pi))
+    assert not found

@@ -32,13 +32,13 @@ class Beyond(NamedTuple):
 
     Attributes:
         load: Outside of the known loads; 0 within, negative below.
-        mix: Outside of the known mixes, likewise.
-        unusual: From the usual mix.
+        mix: Outside of the mixes known at that load, likewise.
+        known: What the coefficients of known mixes may be wrong by: independent standard errors.
     """
 
     load: float
     mix: tuple[float, float]
-    unusual: tuple[float, float]
+    known: tuple[float, float]
 
 
 class Residual(NamedTuple):
@@ -67,8 +67,7 @@ class Uncertainty:
         level: Of the level.
         slopes: Of the slope below and above the known loads.
         curvature: Of the change of the slope over a log unit of load.
-        mix: Of the coefficient of a mix that was not observed, in excess of `weights`.
-        weights: Of the coefficients of the mix, and between them their covariance.
+        mix: Of the coefficient of a mix that was not observed.
     """
 
     noise: float
@@ -77,14 +76,14 @@ class Uncertainty:
     slopes: tuple[float, float]
     curvature: float
     mix: float
-    weights: tuple[float, float, float]
 
     def covariance(self, one: Beyond, other: Beyond) -> float:
         """Return the covariance of what level and extrapolation are wrong by in two blocks."""
-        value: float = self.level + self.mix * sum(map(mul, one.mix, other.mix))
-        first, both, second = self.weights
-        (a, b), (c, d) = one.unusual, other.unusual
-        value += first * a * c + both * (a * d + b * c) + second * b * d
+        value: float = self.level + sum(map(mul, one.known, other.known))
+        for mine, its in zip(one.mix, other.mix, strict=True):
+            if mine * its > 0:
+                # Requests of a new kind have what they differ by in common, however their mix varies.
+                value += self.mix * min(mine * mine, its * its)
         if one.load * other.load > 0:
             near, far = sorted((abs(one.load), abs(other.load)))
             slope = self.slopes[one.load > 0]

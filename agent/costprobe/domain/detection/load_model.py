@@ -3,11 +3,11 @@
 A server batches: the more work a device gets, the less time one token takes, so that the busy time per
 token falls at noon and rises at night without any change of efficiency. The model is
 
-    ln(effort / work) = f(ln(work per device-second)) + coefficients x mix
+    ln(effort / work) = f(ln(work per device-second), mix)
 
-with f a local linear regression (Cleveland, "Robust locally weighted regression", 1979: tricube
-weights, biweight against outliers) and the coefficients by ridge regression on the rest. Beyond the
-load that was observed, f continues with its slope at the edge, which is uncertain.
+with f a local linear regression (`effort_curve`; biweight against outliers after Cleveland, "Robust locally
+weighted regression", 1979). Beyond the load that was observed, f continues with its slope at the edge, which
+is uncertain, and beyond the mixes that were observed at a load with their coefficients.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 
 from costprobe.domain.detection.effort_curve import EffortCurve
 from costprobe.domain.detection.extrapolated_shift import Beyond, Uncertainty
+from costprobe.domain.detection.moments import Pair, known_range
 from costprobe.domain.detection.normal import SeriesModel
 from costprobe.domain.detection.powers import fitted_powers
 
-# Of the coefficients of the mix: an elasticity, of tokens whose weights are wrong by up to a factor of two.
-COEFFICIENT_ERROR = 0.2
 LEAST_NOISE = 0.005
 ROUNDS = 3
 BIWEIGHT = 4.7
 MAD_TO_SIGMA = 1.4826
-# Standard deviation of the coefficient of mixes that were not observed, and the standard errors that an
-# extrapolation may be wrong by.
+USUAL_MIX = (0.0, 0.0)
+# Standard deviation of the coefficient of mixes that were not observed at a load, and the standard errors
+# that an extrapolation may be wrong by.
 UNKNOWN_MIX = 0.3
 EXTRAPOLATION_ERRORS = 2.0
-# Samples at each end of a range that are not known well enough.
-EXTREMES = 4
 # Variance of the change of the slope over a log unit of load before any load is observed, and the log units
 # of observed loads that it is worth: from a server that takes requests one by one (slope 0) to one that
 # batches all (-1) are about three log units.
@@ -60,7 +59,7 @@ class LoadSample:
 
     time_s: float
     load: float
-    mix: tuple[float, float]
+    mix: Pair
     effort: float
     is_capped: bool = False
 
@@ -78,42 +77,39 @@ class LoadModel:
         self, samples: Sequence[LoadSample], slope: float, busy: LoadModel | None = None
     ) -> None:
         self._busy = busy
-        loads = [sample.load for sample in samples]
-        self._low, self._high = _range(loads)
+        self._low, self._high = known_range([sample.load for sample in samples])
         first, second = ([sample.mix[index] for sample in samples] for index in (0, 1))
-        self._mixes = _range(first), _range(second)
         self._centers = median(first), median(second)
-        self._coefficients = (0.0, 0.0)
-        weights = [1.0] * len(samples)
         self._powers = None
         if busy is not None:
             self._powers = fitted_powers(
                 (math.exp(sample.effort), *busy.seconds(sample.load)) for sample in samples
             )
         slope = slope if self._powers is None else 0.0
-        self._curve = curve = EffortCurve((self._low, self._high), slope)
-        efforts = [sample.effort - self._of_powers(sample.load) for sample in samples]
-        for _ in range(ROUNDS):
-            rest = [
-                effort - self._of_mix(sample.mix)
-                for effort, sample in zip(efforts, samples, strict=True)
-            ]
-            noise = SLOW_NOISE * self._noise(rest)
-            curve.fit(loads, rest, weights, noise)
-            residuals = [
-                effort - curve.value(load) for effort, load in zip(efforts, loads, strict=True)
-            ]
-            self._coefficients, self._weights = self._ridge(samples, residuals, weights, noise)
-            residuals = [
-                residual - self._of_mix(sample.mix)
-                for residual, sample in zip(residuals, samples, strict=True)
-            ]
-            scale = max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value) for value in residuals))
-            weights = [max(0.0, 1 - (value / (BIWEIGHT * scale)) ** 2) ** 2 for value in residuals]
+        self._curve = EffortCurve((self._low, self._high), slope)
+        self._fit(samples)
         self._extrapolation = self._extrapolated()
 
+    def _fit(self, samples: Sequence[LoadSample]) -> None:
+        """Fit the curve, with biweight against outliers."""
+        samples = sorted(samples, key=attrgetter("load"))
+        times_s = [sample.time_s for sample in samples]
+        loads = [sample.load for sample in samples]
+        mixes = [self._unusual(sample.mix) for sample in samples]
+        first, second = ([mix[index] for mix in mixes] for index in (0, 1))
+        efforts = [sample.effort - self._of_powers(sample.load) for sample in samples]
+        residuals, weights = efforts, [1.0] * len(samples)
+        for _ in range(ROUNDS):
+            by_time = sorted(zip(times_s, residuals, strict=True))
+            noise = SLOW_NOISE * self._noise([rest for _, rest in by_time])
+            self._curve.fit(loads, (first, second), efforts, weights, noise)
+            fitted = map(self._curve.value, loads, mixes)
+            residuals = [y - expected for y, expected in zip(efforts, fitted, strict=True)]
+            scale = max(LEAST_NOISE, MAD_TO_SIGMA * median(map(abs, residuals)))
+            weights = [max(0.0, 1 - (rest / (BIWEIGHT * scale)) ** 2) ** 2 for rest in residuals]
+
     def _extrapolated(self) -> Uncertainty:
-        """Return what curve and coefficients may be wrong by, without the noise."""
+        """Return what the curve may be wrong by beyond the known loads and mixes, without the noise."""
         known = self._high - self._low
         curvature = (CURVATURE_WORTH * CURVATURE + self._curve.turns) / (CURVATURE_WORTH + known)
         bend = curvature * EDGE_DISTANCE * self._curve.width
@@ -125,7 +121,6 @@ class LoadModel:
             slopes=(below + bend, above + bend),
             curvature=curvature,
             mix=UNKNOWN_MIX**2,
-            weights=self._weights,
         )
 
     def surprise(self, sample: LoadSample, level: float) -> float:
@@ -144,7 +139,8 @@ class LoadModel:
 
     def rest(self, sample: LoadSample) -> float:
         """Return the effort less what load and mix are expected to explain, in log units."""
-        return sample.effort - self._of_load(sample.load) - self._of_mix(sample.mix)
+        mix = self._unusual(sample.mix)
+        return sample.effort - self._of_powers(sample.load) - self._curve.value(sample.load, mix)
 
     def slack(self, sample: LoadSample) -> float:
         """Return what the model may be wrong by at a load and mix, in log units."""
@@ -154,10 +150,10 @@ class LoadModel:
 
     def beyond(self, sample: LoadSample) -> Beyond:
         """Return how far a sample is beyond the observed loads and mixes."""
-        (first, second), (of_first, of_second) = sample.mix, self._mixes
-        mix = _outside(first, of_first), _outside(second, of_second)
-        unusual = first - self._centers[0], second - self._centers[1]
-        return Beyond(_outside(sample.load, (self._low, self._high)), mix, unusual)
+        mix, near = self._unusual(sample.mix), self._curve.mixes(sample.load)
+        unknown = _outside(mix[0], near[0]), _outside(mix[1], near[1])
+        load = _outside(sample.load, (self._low, self._high))
+        return Beyond(load, unknown, self._curve.error(sample.load, mix))
 
     def uncertainty(self, series: SeriesModel) -> Uncertainty:
         """Return what the efforts of samples less what load and mix explain may be wrong by.
@@ -183,7 +179,7 @@ class LoadModel:
 
     def _of_load(self, load: float) -> float:
         """Return f, and for energy what idle and busy power explain."""
-        return self._of_powers(load) + self._curve.value(load)
+        return self._of_powers(load) + self._curve.value(load, USUAL_MIX)
 
     def _of_powers(self, load: float) -> float:
         """Return the logarithm of the energy per unit of work at constant idle and busy power."""
@@ -191,14 +187,14 @@ class LoadModel:
             return 0.0
         return math.log(self._powers.energy_j(*self._busy.seconds(load)))
 
-    def seconds(self, load: float) -> tuple[float, float]:
+    def seconds(self, load: float) -> Pair:
         """Return the expected idle and busy device-seconds of a unit of work."""
         busy_s = math.exp(self._of_load(load))
         return max(0.0, math.exp(-load) - busy_s), busy_s
 
-    def _of_mix(self, mix: tuple[float, float]) -> float:
-        (first, second), (c0, c1) = self._coefficients, self._centers
-        return first * (mix[0] - c0) + second * (mix[1] - c1)
+    def _unusual(self, mix: Pair) -> Pair:
+        """Return the difference of a mix from the usual one."""
+        return mix[0] - self._centers[0], mix[1] - self._centers[1]
 
     @staticmethod
     def _noise(values: Sequence[float]) -> float:
@@ -207,36 +203,7 @@ class LoadModel:
         spread = MAD_TO_SIGMA * median(steps) / math.sqrt(2) if steps else 0.0
         return max(LEAST_NOISE, spread) ** 2
 
-    def _ridge(
-        self,
-        samples: Sequence[LoadSample],
-        residuals: Sequence[float],
-        weights: Sequence[float],
-        noise: float,
-    ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-        """Return the coefficients of the mix, and their variances around their covariance."""
-        prior = noise / COEFFICIENT_ERROR**2
-        (c0, c1), aa, ab, bb, ay, by = self._centers, prior, 0.0, prior, 0.0, 0.0
-        for sample, residual, weight in zip(samples, residuals, weights, strict=True):
-            a, b = sample.mix[0] - c0, sample.mix[1] - c1
-            aa += weight * a * a
-            ab += weight * a * b
-            bb += weight * b * b
-            ay += weight * a * residual
-            by += weight * b * residual
-        determinant = aa * bb - ab * ab
-        coefficients = (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
-        scale = noise / determinant
-        return coefficients, (scale * bb, -scale * ab, scale * aa)
 
-
-def _outside(value: float, known: tuple[float, float]) -> float:
+def _outside(value: float, known: Pair) -> float:
     """Return the signed distance of a value from a range; 0 within."""
     return min(0.0, value - known[0]) + max(0.0, value - known[1])
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the range of values without a few at each end."""
-    ordered = sorted(values)
-    left_out = min(EXTREMES, (len(ordered) - 1) // 2)
-    return ordered[left_out], ordered[-1 - left_out]
