@@ -195,6 +195,16 @@ def test_new_cause_and_a_doubled_drift_are_notified_again():
     assert player.states == ["firing"] * 4 + ["resolved"]
 
 
+def test_larger_improvement_in_an_incident_is_not_notified_again():
+    player = Player(engine_of(rule("drift", "drift")))
+    player.engine.observe_event(drift_event(7.0, "neighbour"))
+    player.tick(0)
+    improved = drift_event(-23.0, "clock", metric="latency")
+    player.engine.observe_event(replace(improved, severity="info"))
+    player.tick(60)
+    assert player.states == ["firing"]
+
+
 def test_intermittent_drift_is_one_incident_after_its_second_recurrence():
     player = Player(engine_of(rule("drift", "drift")))
     for hour in range(0, 120, 8):

@@ -50,7 +50,13 @@ class Incident:
             rules: The rules in force, by name.
         """
         alert = self.alert
-        drifts = [symptom for symptom in alert.symptoms if rules[symptom.rule].kind == "drift"]
+        # An improvement in an incident of deteriorations is no reason to notify again.
+        drifts = [
+            symptom
+            for symptom in alert.symptoms
+            if rules[symptom.rule].kind == "drift"
+            and (symptom.severity != "info" or alert.severity == "info")
+        ]
         size = max((abs(drift.value or 0.0) for drift in drifts), default=0.0)
         # An outlier or a threshold names a cause too, but only a drift lasts.
         is_of_drift = any(drift.cause == alert.cause for drift in drifts)
