@@ -2,11 +2,17 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import make_point
+from costprobe.domain.alerting.change_message import ChangeFacts
+from costprobe.domain.alerting.drift_causes import with_amounts
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
+from costprobe.domain.alerting.rules.drift import DriftRule, DriftRuleConfig
+from costprobe.domain.costing.comparison.change import CostFactors
+from costprobe.domain.detection.causes import Explanation
 from costprobe.domain.detection.runs import conditions, factors, run_of, software_change_of
 from costprobe.domain.detection.settings import DetectionConfig
 from fakes.host import newest
@@ -93,6 +99,27 @@ def test_drift_event_has_size_start_and_reversal():
     back = series.of("drift")[-1]
     assert back.title == "latency of e on gpu0 reverted"
     assert (back.severity, back.level_pct) == ("info", pytest.approx(0, abs=1))
+
+
+def test_reverted_drift_ends_although_a_little_of_it_is_left():
+    series = Series()
+    series.run(QUIET)
+    series.run(60, slow=1.1)
+    series.run(60, slow=1.008)
+    rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
+    for event in series.events:
+        rule.observe_event(event)
+    assert len({event.metric for event in series.events if event.title.endswith("reverted")}) == 3
+    assert rule.evaluate(series.rows[-1].time_ns, ()) == []
+
+
+def test_energy_that_rises_with_the_clock_is_no_deterioration():
+    series = Series()
+    series.run(QUIET, energy_per_inference_j=0.2)
+    series.run(10, slow=0.92, energy_per_inference_j=0.213)
+    (energy,) = series.of("drift", "energy")
+    assert energy.change_pct > 0
+    assert energy.severity == "info"
 
 
 def test_drift_of_the_first_day_lasts_as_long_as_its_level():
@@ -250,11 +277,21 @@ def test_price_change_beside_a_drift_is_stated_apart_in_money():
     series.run(30, slow=1.1)
     (drift,) = series.of("drift", "cost")
     assert drift.title == (
-        "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.05 per million) since"
-        " 00:20 UTC, +€238.9 a month at the present rate of 1,818 inferences/s; the price changed at"
-        " 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million"
+        "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.04985 per million) since"
+        " 00:20 UTC, +€238.2 a month at the present rate of 1,818 inferences/s; the price changed at"
+        " 00:00 UTC: its own part is -€0.11 per million, both together -€0.06015 per million"
     )
     assert "price" not in drift.cause
+
+
+def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
+    """A neighbour that comes each day is a part of the daily pattern, but not of the runs just before."""
+    facts = ChangeFacts("cost", 7.0, 0, 0, is_worse=True, explanation=Explanation("neighbour"))
+    levels = [CostFactors(time_s=time_s, price_per_s=1.0) for time_s in (2.0, 2.8, 2.8)]
+    found = with_amounts(facts, tuple(levels), "EUR", None)
+    assert found.money.amount == pytest.approx(0.14)
+    assert found.split == "100 % of it is time per inference"
+    assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), "EUR", None).split == ""
 
 
 def test_single_outlier_is_reported_as_an_anomaly_one_run_later():

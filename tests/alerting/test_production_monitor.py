@@ -9,6 +9,7 @@ import pytest
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.alerting.production_causes import demand_causes
+from costprobe.domain.alerting.rules.drift import DriftRule, DriftRuleConfig
 from costprobe.domain.costing.comparison.production_change import ProductionChange
 from costprobe.domain.detection.service_runs import events_of_service
 from costprobe.domain.detection.settings import DetectionConfig
@@ -160,6 +161,15 @@ def test_change_in_two_small_steps_is_reported_with_its_beginning():
     (event,) = [event for event in events if event.metric == "serving_time"]
     assert event.change_pct == pytest.approx(9, abs=2)
     assert abs(event.since_ns / NS_PER_S - demand.START_S - start_s) < 3 * 3600
+
+
+def test_change_that_reverts_ends_its_incident_although_a_little_of_it_is_left():
+    events = events_of(two_steps(6.2 * DAY_S, 1.2, 1.02))
+    rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
+    for event in events:
+        rule.observe_event(event)
+    assert "device time per token of chat reverted" in [event.title for event in events]
+    assert rule.evaluate(events[-1].time_ns, ()) == []
 
 
 def test_small_shift_before_does_not_hide_a_larger_one_of_the_other_direction():

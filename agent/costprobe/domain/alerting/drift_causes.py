@@ -145,12 +145,14 @@ def with_amounts(
     if old.cost <= 0 or constant.cost <= 0:
         return change
     factor, share = split_change(old, constant).largest
-    # A share means something if no factor counteracts.
-    split = f"{share * 100:.0f} % of it is {factor}" if 0 < share <= 1 else ""
+    # A share means something if no factor counteracts, and if the runs moved in the direction of the level.
+    is_shown = 0 < share <= 1 and (constant.cost - old.cost) * change.change_pct > 0
+    split = f"{share * 100:.0f} % of it is {factor}" if is_shown else ""
     if currency is None:
         return replace(change, split=split)
     rate_per_s = 1 / new.time_s
-    each = constant.cost - old.cost
+    # Of the level, like the percentage: the latest runs have noise, and a daily pattern.
+    each = old.cost * change.change_pct / 100
     scale = price_scale(old.cost)
     paid = MoneyChange(
         amount=each * scale,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from costprobe.core.money_text import price_scale, price_text
 from costprobe.core.records import Event, FieldValue, Point, Severity
@@ -86,16 +85,15 @@ def further_shift_event(time_ns: int, log_shift: float, key: Key, change: Change
     )
 
 
-def reversal_event(time_ns: int, log_shift: float, key: Key) -> Event:
-    """Return the event of a drift that reverted.
+def reversal_event(time_ns: int, key: Key) -> Event:
+    """Return the event of a drift that reverted; what is left of it belongs to the new level.
 
     Args:
         time_ns: UTC in ns.
-        log_shift: What is left of it, in log units.
         key: Its series.
     """
     device, probe, metric = key
-    event = Event(
+    return Event(
         kind="drift",
         severity="info",
         title=f"{WORDS[metric]} of {probe} on {device} reverted",
@@ -103,8 +101,8 @@ def reversal_event(time_ns: int, log_shift: float, key: Key) -> Event:
         device=device,
         subject={"probe": probe},
         metric=metric,
+        level_pct=0.0,
     )
-    return replace(event, level_pct=math.expm1(log_shift) * 100)
 
 
 def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
@@ -21,6 +21,7 @@ from costprobe.domain.alerting.drift_events import (
     further_shift_event,
     reversal_event,
 )
+from costprobe.domain.alerting.monitored_series import MonitoredSeries
 from costprobe.domain.alerting.production_monitor import (
     PRODUCTION_PREFIX,
     ProductionMonitor,
@@ -34,62 +35,9 @@ STATE_PREFIX = "detector "
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A drift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
-# A run beside other work does not enter the baseline, unless half of the last eight were such runs:
-# then it is the normal state of the device, or a lasting neighbour, which is a drift.
-RECENT_RUNS = 8
-USUAL_RUNS = 4
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
 ENERGY_ALONE = 1.5
-
-
-@dataclass(slots=True)
-class MonitoredSeries:
-    """The state of one monitored series.
-
-    Attributes:
-        detector: Its detector.
-        base: Logarithm of the level from which the current drift is measured; None without a drift.
-        reported_ns: UTC in ns of the last reported drift.
-        reported_shift: Its distance from `base`, in log units.
-        since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
-            the first.
-        began_ns: Start of the current drift, which may have grown since, UTC in ns.
-        pending: An anomaly that is a step if the next value confirms it.
-        contended: Whether others used the device in each of the last RECENT_RUNS runs.
-    """
-
-    detector: Detector
-    base: float | None = None
-    reported_ns: int = 0
-    reported_shift: float = 0.0
-    since_ns: int = 0
-    began_ns: int = 0
-    pending: tuple[Finding, Event] | None = None
-    contended: tuple[bool, ...] = ()
-
-    def detector_of(self, point: Point) -> Detector:
-        """Return the detector for a row; a copy for one that must not enter the baseline."""
-        is_contended = point.fields.get("contended") is True
-        self.contended = (*self.contended, is_contended)[-RECENT_RUNS:]
-        if not is_contended or sum(self.contended) >= USUAL_RUNS:
-            return self.detector
-        return Detector.restore(self.detector.state())
-
-    def is_free(self, point: Point) -> bool:
-        """Return whether a run had the device for itself, though most of the recent ones had not.
-
-        It is faster than the level, and no anomaly.
-        """
-        return point.fields.get("contended") is False and sum(self.contended) >= USUAL_RUNS
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.detector.clock_was_stepped(step)
-        if self.since_ns:
-            self.reported_ns = step.of_ns(self.reported_ns)
-            self.since_ns = step.of_ns(self.since_ns)
-            self.began_ns = step.of_ns(self.began_ns)
 
 
 class DriftMonitor:
@@ -115,11 +63,15 @@ class DriftMonitor:
             return []
         points = list(points)
         events = self._production.update(points, self.probes)
-        for point in points:
-            device, probe = point.tags.get("device"), point.tags.get("probe")
-            if device and probe:
-                for metric, value in _values(point):
-                    events += self._update(point, (device, probe, metric), value)
+        values = [
+            (point, (device, probe, metric), value)
+            for point in points
+            if (device := point.tags.get("device")) and (probe := point.tags.get("probe"))
+            for metric, value in _values(point)
+        ]
+        # A drift of the energy is judged by those of the other series.
+        for point, key, value in sorted(values, key=lambda found: found[1][-1] == "energy"):
+            events += self._update(point, key, value)
         return events
 
     def probes(self) -> set[tuple[str, str]]:
@@ -227,7 +179,7 @@ class DriftMonitor:
         smallest = self._settings.least_effect
         if abs(log_shift) < smallest / 2:
             series.base, series.since_ns = None, point.time_ns
-            return [reversal_event(point.time_ns, log_shift, key)]
+            return [reversal_event(point.time_ns, key)]
         if abs(log_shift) < abs(series.reported_shift) + max(
             smallest, abs(series.reported_shift) / 3
         ):
@@ -240,7 +192,8 @@ class DriftMonitor:
         )
         levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
         change = change_of(finding, key, levels_ns, point.time_ns, self._history)
-        return [further_shift_event(point.time_ns, log_shift, key, change)]
+        event = further_shift_event(point.time_ns, log_shift, key, change)
+        return [self._with_severity(event, key)]
 
     def _drift_events(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -255,13 +208,21 @@ class DriftMonitor:
         series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
         if abs(log_shift) < self._settings.least_effect / 2:
             series.base = None
-            return [reversal_event(point.time_ns, log_shift, key)]
+            return [reversal_event(point.time_ns, key)]
         levels_ns = (level_since_ns, since_ns)
         change = change_of(finding, key, levels_ns, point.time_ns, self._history)
         if change.explanation.name == "unknown" and self._is_energy_alone(log_shift, key):
             series.base = None
             return []
-        return [drift_event(finding, point, key, log_shift, since_ns, change)]
+        event = drift_event(finding, point, key, log_shift, since_ns, change)
+        return [self._with_severity(event, key)]
+
+    def _with_severity(self, event: Event, key: Key) -> Event:
+        """Return an event of the energy with severity info if the inferences cost less: a higher clock."""
+        device, probe, metric = key
+        cost = self._series.get((device, probe, "cost")) if metric == "energy" else None
+        is_cheaper = cost is not None and cost.base is not None and cost.detector.level < cost.base
+        return replace(event, severity="info") if is_cheaper else event
 
     def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
         """Return whether a small shift of the energy has no drift of another series beside it."""

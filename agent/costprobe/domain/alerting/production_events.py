@@ -85,13 +85,12 @@ def production_event(
     )
 
 
-def reversal_event(key: tuple[str, str], finding: ProductionFinding, log_shift: float) -> Event:
-    """Return the event of a change that reverted.
+def reversal_event(key: tuple[str, str], finding: ProductionFinding) -> Event:
+    """Return the event of a change that reverted; what is left of it belongs to the new level.
 
     Args:
         key: Service and served model; "" for the whole service.
         finding: The change back.
-        log_shift: What is left, in log units.
     """
     return Event(
         kind="drift",
@@ -100,7 +99,7 @@ def reversal_event(key: tuple[str, str], finding: ProductionFinding, log_shift: 
         time_ns=round(finding.time_s * NS_PER_S),
         subject=_subject(key),
         metric=finding.metric,
-        level_pct=math.expm1(log_shift) * 100,
+        level_pct=0.0,
     )
 
 

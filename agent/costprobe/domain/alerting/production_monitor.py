@@ -214,9 +214,8 @@ class ProductionMonitor:
         is_efficiency = finding.metric in monitored.detector.efforts
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
         if before and abs(shift.log_shift) < least / 2:
-            event = reversal_event(key, finding, shift.log_shift)
             shift.log_shift = shift.reported = 0.0
-            return event
+            return reversal_event(key, finding)
         if abs(shift.log_shift - before) < max(least * SHIFT_SHARE, abs(before) / 3):
             return None
         finding = replace(finding, since_s=shift.since_s, change=shift.log_shift - before)
