@@ -195,6 +195,25 @@ def test_new_cause_and_a_doubled_drift_are_notified_again():
     assert player.states == ["firing"] * 4 + ["resolved"]
 
 
+def test_end_of_a_drift_says_whether_it_reverted_or_counts_as_normal():
+    ends = {}
+    for level_pct in (0.0, 8.0):
+        player = Player(engine_of(rule("drift", "drift")))
+        for minute, found_pct in enumerate((8.0, level_pct)):
+            event = replace(drift_event(found_pct, "cooling"), time_ns=T0 + minute * 60 * NS_PER_S)
+            player.engine.observe_event(replace(event, detail="cause: cooling"))
+            player.tick(60 * minute)
+        player.tick(86_400 + 120)
+        ends[level_pct] = [alert.detail for _, alert in player.notified]
+    assert ends == {
+        0.0: ["cause: cooling", "It has reverted. cause: cooling"],
+        8.0: [
+            "cause: cooling",
+            "It has not changed for 1d: the new level counts as normal. cause: cooling",
+        ],
+    }
+
+
 def test_larger_improvement_in_an_incident_is_not_notified_again():
     player = Player(engine_of(rule("drift", "drift")))
     player.engine.observe_event(drift_event(7.0, "neighbour"))

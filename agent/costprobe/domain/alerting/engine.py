@@ -16,6 +16,7 @@ from costprobe.domain.alerting.incidents import (
     expire,
     in_order,
     is_due,
+    leading_symptom,
     new_incident,
     page_link,
     with_symptoms,
@@ -247,7 +248,9 @@ class AlertEngine:
             if time_ns - incident.quiet_ns < self._settings.flapping_window_s * NS_PER_S:
                 return
         was_firing = incident.alert.state == "firing"
-        incident.alert = replace(incident.alert, state="resolved", ended_ns=time_ns)
+        ending = self._rules.ending(leading_symptom(incident.alert.symptoms))
+        detail = f"{ending} {incident.alert.detail}".strip()
+        incident.alert = replace(incident.alert, state="resolved", ended_ns=time_ns, detail=detail)
         if was_firing:
             history.resolved_ns = time_ns
             history.changes_ns.append(time_ns)

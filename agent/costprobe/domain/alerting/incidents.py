@@ -195,7 +195,7 @@ def with_symptoms(alert: Alert, symptoms: Sequence[Symptom]) -> Alert:
     """Return an alert with its current symptoms, its worst severity so far, summary and cause."""
     worst = max([alert.severity, *(s.severity for s in symptoms)], key=SEVERITIES.__getitem__)
     ordered = sorted(symptoms, key=lambda s: (s.since_ns, s.rule, natural(s.series)))
-    leading = min(ordered, key=_leading_order)
+    leading = leading_symptom(ordered)
     others = len(ordered) - 1
     suffix = f" (and {others} more series)" if others > 1 else " (and 1 more series)" * others
     return replace(
@@ -222,6 +222,11 @@ def is_due(
         >= rules[symptom.rule].for_s * NS_PER_S
         for symptom in symptoms
     )
+
+
+def leading_symptom(symptoms: Sequence[Symptom]) -> Symptom:
+    """Return the symptom that the summary is about."""
+    return min(symptoms, key=_leading_order)
 
 
 def _leading_order(symptom: Symptom) -> tuple[bool, bool, int, int]:

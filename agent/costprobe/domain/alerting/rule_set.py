@@ -77,6 +77,11 @@ class RuleSet:
             symptoms += rule.evaluate(time_ns, selected)
         return symptoms
 
+    def ending(self, symptom: Symptom) -> str:
+        """Return how a symptom ended, as a sentence; empty if its end needs no words."""
+        rule = self._rules.get(symptom.rule)
+        return "" if rule is None else rule.ending(symptom.series)
+
     def document(self) -> dict[str, Any]:
         """Return kind and state of each rule as JSON, by its name."""
         return {

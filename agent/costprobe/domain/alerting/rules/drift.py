@@ -10,6 +10,7 @@ from pydantic import Field
 from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Event
+from costprobe.core.units import format_duration
 from costprobe.domain.alerting.rules.rule import MAX_SERIES, Rule, RuleConfig, labels_of, where
 from costprobe.domain.detection.settings import Metric, ServingMetric
 
@@ -68,6 +69,7 @@ class DriftRule(Rule):
                 before["ended_at_ns"] = [*ends_ns, event.time_ns][-MAX_ENDS:]
                 before["is_over"] = not before.get("is_intermittent")
                 before["quiet_at_ns"] = before["reported_at_ns"] = event.time_ns
+                before["ending"] = "It has reverted."
             return
         is_selected = config.direction == "both" or (config.direction == "up") == (level_pct > 0)
         if before is None and (abs(level_pct) < min_pct or not is_selected):
@@ -102,9 +104,18 @@ class DriftRule(Rule):
         config = self._config
         accept_ns = int(config.accept_after_s * NS_PER_S)
         for series, drift in list(self._shifts.items()):
-            lasts_ns = RECUR_NS if drift.get("is_over") else accept_ns
-            if time_ns - drift["reported_at_ns"] > lasts_ns:
-                del self._shifts[series]
+            age_ns = time_ns - drift["reported_at_ns"]
+            if drift.get("is_over"):
+                if age_ns > RECUR_NS:
+                    del self._shifts[series]
+            elif age_ns > accept_ns:
+                drift["is_over"] = True
+                lasted = format_duration(config.accept_after_s)
+                drift["ending"] = (
+                    f"It has not changed for {lasted}: the new level counts as normal."
+                    if drift["quiet_at_ns"] is None
+                    else f"It has not come back for {lasted}."
+                )
         return [
             Symptom(
                 rule=config.name,
@@ -121,6 +132,10 @@ class DriftRule(Rule):
             for series, drift in self._shifts.items()
             if not drift.get("is_over")
         ]
+
+    def ending(self, series: str) -> str:
+        """Return whether a shift reverted, or was accepted as normal."""
+        return str(self._shifts.get(series, {}).get("ending", ""))
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the shifts."""

@@ -95,6 +95,10 @@ class Rule(ABC):
     def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
         """Add a drift or an anomaly."""
 
+    def ending(self, series: str) -> str:  # noqa: ARG002 - of the contract
+        """Return how the last symptom of a series ended, as a sentence; empty if its end needs no words."""
+        return ""
+
     def forget_device(self, device: str) -> None:  # noqa: B027 - optional
         """Drop the series of a device that does not exist any more."""
 
