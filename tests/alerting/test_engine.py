@@ -235,7 +235,7 @@ def test_intermittent_drift_is_one_incident_after_its_second_recurrence():
             player.restart(rule("drift", "drift"))
     assert player.states == ["firing", "resolved"] * 2 + ["firing"]
     (alert,) = player.engine.alerts()
-    assert "Intermittent: " in alert.detail
+    assert alert.detail.endswith(". Intermittent: 7 times in two days")
     assert player.tick(3600 * (115 + 25)) == ()
 
 

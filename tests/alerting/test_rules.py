@@ -73,6 +73,13 @@ class TestThreshold:
         assert (symptom.value, symptom.threshold, symptom.since_ns) == (91.5, 85, at(0))
         assert symptom.labels == {"device": "gpu0"}
 
+    def test_threshold_of_a_cause_says_what_to_do(self):
+        throttled = rule("threshold", measurement="probe", field="throttled_thermal_pct", above=5)
+        found = rule_of(throttled)
+        found.observe(Point("probe", {"device": "gpu0"}, {"throttled_thermal_pct": 25.0}, at(0)))
+        (symptom,) = found.evaluate(at(0), ())
+        assert symptom.detail.startswith("To do: check fan and airflow")
+
     def test_threshold_text_states_the_limit_that_was_violated(self):
         """A reload with another limit must not rewrite what fired, and hysteresis is no violation."""
         hot = rule_of(self.config)

@@ -121,7 +121,7 @@ class DriftRule(Rule):
                 rule=config.name,
                 series=series,
                 text=drift["text"],
-                detail=f"{drift.get('detail', '')}{_recurrence(drift)}".strip(),
+                detail=". ".join(filter(None, (drift.get("detail", ""), _recurrence(drift)))),
                 since_ns=drift["since_at_ns"],
                 value=drift["level_pct"],
                 threshold=config.at_least * 100,
@@ -151,4 +151,4 @@ def _recurrence(shift: dict[str, Any]) -> str:
     if not shift.get("is_intermittent"):
         return ""
     count = len(shift["ended_at_ns"]) + (shift["quiet_at_ns"] is None)
-    return f" Intermittent: {count} times in two days."
+    return f"Intermittent: {count} times in two days"

@@ -21,6 +21,7 @@ from costprobe.domain.alerting.rules.rule import (
     labels_of,
     where,
 )
+from costprobe.domain.detection.causes import action_of
 
 # A value is valid for this many intervals of its series; after that it is stale.
 VALID_INTERVALS = 4
@@ -59,6 +60,17 @@ class ThresholdRuleConfig(RuleConfig):
             if self.below is not None and self.clear < self.below:
                 raise ValueError("clear must not be lower than below")
         return self
+
+
+# Fields that are a cause themselves, whose messages say what to do.
+CAUSES = {
+    "throttled_thermal_pct": "thermal throttling",
+    "throttle_thermal_s": "thermal throttling",
+    "throttled_power_pct": "power limit",
+    "throttle_power_s": "power limit",
+    "temp_c": "temperature",
+    "temp_max_c": "temperature",
+}
 
 
 @dataclass(slots=True)
@@ -166,6 +178,7 @@ class ThresholdRule(Rule):
             text=f"{series} is {value}, {side} {limit}"
             if is_beyond
             else f"{series} is {value} and was {side} {limit}; resolved at {clear}",
+            detail=f"To do: {action_of(cause)}" if (cause := CAUSES.get(config.field)) else "",
             since_ns=since_ns,
             value=last_value.value,
             threshold=last_value.limit,
