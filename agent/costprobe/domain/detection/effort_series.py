@@ -6,6 +6,7 @@ import base64
 import math
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -16,7 +17,7 @@ from costprobe.domain.detection.extrapolated_shift import (
     Residual,
     most_likely_shift,
 )
-from costprobe.domain.detection.findings import DetectorSettings
+from costprobe.domain.detection.findings import DetectorSettings, Finding
 from costprobe.domain.detection.load_model import LoadModel, LoadSample
 
 # Samples from which the first load model is fitted, those between two fits, and those that are kept.
@@ -153,17 +154,8 @@ class EffortSeries:
         if self.model is None:
             return []
         value = math.exp(self.model.surprise(sample, self.detector.level))
-        shifts = [
-            (finding.since_s, finding.change)
-            for finding in self.detector.update(sample.time_s, value)
-            if finding.kind == "drift"
-        ]
-        # The monitor adds up what continues, or reverts, a shift that may be too small to be reported alone.
-        other = self.detector.unreported
-        if other is not None and other.time_s == sample.time_s:
-            shifts.append((other.since_s, other.shift))
         found = []
-        for since_s, change in shifts:
+        for since_s, change in self._adopted(self.detector.update(sample.time_s, value), sample):
             slack = self._slack(since_s, change, sample, self.model)
             series = self.detector.series
             if slack:
@@ -190,8 +182,20 @@ class EffortSeries:
                 self._since_suspected = sum(known.time_s >= found.since_s for known in residuals)
             return []
         self._since_shift = 0
-        adopted = self.detector.adopt(found.since_s, found.shift)
-        return [(finding.since_s, finding.change) for finding in adopted]
+        return self._adopted(self.detector.adopt(found.since_s, found.shift), sample)
+
+    def _adopted(
+        self, findings: Sequence[Finding], sample: LoadSample
+    ) -> list[tuple[float, float]]:
+        """Return the shifts that the detector adopted at a sample.
+
+        The monitor adds up what continues, or reverts, a shift that may be too small to be reported alone.
+        """
+        shifts = [(found.since_s, found.change) for found in findings if found.kind == "drift"]
+        other = self.detector.unreported
+        if other is not None and other.time_s == sample.time_s:
+            shifts.append((other.since_s, other.shift))
+        return shifts
 
     def _residuals(self, sample: LoadSample, model: LoadModel, count: int) -> list[Residual]:
         """Return what model and detector do not explain of the last samples since the last shift."""
