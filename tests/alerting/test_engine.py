@@ -166,6 +166,15 @@ def test_drifts_of_two_services_are_two_incidents():
     assert [alert.labels.get("service") for alert in player.tick(60)] == ["chat", "search"]
 
 
+def test_device_time_of_a_service_leads_its_incident():
+    player = Player(engine_of(*DEFAULT_RULES))
+    for metric in ("serving_energy", "serving_time"):
+        found = drift_event(12.0, "efficiency", metric=metric)
+        player.engine.observe_event(replace(found, device="", subject={"service": "chat"}))
+    (alert,) = player.tick(60)
+    assert alert.summary == "serving_time is +12.0 % (and 1 more series)"
+
+
 def test_new_cause_and_a_doubled_drift_are_notified_again():
     player = Player(engine_of(rule("drift", "drift")))
     for minute, (level_pct, cause) in enumerate(

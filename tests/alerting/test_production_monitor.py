@@ -64,6 +64,17 @@ def test_lasting_change_of_efficiency_is_found_within_six_hours():
     assert not late
 
 
+def test_time_and_energy_of_one_change_do_not_state_the_same_money():
+    """Energy that a lower speed takes is in the money of the time."""
+    recipe = demand.DemandRecipe(3, 7, "additive", slower_from_s=6.4 * DAY_S, slower=1.35)
+    found = {event.metric: event for event in events_of(demand.rows(recipe))}
+    assert found["serving_energy"].change_pct > 0
+    assert (
+        abs(found["serving_energy"].cost_per_month or 0)
+        < 0.1 * found["serving_time"].cost_per_month
+    )
+
+
 def test_collapse_of_demand_is_reported_as_demand():
     start_s = 9.5 * DAY_S
     recipe = demand.DemandRecipe(

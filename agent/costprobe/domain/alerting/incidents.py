@@ -230,10 +230,10 @@ def leading_symptom(symptoms: Sequence[Symptom]) -> Symptom:
 
 
 def _leading_order(symptom: Symptom) -> tuple[bool, bool, int, int]:
-    """Sort key of the summary: symptoms with a cause first, then of cost, then the worst."""
+    """Sort key of the summary: symptoms with a cause first, then of cost or time, then the worst."""
     return (
         symptom.cause in {"", "unknown"},
-        not symptom.series.startswith("cost"),
+        not symptom.series.startswith(("cost", "serving_time")),
         -SEVERITIES[symptom.severity],
         symptom.since_ns,
     )

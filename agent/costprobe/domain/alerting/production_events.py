@@ -8,9 +8,14 @@ from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.records import NS_PER_S, Event, Severity
-from costprobe.domain.alerting.change_message import ChangeFacts, change_message, money_a_month
+from costprobe.domain.alerting.change_message import (
+    ChangeFacts,
+    MoneyChange,
+    change_message,
+    money_a_month,
+)
 from costprobe.domain.alerting.production_text import UNCHANGED, explanation, money_of
-from costprobe.domain.costing.comparison.production_change import Driver, ProductionChange
+from costprobe.domain.costing.comparison.production_change import Driver, Part, ProductionChange
 from costprobe.domain.detection.causes import UNKNOWN, Cause, Explanation, action_of
 from costprobe.domain.detection.production_detector import ProductionFinding
 from costprobe.domain.detection.settings import ServingMetric
@@ -29,6 +34,15 @@ CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
         "serving_energy": "efficiency",
         "demand": "demand",
         "mix": "mix",
+    }
+)
+# What a change of each series is in money: parts of the cost, each of one series only.
+_PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
+    {
+        "serving_time": ("speed",),
+        "serving_energy": ("busy power", "idle power", "mean power"),
+        "demand": ("idle time", "load"),
+        "mix": ("models", "input and output", "cached input", "request length"),
     }
 )
 _SAME_AS_PROBE: Final = 0.5
@@ -64,7 +78,7 @@ def production_event(
         now_ns=round(finding.time_s * NS_PER_S),
         is_worse=finding.change > 0,
         explanation=Explanation(driver, (Cause(driver, ""), *explained.causes)),
-        money=None if change is None else money_of(change, driver),
+        money=_money(finding, change),
         split=split,
         action=_advice(finding, change) if name == driver else action_of(name),
     )
@@ -125,6 +139,17 @@ def _severity(finding: ProductionFinding) -> Severity:
     """Return warning for a lower efficiency and for a collapse of demand."""
     is_efficiency = CAUSES[finding.metric] == "efficiency"
     return "warning" if finding.change > 0 and (is_efficiency or finding.is_collapse) else "info"
+
+
+def _money(finding: ProductionFinding, change: ProductionChange | None) -> MoneyChange | None:
+    """Return a change in money; None if its parts of the cost moved in the other direction.
+
+    A lower speed takes energy at the same power, so that the energy may rise and its own part fall.
+    """
+    if change is None:
+        return None
+    paid = money_of(change, _PARTS[finding.metric])
+    return paid if paid.amount * finding.change > 0 else None
 
 
 def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -12,7 +12,6 @@ from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.alerting.change_message import MoneyChange
 from costprobe.domain.costing.comparison.production_change import (
     LEAST_PART,
-    Driver,
     Part,
     ProductionChange,
 )
@@ -70,19 +69,19 @@ def unit_of(change: ProductionChange) -> tuple[str, int]:
     return scale_words(scale, change.unit), scale
 
 
-def money_of(change: ProductionChange, driver: Driver | None = None) -> MoneyChange:
+def money_of(change: ProductionChange, parts: Collection[Part] | None = None) -> MoneyChange:
     """Return a change of production cost in money.
 
     Args:
         change: The change.
-        driver: The only part that counts; None for all of the change.
+        parts: The only parts that count; None for all of the change.
     """
     each = change.after - change.before
-    if driver is not None:
+    if parts is not None:
         is_flat = abs(change.log_ratio) < LEAST_PART
-        # The logarithmic mean of both costs (LMDI): the drivers' amounts add up to the change.
+        # The logarithmic mean of both costs (LMDI): the parts' amounts add up to the change.
         mean = change.before if is_flat else each / change.log_ratio
-        each = mean * change.drivers[driver]
+        each = mean * math.fsum(change.parts.get(part, 0.0) for part in parts)
     unit, scale = unit_of(change)
     rate_per_s = change.rate_per_s
     return MoneyChange(
