@@ -31,8 +31,6 @@ PRODUCTION_PREFIX = "production "
 SETTLED_NS = 86_400 * NS_PER_S
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
-# A shift that the detector finds may be estimated to be smaller by this share of the smallest one.
-SHIFT_SHARE = 1.0
 # Divisions among models by which a model has a device time of its own.
 OWN_TIME = ("time", "executions")
 # Runs of a probe in each period that its control is the median of.
@@ -216,7 +214,7 @@ class ProductionMonitor:
         if before and abs(shift.log_shift) < least / 2:
             shift.log_shift = shift.reported = 0.0
             return reversal_event(key, finding)
-        if abs(shift.log_shift - before) < max(least * SHIFT_SHARE, abs(before) / 3):
+        if abs(shift.log_shift - before) < max(least, abs(before) / 3):
             return None
         finding = replace(finding, since_s=shift.since_s, change=shift.log_shift - before)
         shift.reported = shift.log_shift
