@@ -30,6 +30,9 @@ MAX_SHIFTS = 8
 JUDGED = 12
 COMPARED = 24
 SUSPECTED_ERRORS = 3.0
+# Samples in which the level after a shift settles, and the share of the least effect that is worth a report.
+SETTLING = 48
+SETTLED_SHARE = 0.25
 _SAMPLE_NUMBERS = 6
 
 
@@ -53,6 +56,8 @@ class EffortSeries:
         self._offset = 0.0
         # Samples since the last shift was found, and since the start of one that is suspected.
         self._since_shift = self._since_suspected = 0
+        # The detector's level when the last shift was adopted.
+        self._level = 0.0
         # Start (UTC in s) and size of the last shifts, which are not in the samples.
         self._shifts: deque[tuple[float, float]] = deque(maxlen=MAX_SHIFTS)
 
@@ -70,7 +75,6 @@ class EffortSeries:
         shifts = self._detect(sample)
         for since_s, change in shifts:
             self._offset += change
-            self._since_shift = 0
             self._shifts.append((since_s, change))
             self._samples = deque(
                 (
@@ -109,6 +113,7 @@ class EffortSeries:
             "since_shift": self._since_shift,
             "since_suspected": self._since_suspected,
             "offset": self._offset,
+            "level": self._level,
             "shifts": list(self._shifts),
             "is_trained": self.model is not None,
         }
@@ -136,7 +141,8 @@ class EffortSeries:
         self._offset = float(document["offset"])
         shifts = [(float(since_s), float(change)) for since_s, change in document["shifts"]]
         self._shifts = deque(shifts, maxlen=MAX_SHIFTS)
-        # States of earlier versions have neither.
+        # States of earlier versions have none of these.
+        self._level = float(document.get("level", detector.level))
         self._since_shift = int(document.get("since_shift", 0))
         self._since_suspected = int(document.get("since_suspected", 0))
         if document["is_trained"] and samples:
@@ -161,7 +167,22 @@ class EffortSeries:
             if slack:
                 series.rebase(series.level + slack, int(series.level_count))
             found.append((since_s, change + slack))
-        return found or self._extrapolated(sample, self.model)
+        found = found or self._extrapolated(sample, self.model)
+        if found:
+            self._since_shift, self._level = 0, self.detector.level
+        return found or self._settled()
+
+    def _settled(self) -> list[tuple[float, float]]:
+        """Return by how much the last shift is larger, or smaller, than its first values showed.
+
+        The level is estimated from few values at first, and follows those after them without a finding.
+        """
+        moved = self.detector.level - self._level
+        is_recent = 0 < self._since_shift <= SETTLING and self._shifts
+        if not is_recent or abs(moved) < SETTLED_SHARE * self.detector.settings.least_effect:
+            return []
+        self._level = self.detector.level
+        return [(self._shifts[-1][0], moved)]
 
     def _extrapolated(self, sample: LoadSample, model: LoadModel) -> list[tuple[float, float]]:
         """Return the shift that the latest blocks show although load or mix was not observed before."""
@@ -181,7 +202,6 @@ class EffortSeries:
             if found is not None and abs(found.errors) > SUSPECTED_ERRORS:
                 self._since_suspected = sum(known.time_s >= found.since_s for known in residuals)
             return []
-        self._since_shift = 0
         return self._adopted(self.detector.adopt(found.since_s, found.shift), sample)
 
     def _adopted(
