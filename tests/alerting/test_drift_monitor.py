@@ -120,6 +120,7 @@ def test_energy_that_rises_with_the_clock_is_no_deterioration():
     (energy,) = series.of("drift", "energy")
     assert energy.change_pct > 0
     assert energy.severity == "info"
+    assert "No action is needed" in energy.detail
 
 
 def test_drift_of_the_first_day_lasts_as_long_as_its_level():

@@ -40,7 +40,7 @@ def drift_event(
     message = change_message(change)
     return Event(
         kind="drift",
-        severity=_severity(finding.change, metric),
+        severity=_severity(change),
         title=message.headline,
         time_ns=point.time_ns,
         detail=message.reason,
@@ -71,7 +71,7 @@ def further_shift_event(time_ns: int, log_shift: float, key: Key, change: Change
     cause = change.explanation.name
     return Event(
         kind="drift",
-        severity=_severity(log_shift, metric),
+        severity=_severity(change),
         title=message.headline,
         time_ns=time_ns,
         # Without a cause of its own it has that of the drift.
@@ -144,9 +144,9 @@ def _levels(finding: Finding, point: Point, metric: Metric) -> tuple[str, str]:
     return f"{significant(finding.before)} {unit}", f"{significant(finding.after)} {unit}"
 
 
-def _severity(change: float, metric: Metric) -> Severity:
+def _severity(change: ChangeFacts) -> Severity:
     """Return info for an improvement, warning for a deterioration."""
-    return "warning" if (change > 0) != (metric == "throughput") else "info"
+    return "warning" if change.is_worse else "info"
 
 
 def _disturbance(fields: Mapping[str, FieldValue]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.domain.alerting.change_message import ChangeFacts
 from costprobe.domain.alerting.drift_causes import Key, RowHistory, change_of
 from costprobe.domain.alerting.drift_events import (
     anomaly_event,
@@ -192,8 +193,7 @@ class DriftMonitor:
         )
         levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
         change = change_of(finding, key, levels_ns, point.time_ns, self._history)
-        event = further_shift_event(point.time_ns, log_shift, key, change)
-        return [self._with_severity(event, key)]
+        return [further_shift_event(point.time_ns, log_shift, key, self._judged(change, key))]
 
     def _drift_events(
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
@@ -214,15 +214,15 @@ class DriftMonitor:
         if change.explanation.name == "unknown" and self._is_energy_alone(log_shift, key):
             series.base = None
             return []
-        event = drift_event(finding, point, key, log_shift, since_ns, change)
-        return [self._with_severity(event, key)]
+        change = self._judged(change, key)
+        return [drift_event(finding, point, key, log_shift, since_ns, change)]
 
-    def _with_severity(self, event: Event, key: Key) -> Event:
-        """Return an event of the energy with severity info if the inferences cost less: a higher clock."""
+    def _judged(self, change: ChangeFacts, key: Key) -> ChangeFacts:
+        """Return a change of the energy as no deterioration if the inferences cost less: a higher clock."""
         device, probe, metric = key
         cost = self._series.get((device, probe, "cost")) if metric == "energy" else None
         is_cheaper = cost is not None and cost.base is not None and cost.detector.level < cost.base
-        return replace(event, severity="info") if is_cheaper else event
+        return replace(change, is_worse=False) if is_cheaper else change
 
     def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
         """Return whether a small shift of the energy has no drift of another series beside it."""
