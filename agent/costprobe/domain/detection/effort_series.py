@@ -32,7 +32,7 @@ COMPARED = 24
 SUSPECTED_ERRORS = 3.0
 # Samples in which the level after a shift settles, and the share of the least effect that is worth a report.
 SETTLING = 48
-SETTLED_SHARE = 0.25
+SETTLED_SHARE = 0.05
 _SAMPLE_NUMBERS = 6
 
 
@@ -75,7 +75,9 @@ class EffortSeries:
         shifts = self._detect(sample)
         for since_s, change in shifts:
             self._offset += change
-            self._shifts.append((since_s, change))
+            is_known = bool(self._shifts) and self._shifts[-1][0] == since_s
+            before = self._shifts.pop()[1] if is_known else 0.0
+            self._shifts.append((since_s, before + change))
             self._samples = deque(
                 (
                     _moved(known, -change) if known.time_s > since_s else known
