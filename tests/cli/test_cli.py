@@ -157,7 +157,7 @@ def test_long_trend_is_sampled_unless_exact(costprobe, tmp_path):
     assert sampled.splitlines()[1].split()[2:4] == ["8,000", "1"]
     exact = costprobe(*trend_args, "--exact")
     assert "sampled" not in exact
-    assert exact.splitlines()[1].split()[1] == "8000"
+    assert exact.splitlines()[1].split()[1] == "8,000"
     (series,) = json.loads(costprobe(*trend_args, "--json"))["series"]
     assert len(series["values"]) == 8_000
 

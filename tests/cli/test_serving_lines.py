@@ -211,7 +211,7 @@ def test_trend_filters_by_service_and_basis(costprobe):
     assert values(costprobe("trend", "--basis", "probe", "--json")) == [[1.0]]
     assert sorted(values(costprobe("trend", "--basis", "serving", "--json"))) == [[2.0], [3.0]]
     idle = costprobe("trend", "--field", "allocation.cost", "--service", "chat")
-    assert "gpu0 chat idle EUR" in idle
+    assert "gpu0 chat idle " in idle
 
 
 def test_export_has_the_costs_of_services(costprobe):

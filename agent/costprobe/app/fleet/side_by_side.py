@@ -6,6 +6,7 @@ database does not answer.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from threading import Thread
@@ -27,7 +28,12 @@ def started(
         except BaseException as error:  # noqa: BLE001 - raised by `result`
             future.set_exception(error)
 
-    Thread(target=run, daemon=True).start()
+    # A thread inherits what is blocked: an interrupt that it received would not wake the main thread from a lock.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        Thread(target=run, daemon=True).start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return future
 
 
