@@ -55,8 +55,8 @@ def test_no_rows_are_an_error_that_names_the_label(ask, words):
 
 
 def test_no_rows_in_a_currency_are_an_error_that_names_it(ask):
-    done = ask([], "forecast", "--currency", "XXX", code=1)
-    assert done.stderr.startswith("Error: no rows in XXX since ")
+    done = ask([], "forecast", "--currency", "CHF", code=1)
+    assert done.stderr.startswith("Error: no rows in CHF since ")
 
 
 def test_a_key_that_no_row_has_is_stated(ask):

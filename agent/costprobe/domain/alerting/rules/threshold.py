@@ -23,6 +23,15 @@ from costprobe.domain.alerting.rules.rule import (
 )
 from costprobe.domain.detection.causes import action_of
 
+# Fields that are a cause themselves, whose messages say what to do.
+CAUSES = {
+    "throttled_thermal_pct": "thermal throttling",
+    "throttle_thermal_s": "thermal throttling",
+    "throttled_power_pct": "power limit",
+    "throttle_power_s": "power limit",
+    "temp_c": "temperature",
+    "temp_max_c": "temperature",
+}
 # A value is valid for this many intervals of its series; after that it is stale.
 VALID_INTERVALS = 4
 VALID_AT_LEAST_NS = 60 * NS_PER_S
@@ -60,17 +69,6 @@ class ThresholdRuleConfig(RuleConfig):
             if self.below is not None and self.clear < self.below:
                 raise ValueError("clear must not be lower than below")
         return self
-
-
-# Fields that are a cause themselves, whose messages say what to do.
-CAUSES = {
-    "throttled_thermal_pct": "thermal throttling",
-    "throttle_thermal_s": "thermal throttling",
-    "throttled_power_pct": "power limit",
-    "throttle_power_s": "power limit",
-    "temp_c": "temperature",
-    "temp_max_c": "temperature",
-}
 
 
 @dataclass(slots=True)

@@ -180,10 +180,10 @@ def _plot(curve: LoadCurve) -> str:
     has_cost = all(point.cost is not None for point in curve.points)
     # The cost of tokens is that of a million already.
     scale = 1 if has_tokens or not has_cost else _scale(curve)
-    unit = "1M tokens out" if has_tokens else scale_words(scale, "request")
-    price = (
-        f"{curve.currency} per {unit}" if has_cost else f"device-s per {unit.removeprefix('1M ')}"
-    )
+    price = f"device-s per {'token out' if has_tokens else 'request'}"
+    if has_cost:
+        unit = "1M tokens out" if has_tokens else scale_words(scale, "request")
+        price = f"{curve.currency} per {unit}"
     speed = "tokens/s of a user" if has_tokens else "requests/s of a user"
     front = curve.front
     others = [p for p in curve.points if p not in front and p.speed is not None and p.work_per_s]
