@@ -4,7 +4,7 @@
     python bench/vllm.py -k serial          # the division between prompt and generated tokens
     python bench/vllm.py -k chunked         # the same with chunked prefill
 
-Each takes 6 to 9 minutes, and needs two processor cores without other work; without an option all of them run.
+Each takes 17 to 21 minutes, and needs two processor cores without other work; without an option all of them run.
 
 Further arguments are passed to pytest, which runs the soak tests of `tests/engines`. Results of tests that
 did not run are kept.
