@@ -63,6 +63,7 @@ class Served:
     tokens_in: int = 0
     tokens_out: int = 0
     busy_s: float = 0.0
+    decode_steps: int = 0
 
     @property
     def prefill_share(self) -> float:
@@ -163,6 +164,7 @@ class BatchingServer:
         served.decode_gpu_s += decode_s
         served.prefill_gpu_s += whole_s - decode_s
         served.busy_s += whole_s
+        served.decode_steps += bool(decoding)
         self.now_s += whole_s
         for request in decoding:
             request.written += 1

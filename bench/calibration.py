@@ -25,7 +25,6 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.served import Counts
 from table import Table, add_json, finish
 from token_split import BUDGET, GPUS, MODELS, Case
@@ -50,33 +49,33 @@ def cases(*, is_short: bool) -> list[Case]:
     ]
 
 
-def served_by(case: Case, mix: LengthMix, requests: int) -> Served:
-    """Run a case with requests of other lengths."""
+def served_by(case: Case, mix: LengthMix, clients: int, requests: int) -> Served:
+    """Run a case with requests of other lengths, and so many at a time."""
     server = BatchingServer(GPUS[case.gpu], MODELS[case.model], BUDGET if case.is_chunked else None)
-    load = RequestLoad(int(mix.tokens_in), int(mix.tokens_out), case.load.concurrency)
-    return server.serve(load, requests)
+    return server.serve(RequestLoad(int(mix.tokens_in), int(mix.tokens_out), clients), requests)
 
 
 def calibration_of(case: Case) -> TokenTimes:
     """Measure a server with the loads of a calibration."""
-    mix = LengthMix(case.load.tokens_in, case.load.tokens_out)
-    windows = []
-    for own, repeat in product(calibration_mixes(mix), range(REPEATS)):
-        served = served_by(case, own, (3 + repeat) * max(4, case.load.concurrency))
-        decoded = served.tokens_out - served.requests
-        steps = decode_steps(
-            decoded, served.decode_request_s / decoded, served.busy_s, case.load.concurrency
-        )
-        windows.append(
-            CalibrationWindow(
-                served.requests,
-                served.tokens_in,
-                served.tokens_out,
-                served.busy_s,
-                decode_steps=steps,
-            )
-        )
-    return calibrated(windows, mix).times
+    mix, clients = LengthMix(case.load.tokens_in, case.load.tokens_out), case.load.concurrency
+    repeats = range(REPEATS)
+    windows = [
+        window(served_by(case, own, clients, (3 + repeat) * max(4, clients)))
+        for own, repeat in product(calibration_mixes(mix), repeats)
+    ]
+    alone = [window(served_by(case, mix, 1, 3 + repeat)) for repeat in repeats if clients > 1]
+    return calibrated(windows, mix, alone).times
+
+
+def window(served: Served) -> CalibrationWindow:
+    """Return what a calibration measures."""
+    return CalibrationWindow(
+        served.requests,
+        served.tokens_in,
+        served.tokens_out,
+        served.busy_s,
+        decode_steps=served.decode_steps,
+    )
 
 
 def calibrated_share(times: TokenTimes, served: Served) -> float:
@@ -94,7 +93,8 @@ def rows(found: list[Case]) -> Table:
     table = Table(issue_line=4)
     for case in found:
         mix = LengthMix(case.load.tokens_in, case.load.tokens_out)
-        served = served_by(case, mix, 4 * max(4, case.load.concurrency))
+        clients = case.load.concurrency
+        served = served_by(case, mix, clients, 4 * max(4, clients))
         gpu, ours = served.prefill_share, calibrated_share(calibration_of(case), served)
         table.row(
             case.name,

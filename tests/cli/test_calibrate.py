@@ -55,8 +55,8 @@ def test_calibration_states_its_load_and_needs_consent(config, tmp_path):
         own = {"busy_share": 1.0, "decode_request_s": 2400.0}
         store.append([serving_row("chat", now_ns - 60 * NS_PER_S, **own)])
     refused = called(config, "calibrate", "chat", code=2).stderr
-    assert "calibration of chat by p on cpu: 10 windows, about 5 min, 8 requests in" in refused
-    assert "about 1,000 tokens in and 200 out; $0.31 at the present price" in refused
+    assert "calibration of chat by p on cpu: 12 windows, about 6 min, 8 requests in" in refused
+    assert "about 1,000 tokens in and 200 out; $0.372 at the present price" in refused
     assert "add --yes, or run it within a [[maintenance]] window" in refused
     cases = {
         ("nobody",): "unknown service 'nobody'; write one of alone, chat",
@@ -100,4 +100,4 @@ def test_calibration_of_a_server_is_within_a_tenth_of_its_device_time(tmp_path):
     token_out_s = 40 * document["time_per_million_tokens_out_s"]
     share = token_in_s / (token_in_s + token_out_s)
     assert share == pytest.approx(prefill_s / (prefill_s + decode_s), abs=0.1)
-    assert document["windows"] == 10
+    assert document["windows"] == 12

@@ -14,7 +14,6 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_shares import token_shares
 from costprobe.domain.costing.serving.stored_calibration import stored_calibration
@@ -54,12 +53,18 @@ def test_time_of_a_step_is_that_of_its_generated_tokens():
     assert found.times.token_out_s == pytest.approx(1e-3 + step_s / 8, rel=1e-4)
 
 
-def test_steps_are_those_in_which_an_answer_is_generated():
-    # Eight answers in generation all the time, at 20 ms a token; one of which half the time is generated.
-    assert decode_steps(4000, 0.02, 10.0, 8) == pytest.approx(500)
-    assert decode_steps(250, 0.02, 10.0, 1) == pytest.approx(250)
-    # Chunks that arrive together: the limit of short gaps.
-    assert decode_steps(250, 0.0, 10.0, 4) == pytest.approx(decode_steps(250, 1e-7, 10.0, 4))
+def test_requests_served_alone_show_the_time_of_a_step_that_always_has_prompt_tokens():
+    step_s = 0.01
+
+    def of_steps(each, steps):
+        return replace(each, device_s=each.device_s + steps * step_s, decode_steps=steps)
+
+    # Each step under load is full: 128 tokens.
+    loaded = [of_steps(each, (each.tokens_in + each.decoded) / 128) for each in windows()]
+    alone = [of_steps(window(MIX), window(MIX).decoded) for _ in range(2)]
+    truth_s = 0.004 / 1000 + 2e-5
+    assert calibrated(loaded, MIX).token_in_s.value != pytest.approx(truth_s, rel=0.5)
+    assert calibrated(loaded, MIX, alone).token_in_s.value == pytest.approx(truth_s, rel=1e-4)
 
 
 def test_intervals_hold_the_truth_of_noisy_windows():

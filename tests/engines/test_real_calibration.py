@@ -21,7 +21,6 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.served import Counts
 from costprobe_probes.served.session import ServedSession
 from engines.engine_steps import DecodeTimes, install_plugin, read_steps, split
@@ -133,19 +132,16 @@ def window_of(result):
         tokens_in=result["window_tokens_in"],
         tokens_out=result["window_tokens_out"],
         device_s=window_s,
-        decode_steps=decode_steps(
-            result["window_tokens_out"] - result["window_requests"],
-            result["load"]["itl_ms"]["mean"] / 1e3,
-            window_s,
-            result["concurrency"],
-        ),
+        decode_steps=result["load"]["decode_steps"],
     )
 
 
-def compared(mix, results, timed_steps, decode_times):
+def compared(mix, results, alone, timed_steps, decode_times):
     """Our share of the prompt tokens and that of the engine's time, with the seconds per token."""
     own = results[0]
-    found = calibrated([window_of(result) for result in results], mix)
+    found = calibrated(
+        [window_of(result) for result in results], mix, [window_of(result) for result in alone]
+    )
     counts = Counts(
         requests=own["window_requests"],
         tokens_in=own["window_tokens_in"],
@@ -176,12 +172,14 @@ def test_calibrated_split_is_that_of_the_engine(server, figures):
         [measured(engine, each, concurrency) for each in calibration_mixes(mix) * REPEATS]
         for mix, concurrency in cases
     ]
+    runs_alone = {mix: [measured(engine, mix, 1) for _ in range(REPEATS)] for mix in MIXES}
     timed_steps = read_steps(engine.folder)
     decode_times = DecodeTimes(timed_steps)
     rows = []
     for (mix, concurrency), results in zip(cases, runs, strict=True):
         name = f"{mix.tokens_in}/{mix.tokens_out} tokens, {concurrency} at a time, {scheduling}"
-        row = compared(mix, results, timed_steps, decode_times)
+        alone = [] if concurrency == 1 else runs_alone[mix]
+        row = compared(mix, results, alone, timed_steps, decode_times)
         rows.append({"name": name, **row})
     figures(f"vLLM: calibration, {scheduling}", rows=rows)
     beyond = [row for row in rows if abs(row["ours_pct"] - row["engine_pct"]) > BOUND]

@@ -10,7 +10,13 @@ from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.served.arrivals import PoissonArrivals
 from costprobe_probes.served.lengths import draw_length
 from costprobe_probes.served.load import Outcomes
-from costprobe_probes.served.load_figures import cohort, in_flight, load_figures, tokens_within
+from costprobe_probes.served.load_figures import (
+    cohort,
+    decode_steps,
+    in_flight,
+    load_figures,
+    tokens_within,
+)
 from costprobe_probes.served.outcome import Failed, Reply
 from costprobe_probes.served.prompts import Prompts, read_prompts
 from costprobe_probes.served.session import ServedSession
@@ -118,6 +124,18 @@ def test_tokens_that_arrive_outside_the_window_do_not_count():
     assert tokens_within([reply._replace(arrivals_ns=None)], WINDOW, tokens_of) is None
 
 
+def test_steps_of_the_model_are_counted_once_for_all_answers_in_generation():
+    # Steps of 20 ms from 8 to 15 s, seen up to 8 ms late, and nothing until the last answer at 18 s.
+    late = (0, 8, 3, 5)
+    replies = [
+        scripted(t_s * S + late_ms * MS, 20, 20, 51) for t_s in range(8, 15) for late_ms in late
+    ]
+    replies.append(scripted(18 * S, 20, 20, 201))
+    # 10 to 15 s, and 2 of the last answer's 4 s.
+    assert decode_steps(replies, WINDOW) == pytest.approx(5 * 50 + 99, abs=1.5)
+    assert decode_steps([reply._replace(arrivals_ns=None) for reply in replies], WINDOW) == 0.0
+
+
 def test_poisson_arrivals_do_not_depend_on_answers():
     one, other = (PoissonArrivals(50.0, 0, seed=3) for _ in range(2))
     taken = [one.take() for _ in range(2000)]
@@ -207,6 +225,7 @@ def test_a_server_is_measured_under_load(more):
     assert 0 < result["load"]["in_flight"] <= load["concurrency"]
     assert result["window_tokens_out"] > 0
     assert result["load"]["itl_ms"]["p50"] > 0
+    assert result["load"]["decode_steps"] > 0
     assert (result["load"]["offered_per_s"] is None) == (load["loop"] == "closed")
     assert [line["type"] for line in notes.lines if "window_" in line["type"]] == [
         "window_start", "window_end",

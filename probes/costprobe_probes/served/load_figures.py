@@ -9,6 +9,7 @@ it belongs to.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -128,6 +129,35 @@ def tokens_within(
         arrived = sum(window.start_ns <= t_ns < window.end_ns for t_ns in reply.arrivals_ns)
         total += tokens * arrived / len(reply.arrivals_ns)
     return total
+
+
+def decode_steps(replies: Sequence[Reply], window: ProbeWindow) -> float:
+    """Return how many steps of the model within a window generated further tokens of answers.
+
+    Between two chunks of an answer is one step, which all answers in generation share. The steps are
+    those of one answer at a time, and of another one from its end on.
+
+    Args:
+        replies: Answered requests, with the arrivals of their chunks.
+        window: The window.
+    """
+    found, counted_ns = 0.0, window.start_ns
+    streams = (reply.arrivals_ns for reply in replies if reply.arrivals_ns)
+    for arrivals_ns in sorted(streams, key=lambda each_ns: each_ns[0]):
+        end_ns = min(arrivals_ns[-1], window.end_ns)
+        if end_ns > counted_ns:
+            found += _steps_until(arrivals_ns, end_ns) - _steps_until(arrivals_ns, counted_ns)
+            counted_ns = end_ns
+    return found
+
+
+def _steps_until(arrivals_ns: Sequence[int], t_ns: int) -> float:
+    """Return the steps from the first chunk of an answer to an instant, the one in progress by its share."""
+    done = bisect_right(arrivals_ns, t_ns)
+    if not 0 < done < len(arrivals_ns):
+        return float(max(0, done - 1))
+    last_ns, next_ns = arrivals_ns[done - 1 : done + 1]
+    return done - 1 + (t_ns - last_ns) / (next_ns - last_ns)
 
 
 def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:

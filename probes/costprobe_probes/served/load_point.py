@@ -13,6 +13,7 @@ from costprobe_probes.served.load import LoadGenerator, Outcomes, Quota, count_b
 from costprobe_probes.served.load_figures import (
     Cohort,
     cohort,
+    decode_steps,
     in_flight,
     load_figures,
     tokens_within,
@@ -186,6 +187,7 @@ class LoadPointRun(ServerRun):
                 **{name: found[name] for name in ("itl_ms", "goodput_per_s", "late_ms")},
                 "offered_per_s": None if more["offered"] is None else more["offered"] / window_s,
                 "in_flight": in_flight(outcomes, window),
+                "decode_steps": decode_steps(outcomes.replies, window),
                 "client_busy_share": more["client_busy_share"],
             },
         )

@@ -26,7 +26,6 @@ from costprobe.domain.costing.serving.calibration import (
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.decode_steps import decode_steps
 from costprobe.domain.costing.serving.stored_calibration import calibration_point
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
@@ -110,10 +109,13 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
     probe = planned.probe
     deadline_s = longest_point_s(probe) + DEADLINE_MARGIN_S
     probe = probe.model_copy(update={"deadline_s": deadline_s})
-    steps = [mix for _ in range(REPEATS) for mix in calibration_mixes(planned.mix)]
+    loads = [(mix, planned.in_flight) for mix in calibration_mixes(planned.mix)] * REPEATS
+    under_load = len(loads)
+    if planned.in_flight > 1:
+        loads += [(planned.mix, 1)] * REPEATS
     with open_bench(settings, probe, None) as bench:
         labels = {**bench.tags, "device": bench.device, "probe": probe.name}
-        echo(_announcement(bench, planned, len(steps)), err=True)
+        echo(_announcement(bench, planned, len(loads)), err=True)
         if not agreed and not in_maintenance(settings.config, labels, time.time_ns()):
             raise bad_input(
                 "a calibration puts the server under load: add --yes, or run it within a"
@@ -125,15 +127,16 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
         fingerprint = bench.run(probe.model_copy(update={"energy": False})).result.fingerprint
         windows = [
             _window(
-                bench.run(_loaded(probe, mix), load=_step(number, planned)),
+                bench.run(
+                    _loaded(probe, mix), load=LoadStep("closed", number, concurrency=in_flight)
+                ),
                 len(bench.devices),
-                planned.in_flight,
             )
-            for number, mix in enumerate(steps, 1)
+            for number, (mix, in_flight) in enumerate(loads, 1)
         ]
         bench.bar.clear()
     try:
-        found = calibrated(windows, planned.mix)
+        found = calibrated(windows[:under_load], planned.mix, windows[under_load:])
     except ValueError as error:
         raise click.ClickException(f"{planned.service.name}: {error}") from error
     return calibration_point(
@@ -166,10 +169,6 @@ def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
         )
 
 
-def _step(number: int, planned: PlannedLoad) -> LoadStep:
-    return LoadStep("closed", number, concurrency=planned.in_flight)
-
-
 def _loaded(probe: OpenAiProbeConfig, mix: LengthMix) -> OpenAiProbeConfig:
     """Return the probe with requests of other lengths, none of which a prefix cache answers."""
     lengths = {
@@ -183,7 +182,7 @@ def _loaded(probe: OpenAiProbeConfig, mix: LengthMix) -> OpenAiProbeConfig:
     return probe.model_copy(update={"load": load, "vary_prompt": True})
 
 
-def _window(run: MeasuredRun, devices: int, in_flight: int) -> CalibrationWindow:
+def _window(run: MeasuredRun, devices: int) -> CalibrationWindow:
     """Return what a run measured.
 
     Raises:
@@ -198,15 +197,13 @@ def _window(run: MeasuredRun, devices: int, in_flight: int) -> CalibrationWindow
         )
     cached = result.fields.get("cached_tokens")
     cached = cached * result.inferences if isinstance(cached, float) else 0.0
-    gap_s = run.load.get("itl_mean_ms", 0.0) / 1e3
-    decoded = max(0.0, result.tokens_out - result.inferences)
     return CalibrationWindow(
         requests=result.inferences,
         tokens_in=max(0.0, result.tokens_in - cached),
         tokens_out=result.tokens_out,
         device_s=result.window_s * devices,
         energy_j=None if run.energy is None else run.energy.energy_j,
-        decode_steps=decode_steps(decoded, gap_s, result.window_s, in_flight),
+        decode_steps=run.load.get("decode_steps", 0.0),
     )
 
 

@@ -9,10 +9,11 @@ where `decoded` are the generated tokens without the first of each request, whic
 generates, and `context` is the mean length that a decode step reads. These are the terms of the
 roofline of prefill and decode (Pope et al., "Efficiently Scaling Transformer Inference", 2022), and the
 time of a step whatever it decodes: with chunked prefill prompt tokens are computed in the same steps, and a
-prefill-heavy load alone would count that time as theirs. The
+prefill-heavy load alone would count that time as theirs. Where every step under load has prompt tokens, only
+requests that are served one at a time show the time of a step without them. The
 coefficients are those of least squares with none below zero (Lawson and Hanson, "Solving Least
 Squares Problems", 1974, ch. 23), each window weighted by the inverse of its device time. They hold
-for the concurrency of the windows. The intervals are those of linear regression with Student's
+for the concurrency of the windows under load. The intervals are those of linear regression with Student's
 quantile; they contain what the model does not explain. Joules are divided in the same way.
 """
 
@@ -174,25 +175,31 @@ def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
     )
 
 
-def calibrated(windows: Sequence[CalibrationWindow], mix: LengthMix) -> Calibration:
+def calibrated(
+    windows: Sequence[CalibrationWindow],
+    mix: LengthMix,
+    one_at_a_time: Sequence[CalibrationWindow] = (),
+) -> Calibration:
     """Divide the device time and energy of windows between prompt tokens and generated tokens.
 
     Args:
         windows: Windows of at least two different mixes, more of them than terms.
         mix: The lengths for which the figures per token are returned.
+        one_at_a_time: Windows in which each request was served alone.
 
     Raises:
         ValueError: There are too few windows, or they do not tell the two kinds of tokens apart.
     """
     if len(windows) <= TERMS:
         raise ValueError(f"{len(windows)} windows are too few: a calibration needs {TERMS + 1}")
-    if any(min(x.requests, x.tokens_in, x.tokens_out, x.device_s) <= 0 for x in windows):
+    fitted = [*windows, *one_at_a_time]
+    if any(min(x.requests, x.tokens_in, x.tokens_out, x.device_s) <= 0 for x in fitted):
         raise ValueError("a window has no requests, no tokens or no device time")
-    seconds = _fit([x.terms for x in windows], [x.device_s for x in windows])
-    energies_j = [x.energy_j for x in windows if x.energy_j is not None and x.energy_j > 0]
+    seconds = _fit([x.terms for x in fitted], [x.device_s for x in fitted])
+    energies_j = [x.energy_j for x in fitted if x.energy_j is not None and x.energy_j > 0]
     joules = None
-    if len(energies_j) == len(windows):
-        joules = _fit([x.terms for x in windows], energies_j)
+    if len(energies_j) == len(fitted):
+        joules = _fit([x.terms for x in fitted], energies_j)
     context = mix.tokens_in + mix.tokens_out / 2
     decoded = max(0.0, 1.0 - 1.0 / mix.tokens_out)
     nearest = min(windows, key=lambda x: x.distance(mix))
