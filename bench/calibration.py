@@ -3,7 +3,7 @@
     python bench/calibration.py [--short] [--json FILE]
 
 The servers are simulated (`batching.py`): 8B on three GPUs, and other sizes; one to 64 clients, serial
-and chunked prefill, four mixes of lengths. Each is measured with the loads of a calibration, at the
+and chunked prefill, four mixes of lengths; and small chunks, with which every pass has prompt tokens. Each is measured with the loads of a calibration, at the
 same concurrency, and the coefficients are applied to what it served under its own load. Exit code 1
 if the share of the prompt tokens differs from the GPU time's by more than 10 % of the GPU time.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from batching import BatchingServer, RequestLoad, Served
+from batching import RequestLoad, Served
 from costprobe.domain.costing.serving.calibration import (
     CalibrationWindow,
     LengthMix,
@@ -27,11 +27,13 @@ from costprobe.domain.costing.serving.calibration import (
 )
 from costprobe.domain.costing.serving.served import Counts
 from table import Table, add_json, finish
-from token_split import BUDGET, GPUS, MODELS, Case
+from token_split import WAYS, Case
 
 # Windows of each load, as of `costprobe calibrate`.
 REPEATS = 2
 MIXES = ((2000, 250), (500, 500), (8000, 200), (200, 1000))
+CLIENTS = (1, 4, 16, 64)
+SMALL_CHUNKS = (512, 256)
 # Percentage points.
 BOUND = 10.0
 
@@ -41,18 +43,23 @@ def cases(*, is_short: bool) -> list[Case]:
     servers = [("H100", "8B")]
     if not is_short:
         servers += [("A100", "8B"), ("L40S", "8B"), ("A100", "70B")]
-    return [
-        Case(gpu, model, RequestLoad(*mix, concurrency), is_chunked)
-        for (gpu, model), mix, concurrency, is_chunked in product(
-            servers, MIXES, (1, 4, 16, 64), (False, True)
-        )
+    found = [
+        Case(gpu, model, RequestLoad(*mix, clients), budget)
+        for (gpu, model), mix, clients, budget in product(servers, MIXES, CLIENTS, WAYS)
     ]
+    if not is_short:
+        small = product(SMALL_CHUNKS, MIXES, CLIENTS)
+        found += [
+            Case("H100", "8B", RequestLoad(*mix, clients), budget) for budget, mix, clients in small
+        ]
+    return found
 
 
 def served_by(case: Case, mix: LengthMix, clients: int, requests: int) -> Served:
     """Run a case with requests of other lengths, and so many at a time."""
-    server = BatchingServer(GPUS[case.gpu], MODELS[case.model], BUDGET if case.is_chunked else None)
-    return server.serve(RequestLoad(int(mix.tokens_in), int(mix.tokens_out), clients), requests)
+    return case.server().serve(
+        RequestLoad(int(mix.tokens_in), int(mix.tokens_out), clients), requests
+    )
 
 
 def calibration_of(case: Case) -> TokenTimes:

@@ -38,46 +38,59 @@ MODELS = {
     "8B": Model(8.03e9, 32, 4096, 8),
     "70B": Model(70.6e9, 80, 8192, 8),
 }
-BUDGET = 2048
+# Tokens of a pass: serial scheduling, and chunked prefill.
+WAYS = (None, 2048)
 # Within this factor of the GPU time's price of an input token.
 FACTOR = 2.0
 
 
 class Case(NamedTuple):
-    """A simulated server and its load."""
+    """A simulated server and its load.
+
+    Attributes:
+        gpu: Key of GPUS.
+        model: Key of MODELS.
+        load: The requests.
+        budget: Tokens of a pass with chunked prefill; None for serial scheduling.
+    """
 
     gpu: str
     model: str
     load: RequestLoad
-    is_chunked: bool
+    budget: int | None
 
     @property
     def name(self) -> str:
         """Name of the row."""
-        load, way = self.load, "chunked" if self.is_chunked else "serial"
+        load, way = self.load, "serial" if self.budget is None else "chunked"
+        if self.budget not in WAYS:
+            way = f"chunks of {self.budget}"
         shape = f"{load.tokens_in}/{load.tokens_out} tokens, {load.concurrency} at a time"
         return f"{self.model} on {self.gpu}, {shape}, {way}"
+
+    def server(self) -> BatchingServer:
+        """Return the server, which has served nothing yet."""
+        return BatchingServer(GPUS[self.gpu], MODELS[self.model], self.budget)
 
 
 def cases(*, is_short: bool) -> list[Case]:
     """Return the cases; the short list has the 8B model on the H100 only."""
     loads = [RequestLoad(2000, 250, each) for each in (1, 8, 64, 256)]
-    found = [Case("H100", "8B", load, way) for load in loads for way in (False, True)]
+    found = [Case("H100", "8B", load, way) for load in loads for way in WAYS]
     if is_short:
         return found
     others = [RequestLoad(500, 500, 64), RequestLoad(8000, 200, 16), RequestLoad(200, 1000, 64)]
-    found += [Case("H100", "8B", load, way) for load in others for way in (False, True)]
+    found += [Case("H100", "8B", load, way) for load in others for way in WAYS]
     for gpu in GPUS:
         for model in MODELS:
             if (gpu, model) != ("H100", "8B"):
-                found += [Case(gpu, model, loads[2], way) for way in (False, True)]
+                found += [Case(gpu, model, loads[2], way) for way in WAYS]
     return found
 
 
 def served_by(case: Case) -> Served:
     """Run a case, for four times as many requests as there are clients."""
-    server = BatchingServer(GPUS[case.gpu], MODELS[case.model], BUDGET if case.is_chunked else None)
-    return server.serve(case.load, max(8, 4 * case.load.concurrency))
+    return case.server().serve(case.load, max(8, 4 * case.load.concurrency))
 
 
 def our_prefill_share(case: Case, served: Served) -> float:
