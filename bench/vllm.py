@@ -4,7 +4,7 @@
     python bench/vllm.py -k serial          # the division between prompt and generated tokens
     python bench/vllm.py -k chunked         # the same with chunked prefill
 
-Each takes 17 to 21 minutes, and needs two processor cores without other work; without an option all of them run.
+Each takes 18 to 40 minutes, and needs two processor cores without other work; without an option all of them run.
 
 Further arguments are passed to pytest, which runs the soak tests of `tests/engines`. Results of tests that
 did not run are kept.
@@ -32,8 +32,8 @@ HEAD = """# {day}: load points and calibration on a real vLLM on the CPU
 LOAD = """
 ## {name}
 
-{when}, {runs} runs of each, load average before {load}. Ratio of the medians of ours and `vllm bench serve`, with the interval of
-95 % (bootstrap of the pairs): over requests that began within a window under constant load, and against the figures
+{when}, {runs} runs of each, load average before {load}. Medians of ours and of `vllm bench serve`, and the mean of their ratios in each
+run, with the interval of 95 %: over requests that began within a window under constant load, and against the figures
 that it prints, which include the rise and the fall of the load. `shown`: the interval is within 2 %.
 
 | figure | ours | theirs | same definition | shown | as printed |
