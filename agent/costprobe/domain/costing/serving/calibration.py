@@ -10,11 +10,8 @@ generates, and `context` is the mean length that a decode step reads. These are 
 roofline of prefill and decode (Pope et al., "Efficiently Scaling Transformer Inference", 2022), and the
 time of a step whatever it decodes: with chunked prefill prompt tokens are computed in the same steps, and a
 prefill-heavy load alone would count that time as theirs. Where every step under load has prompt tokens, only
-requests that are served one at a time show the time of a step without them. The
-coefficients are those of least squares with none below zero (Lawson and Hanson, "Solving Least
-Squares Problems", 1974, ch. 23), each window weighted by the inverse of its device time. They hold
-for the concurrency of the windows under load. The intervals are those of linear regression with Student's
-quantile; they contain what the model does not explain. Joules are divided in the same way.
+requests that are served one at a time show the time of a step without them. The coefficients
+(`nonnegative_fit`) hold for the concurrency of the windows under load. Joules are divided in the same way.
 """
 
 from __future__ import annotations
@@ -22,21 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final, NamedTuple
 
-from costprobe.domain.costing.quantiles import student_quantile
+from costprobe.domain.costing.serving.nonnegative_fit import ConfidenceInterval, nonnegative_fit
 from costprobe.domain.costing.serving.served import Counts
 from costprobe.domain.costing.serving.token_weights import Weights, mean_context
 
 TERMS: Final = 5
-CONFIDENCE: Final = 0.95
 # Answers of a prefill-heavy load are shorter by this factor.
 SHORT_ANSWER: Final = 10
-# Below this share of its column's square a pivot is noise: the mixes do not separate the terms.
-MIN_PIVOT: Final = 1e-12
-
-_Vector = list[float]
 
 
 class LengthMix(NamedTuple):
@@ -72,7 +63,7 @@ class CalibrationWindow:
         return max(0.0, self.tokens_out - self.requests)
 
     @property
-    def terms(self) -> _Vector:
+    def terms(self) -> list[float]:
         """Return what the coefficients are multiplied with."""
         context = (self.tokens_in + self.tokens_out / 2) / self.requests
         steps = self.decode_steps
@@ -117,14 +108,6 @@ class TokenTimes:
         return Weights(
             self.token_in_s + self.prompt_s * prompts, decoded_s * max(0.0, 1.0 - firsts)
         )
-
-
-class ConfidenceInterval(NamedTuple):
-    """A figure with its interval of 95 %."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +178,11 @@ def calibrated(
     fitted = [*windows, *one_at_a_time]
     if any(min(x.requests, x.tokens_in, x.tokens_out, x.device_s) <= 0 for x in fitted):
         raise ValueError("a window has no requests, no tokens or no device time")
-    seconds = _fit([x.terms for x in fitted], [x.device_s for x in fitted])
+    seconds = nonnegative_fit([x.terms for x in fitted], [x.device_s for x in fitted])
     energies_j = [x.energy_j for x in fitted if x.energy_j is not None and x.energy_j > 0]
     joules = None
     if len(energies_j) == len(fitted):
-        joules = _fit([x.terms for x in fitted], energies_j)
+        joules = nonnegative_fit([x.terms for x in fitted], energies_j)
     context = mix.tokens_in + mix.tokens_out / 2
     decoded = max(0.0, 1.0 - 1.0 / mix.tokens_out)
     nearest = min(windows, key=lambda x: x.distance(mix))
@@ -221,82 +204,3 @@ def calibrated(
             " or an idle server"
         )
     return found
-
-
-class _Regression(NamedTuple):
-    """Coefficients, and the covariance of those above zero."""
-
-    values: _Vector
-    active: tuple[int, ...]
-    covariance: list[_Vector]
-    degrees: int
-
-    def interval(self, factors: _Vector) -> ConfidenceInterval:
-        """Return a sum of coefficients, each times a factor, with its interval."""
-        value = sum(factor * x for factor, x in zip(factors, self.values, strict=True))
-        own = [factors[term] for term in self.active]
-        variance = sum(
-            a * b * self.covariance[i][j] for i, a in enumerate(own) for j, b in enumerate(own)
-        )
-        quantile = student_quantile((1 + CONFIDENCE) / 2, self.degrees)
-        half = quantile * math.sqrt(max(0.0, variance))
-        return ConfidenceInterval(value, max(0.0, value - half), value + half)
-
-
-def _fit(rows: Sequence[_Vector], totals: Sequence[float]) -> _Regression:
-    """Return the non-negative least squares of the relative errors, by trying each set of terms.
-
-    The terms are few: the best of the sets whose unrestricted solution is above zero is the
-    solution (the Karush-Kuhn-Tucker conditions hold for no other of them).
-    """
-    scaled = [[x / total for x in row] for row, total in zip(rows, totals, strict=True)]
-    scales = [max(abs(row[term]) for row in scaled) or 1.0 for term in range(TERMS)]
-    scaled = [[x / scale for x, scale in zip(row, scales, strict=True)] for row in scaled]
-    best: tuple[float, tuple[int, ...], _Vector, list[_Vector]] | None = None
-    for size in range(1, TERMS + 1):
-        for active in combinations(range(TERMS), size):
-            inverse = _inverse(
-                [[math.fsum(row[i] * row[j] for row in scaled) for j in active] for i in active]
-            )
-            if inverse is None:
-                continue
-            sums = [math.fsum(row[i] for row in scaled) for i in active]
-            own = [math.fsum(a * b for a, b in zip(line, sums, strict=True)) for line in inverse]
-            if min(own) < 0:
-                continue
-            error = math.fsum(
-                (1 - sum(row[i] * x for i, x in zip(active, own, strict=True))) ** 2
-                for row in scaled
-            )
-            if best is None or error < best[0]:
-                best = error, active, own, inverse
-    if best is None:
-        raise ValueError("the windows have no solution above zero")
-    error, active, own, inverse = best
-    degrees = len(rows) - len(active)
-    values = [0.0] * TERMS
-    for term, x in zip(active, own, strict=True):
-        values[term] = x / scales[term]
-    covariance = [
-        [error / degrees * x / (scales[i] * scales[j]) for j, x in zip(active, line, strict=True)]
-        for i, line in zip(active, inverse, strict=True)
-    ]
-    return _Regression(values, active, covariance, degrees)
-
-
-def _inverse(matrix: list[_Vector]) -> list[_Vector] | None:
-    """Return the inverse of a symmetric matrix by elimination; None if it is singular."""
-    size = len(matrix)
-    rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
-    for column in range(size):
-        pivot = max(range(column, size), key=lambda i: abs(rows[i][column]))
-        if abs(rows[pivot][column]) <= MIN_PIVOT * matrix[column][column]:
-            return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        head = rows[column][column]
-        rows[column] = [x / head for x in rows[column]]
-        for i in range(size):
-            if i != column:
-                factor = rows[i][column]
-                rows[i] = [x - factor * y for x, y in zip(rows[i], rows[column], strict=True)]
-    return [row[size:] for row in rows]

@@ -10,11 +10,11 @@ from costprobe.core.row_values import number
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.serving.calibration import (
     Calibration,
-    ConfidenceInterval,
     LengthMix,
     TokenTimes,
     times_of,
 )
+from costprobe.domain.costing.serving.nonnegative_fit import ConfidenceInterval
 
 MILLION = 1_000_000
 
