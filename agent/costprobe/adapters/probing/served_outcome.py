@@ -15,8 +15,8 @@ from costprobe.core.records import FieldValue, ProbeResult
 MAX_ERROR_KINDS = 16
 _PERCENTILES = ("p50", "p90", "p99", "mean")
 _LOAD_FIGURES = (
-    *("goodput_per_s", "offered_per_s", "in_flight", "decode_steps", "late_ms"),
-    "client_busy_share",
+    *("goodput_per_s", "offered_per_s", "in_flight", "decode_steps"),
+    *("late_ms", "client_busy_share"),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from costprobe.adapters.probing.child import PROBES_FOLDER
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.system.child_environment import child_environment
@@ -25,21 +26,8 @@ from costprobe.ui.cli.support.checks import Check
 TORCH_TIMEOUT_S: Final = 120.0
 MAX_FACTS_CHARS: Final = 1 << 16
 WRITE_FIX: Final = "let root alone write it and its folders: chown root, chmod go-w"
-# -c puts the working folder in front of the path; it may belong to another user.
-_TORCH_PROGRAM = """
-import sys
-if sys.path[0] == "": del sys.path[0]
-import importlib.util, json
-specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
-print(json.dumps({name: [spec.origin, *(spec.submodule_search_locations or ())]
-                  for name, spec in specs.items() if spec}), flush=True)
-import torch
-found = {"torch": torch.__version__, "built_for": torch.version.cuda, "cuda": False, "names": []}
-found["cuda"] = torch.cuda.is_available()
-if found["cuda"]:
-    found["names"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-print(json.dumps(found))
-"""
+# Run in the interpreter of a probe, which may lack costprobe.
+TORCH_PROGRAM: Final = PROBES_FOLDER / "torch_facts.py"
 
 
 def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
@@ -63,7 +51,7 @@ def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
         return
     try:
         done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
-            [python, "-c", _TORCH_PROGRAM, *modules],
+            [python, "-c", TORCH_PROGRAM.read_text(), *modules],
             capture_output=True,
             text=True,
             timeout=TORCH_TIMEOUT_S,
@@ -91,7 +79,7 @@ def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
 
 
 def _found_torch(name: str, line: str) -> Check:
-    """Return the check by the last line of _TORCH_PROGRAM's output."""
+    """Return the check by the last line of TORCH_PROGRAM's output."""
     try:
         facts = bounded_object(line, MAX_FACTS_CHARS)
         cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
