@@ -58,7 +58,7 @@ def load(spec: Spec, seed: int) -> Workload:
         raise ProbeConfigError(f"no dtype {spec.dtype!r}; known dtypes: {', '.join(FLOATS)}")
     dtype = None if spec.dtype is None else FLOATS[spec.dtype]
     torch.manual_seed(seed)
-    sourced = source_of(spec.kind).load(spec)
+    sourced = source_of(spec.kind)(spec)
     if sourced.move is None:
         # A torch.export program has no training mode, and its eval() raises.
         sourced.module.eval()

@@ -76,7 +76,7 @@ def no_network(monkeypatch):
 
 def loaded(source, spec):
     torch.manual_seed(SEED)
-    return source.load(spec)
+    return source(spec)
 
 
 def check(source, spec):
@@ -118,13 +118,13 @@ def test_every_model_source_fulfils_the_contract(tmp_path):
             check(source_of(kind), spec)
         else:
             with pytest.raises(ProbeConfigError, match=f"{package} cannot be imported.*install"):
-                source_of(kind).load(spec)
+                source_of(kind)(spec)
 
 
 def test_every_model_source_names_a_model_that_does_not_exist():
     for kind in set(SOURCES) - {"transformer", "cnn"}:
         with pytest.raises(ProbeConfigError, match=r"\w"):
-            source_of(kind).load(Spec(kind, module="no.such:thing", model="/no/such/thing"))
+            source_of(kind)(Spec(kind, module="no.such:thing", model="/no/such/thing"))
 
 
 def test_unknown_kind_is_rejected_with_a_list_of_known_kinds():
@@ -134,16 +134,16 @@ def test_unknown_kind_is_rejected_with_a_list_of_known_kinds():
 
 @pytest.mark.usefixtures("no_network")
 def test_example_on_the_page_passes_the_contract(tmp_path):
-    source = example_module("model-sources.md", "linear.py", tmp_path)
+    source = example_module("model-sources.md", "linear.py", tmp_path).load_linear
     check(source, Spec("linear", model="8"))
     with pytest.raises(ProbeConfigError, match="set linear:512"):
-        source.load(Spec("linear", model="wide"))
+        source(Spec("linear", model="wide"))
 
 
 def test_new_kind_needs_only_a_table_entry(tmp_path, monkeypatch):
     source = example_module("model-sources.md", "linear.py", tmp_path)
     monkeypatch.setitem(sys.modules, "linear", source)
-    monkeypatch.setitem(SOURCES, "linear", SourceKind("linear", example="512"))
+    monkeypatch.setitem(SOURCES, "linear", SourceKind("linear:load_linear", example="512"))
     probe = ProbeConfig(name="p", kind="linear:8", inputs=[{"shape": [8]}])
     request = model_request(probe, CPU, {}, energy=False)
     check(source_of("linear"), Spec.of(request.document))

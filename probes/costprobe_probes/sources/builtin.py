@@ -7,7 +7,7 @@ from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.spec import Spec
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_builtin(spec: Spec) -> SourcedModel:
     """Build a built-in model with seeded weights."""
     module, inputs = KINDS[spec.kind]()
     return SourcedModel(module, inputs)

@@ -12,7 +12,7 @@ from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.spec import Spec
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_decoder(spec: Spec) -> SourcedModel:
     """Return a decoder without weights; they are made on the device, without a copy on the host.
 
     Raises:

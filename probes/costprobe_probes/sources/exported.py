@@ -29,7 +29,7 @@ UNBOUNDED = 1 << 30
 TENSORS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_exported(spec: Spec) -> SourcedModel:
     """Load a program, with the batch sizes that it was exported for.
 
     Raises:

@@ -21,7 +21,7 @@ from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.spec import Spec
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_from_factory(spec: Spec) -> SourcedModel:
     """Call the operator's factory.
 
     Raises:

@@ -19,7 +19,7 @@ TOKENS = 128
 CHANNELS = 3
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_transformers(spec: Spec) -> SourcedModel:
     """Load the model of a folder, with random weights if it contains only a configuration.
 
     The model's code is that of the package: code in the folder is never run.

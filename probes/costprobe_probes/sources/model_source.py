@@ -45,12 +45,12 @@ class SourcedModel(NamedTuple):
 
 
 class ModelSource(Protocol):
-    """A way to load a model; a module with this one function, listed in `registry.SOURCES`.
+    """A way to load a model: one function, listed in `registry.SOURCES`.
 
-    The module is imported when a probe of its kind runs, never earlier.
+    Its module is imported when a probe of its kind runs, never earlier.
     """
 
-    def load(self, spec: Spec, /) -> SourcedModel:
+    def __call__(self, spec: Spec, /) -> SourcedModel:
         """Load the model that a probe names, on the host and without network access.
 
         The same spec under the same seed of torch's generator returns the same model.

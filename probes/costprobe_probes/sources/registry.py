@@ -1,4 +1,4 @@
-"""The kinds of model source: a new kind is a module in this folder and a line in SOURCES.
+"""The kinds of model source: a new kind is a function in this folder and a line in SOURCES.
 
 The daemon validates configurations with this table: this module does not import torch.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costprobe_probes.decoder_shapes import CONTEXT_TOKENS, MODELS
 from costprobe_probes.errors import ProbeConfigError
@@ -20,7 +20,7 @@ class SourceKind(NamedTuple):
     """A kind of model source, and what a `[[probe]]` of this kind may contain.
 
     Attributes:
-        module: Module that implements ModelSource, imported on first use.
+        source: Its ModelSource as module and function, imported on first use.
         example: An example of what to load, which follows the kind and a colon; empty for a kind
             that needs no name.
         is_built_in: True for a model of this package.
@@ -30,7 +30,7 @@ class SourceKind(NamedTuple):
         is_program: True for files that hold a program: it keeps its types, and is compiled already.
     """
 
-    module: str
+    source: str
     example: str = ""
     is_built_in: bool = False
     models: tuple[str, ...] = ()
@@ -40,36 +40,44 @@ class SourceKind(NamedTuple):
 
 
 SOURCES: Mapping[str, SourceKind] = {
-    "transformer": SourceKind("costprobe_probes.sources.builtin", is_built_in=True),
-    "cnn": SourceKind("costprobe_probes.sources.builtin", is_built_in=True),
+    "transformer": SourceKind("costprobe_probes.sources.builtin:load_builtin", is_built_in=True),
+    "cnn": SourceKind("costprobe_probes.sources.builtin:load_builtin", is_built_in=True),
     "decoder": SourceKind(
-        "costprobe_probes.sources.decoder",
+        "costprobe_probes.sources.decoder:load_decoder",
         "small/decode",
         is_built_in=True,
         models=MODELS,
         context_tokens=CONTEXT_TOKENS,
     ),
-    "module": SourceKind("costprobe_probes.sources.factory"),
+    "module": SourceKind("costprobe_probes.sources.factory:load_from_factory"),
     "torchscript": SourceKind(
-        "costprobe_probes.sources.torchscript", "/models/ranker.pt", is_program=True
+        "costprobe_probes.sources.torchscript:load_torchscript",
+        "/models/ranker.pt",
+        is_program=True,
     ),
-    "pt2": SourceKind("costprobe_probes.sources.exported", "/models/ranker.pt2", is_program=True),
-    "torchvision": SourceKind("costprobe_probes.sources.vision", "resnet50", takes_weights=True),
+    "pt2": SourceKind(
+        "costprobe_probes.sources.exported:load_exported", "/models/ranker.pt2", is_program=True
+    ),
+    "torchvision": SourceKind(
+        "costprobe_probes.sources.vision:load_torchvision", "resnet50", takes_weights=True
+    ),
     "timm": SourceKind(
-        "costprobe_probes.sources.timm_models", "vit_base_patch16_224", takes_weights=True
+        "costprobe_probes.sources.timm_models:load_timm", "vit_base_patch16_224", takes_weights=True
     ),
-    "transformers": SourceKind("costprobe_probes.sources.hub_folder", "/models/bert-base"),
+    "transformers": SourceKind(
+        "costprobe_probes.sources.hub_folder:load_transformers", "/models/bert-base"
+    ),
 }
 
 
 def source_of(kind: str) -> ModelSource:
-    """Import the model source of a probe kind.
+    """Import and return the model source of a probe kind.
 
     Raises:
         ProbeConfigError: No such kind.
     """
     if kind not in SOURCES:
         raise ProbeConfigError(f"no probe kind {kind!r}; known kinds: {', '.join(SOURCES)}")
-    source: Any = importlib.import_module(SOURCES[kind].module)
-    registered: ModelSource = source
-    return registered
+    module, _, function = SOURCES[kind].source.partition(":")
+    source: ModelSource = getattr(importlib.import_module(module), function)
+    return source

@@ -14,7 +14,7 @@ from costprobe_probes.spec import Spec
 IMAGE_SIZE = (3, 224, 224)
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_timm(spec: Spec) -> SourcedModel:
     """Build a model with random weights, or those of a file.
 
     Raises:

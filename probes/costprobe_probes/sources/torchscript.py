@@ -17,7 +17,7 @@ from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.spec import Spec
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_torchscript(spec: Spec) -> SourcedModel:
     """Load a program.
 
     Raises:

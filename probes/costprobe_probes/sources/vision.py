@@ -15,7 +15,7 @@ from costprobe_probes.spec import Spec
 PIXELS = 224
 
 
-def load(spec: Spec) -> SourcedModel:
+def load_torchvision(spec: Spec) -> SourcedModel:
     """Build a model with random weights, or those of a file.
 
     Raises:

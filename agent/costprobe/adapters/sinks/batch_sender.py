@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from threading import Event
+from threading import Event as Flag
 from typing import NamedTuple
 
 from costprobe.adapters.net.errors import Misconfigured, Rejected
@@ -52,7 +52,7 @@ class BatchSender:
     """
 
     def __init__(
-        self, config: SinkConfig, outbox: Outbox, sink: Sink, stop: Event, clock: Clock
+        self, config: SinkConfig, outbox: Outbox, sink: Sink, stop: Flag, clock: Clock
     ) -> None:
         self._name = config.name
         self._outbox = outbox

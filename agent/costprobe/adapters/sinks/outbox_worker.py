@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from random import Random
-from threading import Event, Lock
+from threading import Event as Flag
+from threading import Lock
 from typing import Any
 
 from costprobe.adapters.net.backoff import RetryBackoff
@@ -48,7 +49,7 @@ class OutboxWorker:
         config: SinkConfig,
         outbox: Outbox,
         sink: Sink,
-        stop: Event,
+        stop: Flag,
         clock: Clock,
         *,
         rng: Random,
@@ -67,9 +68,9 @@ class OutboxWorker:
         self._live_due_s = self._now_s() + self._schedule.first_wait_s()
         self._backlog_due_s = self._now_s() + self._schedule.backlog_wait_s()
         self._retry_requested = False
-        self._flush_now = Event()
-        self._wake = Event()
-        self._end_backoff = Event()
+        self._flush_now = Flag()
+        self._wake = Flag()
+        self._end_backoff = Flag()
         self._lock = Lock()
         self._state = "idle"
         self._last_error: str | None = None
