@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import RLock
+from typing import Final
 
 from costprobe.adapters.storage.errors import StoreError, translated
 from costprobe.adapters.storage.migrations import MIGRATIONS, migrate, missing
@@ -16,7 +17,7 @@ from costprobe.adapters.storage.store_files import check_files, prepare
 BUSY_TIMEOUT_MS = 5000
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 VALUE_BYTES_MAX = 16 * 1024 * 1024
-_FILE_MODE = 0o640
+_FILE_MODE: Final = 0o640
 
 
 class Database:

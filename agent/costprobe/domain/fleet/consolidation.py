@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 # Rounding of a share times a number of devices.
-_ROUNDING = 1e-9
+_ROUNDING: Final = 1e-9
 
 
 class Consolidation(NamedTuple):
