@@ -1,0 +1,178 @@
+"""An hour of one GPU: the messages of the sensor child, until rows, roll-up, /metrics and status."""
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+from costprobe import __version__
+from costprobe.adapters.cloud.detect import InstanceDetector
+from costprobe.adapters.sensors.protocol.messages import LineSplitter, decode
+from costprobe.adapters.sensors.supervisor.message_handler import MessageHandler
+from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.budgeting.budgets import BudgetTracker
+from costprobe.app.budgeting.spend_reading import read_spend, usual_of
+from costprobe.app.configuration import load
+from costprobe.app.delivery.retention import Retention
+from costprobe.app.measuring.listeners import Listeners
+from costprobe.app.watching.faults import present_faults
+from costprobe.app.watching.incident_store import IncidentStore
+from costprobe.core.clock_step import ClockMonitor
+from costprobe.core.records import NS_PER_S, Device
+from costprobe.daemon.current_runtime import CurrentRuntime
+from costprobe.daemon.http.metrics import AgentNow, Metrics
+from costprobe.daemon.shared_parts import SharedParts
+from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.ui.cli.views.status_lines import lines_of
+from costprobe.ui.dashboard.spend import spend_document
+from fakes.clock import FakeClock
+from record_files import INPUTS, check, documents, input_text, printed, rows, wall_clock_at
+
+GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
+START_NS = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()) * NS_PER_S
+STEP_S, DAY_S = 10, 86_400
+MINUTE_NS = 60 * NS_PER_S
+
+
+class Host:
+    """The daemon's parts without their threads, on a manual clock."""
+
+    def __init__(self, folder):
+        file = folder / "costprobe.toml"
+        file.write_text(input_text("hour.toml", folder=folder))
+        self.file, self.config = file, load(file)
+        self.clock = FakeClock(START_NS)
+        self.store = Store.open(folder / "costprobe.db", self.clock)
+        self.ledger = StoreLedger(self.store)
+        self.events = []
+        self.handler = MessageHandler(self.config.sensor_settings, self.events.append, self.clock)
+        self._splitter = LineSplitter()
+        handshake, *self.messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
+        self.tell(handshake)
+        listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
+        sensor = SimpleNamespace(restarts=0)
+        parts = SharedParts(
+            self.store,
+            self.ledger,
+            IncidentStore(self.store),
+            sensor,
+            self.clock,
+            ClockMonitor(self.clock),
+            listeners,
+            InstanceDetector(folder),
+        )
+        self.current = CurrentRuntime(parts, self._process_status)
+        watch = SimpleNamespace(sensor=sensor, devices=self.handler.registry.devices())
+        self.current.build(self.config, watch)
+        self.handler.consumers = (self.current.runtime.accounts.record_readings,)
+
+    def tell(self, line):
+        """Pass a message of the sensor child."""
+        messages = [decode(each) for each in self._splitter.feed(line + b"\n")]
+        assert self.handler.take(messages) == 0
+        while self.events:
+            self.current.take_event(self.events.pop(0))
+
+    def evaluate(self):
+        """Evaluate the rules, and store the status, as the daemon's job does."""
+        runtime = self.current.runtime
+        runtime.refresh_faults()
+        runtime.evaluate(present_faults(self.current.status(), None))
+        self.current.store_status()
+
+    def evaluate_budgets(self):
+        """Compute the budgets, as a job of the daemon does, without its pauses."""
+        runtime = self.current.runtime
+        tracker = BudgetTracker(
+            self.config,
+            self.ledger,
+            self.store.path,
+            self.clock,
+            runtime.tags,
+            on_event=runtime.accounts.take_event,
+            stop=SimpleNamespace(wait=lambda _: False, is_set=lambda: False),
+        )
+        tracker.refresh()
+        self.evaluate()
+        self.current.store_status(budgets=tracker.status())
+
+    def _process_status(self):
+        folder = self.store.path.parent
+        text = input_text("hour_process.json", version=__version__, folder=folder)
+        status, last = json.loads(text), self.handler.faults.last
+        status["sensor"] |= {
+            "last_fault": last.title if last else "",
+            "devices": self.handler.registry.status(self.clock.monotonic_ns()),
+        }
+        return status
+
+
+def metrics_of(host):
+    """Return the page /metrics in both formats."""
+    status = host.current.status()
+    faults = present_faults(status, None)
+    now = AgentNow(None, {"sensors": True, "http": False}, faults, status, {("/", 200): 3}, 1)
+    page = Metrics(host.store.path, host.clock, 3600.0, 1000, lambda: now)
+    return page.text() + page.openmetrics()
+
+
+def test_hour_of_one_gpu(tmp_path):
+    host = Host(tmp_path)
+    for line in host.messages:
+        is_reading = b'"reading"' in line
+        host.clock.move(STEP_S if is_reading else 0)
+        host.tell(line)
+        if is_reading and host.clock.time_ns() % MINUTE_NS == 0:
+            host.evaluate()
+    host.evaluate()
+    host.evaluate_budgets()
+    now_ns = host.clock.time_ns()
+    path = host.store.path
+    fixed = [(tmp_path, "/store"), (__version__, "VERSION")]
+    check("hour_rows.txt", rows(path))
+    check("hour_documents.json", documents(path), fixed)
+    check("hour_metrics.txt", metrics_of(host), fixed)
+    for name, words, code in (
+        ("hour_status.json", ("status", "--json"), 3),
+        ("hour_status.txt", ("status",), 3),
+        ("hour_top.json", ("top", "--json"), 0),
+        ("hour_top.txt", ("top", "--once"), 0),
+    ):
+        check(name, printed(host.file, now_ns, *words, code=code), fixed)
+    running = json.loads(printed(host.file, now_ns, "status", "--json", code=3))
+    with wall_clock_at(now_ns):
+        lines = lines_of({**running, "state": "running", "running": True})
+    check("hour_running.txt", "\n".join([*lines, ""]), fixed)
+    book = SpendBook()
+    with closing(StoreReader.open(path)) as reader:
+        read_spend(book, reader, now_ns, usual_of(host.config))
+        check("hour_spend.json", spend_document(reader, book, now_ns))
+    settled(host)
+    host.current.runtime.close()
+    host.store.close()
+
+
+def settled(host):
+    """Check the rows of a minute, then of an hour, and the summaries between them."""
+    retention = Retention(host.store, host.ledger, host.clock)
+    path = host.store.path
+    for days, name in ((0, "summary"), (1.5, "minutes"), (2, "hours")):
+        host.clock.move(days * DAY_S)
+        for _ in range(3):
+            host.clock.move(600)
+            retention.apply(host.config.store, float(STEP_S))
+        if days:
+            check(f"hour_{name}.txt", rows(path, ("device",)))
+        with closing(StoreReader.open(path)) as reader:
+            span = START_NS - DAY_S * NS_PER_S, START_NS + DAY_S * NS_PER_S
+            sums = reader.hourly_sums("device", ("cost", "energy_j", "carbon_g"), *span)
+            fields = ("util_pct", "mem_used_bytes")
+            loads = reader.loads("device", fields, *span, edge_ns=MINUTE_NS)
+        summed = [
+            [field, each.tags, each.times_ns, each.values, each.ends]
+            for field, found in sums.items()
+            for each in found
+        ]
+        check(f"hour_sums_{name}.json", [*summed, *loads[0]])

@@ -1,0 +1,70 @@
+"""A month of a host with eight GPUs, probes and a service, until what the commands print of it."""
+
+import random
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+from costprobe.adapters.storage.writer import Store
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+from fakes.clock import FakeClock
+from fakes.long_host import COARSE, HOST, HOUR_NS, made, summarized
+from record_files import check, printed
+
+NOW_NS = int(datetime(2026, 6, 22, 10, 25, tzinfo=UTC).timestamp()) * NS_PER_S
+DAYS = 33
+SINCE = ("--since", "30d")
+TENANTS = (("search", 0.4), ("ads", 0.25), ("unattributed", 0.1))
+# Name of the file, and the command.
+COMMANDS = (
+    ("allocation_service.json", ("allocation", *SINCE, "--by", "service", "--json")),
+    ("allocation_model.json", ("allocation", *SINCE, "--by", "model", "--json")),
+    ("allocation_tenant.json", ("allocation", *SINCE, "--by", "tenant", "--json")),
+    ("allocation_tenant.txt", ("allocation", *SINCE, "--by", "tenant")),
+    ("budget.json", ("budget", "--json")),
+    ("budget.txt", ("budget",)),
+    ("focus_day.csv", ("export", "--since", "4d", "--format", "focus")),
+    ("focus_hour.csv", ("export", "--since", "12h", "--format", "focus", "--period", "hour")),
+    ("report.json", ("report", "--since", "7d", "--format", "json")),
+    ("report.md", ("report", "--since", "7d", "--format", "md")),
+    ("report.csv", ("report", "--since", "7d", "--format", "csv")),
+    ("savings.json", ("savings", "--json")),
+    ("savings.txt", ("savings",)),
+    ("explain.json", ("explain", "--json")),
+    ("explain.txt", ("explain", "--since", "9d", "--probe", "encoder")),
+    ("forecast.json", ("forecast", "--json")),
+    ("compare.json", ("compare", "--json")),
+    ("price_history.json", ("price", "history", "--json")),
+    ("price_export.json", ("price", "export", "--for", "litellm", "--usd", "1")),
+    ("top.json", ("top", "--json")),
+    ("trend.json", ("trend", "--since", "2d", "--json")),
+)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("month")
+    file = made(folder, NOW_NS, DAYS, COARSE)
+    # The host of the tests may be an instance of a cloud.
+    file.write_text(file.read_text().replace("[host]\n", '[host]\ndetect = "off"\n'))
+    rng = random.Random(3)
+    with closing(Store.open(folder / "costprobe.db", FakeClock(NOW_NS))) as store:
+        store.append(
+            [
+                make_point(
+                    "tenant",
+                    {**HOST, "service": "chat", "tenant": tenant, "currency": "USD"},
+                    {"cost": 8.28 * share * rng.uniform(0.9, 1.1), "tokens_out": 1e4 * share},
+                    NOW_NS // HOUR_NS * HOUR_NS - hour * HOUR_NS,
+                )
+                for hour in range(DAYS * 24)
+                for tenant, share in TENANTS
+            ]
+        )
+    return summarized(file, NOW_NS, COARSE)
+
+
+def test_month_of_a_host(config):
+    for name, words in COMMANDS:
+        check(f"month_{name}", printed(config, NOW_NS, *words), [(config.parent, "/store")])

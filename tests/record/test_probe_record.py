@@ -1,0 +1,148 @@
+"""Probe runs: the lines of the child and the readings of the sensors, until rows and output."""
+
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.probing.request import model_request, served_request
+from costprobe.adapters.sensors.protocol.messages import parse_activity, parse_energy
+from costprobe.adapters.storage.writer import Store
+from costprobe.app.accounting.accounts import Accounts
+from costprobe.app.accounting.documents import report_document
+from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.row_labels import RowLabels
+from costprobe.app.accounting.stored_history import StoredHistory
+from costprobe.app.configuration import parse
+from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.targets import ProbeTarget
+from costprobe.core.records import NS_PER_S, Device
+from costprobe.domain.pricing.book import PriceBook
+from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.ui.cli.naive import NaiveReport
+from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.views.lines import probe_line
+from fakes.clock import FakeClock
+from record_files import INPUTS, check, documents, input_text, rows
+
+GPU = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100 80GB HBM3")
+# 2026-06-01 23:59 UTC: the price changes between the first run and the second.
+START_NS = 1_780_358_340 * NS_PER_S
+ENERGY = {"energy_j": 2711.5, "method": "counter", "rel_err": 0.012, "idle_power_w": 74.5}
+ACTIVITY = {
+    "contended": False,
+    "throttled_pct": 1.5,
+    "throttled_power_pct": 1.5,
+    "throttled_thermal_pct": 0.0,
+    "sm_clock_mhz": 1965.0,
+    "mem_clock_mhz": 2619.0,
+    "power_limit_w": 700.0,
+    "temp_max_c": 63.0,
+    "mem_used_pct": 11.25,
+    "ecc_uncorrected": 0,
+    "util_pct": 97.0,
+}
+
+
+def lines_of(name, after_s, **changes):
+    """Return the recorded lines of a child, moved to a later time, with changes of its result."""
+    *lines, last = (INPUTS / f"probe_{name}.jsonl").read_text().splitlines()
+    result = {**json.loads(last), **changes}
+    for key, value in result.items():
+        if key.endswith("_ns"):
+            result[key] = value + after_s * NS_PER_S
+    return "\n".join([*lines, json.dumps(result), ""])
+
+
+class Sensor:
+    """Answers with recorded messages, and keeps what was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def watch(self, *asked):
+        self.asked.append(["watch", *asked])
+        return True
+
+    def mark(self, *asked):
+        self.asked.append(["mark", *asked])
+        return True
+
+    def energy(self, *asked, timeout_s):
+        self.asked.append(["energy", *asked, timeout_s])
+        return parse_energy(ENERGY)
+
+    def activity(self, *asked, own_pids, timeout_s):
+        self.asked.append(["activity", *asked, 4242 in own_pids, timeout_s])
+        return parse_activity(ACTIVITY)
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """A worker that writes the lines of a file."""
+    file = tmp_path / "worker"
+    file.write_text(f"#!/bin/sh\ncat {tmp_path}/lines\nexec cat > /dev/null\n")
+    file.chmod(0o755)
+    return file
+
+
+def test_probe_runs(tmp_path, worker, capsys):
+    config = parse(input_text("probe.toml", python=worker), Path("costprobe.toml"))
+    clock, sensor, stop = FakeClock(START_NS), Sensor(), threading.Event()
+    progress, reports, printed = [], [], []
+    with closing(Store.open(tmp_path / "costprobe.db", clock)) as store:
+        ledger = StoreLedger(store)
+        ledger.label_with(RowLabels(config.probe, config.service))
+        book = PriceBook(config.price, config.electricity, [GPU])
+        carbon = CarbonBook(config.carbon, config.electricity, [GPU])
+        history = StoredHistory(store.path, clock).costs
+        accounts = Accounts(book, ledger, clock, config.host.tags, history, carbon)
+        runs = ProbeRuns()
+        measurer = Measurer(sensor, ledger, tmp_path, stop, clock.monotonic_ns, runs)
+        encoder, chat = config.probe
+        later = {
+            "latency_ms": {"p50": 4.62, "mean": 4.7, "cv": 0.02},
+            "fingerprint": "f00d",
+            "software": {"torch": "2.13.0", "cuda": "13.0", "driver": "590.10"},
+            "naive": [],
+        }
+        without = {"has_energy_window": False, "inferences": 8800, "outliers": None}
+        changed = (
+            (encoder, {}),
+            (chat, {}),
+            (encoder, later),
+            (encoder, {**later, **without}),
+            (chat, {"window_requests": 5.5, "fingerprint": "78"}),
+        )
+        for number, (probe, changes) in enumerate(changed):
+            (tmp_path / "lines").write_text(lines_of(probe.name, 300 * number, **changes))
+            target = ProbeTarget((GPU,))
+            run = measurer.run(
+                probe, target, energy=probe.carries_energy, on_progress=progress.append
+            )
+            report = accounts.take_probe(run)
+            reports.append(report_document(report))
+            echo_json(reports[-1])
+            echo_lines([probe_line(reports[-1])])
+            if run.naive:
+                naive = NaiveReport(run, clock.time_ns())
+                echo_json(naive.document())
+                echo_lines(naive.lines())
+            printed.append(capsys.readouterr().out)
+            clock.move(300)
+        measurer.close()
+    requests = [
+        json.loads(request.to_wire())
+        for request in (
+            model_request(encoder, GPU, {}, energy=True),
+            model_request(encoder, GPU, {"batch": 8, "fingerprint": "f"}, energy=False, naive=True),
+            served_request(chat, energy=True),
+        )
+    ]
+    asked = [[each.phase, each.done, each.note] for each in progress]
+    check("probe_requests.json", [*requests, *sensor.asked, *asked], [(worker, "/worker")])
+    check("probe_rows.txt", rows(store.path))
+    check("probe_documents.json", documents(store.path))
+    check("probe_printed.txt", "\n".join(printed))
