@@ -308,6 +308,7 @@ def process_kind(pid: int) -> str:
         return "ended"
     for module, kind in (
         ("costprobe.adapters.sensors.child.main", "sensor child"),
+        ("costprobe.adapters.load_child.main", "load child"),
         ("costprobe_probes.worker", "probe child"),
     ):
         if module in command:

@@ -27,15 +27,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from costprobe.adapters.load_child.clients import OpenAiClient, Reply, ServerConnection
+from costprobe.adapters.load_child.load import Outcomes
+from costprobe.adapters.load_child.main import Cohort, LoadPointRun
 from costprobe.adapters.probing.request import served_request
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
 from costprobe.domain.costing.load.point import LoadStep
-from costprobe_probes.served.http import ServerConnection
-from costprobe_probes.served.load import Outcomes
-from costprobe_probes.served.load_figures import Cohort
-from costprobe_probes.served.load_point import LoadPointRun
-from costprobe_probes.served.openai import OpenAiClient
-from costprobe_probes.served.outcome import Reply
 from costprobe_probes.stats import quantile, summary
 from costprobe_probes.window import ProbeWindow
 from scripted_server import salt_of
@@ -89,9 +86,9 @@ class PairedRun(LoadPointRun):
         self.members: dict[str, Reply] = {}
 
     def _report(
-        self, outcomes: Outcomes, members: Cohort, window: ProbeWindow, more: dict[str, Any]
+        self, outcomes: Outcomes, members: Cohort, window: ProbeWindow, **more: float | None
     ) -> None:
-        super()._report(outcomes, members, window, more)
+        super()._report(outcomes, members, window, **more)
         self.members = {self._paired.salts[x.start_ns]: x for x in members.ended.replies}
 
 

@@ -25,6 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
+from costprobe.adapters.probing.child import worker_command  # noqa: E402 - as above
 from costprobe.adapters.probing.duty import DutyBudget  # noqa: E402 - as above
 from costprobe.adapters.probing.model_settings import ProbeConfig  # noqa: E402 - as above
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
@@ -96,7 +97,7 @@ class DeviceRuns:
 
     def runs(self, count: int, *, energy: bool, keep_alive: bool) -> list[Run]:
         """Return `count` runs; a kept child is started by an extra run that is not counted."""
-        runner = ProbeRunner(sys.executable, 600.0, Event(), keep_alive=keep_alive)
+        runner = ProbeRunner(worker_command(sys.executable), 600.0, Event(), keep_alive=keep_alive)
         try:
             if keep_alive:
                 self._run(runner, energy=energy)
@@ -106,7 +107,7 @@ class DeviceRuns:
 
     def search(self) -> None:
         """Search the batch size and remember it."""
-        runner = ProbeRunner(sys.executable, 600.0, Event())
+        runner = ProbeRunner(worker_command(sys.executable), 600.0, Event())
         self._run(runner, energy=False)
         runner.close()
 

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe_probes.cold_start import report_start
 from costprobe_probes.errors import ProbeConfigError, describe, kind_of
-from costprobe_probes.served.registry import SERVERS
 from costprobe_probes.wire import Wire
 
 if TYPE_CHECKING:  # torch takes seconds, and may be missing
-    from costprobe_probes.served.session import ServedSession
     from costprobe_probes.session import Session
 
 OOM_SCORE_ADJ = "500"
@@ -33,33 +31,21 @@ IOPRIO_LOWEST = (2 << 13) | 7
 
 def serve(wire: Wire) -> None:
     """Run requests until standard input ends."""
-    sessions: dict[bool, Session | ServedSession] = {}
+    session: Session | None = None
     while True:
         request = wire.request()
         try:
             if request.get("cold_start"):
                 report_start(wire, request, _torch_session)
                 continue
-            is_served = request.get("kind") in SERVERS
-            if is_served not in sessions:
-                sessions[is_served] = (_served_session if is_served else _torch_session)(
-                    wire, request
-                )
-            sessions[is_served].run(request)
+            session = session or _torch_session(wire, request)
+            session.run(request)
         except Exception as error:  # noqa: BLE001 - an operator's module may raise anything; it is reported
             wire.report("error", kind=kind_of(error), message=describe(error, request.get("batch")))
 
 
-def _served_session(wire: Wire, _request: dict[str, Any]) -> ServedSession:
-    """Return a session with servers, without torch or a device."""
-    from costprobe_probes.served.session import ServedSession  # noqa: PLC0415 - loaded for these probes only
-
-    return ServedSession(wire)
-
-
 def _torch_session(wire: Wire, request: dict[str, Any]) -> Session:
     """Import torch, and return a session on the device of the request."""
-    # A probe of a server keeps its priority: its load is small, and its timing must not be delayed.
     _lower_priority()
     try:
         from costprobe_probes.session import Session  # noqa: PLC0415 - torch takes seconds, and may be missing

@@ -371,6 +371,10 @@ def test_invalid_probes_are_rejected():
             ('kind = "openai"\nurl = "http://h"\nmodle = "m"', 'did you mean "model"?'),
             ('kind = "openai"\nurl = "http://h"\nmodel = "m"\nbatch = 3', "unknown key"),
             (
+                'kind = "openai"\nurl = "http://h"\nmodel = "m"\npython = "/p"',
+                "probe[0]: remove python: a probe of a server runs under costprobe's own interpreter",
+            ),
+            (
                 (
                     'kind = "kserve"\nurl = "http://h"\nmodel = "m"\n'
                     'inputs = [{ name = "x", datatype = "FP32", shape = [2], data = [1] }]'

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.load_child.main import measure
 from costprobe.adapters.probing.request import served_request
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
 from costprobe.domain.costing.load.point import LoadStep
@@ -22,7 +23,6 @@ from costprobe.domain.costing.serving.calibration import (
     calibration_mixes,
 )
 from costprobe.domain.costing.serving.served import Counts
-from costprobe_probes.served.session import ServedSession
 from engines.engine_steps import DecodeTimes, install_plugin, read_steps, split
 from engines.environment import running
 from engines.run_vllm import Vllm
@@ -116,7 +116,7 @@ def measured(engine, mix, concurrency):
     request = json.loads(served_request(probe, energy=False, load=step).to_wire())
     # Shorter than a probe's may be, but each connection has begun and ended a request in it.
     request["load"].update(window_s=WINDOW_S, window_max_s=LONGEST_S, samples=concurrency)
-    ServedSession(notes, WINDOW_S).run(request)
+    measure(notes, request, WINDOW_S)
     (result,) = notes.of("served_result")
     assert result["errors"] == {}
     assert result["tokens_in"] == pytest.approx(tokens_in, abs=2)

@@ -17,17 +17,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from costprobe.adapters.load_child import main
+from costprobe.adapters.load_child.load import NS_PER_S, Outcomes, PoissonArrivals, work_within
+from costprobe.adapters.load_child.main import cohort, load_figures, measure, tokens_within
+from costprobe.adapters.load_child.prompts import Prompts
 from costprobe.adapters.probing.request import served_request
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
 from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.quantiles import student_quantile
-from costprobe_probes.served import load_point
-from costprobe_probes.served.arrivals import NS_PER_S, PoissonArrivals
-from costprobe_probes.served.load import Outcomes
-from costprobe_probes.served.load_figures import cohort, load_figures, tokens_within
-from costprobe_probes.served.prompts import Prompts
-from costprobe_probes.served.session import ServedSession
-from costprobe_probes.served.window import work_within
 from costprobe_probes.window import ProbeWindow
 from engines.bench_serve import bench_serve, replies_of
 from engines.environment import running
@@ -124,7 +121,7 @@ def wire_of(engine, step):
 def ours(wire):
     """The result of a point, and its figures."""
     notes = Notes()
-    ServedSession(notes).run(wire)
+    measure(notes, wire)
     (result,) = notes.of("served_result")
     assert result["errors"] == {}
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
@@ -170,7 +167,7 @@ def open_pair(engine, run, monkeypatch, seed):
     for mine, theirs in (schedules, schedules[::-1]):
         start_ns = time.monotonic_ns() + round(LEAD_S * 1e9)
         arrivals = GivenArrivals([start_ns + offset_ns for offset_ns in mine])
-        monkeypatch.setattr(load_point, "PoissonArrivals", lambda *_, given=arrivals: given)
+        monkeypatch.setattr(main, "PoissonArrivals", lambda *_, given=arrivals: given)
         instants_ns = [start_ns + offset_ns for offset_ns in theirs]
         runs.append(both(engine, run, wire, (), len(theirs), instants_ns=instants_ns))
     return [

@@ -146,10 +146,9 @@ def is_gone(mark):
 def run(program, deadline_s, mark):
     """The outcome of one run of a child with this program."""
     runner = ProbeRunner(
-        sys.executable,
+        (sys.executable, "-c", f"import os, sys, time\n{program}", mark),
         deadline_s,
         threading.Event(),
-        command=lambda python: (python, "-c", f"import os, sys, time\n{program}", mark),
     )
     try:
         return runner.run(REQUEST, "cpu", on_edge=lambda: None, on_progress=lambda _: None)

@@ -10,6 +10,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.load_child.clients import (
+    EventStream,
+    Failure,
+    ServerConnection,
+    parse_json,
+    parse_target,
+)
 from costprobe.adapters.net.errors import DeliveryError
 from costprobe.adapters.notifiers.registry import build_notifier
 from costprobe.adapters.notifiers.webhook import WebhookConfig
@@ -22,10 +29,6 @@ from costprobe.adapters.system.log import Lines, Log, quiet_libraries
 from costprobe.adapters.system.redaction import REDACTOR
 from costprobe.domain.pricing.plans.spot import SpotPlan
 from costprobe.domain.pricing.spot_prices import parse_spot
-from costprobe_probes.served.http import Failure, ServerConnection
-from costprobe_probes.served.outcome import parse_json
-from costprobe_probes.served.sse import EventStream
-from costprobe_probes.served.target import parse_target
 from fakes.incidents import incident
 from fakes.sending import send, sink_of
 from fakes.servers import Talking

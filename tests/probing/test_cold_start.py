@@ -121,9 +121,7 @@ def test_runner_starts_a_new_process_each_time():
         " read_bytes=0, fingerprint=str(os.getpid()), files=None)), flush=True)\n"
         "time.sleep(60)\n"
     )
-    runner = ProbeRunner(
-        sys.executable, 20.0, threading.Event(), command=lambda python: (python, "-c", program)
-    )
+    runner = ProbeRunner((sys.executable, "-c", program), 20.0, threading.Event())
     found = [runner.start(probe_request(), on_progress=lambda _: None) for _ in range(2)]
     assert all(outcome.start.process_start_s > 0 for outcome in found), found
     assert len({outcome.start.fingerprint for outcome in found}) == 2

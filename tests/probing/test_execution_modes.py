@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 
 import pytest
+from costprobe.adapters.probing.child import worker_command
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome
 from costprobe.adapters.probing.runner import ProbeRunner
 from costprobe_probes.stats import outliers
@@ -22,7 +23,7 @@ def request_for(kind="cnn", **more):
 
 def run(kind="cnn", on_progress=lambda _: None, **more):
     """Run one request in a new worker process."""
-    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
     request = request_for(kind, **more)
     return runner.run(request, "cpu", on_edge=lambda: None, on_progress=on_progress)
 

@@ -6,20 +6,18 @@ from array import array
 from random import Random
 
 import pytest
-from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.served.arrivals import PoissonArrivals
-from costprobe_probes.served.lengths import draw_length
-from costprobe_probes.served.load import Outcomes
-from costprobe_probes.served.load_figures import (
+from costprobe.adapters.load_child.clients import Failed, Reply
+from costprobe.adapters.load_child.load import Outcomes, PoissonArrivals
+from costprobe.adapters.load_child.main import (
     cohort,
     decode_steps,
     in_flight,
     load_figures,
+    measure,
     tokens_within,
 )
-from costprobe_probes.served.outcome import Failed, Reply
-from costprobe_probes.served.prompts import Prompts, read_prompts
-from costprobe_probes.served.session import ServedSession
+from costprobe.adapters.load_child.prompts import Prompts, draw_length, read_prompts
+from costprobe_probes.errors import ProbeConfigError
 from costprobe_probes.window import ProbeWindow
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
 
@@ -76,7 +74,7 @@ def test_figures_of_a_closed_loop_are_those_of_the_server():
     assert {name: found[f"{name}_ms"]["p90"] for name in ("latency", "ttft", "tpot", "itl")} == {
         "latency": 360, "ttft": 40, "tpot": 10, "itl": 10,
     }  # fmt: skip
-    assert (found["errors"], found["unfinished"], found["goodput_per_s"]) == (0, 0, 0.0)
+    assert (members.errors, members.unfinished, found["goodput_per_s"]) == (0, 0, 0.0)
     assert in_flight(outcomes, WINDOW) == pytest.approx(8)
     rate = tokens_within(outcomes.replies, WINDOW, tokens_of) / 10
     assert rate == pytest.approx(8 * 33 / 0.36, rel=0.02)
@@ -111,7 +109,7 @@ def test_requests_without_an_answer_are_errors():
     failed = [Failed(12 * S, 13 * S, "http_503", ""), Failed(1, 2, "http_503", "")]
     members = cohort(Outcomes(replies, failed), WINDOW, 15)
     found = load_figures(members, WINDOW, {}, tokens_of)
-    assert (found["requests"], found["errors"], found["unfinished"]) == (15, 5, 4)
+    assert (members.requests, members.errors, members.unfinished) == (15, 5, 4)
     assert found["goodput_per_s"] is None
     # Ten requests support neither percentile.
     assert found["ttft_ms"].keys() == {"p50", "mean", "cv"}
@@ -213,8 +211,7 @@ def test_a_server_is_measured_under_load(more):
     notes = Notes()
     load = {**LOAD, "tokens_out": {"kind": "fixed", "value": 4}, "slo_ms": {"ttft": 1e5}, **more}
     with InferenceServer(generating(pause_s=0.005)) as server:
-        session = ServedSession(notes, min_window_s=0.1)
-        session.run(request(server.url, energy=True, load=load))
+        measure(notes, request(server.url, energy=True, load=load), min_window_s=0.1)
         bodies = [call.body for call in server.posts()]
     (result,) = notes.of("served_result")
     assert all(body["ignore_eos"] and body["max_tokens"] == 4 for body in bodies)
@@ -238,8 +235,11 @@ def test_a_server_without_tokens_has_a_load_curve_too():
     notes = Notes()
     output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
     with InferenceServer(answering_tensors([output], pause_s=0.005)) as server:
-        session = ServedSession(notes, min_window_s=0.1)
-        session.run(request(server.url, "kserve", load={**LOAD, "slo_ms": {"latency": 1e5}}))
+        measure(
+            notes,
+            request(server.url, "kserve", load={**LOAD, "slo_ms": {"latency": 1e5}}),
+            min_window_s=0.1,
+        )
     (result,) = notes.of("served_result")
     assert (result["ttft_ms"], result["load"]["itl_ms"], result["window_tokens_out"]) == (None,) * 3
     assert result["window_requests"] > 0

@@ -69,11 +69,10 @@ def runner_of(
 ):
     program = CHILD.format(failure=failure, result=result or RESULT)
     return ProbeRunner(
-        sys.executable,
+        (sys.executable, "-c", program),
         deadline_s,
         stop or threading.Event(),
         keep_alive=keep_alive,
-        command=lambda python: (python, "-c", program),
         clock=clock,
     )
 
@@ -315,7 +314,7 @@ def test_search_curve_omits_values_that_are_not_numbers():
 
 
 def test_error_of_a_missing_python_names_its_path():
-    runner = ProbeRunner("/nowhere/python", 5.0, threading.Event())
+    runner = ProbeRunner(("/nowhere/python",), 5.0, threading.Event())
     fault = run(runner)
     assert fault.kind == "spawn"
     assert "/nowhere/python" in fault.title

@@ -4,9 +4,9 @@ import itertools
 import threading
 
 import pytest
-from costprobe_probes.served import http
-from costprobe_probes.served.outcome import ServerError
-from costprobe_probes.served.session import ServedSession
+from costprobe.adapters.load_child import clients
+from costprobe.adapters.load_child.clients import ServerError
+from costprobe.adapters.load_child.main import measure
 from fakes.inference_server import InferenceServer, Notes, generating, piece, request
 
 MIB = 1 << 20
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 def run(url, kind="openai", **more):
     notes = Notes()
-    ServedSession(notes).run(request(url, kind, **more))
+    measure(notes, request(url, kind, **more))
     (result,) = notes.of("served_result")
     return result
 
@@ -200,7 +200,7 @@ BROKEN = {
 
 def test_invalid_response_fails_only_its_own_request(monkeypatch):
     # The limit is lowered for speed; the test is about the limit, not its value.
-    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 2 * MIB)
+    monkeypatch.setattr(clients, "MAX_ANSWER_BYTES", 2 * MIB)
     for bad, kind in BROKEN.items():
         with some_failing(bad) as server:
             result = run(server.url, warmup_requests=0, requests=4, concurrency=1)
@@ -212,7 +212,7 @@ def test_invalid_response_fails_only_its_own_request(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["openai", "kserve"])
 def test_endless_body_is_read_up_to_the_limit(kind, monkeypatch):
-    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 2 * MIB)
+    monkeypatch.setattr(clients, "MAX_ANSWER_BYTES", 2 * MIB)
 
     def answer(call):
         call.whole(b"[", Content_Length=str(1 << 40))

@@ -1,9 +1,9 @@
 """Probes of servers with the Open Inference Protocol, against small HTTP servers."""
 
 import pytest
+from costprobe.adapters.load_child.clients import ServerError
+from costprobe.adapters.load_child.main import measure
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.served.outcome import ServerError
-from costprobe_probes.served.session import ServedSession
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, request
 
 GOOD = {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [0.1, 0.2, 0.7]}
@@ -11,7 +11,7 @@ GOOD = {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [0.1, 0.2, 0.7
 
 def run(server, **more):
     notes = Notes()
-    ServedSession(notes).run(request(server.url, "kserve", **more))
+    measure(notes, request(server.url, "kserve", **more))
     (result,) = notes.of("served_result")
     return result
 

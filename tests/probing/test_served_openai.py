@@ -3,14 +3,14 @@
 import re
 
 import pytest
+from costprobe.adapters.load_child.main import measure
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.served.session import ServedSession
 from fakes.inference_server import TLS, USAGE, InferenceServer, Notes, generating, piece, request
 
 
 def run(server, **more):
     notes = Notes()
-    ServedSession(notes).run(request(server.url, **more))
+    measure(notes, request(server.url, **more))
     (result,) = notes.of("served_result")
     return result
 
@@ -192,10 +192,10 @@ def test_software_is_reported_and_has_a_fingerprint():
 def test_url_may_end_in_the_api_version_or_have_a_path():
     with InferenceServer(generating()) as server:
         notes = Notes()
-        ServedSession(notes).run(request(f"{server.url}/v1/"))
+        measure(notes, request(f"{server.url}/v1/"))
         (result,) = notes.of("served_result")
         notes = Notes()
-        ServedSession(notes).run(request(f"{server.url}/under/a"))
+        measure(notes, request(f"{server.url}/under/a"))
     assert result["samples"] == 6
     paths = {call.path for call in server.posts()}
     assert paths == {"/v1/chat/completions", "/under/a/v1/chat/completions"}
@@ -225,11 +225,11 @@ def test_token_is_sent_and_never_reported(tmp_path):
 
     with InferenceServer(echoing) as server:
         notes = Notes()
-        ServedSession(notes).run(request(server.url, token_file=str(path)))
+        measure(notes, request(server.url, token_file=str(path)))
     (result,) = notes.of("served_result")
     assert result["samples"] == 6
     assert token not in repr(notes.lines)
-    assert result["software"]["root"] == "Bearer ***"
+    assert result["software"]["root"] == "Bearer [redacted]"
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 500])
@@ -251,13 +251,20 @@ def test_no_error_contains_a_token_that_the_server_repeats(tmp_path, status):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"two\nlines", b"with space", "ümlaut".encode(), b"x" * 9999]
+    ("content", "words"),
+    [
+        (b"", "is empty; write the token into it"),
+        (b"two\nlines", "contains more than one line"),
+        (b"with space", "must contain a token of one line of ASCII"),
+        ("ümlaut".encode(), "must contain a token of one line of ASCII"),
+        (b"x" * 9999, "must contain a token of one line of ASCII"),
+    ],
 )
-def test_token_invalid_in_a_header_is_rejected_without_being_shown(tmp_path, content):
+def test_token_invalid_in_a_header_is_rejected_without_being_shown(tmp_path, content, words):
     path = tmp_path / "token"
     path.write_bytes(content)
     with InferenceServer(generating()) as server:
-        with pytest.raises(ProbeConfigError, match="must contain a token of one line") as raised:
+        with pytest.raises(ProbeConfigError, match=words) as raised:
             run(server, token_file=str(path))
         assert server.calls == []
     assert content == b"" or content.decode() not in str(raised.value)
@@ -279,5 +286,5 @@ def test_token_invalid_in_a_header_is_rejected_without_being_shown(tmp_path, con
 )
 def test_invalid_url_is_rejected_without_its_secret(url):
     with pytest.raises(ProbeConfigError, match=r"^url") as raised:
-        ServedSession(Notes()).run(request(url))
+        measure(Notes(), request(url))
     assert "secret" not in str(raised.value)

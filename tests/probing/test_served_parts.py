@@ -4,13 +4,25 @@ import json
 import time
 
 import pytest
+from costprobe.adapters.load_child.clients import (
+    MAX_EVENT_BYTES,
+    EventStream,
+    Failed,
+    Failure,
+    Reply,
+    ServerConnection,
+    excerpt,
+    parse_target,
+)
+from costprobe.adapters.load_child.load import (
+    MAX_KINDS,
+    LoadGenerator,
+    Outcomes,
+    PoissonArrivals,
+    Quota,
+    count_by_kind,
+)
 from costprobe_probes.digest import fingerprint
-from costprobe_probes.served.arrivals import PoissonArrivals
-from costprobe_probes.served.http import Failure, ServerConnection
-from costprobe_probes.served.load import MAX_KINDS, LoadGenerator, Outcomes, Quota, count_by_kind
-from costprobe_probes.served.outcome import Failed, Reply
-from costprobe_probes.served.sse import MAX_EVENT_BYTES, EventStream
-from costprobe_probes.served.target import parse_target
 from fakes.inference_server import InferenceServer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,8 +116,8 @@ def test_excerpt_is_one_short_line_without_the_token(tmp_path):
     path = tmp_path / "token"
     path.write_text("abc123\n")
     found = parse_target("http://host", None, str(path))
-    assert found.excerpt("a\x1b[31m\nb \u202e abc123") == "a [31m b ***"
-    assert len(found.excerpt("x" * 9999)) == 200
+    assert excerpt("a\x1b[31m\nb \u202e abc123") == "a [31m b [redacted]"
+    assert len(excerpt("x" * 9999)) == 200
     assert "abc123" not in repr(found)
 
 

@@ -5,16 +5,16 @@ import socket
 import threading
 
 import pytest
+from costprobe.adapters.load_child.clients import ServerError
+from costprobe.adapters.load_child.main import measure
 from costprobe_probes.errors import DeviceError, ProbeConfigError, kind_of
-from costprobe_probes.served.outcome import ServerError
-from costprobe_probes.served.session import ServedSession
 from fakes.inference_server import InferenceServer, Notes, generating, request
 from fakes.servers import free_port
 
 
 def run(url, kind="openai", **more):
     notes = Notes()
-    ServedSession(notes).run(request(url, kind, **more))
+    measure(notes, request(url, kind, **more))
     (result,) = notes.of("served_result")
     return result
 
@@ -140,7 +140,7 @@ def test_half_open_connection_times_out():
 )
 def test_invalid_requests_are_config_errors(change, words):
     with pytest.raises(ProbeConfigError, match=words):
-        ServedSession(Notes()).run({**request("http://127.0.0.1:9"), **change})
+        measure(Notes(), {**request("http://127.0.0.1:9"), **change})
 
 
 def test_prompt_is_sent_unchanged_in_any_script():

@@ -4,10 +4,15 @@ import itertools
 import threading
 
 import pytest
-from costprobe_probes.served.outcome import Reply, ServerError
-from costprobe_probes.served.results import figures, is_cached, time_per_token_ms, tokens_counter
-from costprobe_probes.served.session import ServedSession
-from costprobe_probes.served.window import overlap, work_within
+from costprobe.adapters.load_child.clients import Reply, ServerError
+from costprobe.adapters.load_child.load import overlap, work_within
+from costprobe.adapters.load_child.main import (
+    figures,
+    is_cached,
+    measure,
+    time_per_token_ms,
+    tokens_counter,
+)
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, generating, request
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,8 +121,8 @@ def test_text_in_one_chunk_has_no_time_per_token(first, last, tokens_out):
 
 
 def run(server, notes, kind="openai", min_window_s=0.3, **more):
-    session = ServedSession(notes, min_window_s)
-    session.run(request(server.url, kind, energy=True, window_s=0.1, **more))
+    wanted = request(server.url, kind, energy=True, window_s=0.1, **more)
+    measure(notes, wanted, min_window_s)
     (result,) = notes.of("served_result")
     return result
 

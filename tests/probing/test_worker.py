@@ -136,7 +136,7 @@ def test_cold_probe_measures_latency_only_without_flush_time(real):
 
 def test_energy_window_has_its_duration_within_steady_load(kept):
     edges = []
-    runner = ProbeRunner(sys.executable, 100.0, threading.Event(), command=quick_command)
+    runner = ProbeRunner(quick_command(sys.executable), 100.0, threading.Event())
     request = request_for(energy=True, window_s=0.3)
     outcome = run(runner, request, on_edge=lambda: edges.append(1))
     assert isinstance(outcome, ProbeOutcome), outcome
@@ -233,7 +233,7 @@ def test_hung_worker_writes_its_stack_on_a_signal_and_ends_when_its_stdin_closes
 
 def test_stack_of_a_crashed_factory_is_in_the_stderr_tail(factory):
     factory("import ctypes\ndef make(): ctypes.string_at(0)\n")
-    runner = ProbeRunner(sys.executable, 100.0, threading.Event())
+    runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
     fault = run(runner, request_for("module", module="own:make"))
     assert (fault.kind, "SIGSEGV" in fault.title) == ("died", True)
     assert any(line.endswith("in make") for line in fault.stderr_tail), fault

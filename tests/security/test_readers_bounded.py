@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.load_child.clients import (
+    MAX_ANSWER_BYTES,
+    Failure,
+    ServerConnection,
+    parse_target,
+)
 from costprobe.adapters.net.errors import DeliveryError, RetryLater
 from costprobe.adapters.notifiers.apprise import AppriseConfig
 from costprobe.adapters.notifiers.apprise_child import MAX_MEMORY_BYTES
 from costprobe.adapters.notifiers.registry import build_notifier
 from costprobe.adapters.notifiers.webhook import WebhookConfig
 from costprobe.domain.pricing.plans.spot import SpotPlan
-from costprobe_probes.served.http import MAX_ANSWER_BYTES, Failure, ServerConnection
-from costprobe_probes.served.outcome import query
-from costprobe_probes.served.target import parse_target
 from fakes.floods import FLOODS
 from fakes.incidents import incident
 from fakes.sending import send, sink_of
@@ -75,7 +78,7 @@ def served_probe(url, _):
 
 def served_probes_questions(url, _):
     connection = ServerConnection(parse_target(url, None, None), TIMEOUT_S)
-    query(connection, "GET", "/v1/models")
+    connection.query("GET", "/v1/models")
     connection.close()
 
 

@@ -10,7 +10,6 @@ from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.net.status import server_message
 from costprobe.adapters.system.outside_text import outside_document, outside_text
 from costprobe.adapters.system.redaction import MASK, REDACTOR, SECRETS_MAX, WITHHELD, Redactor
-from costprobe_probes.served.target import repeats
 from fakes.cases import check_all
 
 SECRET = 'tok-3N/x+q9=Zp"7kL'  # noqa: S105 - a canary
@@ -55,20 +54,11 @@ def test_secret_is_found_in_every_encoding():
     check_all(is_masked, ENCODINGS)
 
 
-def test_worker_finds_the_token_in_encodings_of_a_response():
-    unfound = [
-        name
-        for name, encode in ENCODINGS.items()
-        if name != "hexadecimal" and not repeats(f"says {encode(SECRET)} no", SECRET)
-    ]
-    assert unfound == []
-    assert not repeats("an ordinary message of a server, 100 % of it", SECRET)
-
-
 def test_ordinary_texts_are_unchanged():
     redactor = Redactor([SECRET, "a1b", "hunter2", "influxdb"])
     for text in (
         "HTTP 503: no leader",
+        "an ordinary message of a server, 100 % of it",
         "laboratory a1bc at 100 % & more",
         "write to influx db failed\\n",
         "meta-llama/Llama-3.1-8B-Instruct",
@@ -123,4 +113,3 @@ def test_number_of_known_secrets_is_limited():
 @pytest.mark.parametrize("text", ["", "%", "\\", "&#x110000;", "\\ud800", "%ff" * 500, "&" * 5000])
 def test_any_text_is_accepted(text):
     Redactor([SECRET]).from_outside(text)
-    repeats(text, SECRET)

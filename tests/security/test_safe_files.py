@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.load_child.clients import parse_target
 from costprobe.adapters.net.connections import tls_context
 from costprobe.adapters.system.privileges import PrivilegeError, controller_of
 from costprobe.adapters.system.safe_write import replace_file, write_new
@@ -17,7 +18,6 @@ from costprobe.core.config.location import store_of
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.ui.cli.main import COMMANDS, main
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.served.target import parse_target
 
 SERVER = "https://127.0.0.1:1"
 

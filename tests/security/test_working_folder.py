@@ -30,6 +30,12 @@ child.send(probe_request("module", dtype=None, module="own:make").to_wire())
 print(child.receive(60))
 child.kill()
 """,
+    "a probe of a server": """
+from costprobe.adapters.probing.child import LOAD_COMMAND, ProbeChild
+child = ProbeChild(LOAD_COMMAND, {})
+print(child.receive(60))
+child.kill()
+""",
     "a message": """
 from costprobe.adapters.notifiers.apprise import AppriseConfig
 from costprobe.adapters.notifiers.apprise import Apprise

@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,8 @@ sys.modules["costprobe_probes"] = package
 spec.loader.exec_module(package)
 runpy.run_module("costprobe_probes.worker", run_name="__main__", alter_sys=True)
 """
+# The child that loads a server, under our interpreter.
+LOAD_COMMAND = (sys.executable, "-P", "-m", "costprobe.adapters.load_child.main")
 
 
 def worker_command(python: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -68,12 +67,6 @@ class CommonProbeConfig(Section):
         ),
         examples=[0.91],
     )
-    python: Path | None = Field(
-        None,
-        description="Python interpreter to run the probe with, such as the serving stack's own.",
-        examples=["/opt/serving/bin/python"],
-    )
-
     labels: Labels = Field(
         default_factory=dict,
         description="Further tags on the probe's rows; they replace those of the host.",

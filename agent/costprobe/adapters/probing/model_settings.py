@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from costprobe_probes.served.registry import SERVERS
 from costprobe_probes.sources.registry import SOURCES
 from pydantic import Field, field_validator, model_validator
 
+from costprobe.adapters.load_child.kinds import SERVERS
 from costprobe.adapters.probing.common_settings import CommonProbeConfig
 from costprobe.core.config.fields import Duration, Section, Share, Size, key, matching
 from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
@@ -63,6 +63,11 @@ class ProbeConfig(CommonProbeConfig):
             "Factory that returns (torch module, example inputs), as package.module:function."
         ),
         examples=["shop.models:ranker"],
+    )
+    python: Path | None = Field(
+        None,
+        description="Python interpreter to run the probe with, such as the serving stack's own.",
+        examples=["/opt/serving/bin/python"],
     )
     weights: Path | None = Field(
         None,

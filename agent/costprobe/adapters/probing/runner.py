@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probing.child import ProbeChild
 from costprobe.adapters.probing.interruption import Interruptions
 from costprobe.adapters.probing.outcome import (
     FaultKind,
@@ -39,26 +39,24 @@ class ProbeRunner:
     """Run one probe on one device or server, one run at a time.
 
     Args:
-        python: Interpreter to run the worker under.
+        command: The child's command line.
         deadline_s: Longest run in seconds; a child that takes longer is killed. It restarts with
             each batch that is compiled, because an empty compile cache may take most of it.
         keep_alive: True to reuse the child for the next run; after a fault a new one is started.
         stop: Ends a run.
-        command: The worker's command line, by interpreter.
         clock: The host's clocks.
     """
 
     def __init__(
         self,
-        python: str,
+        command: Sequence[str],
         deadline_s: float,
         stop: Event,
         *,
         keep_alive: bool = False,
-        command: Callable[[str], tuple[str, ...]] = worker_command,
         clock: Clock = HOST_CLOCK,
     ) -> None:
-        self._command = command(python)
+        self._command = tuple(command)
         self._deadline_s = deadline_s
         self._stop = stop
         self._keep_alive = keep_alive

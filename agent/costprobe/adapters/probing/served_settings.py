@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -49,6 +49,15 @@ class _ServedProbeConfig(CommonProbeConfig):
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_interpreter(cls, section: Any) -> Any:  # noqa: ANN401 - not validated yet
+        if isinstance(section, dict) and "python" in section:
+            raise ValueError(
+                "remove python: a probe of a server runs under costprobe's own interpreter"
+            )
+        return section
 
     @model_validator(mode="after")
     def _one_token(self) -> _ServedProbeConfig:

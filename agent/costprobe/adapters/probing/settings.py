@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from costprobe_probes.served.registry import SERVERS
 from pydantic import Discriminator, Field, Tag
 
+from costprobe.adapters.load_child.kinds import SERVERS
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.served_settings import KserveProbeConfig, OpenAiProbeConfig
 from costprobe.core.config.fields import Section, Share

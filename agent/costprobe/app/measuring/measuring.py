@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from costprobe.adapters.probing.child import LOAD_COMMAND, worker_command
 from costprobe.adapters.probing.lock import device_lock
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import DeviceLoad
@@ -186,7 +187,7 @@ class Measurer:
         key = (probe.name, target.name)
         if key not in self._runners:
             self._runners[key] = ProbeRunner(
-                python=str(probe.python or sys.executable),
+                _child_command(probe),
                 deadline_s=probe.deadline_s,
                 stop=self._stop,
                 keep_alive=isinstance(probe, ProbeConfig) and probe.keep_alive,
@@ -269,6 +270,13 @@ class Measurer:
             own_pids=outcome.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
+
+
+def _child_command(probe: AnyProbe) -> tuple[str, ...]:
+    """Return the command line of a probe's child: one that runs a model may need another interpreter."""
+    if isinstance(probe, ProbeConfig):
+        return worker_command(str(probe.python or sys.executable))
+    return LOAD_COMMAND
 
 
 def batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:

@@ -1,22 +1,23 @@
-"""The worker process against an HTTP server, in an interpreter without torch."""
+"""The child that loads a server, as a process."""
 
 import json
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from costprobe.adapters.probing.child import PROBES_FOLDER, worker_command
+from costprobe.adapters.probing.child import LOAD_COMMAND
 from fakes.inference_server import InferenceServer, answering_tensors, generating, request
 
 OUT = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
 
 
 @pytest.fixture
-def worker():
-    program, *rest = worker_command(sys.executable)
-    # Without site-packages there is no torch, nor anything else but the standard library.
+def child():
+    program, *rest = LOAD_COMMAND
     process = subprocess.Popen(
-        (program, "-I", "-S", "-X", "importtime", *rest),
+        (program, "-X", "importtime", *rest),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -41,47 +42,53 @@ def lines_until(worker, last_types):
     return lines
 
 
-def test_servers_are_probed_in_sequence_without_torch(worker):
+def test_servers_are_probed_in_sequence_by_a_child_of_few_imports(child):
     with (
         InferenceServer(generating()) as chat,
         InferenceServer(answering_tensors([OUT])) as tensors,
     ):
-        send(worker, request(chat.url))
-        first = lines_until(worker, {"served_result", "error"})
-        send(worker, request(tensors.url, "kserve"))
-        second = lines_until(worker, {"served_result", "error"})
+        send(child, request(chat.url))
+        first = lines_until(child, {"served_result", "error"})
+        send(child, request(tensors.url, "kserve"))
+        second = lines_until(child, {"served_result", "error"})
     assert first[0] == {
         "type": "handshake",
-        "pid": worker.pid,
+        "pid": child.pid,
         "software": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
     }
     assert (first[-1]["type"], first[-1]["samples"]) == ("served_result", 6), first[-1]
     assert (second[-1]["type"], second[-1]["samples"]) == ("served_result", 6), second[-1]
     # The handshake is sent once per process.
     assert [line for line in second if line["type"] == "handshake"] == []
-    worker.stdin.close()
-    imported = worker.stderr.read().decode()
-    assert "costprobe_probes.served.session" in imported
-    assert "torch" not in imported
+    child.stdin.close()
+    lines = child.stderr.read().decode().splitlines()
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+    assert {"costprobe", "costprobe_probes", "http"} <= imported
+    assert not imported & {"torch", "pydantic", "sqlite3", "urllib3"}
 
 
-def test_rejected_request_and_missing_torch_are_both_reported(worker):
-    server = InferenceServer(lambda call: call.json({}, 401))
-    with server:
-        send(worker, request(server.url))
-        refused = lines_until(worker, {"served_result", "error"})[-1]
+def test_run_after_a_rejected_one_is_measured(child):
+    with InferenceServer(lambda call: call.json({}, 401)) as server:
+        send(child, request(server.url))
+        refused = lines_until(child, {"served_result", "error"})[-1]
     assert (refused["type"], refused["kind"]) == ("error", "config")
     assert "http_401: set token_file" in refused["message"]
-    send(worker, {"cmd": "probe", "probe": "p", "kind": "cnn", "torch_device": "cpu"})
-    missing = lines_until(worker, {"result", "error"})[-1]
-    assert "torch cannot be imported" in missing["message"]
+    with InferenceServer(generating()) as server:
+        send(child, request(server.url))
+        assert lines_until(child, {"served_result", "error"})[-1]["samples"] == 6
+
+
+def test_core_dumps_are_forbidden_before_the_first_request(child):
+    lines_until(child, {"handshake"})
+    assert resource.prlimit(child.pid, resource.RLIMIT_CORE) == (0, 0)
+    assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "500\n"
 
 
 SHORT_WINDOW = """
-from costprobe_probes.served.session import ServedSession
+from costprobe.adapters.load_child.main import measure
 from costprobe_probes.wire import Wire
 wire = Wire()
-ServedSession(wire, min_window_s=0.2).run(wire.request())
+measure(wire, wire.request(), min_window_s=0.2)
 """
 
 
@@ -92,7 +99,6 @@ def test_energy_window_ends_when_the_sensors_have_read_its_end():
             (sys.executable, "-c", SHORT_WINDOW),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=PROBES_FOLDER.parent,
         ) as process,
     ):
         options = {"energy": True, "window_s": 0.2, "tail_s": 60.0, "requests": 4}

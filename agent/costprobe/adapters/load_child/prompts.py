@@ -7,32 +7,35 @@ number of tokens.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import Random
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from costprobe_probes.bounded import parse_bounded
 from costprobe_probes.digest import digest
 from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.regular_file import open_regular
-from costprobe_probes.served.lengths import draw_length
 
-SALT_DIGITS = 12
-MAX_FILE_BYTES = 64 * 1024 * 1024
-MAX_FILE_PROMPTS = 10_000
-MAX_ANSWER_TOKENS = 65_536
+from costprobe.core.bounded import UnusableInputError, bounded_json
+from costprobe.core.regular_file import read_regular
+
+SALT_DIGITS: Final = 12
+MAX_LENGTH_TOKENS: Final = 1_000_000
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+MAX_FILE_PROMPTS: Final = 10_000
+MAX_ANSWER_TOKENS: Final = 65_536
 # Prompts of so many words are sent to learn how the server counts tokens.
-SAMPLE_WORDS = (16, 144)
+SAMPLE_WORDS: Final = (16, 144)
 # Words of four letters: most tokenizers have a token for each, and bytes are counted evenly, too.
-_TEXT = (
+_TEXT: Final = (
     "that with have this will your from they know want been good much some time very when come"
     " here just like long make many over such take than them well were work year back call came"
     " each even find give hand high keep last left life live look made most move must name need"
     " next only open part play read same seem show side tell turn used what word"
 )
-_WORDS = tuple(_TEXT.split())
+_WORDS: Final = tuple(_TEXT.split())
 
 
 class Prompt(NamedTuple):
@@ -135,6 +138,32 @@ class Prompts:
         return f"{text[:shared]}{_salt()}\n{text[shared:]}"
 
 
+def draw_length(spec: Mapping[str, Any], rng: Random) -> int:
+    """Return a length of a prompt or an answer, of at least one token.
+
+    Args:
+        spec: `kind` and its parameters in tokens: "fixed" with `value`; "uniform" with `low` and
+            `high`, both included; "normal" with `mean` and `sd`; "lognormal" with `median`, and
+            `sigma`, the standard deviation of the logarithm.
+        rng: Source of randomness.
+
+    Raises:
+        ProbeConfigError: No such kind.
+    """
+    kind = spec["kind"]
+    if kind == "fixed":
+        value = float(spec["value"])
+    elif kind == "uniform":
+        value = float(rng.randint(int(spec["low"]), int(spec["high"])))
+    elif kind == "normal":
+        value = rng.gauss(spec["mean"], spec["sd"])
+    elif kind == "lognormal":
+        value = rng.lognormvariate(math.log(spec["median"]), spec["sigma"])
+    else:
+        raise ProbeConfigError(f"no distribution {kind!r} of lengths")
+    return int(min(max(round(value), 1), MAX_LENGTH_TOKENS))
+
+
 def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
     """Read a file of prompts: one JSON object a line, with `prompt` and, if known, `output_tokens`.
 
@@ -150,8 +179,7 @@ def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
     """
     where = f"load.prompts {path}"
     try:
-        with open_regular(path) as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_regular(Path(path), MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ProbeConfigError(f"{where}: cannot be read ({error.strerror})") from None
     if len(content) > MAX_FILE_BYTES:
@@ -166,8 +194,8 @@ def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
 
 def _parsed(line: bytes, number: int, where: str, max_tokens: int) -> tuple[str, int]:
     try:
-        entry = parse_bounded(line)
-    except ValueError:
+        entry = bounded_json(line)
+    except UnusableInputError:
         entry = None
     prompt = entry.get("prompt") if isinstance(entry, dict) else None
     if not isinstance(prompt, str) or not prompt:

@@ -1,4 +1,4 @@
-"""Load of requests: a closed loop, or an open loop with a schedule.
+"""Load of requests: a closed loop, or an open loop with a schedule; and its steady-state window.
 
 In a closed loop each connection sends its next request when the previous one is answered. In an
 open loop requests are sent at scheduled instants; a connection is opened when all others are in use.
@@ -10,18 +10,82 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from random import Random
 from types import TracebackType
-from typing import NamedTuple
+from typing import Final, NamedTuple, Self
 
-from costprobe_probes.served.arrivals import PoissonArrivals, wait_until
-from costprobe_probes.served.http import Failure, ServerConnection
-from costprobe_probes.served.outcome import Failed, Reply, Request, ServerClient, ServerError
+from costprobe_probes.window import READ_S, RISE_S, ProbeWindow, WindowSettings
+
+from costprobe.adapters.load_child.clients import (
+    Failed,
+    Failure,
+    Reply,
+    Request,
+    ServerClient,
+    ServerConnection,
+    ServerError,
+)
+from costprobe.core.records import NS_PER_S
 
 # Pause after a failure: a server that rejects at once would get thousands of requests per second.
-PAUSE_S = 0.05
-MAX_OUTCOMES = 500_000
-MAX_KINDS = 16
-JOIN_MARGIN_S = 5.0
+PAUSE_S: Final = 0.05
+MAX_OUTCOMES: Final = 500_000
+MAX_KINDS: Final = 16
+JOIN_MARGIN_S: Final = 5.0
+POLL_S: Final = 0.02
+
+
+class PoissonArrivals:
+    """Instants of a Poisson process; thread-safe.
+
+    A request that no thread is free to send is late, and the instants after it stay as they are:
+    its latency counts from its own instant, as of a user who had to wait. A generator that would
+    send later instead hides the queue of an overloaded server ("coordinated omission", G. Tene).
+
+    Args:
+        rate_per_s: Mean number of requests per second.
+        start_ns: CLOCK_MONOTONIC ns at which the process begins.
+        seed: Of the random gaps.
+    """
+
+    def __init__(self, rate_per_s: float, start_ns: int, seed: int) -> None:
+        self._rate_per_s = rate_per_s
+        self._rng = Random(seed)  # noqa: S311 - gaps between requests
+        self._lock = threading.Lock()
+        self._next_ns = start_ns
+        self._times_ns: list[int] = []
+        self._advance()
+
+    def take(self) -> int:
+        """Return the next instant, in CLOCK_MONOTONIC ns; each is returned once."""
+        with self._lock:
+            taken_ns = self._next_ns
+            self._times_ns.append(taken_ns)
+            self._advance()
+        return taken_ns
+
+    def next_ns(self) -> int:
+        """Return the first instant that is not taken."""
+        with self._lock:
+            return self._next_ns
+
+    def count(self, start_ns: int, end_ns: int) -> int:
+        """Return the instants from start_ns to before end_ns; those not taken yet are taken."""
+        while self.next_ns() < end_ns:
+            self.take()
+        with self._lock:
+            return sum(start_ns <= t_ns < end_ns for t_ns in self._times_ns)
+
+    def _advance(self) -> None:
+        self._next_ns += round(self._rng.expovariate(self._rate_per_s) * NS_PER_S)
+
+
+def wait_until(t_ns: int, stopped: threading.Event) -> bool:
+    """Wait for an instant of CLOCK_MONOTONIC; return False as soon as `stopped` is set."""
+    while (left_ns := t_ns - time.monotonic_ns()) > 0:
+        if stopped.wait(left_ns / NS_PER_S):
+            return False
+    return not stopped.is_set()
 
 
 class Quota(NamedTuple):
@@ -111,7 +175,7 @@ class LoadGenerator:
         self._error: Exception | None = None
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> LoadGenerator:  # noqa: PYI034 - typing.Self is newer than Python 3.9
+    def __enter__(self) -> Self:
         for _ in range(self._concurrency if self._arrivals is None else 1):
             self._start_thread()
         return self
@@ -262,3 +326,92 @@ def count_by_kind(failed: Sequence[Failed]) -> dict[str, int]:
     if common[MAX_KINDS:]:
         table["other"] = sum(count for _, count in common[MAX_KINDS:])
     return table
+
+
+class WindowWork(NamedTuple):
+    """Work within a window; a request that lies partly within it counts by its share.
+
+    Attributes:
+        requests: Answered requests.
+        tokens_in: Prompt tokens; None if one of the counts is unknown.
+        tokens_out: Generated tokens; None if there are none to count.
+    """
+
+    requests: float
+    tokens_in: float | None
+    tokens_out: float | None
+
+
+def mark_steady_window(
+    settings: WindowSettings,
+    on_progress: Callable[[float], None],
+    *,
+    is_enough: Callable[[], bool] = lambda: True,
+    longest_s: float = 0.0,
+) -> ProbeWindow:
+    """Mark a window of a load that other threads maintain.
+
+    Args:
+        settings: Shortest length of the window, and its connection to the sensors.
+        on_progress: Called with the completed share of it, from 0 to 1.
+        is_enough: Whether a window of this length has enough requests.
+        longest_s: Length in s at which it ends even if they are not enough.
+    """
+    steady_start_ns = time.monotonic_ns()
+    time.sleep(RISE_S + settings.phase_s)
+    start_ns = time.monotonic_ns()
+    settings.on_edge("window_start", start_ns)
+    elapsed_s = 0.0
+    while elapsed_s < settings.window_s or (elapsed_s < longest_s and not is_enough()):
+        left_s = settings.window_s - elapsed_s
+        time.sleep(min(POLL_S, left_s) if left_s > 0 else POLL_S)
+        elapsed_s = (time.monotonic_ns() - start_ns) / 1e9
+        on_progress(min(elapsed_s / settings.window_s, 1.0))
+    end_ns = time.monotonic_ns()
+    settings.marked.clear()
+    settings.on_edge("window_end", end_ns)
+    settings.marked.wait(settings.tail_s)
+    time.sleep(READ_S)
+    return ProbeWindow(steady_start_ns, start_ns, end_ns, time.monotonic_ns())
+
+
+def overlap(start_ns: int, end_ns: int, window_start_ns: int, window_end_ns: int) -> float:
+    """Return the share of a request's duration that lies within a window, from 0 to 1."""
+    if end_ns <= start_ns:
+        return 1.0 if window_start_ns <= start_ns < window_end_ns else 0.0
+    within_ns = min(end_ns, window_end_ns) - max(start_ns, window_start_ns)
+    return max(0, within_ns) / (end_ns - start_ns)
+
+
+def work_within(
+    replies: Sequence[Reply], start_ns: int, end_ns: int, tokens_out: Callable[[Reply], int | None]
+) -> WindowWork:
+    """Return the work within a window, each request by the share of its duration within it.
+
+    Requests in flight at an edge were served on both sides of it. Counting completions would
+    include all requests that end in the window and none that only begin in it: an error of up to
+    the concurrency, which is large for requests of seconds in a window of a few seconds. With
+    shares, the error at each edge depends only on the variation of work within a request.
+
+    Args:
+        replies: Answered requests, in any order.
+        start_ns: Start of the window, CLOCK_MONOTONIC ns.
+        end_ns: End of the window, CLOCK_MONOTONIC ns.
+        tokens_out: Tokens that a request generated; None if unknown.
+    """
+    shares = [(overlap(x.start_ns, x.end_ns, start_ns, end_ns), x) for x in replies]
+    shares = [(share, x) for share, x in shares if share > 0]
+    return WindowWork(
+        sum(share for share, _ in shares),
+        _weighted_sum([(share, x.tokens_in) for share, x in shares]),
+        _weighted_sum([(share, tokens_out(x)) for share, x in shares]),
+    )
+
+
+def _weighted_sum(counts: Sequence[tuple[float, int | None]]) -> float | None:
+    total = 0.0
+    for share, count in counts:
+        if count is None:
+            return None
+        total += share * count
+    return total if counts else None

@@ -1,0 +1,1 @@
+"""The child that loads a server with requests, and times its answers."""

@@ -1,1 +1,0 @@
-"""Probes of a running inference server: timed HTTP requests; standard library only."""
