@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from costprobe.adapters.serving.counters import Counter, Engine
+from costprobe.adapters.serving.endpoint import CountersConfig, MetricsEndpoint
 from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import CounterSample, Exposition, Labels
 from costprobe.adapters.serving.setting_types import SELECTOR
-from costprobe.adapters.serving.settings import CountersConfig, ServiceConfig
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.domain.costing.serving.served import MEASURES, Measure
 
@@ -69,9 +69,11 @@ class CounterReading:
     started_s: float | None
 
 
-def engine_of(service: ServiceConfig) -> Engine:
-    """Return the engine of a service, or the one that its own counters define."""
-    return ENGINES[service.engine] if service.counters is None else generic_engine(service.counters)
+def engine_of(endpoint: MetricsEndpoint) -> Engine:
+    """Return the engine of a server, or the one that its own counters define."""
+    return (
+        ENGINES[endpoint.engine] if endpoint.counters is None else generic_engine(endpoint.counters)
+    )
 
 
 def wanted_names(engine: Engine) -> frozenset[str]:
