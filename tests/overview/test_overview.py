@@ -4,6 +4,7 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.budgeting.budget_status import budget_overviews
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.day_allocation import day_allocations
 from costprobe.app.overview.overview import overview
@@ -122,8 +123,9 @@ def look(tmp_path):
 
 def months_of(reader, config):
     """The spend of the month of each currency, as the page computes it."""
-    budgets = host_budgets(config, paid_currencies(reader))
-    return budget_overviews(config, reader, budgets, NOW, "robust", {})
+    budgets = host_budgets(config.budget, paid_currencies(reader))
+    usual = Usual(config.telemetry.aggregate_s)
+    return budget_overviews(config.budget, usual, reader, budgets, NOW, "robust", books={})
 
 
 def test_spend_per_hour_idle_share_power_and_month_against_budget(look):

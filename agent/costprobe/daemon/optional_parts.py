@@ -41,9 +41,11 @@ def budget_tracker(
     if not config.budget:
         return None
     from costprobe.app.budgeting.budgets import BudgetTracker
+    from costprobe.app.budgeting.spend_reading import Usual
 
     return BudgetTracker(
-        config,
+        config.budget,
+        Usual(config.telemetry.aggregate_s),
         parts.ledger,
         parts.store.path,
         parts.clock,

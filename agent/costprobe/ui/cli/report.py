@@ -14,6 +14,7 @@ import click
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.spending import host_budgets, is_planned
 from costprobe.domain.costing.comparison.read_fields import RUN_FIELDS
@@ -130,10 +131,12 @@ def _budgets(
 ) -> tuple[list[BudgetOverview], list[BudgetOverview]]:
     """Return the status of the configured budgets, and that of the host's month of each currency."""
     currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
-    of_host = host_budgets(config, currencies)
-    unplanned = [budget for budget in of_host if not is_planned(config, budget)]
+    of_host = host_budgets(config.budget, currencies)
+    unplanned = [budget for budget in of_host if not is_planned(config.budget, budget)]
     # The daemon's method, so that report, page and alerts agree.
-    found = budget_overviews(config, reader, [*config.budget, *unplanned], now_ns, "robust")
+    usual = Usual(config.telemetry.aggregate_s)
+    wanted = [*config.budget, *unplanned]
+    found = budget_overviews(config.budget, usual, reader, wanted, now_ns, "robust")
     months = [one for one in found if any(one.status.budget is budget for budget in of_host)]
     return found[: len(config.budget)], months
 
