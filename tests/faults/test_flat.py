@@ -30,6 +30,7 @@ from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.records import END_OF_TIME_NS, Device, Energy, ProbeResult, Reading
+from costprobe.daemon.runtime import watched_sections
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
@@ -92,7 +93,12 @@ class Host:
         self.store.register_sink("one")
         ledger = StoreLedger(self.store)
         self.watching = Watching(
-            CONFIG, self.store, ledger, self.clock, {"host": "h"}, ClockMonitor(self.clock)
+            watched_sections(CONFIG),
+            self.store,
+            ledger,
+            self.clock,
+            {"host": "h"},
+            ClockMonitor(self.clock),
         )
         ledger.observe(self.watching.take)
         plans = [OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 3.6})]

@@ -71,12 +71,13 @@ def host_probes(
     from costprobe.app.measuring.host_probes import HostProbes
 
     return HostProbes(
-        config,
+        config.probing,
+        config.probe,
         devices,
         parts.sensor,
         accounts,
         parts.ledger,
-        parts.clock,
+        clock=parts.clock,
         listeners=parts.listeners,
         runs=runs,
         lock_folder=lock_folder,

@@ -27,7 +27,7 @@ from costprobe.app.delivery.sink_delivery import SinkDelivery
 from costprobe.app.schedule import Schedule
 from costprobe.app.secret_places import learn_secrets
 from costprobe.app.watching.annotations import Annotations
-from costprobe.app.watching.watching import Watching
+from costprobe.app.watching.watching import WatchedSections, Watching
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import Device, Event
@@ -68,13 +68,19 @@ class Runtime:
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
         self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
         self._pricing = HostPricing(
-            config, parts.store.path, parts.detector, parts.ledger, parts.clock, self._take_event
+            config.price,
+            config.host,
+            parts.store.path,
+            parts.detector,
+            parts.ledger,
+            parts.clock,
+            on_event=self._take_event,
         )
         assumed = self._pricing.assumed
         book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
         self._labels = RowLabels(config.probe, config.service)
         self.watching = Watching(
-            config,
+            watched_sections(config),
             parts.store,
             parts.ledger,
             parts.clock,
@@ -83,7 +89,16 @@ class Runtime:
             incidents=parts.incidents,
             labels=self._labels,
         )
-        self.annotations = Annotations(config, devices, parts.ledger, parts.clock)
+        self.annotations = Annotations(
+            {
+                "device": [device.name for device in devices],
+                "probe": [probe.name for probe in config.probe],
+                "service": [service.name for service in config.service],
+            },
+            self.tags,
+            parts.ledger,
+            parts.clock,
+        )
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(self._labels)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
@@ -258,3 +273,18 @@ class Runtime:
         for container in containers:
             self._labels.add_service(container.name, container.labels)
         self.watching.set_containers([container.name for container in containers])
+
+
+def watched_sections(config: Config) -> WatchedSections:
+    """Return what rules and detectors use of a configuration."""
+    return WatchedSections(
+        rules=config.rule,
+        alerting=config.alerting,
+        maintenance=config.maintenance,
+        notifiers=config.notifier,
+        detection=config.detection,
+        probes=[probe.name for probe in config.probe],
+        services=[service.name for service in config.service],
+        budgets=[budget.name for budget in config.budget],
+        has_pods=config.kubernetes is not None,
+    )

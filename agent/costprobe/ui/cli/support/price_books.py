@@ -48,7 +48,9 @@ def host_detector() -> InstanceDetector:
 
 def host_prices(settings: LoadedConfig) -> AssumedPrices:
     """Return the prices of this host while none is configured."""
-    return assumed_prices(settings.config, settings.store_path, host_detector())
+    return assumed_prices(
+        settings.config.price, settings.config.host, settings.store_path, host_detector()
+    )
 
 
 def listed_catalogue(settings: LoadedConfig) -> Catalogue:
