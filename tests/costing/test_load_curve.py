@@ -11,9 +11,10 @@ from costprobe.domain.costing.load.change import curve_change, newest_shift
 from costprobe.domain.costing.load.curve import LoadCurve, loop_end
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
-from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
+from costprobe.domain.costing.probe.account import ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.price_news import Prices
 from costprobe.domain.pricing.rate import Rate
 from costprobe.ui.cli.views.load_lines import shown
 from pydantic import ValidationError

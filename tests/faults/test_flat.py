@@ -24,8 +24,10 @@ from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.retention import prune
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
@@ -103,13 +105,9 @@ class Host:
         ledger.observe(self.watching.take)
         plans = [OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 3.6})]
         electricity = ElectricityConfig.model_validate({"tariff_per_kwh": 0.3})
-        self.accounts = Accounts(
-            PriceBook(plans, electricity, DEVICES),
-            ledger,
-            self.clock,
-            {"host": "h"},
-            self._history,
-        )
+        prices = RememberedPrices(PriceBook(plans, electricity, DEVICES), ledger, self.clock)
+        self.accounts = Accounts(prices, ledger, self.clock, {"host": "h"})
+        self.probes = ProbeAccounts(prices, ledger, self.clock, {"host": "h"}, self._history)
         self.worker = worker_of(
             self.store.outbox_of("one", important_first=True, max_points=10_000),
             DiscardingSink(),
@@ -135,7 +133,7 @@ class Host:
         """Process one probe run and one device reading."""
         device = DEVICES[number % len(DEVICES)]
         self.accounts.record_readings([(self._reading(device), device)])
-        self.accounts.take_probe(self._measured(device, number))
+        self.probes.take_probe(self._measured(device, number))
         faults = [LOST] if self.rng.random() < 0.02 else []
         self.watching.tick(faults)
         self.worker.step()

@@ -9,8 +9,9 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING
 
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.remembered_prices import RememberedPrices
+from costprobe.app.accounting.stored_history import StoredHistory
 from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import Config
 from costprobe.core.records import Device, Event
@@ -55,21 +56,36 @@ def budget_tracker(
     )
 
 
-def host_probes(
+def host_probes(  # noqa: PLR0913 - the parts that it combines
     config: Config,
     devices: Sequence[Device],
     parts: SharedParts,
-    accounts: Accounts,
+    prices: RememberedPrices,
     *,
+    history: StoredHistory,
     runs: ProbeRuns,
     lock_folder: Path,
     stop: Flag,
 ) -> HostProbes | None:
-    """Return the probes; None without a probe. Arguments as of `HostProbes`."""
+    """Return the probes; None without a probe.
+
+    Args:
+        config: The configuration.
+        devices: The discovered devices.
+        parts: The parts that are kept across reloads.
+        prices: The prices of the runs.
+        history: The runs in the store.
+        runs: Receives when the probes used the devices.
+        lock_folder: Folder of the devices' lock files.
+        stop: Ends running probes.
+    """
     if not config.probe:
         return None
     from costprobe.app.measuring.host_probes import HostProbes
+    from costprobe.app.measuring.probe_accounts import ProbeAccounts
 
+    tags = config.host.tags
+    accounts = ProbeAccounts(prices, parts.ledger, parts.clock, tags, history.costs)
     return HostProbes(
         config.probing,
         config.probe,

@@ -16,6 +16,7 @@ from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import longest_gap_s
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.spot_feeds import SpotFeeds
 from costprobe.app.accounting.stored_history import StoredHistory
@@ -107,15 +108,8 @@ class Runtime:
             config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
         )
-        self.accounts = Accounts(
-            book,
-            parts.ledger,
-            parts.clock,
-            self.tags,
-            self._history.costs,
-            carbon,
-            charges=charges,
-        )
+        self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
+        self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
         self._budgets = optional_parts.budget_tracker(
             config, parts, self.tags, self._take_event, self._stop
         )
@@ -124,7 +118,8 @@ class Runtime:
             config,
             devices,
             parts,
-            self.accounts,
+            self.prices,
+            history=self._history,
             runs=runs,
             lock_folder=lock_folder,
             stop=self._stop,

@@ -9,13 +9,13 @@ from typing import Any
 
 from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
 from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.stored_history import StoredHistory
 from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, ProbeJob
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
@@ -46,7 +46,7 @@ class HostProbes:
         probes: Sequence[AnyProbeConfig],
         devices: Sequence[Device],
         sensor: SensorSupervisor,
-        accounts: Accounts,
+        accounts: ProbeAccounts,
         ledger: Ledger,
         *,
         clock: Clock,
