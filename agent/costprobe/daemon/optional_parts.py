@@ -14,6 +14,7 @@ from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.accounting.stored_history import StoredHistory
 from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import Config
+from costprobe.core.clock import Clock
 from costprobe.core.records import Device, Event
 from costprobe.daemon.shared_parts import SharedParts
 
@@ -113,4 +114,30 @@ def serving(config: Config, devices: Sequence[Device], around: Surroundings) -> 
         return None
     from costprobe.app.accounting.serving import Serving
 
-    return Serving(config, devices, around)
+    return Serving(
+        config.service,
+        config.kubernetes,
+        config.telemetry,
+        devices,
+        around,
+        window_s=config.longest_window_s,
+    )
+
+
+def price_file_jobs(
+    config: Config, store_path: Path, clock: Clock
+) -> Sequence[tuple[str, float, Callable[[], None]]]:
+    """Return name, period in s and function of the job of each price file; empty without services.
+
+    Args:
+        config: The configuration.
+        store_path: The store that costs are read from.
+        clock: The host's clocks.
+    """
+    if not config.price_file or not (config.service or config.kubernetes):
+        return ()
+    from costprobe.app.accounting.price_files import EVERY_S, PriceFile
+
+    models = {service.name: service.model for service in config.service if service.model}
+    files = [PriceFile(settings, models, store_path, clock) for settings in config.price_file]
+    return [(file.name, EVERY_S, file.write) for file in files]

@@ -136,6 +136,7 @@ class Runtime:
             on_containers=self._take_containers,
         )
         self._serving = optional_parts.serving(config, devices, around)
+        self._price_files = optional_parts.price_file_jobs(config, parts.store.path, parts.clock)
         probe_jobs = len(self._probes.jobs) if self._probes is not None else 0
         # A service's scrape and the end of its window may be due together.
         workers = probe_jobs + 2 * len(config.service) + SPARE_WORKERS
@@ -162,6 +163,8 @@ class Runtime:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         if self._serving is not None:
             self._serving.schedule_on(self.schedule)
+        for name, every_s, run in self._price_files:
+            self.schedule.add(name, every_s, run, at_once=True)
         for name, every_s, run in self._pricing.jobs():
             self.schedule.add(name, every_s, run, at_once=True)
         for plan in self.spots.plans:
