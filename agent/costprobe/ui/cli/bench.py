@@ -29,10 +29,10 @@ from costprobe.core.records import Device
 from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import Terms
+from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.progress import ProgressBar
 
 
@@ -199,9 +199,10 @@ def open_bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> I
         devices = sensor.devices()
         target = _target(devices, probe, device)
         ledger, clock = MemoryLedger(), SystemClock()
-        book = price_book(settings, devices)
         tags = config.host.tags
-        carbon = carbon_book(settings, devices)
+        known = stored_prices(settings)
+        book, carbon = known.book(devices), known.carbon_book(devices)
+        echo_notes(known)
         prices = RememberedPrices(book, ledger, clock, carbon)
         accounts = ProbeAccounts(prices, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent
