@@ -19,7 +19,8 @@ from costprobe.app.configuration import parse
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading
 from costprobe.daemon.optional_parts import price_file_jobs
-from costprobe.domain.costing.serving.token_weights import ModelSize, estimated_weights
+from costprobe.domain.costing.serving.model_size import ModelSize
+from costprobe.domain.costing.serving.token_weights import estimated_weights
 from costprobe.domain.pricing.book import PriceBook
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer

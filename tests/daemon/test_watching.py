@@ -16,11 +16,11 @@ from costprobe.app.watching.faults import present_faults
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
+from costprobe.core.event_points import event_point
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
 from costprobe.core.schema import make_point
 from costprobe.daemon.runtime import watched_sections
-from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
 from fakes.store_access import rows_after
 

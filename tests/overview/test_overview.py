@@ -9,10 +9,10 @@ from costprobe.app.configuration import Config
 from costprobe.app.overview.day_allocation import day_allocations
 from costprobe.app.overview.overview import overview
 from costprobe.app.overview.spending import host_budgets, paid_currencies
+from costprobe.core.event_points import event_point
 from costprobe.core.money_text import price_scale, unit_price
 from costprobe.core.records import Event
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
 
 S = 10**9

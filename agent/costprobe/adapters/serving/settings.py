@@ -17,7 +17,7 @@ from costprobe.core.config.fields import (
     key,
 )
 from costprobe.core.host import Labels
-from costprobe.domain.costing.serving.token_weights import size_of
+from costprobe.domain.costing.serving.model_size import size_of
 
 TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 

@@ -9,9 +9,10 @@ from costprobe.app.accounting.device_charges import ChargedReading, DeviceCharge
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.remembered_prices import RememberedPrices, terms_state
 from costprobe.core.clock import Clock, utc_ns, whole_ms
+from costprobe.core.event_points import event_point
 from costprobe.core.records import Device, Event, Point, Reading
 from costprobe.domain.costing.carbon import emission
-from costprobe.domain.costing.probe.points import device_point, event_point, reading_within
+from costprobe.domain.costing.device_points import device_point, reading_within
 from costprobe.domain.pricing.price_news import Prices, price_events
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.app.accounting.remembered_prices import RememberedPrices, terms_state
 from costprobe.core.clock import Clock, row_ns
+from costprobe.core.event_points import event_point
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.domain.costing.probe.account import ProbeState, account_run
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.costing.probe.rolling import WINDOWS_S, RollingCosts, RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import Terms

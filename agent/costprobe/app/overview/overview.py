@@ -10,7 +10,7 @@ from costprobe.app.budgeting.budget_status import BudgetOverview
 from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.main_change import main_change
-from costprobe.app.overview.records import Overview
+from costprobe.app.overview.overview_records import Overview
 from costprobe.app.overview.spending import present_power_w, spending
 from costprobe.app.overview.unit_costs import unit_groups
 

@@ -11,9 +11,9 @@ from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.core.clock import Clock
 from costprobe.core.device_names import natural
+from costprobe.core.event_points import event_point
 from costprobe.core.moments import parse_moment_ns
 from costprobe.core.records import NS_PER_S, Event
-from costprobe.domain.costing.probe.points import event_point
 
 logger = logging.getLogger(__name__)
 

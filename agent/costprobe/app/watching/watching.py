@@ -17,6 +17,7 @@ from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.event_points import event_point
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.records import Event, Point
 from costprobe.core.schema import LOAD_CURVE
@@ -25,7 +26,6 @@ from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.notifier_settings import NotifierConfig
 from costprobe.domain.alerting.rules.rule import RuleConfig
 from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.detection.settings import DetectionConfig
 
 if TYPE_CHECKING:

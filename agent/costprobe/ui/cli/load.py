@@ -22,6 +22,7 @@ from costprobe.app.measuring.load_curve import (
     measured_loops,
 )
 from costprobe.app.measuring.production_watch import ProductionWatch, watched
+from costprobe.core.event_points import event_point
 from costprobe.core.money_text import money
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.units import counted
@@ -31,7 +32,6 @@ from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names

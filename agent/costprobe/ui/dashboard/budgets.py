@@ -13,7 +13,7 @@ from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overvie
 from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config, demo_config, load
 from costprobe.app.overview.overview import overview
-from costprobe.app.overview.records import Overview
+from costprobe.app.overview.overview_records import Overview
 from costprobe.app.overview.spending import host_budgets, paid_currencies
 from costprobe.core.clock import Clock
 from costprobe.core.config.load import ConfigError

@@ -10,16 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from costprobe.core.event_points import event_point
 from costprobe.core.records import BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
 from costprobe.domain.costing.probe.news import software_event
-from costprobe.domain.costing.probe.points import (
-    cost_point,
-    event_point,
-    probe_point,
-    software_point,
-)
+from costprobe.domain.costing.probe.points import cost_point, probe_point, software_point
 from costprobe.domain.costing.probe.probe_basis import cost_sample
 from costprobe.domain.costing.probe.rolling import Rolled, RollingCosts, RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
