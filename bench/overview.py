@@ -29,6 +29,7 @@ from costprobe.app.budgeting.budget_status import (  # noqa: E402 - as above
     BudgetOverview,
     budget_overviews,
 )
+from costprobe.app.budgeting.spend_reading import Usual  # noqa: E402 - as above
 from costprobe.app.configuration import Config  # noqa: E402 - as above
 from costprobe.app.overview.day_allocation import day_allocations  # noqa: E402 - as above
 from costprobe.app.overview.overview import overview  # noqa: E402 - as above
@@ -229,8 +230,11 @@ def main() -> int:
         books: dict[int, SpendBook] = {}
 
         def months_of() -> list[BudgetOverview]:
-            budgets = host_budgets(config, paid_currencies(reader))
-            return budget_overviews(config, reader, budgets, now_ns, "robust", books)
+            budgets = host_budgets(config.budget, paid_currencies(reader))
+            usual = Usual(config.telemetry.aggregate_s)
+            return budget_overviews(
+                config.budget, usual, reader, budgets, now_ns, "robust", books=books
+            )
 
         months = months_of()
         calls: dict[str, Callable[[], object]] = {

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from costprobe.core.event_points import event_point
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.domain.alerting.load_curve_event import (
     PresentLoad,
@@ -14,7 +15,6 @@ from costprobe.domain.alerting.rules.load_curve import LoadCurveRule, LoadCurveR
 from costprobe.domain.costing.load.change import newest_shift
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint
-from costprobe.domain.costing.probe.points import event_point
 
 DAY_NS = 86_400 * NS_PER_S
 MONDAY_NS = 1_767_571_200 * NS_PER_S  # 2026-01-05 00:00 UTC

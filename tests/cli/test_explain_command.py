@@ -6,9 +6,9 @@ import math
 import pytest
 from click.testing import CliRunner
 from costprobe.adapters.storage.writer import Store
+from costprobe.core.event_points import event_point
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.clock import FakeClock

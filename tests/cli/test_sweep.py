@@ -8,9 +8,10 @@ from decimal import Decimal
 import pytest
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
-from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
+from costprobe.domain.costing.probe.account import ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.price_news import Prices
 from costprobe.domain.pricing.rate import Rate
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, curve_of, rows_of
 from costprobe.ui.cli.views.sweep_lines import shown

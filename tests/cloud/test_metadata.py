@@ -117,7 +117,10 @@ def test_nothing_is_requested_with_a_price_or_with_detection_off(detector, tmp_p
         price = {"plan": "on_demand", "per_hour": 1}
         for raw in ({"price": [price]}, {"host": {"detect": "off"}}):
             config = validated(raw, tmp_path / "costprobe.toml")
-            assert assumed_prices(config, tmp_path / "store.db", found).instance is None
+            assert (
+                assumed_prices(config.price, config.host, tmp_path / "store.db", found).instance
+                is None
+            )
         assert not server.calls
 
 

@@ -64,7 +64,7 @@ MORE = {
     "WorkloadConfig": {"per_s": 2.0},
     "WebhookConfig": {"url": "https://h/hook"},
     "TenantsConfig": {"gateway": "litellm"},
-    "FleetConfig": {"database": "costprobe"},
+    "FleetSection": {"database": "costprobe"},
     "SloConfig": {"latency_p90": "500ms"},
     "AppriseConfig": {"url_file": "/etc/costprobe/url"},
 }

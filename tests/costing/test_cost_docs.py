@@ -22,6 +22,7 @@ from costprobe.domain.costing.serving.allocation import (
     DeviceUse,
     allocate,
 )
+from costprobe.domain.costing.serving.model_size import size_of
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import service_cost
 from costprobe.domain.costing.serving.serving_rolling import RollingRatio
@@ -30,7 +31,6 @@ from costprobe.domain.costing.serving.token_weights import (
     Weights,
     decode_batch,
     mean_context,
-    size_of,
 )
 from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.carbon import CarbonBook, CarbonConfig

@@ -3,7 +3,7 @@
 from costprobe.adapters.catalogue.files import packaged
 from costprobe.core.records import Device, Reading
 from costprobe.domain.costing.charges import charges_of
-from costprobe.domain.costing.probe.points import device_point
+from costprobe.domain.costing.device_points import device_point
 from costprobe.domain.pricing.assumed import AssumedPrices
 from costprobe.domain.pricing.book import PriceBook, Terms
 

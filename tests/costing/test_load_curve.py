@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 from costprobe.adapters.probing.load_settings import LoadConfig, length_document
 from costprobe.adapters.probing.served_settings import KserveProbeConfig, OpenAiProbeConfig
-from costprobe.app.measuring.load_curve import LoadStoppedError, load_plan, measured_loops
+from costprobe.app.measuring.load_curve import load_plan, measured_loops
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
 from costprobe.domain.costing.load.change import curve_change, newest_shift
 from costprobe.domain.costing.load.curve import LoadCurve, loop_end
 from costprobe.domain.costing.load.point import FIGURES, LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
-from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
+from costprobe.domain.costing.probe.account import ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.price_news import Prices
 from costprobe.domain.pricing.rate import Rate
 from costprobe.ui.cli.views.load_lines import shown
 from pydantic import ValidationError
@@ -107,17 +108,13 @@ def test_open_loop_follows_at_shares_of_the_highest_rate():
             {"throughput_per_s": rate, "offered_per_s": step.rate_per_s, "requests": 99.0},
         )  # fmt: skip
 
-    loops = measured_loops(LoadConfig(), measure, lambda: None)
+    loops = measured_loops(LoadConfig(), measure, lambda: "")
     assert [step.concurrency for step in steps if step.loop == "closed"] == [1, 2, 4, 8]
     rates = [step.rate_per_s for step in steps if step.loop == "open"]
     assert rates == pytest.approx([0.505, 1.01, 1.414, 1.616, 1.818])
     assert loops.ends == {"closed": "saturated", "open": "complete"}
 
-    def stopped():
-        if len(loops.points) < 99:
-            raise LoadStoppedError("production is slow")
-
-    ended = measured_loops(LoadConfig(), measure, stopped)
+    ended = measured_loops(LoadConfig(), measure, lambda: "production is slow")
     assert (ended.points, ended.ends, ended.stopped) == ([], {}, "production is slow")
 
 

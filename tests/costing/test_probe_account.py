@@ -8,9 +8,10 @@ from costprobe.app.accounting.documents import report_document
 from costprobe.core.records import NS_PER_S, Energy, ProbeResult
 from costprobe.core.row_columns import columns_of
 from costprobe.domain.costing.comparison.compare_rows import probe_candidates
-from costprobe.domain.costing.probe.account import Prices, ProbeState, account_run
+from costprobe.domain.costing.probe.account import ProbeState, account_run
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import Terms
+from costprobe.domain.pricing.price_news import Prices
 from costprobe.domain.pricing.rate import Rate
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.text import joules

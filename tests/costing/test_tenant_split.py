@@ -3,10 +3,11 @@
 from decimal import Decimal
 from fractions import Fraction
 
+from costprobe.core.serving_words import UNATTRIBUTED
 from costprobe.domain.costing.money import total_of
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import ServedCost, TokenShares
-from costprobe.domain.costing.serving.tenants import UNATTRIBUTED, tenant_split
+from costprobe.domain.costing.serving.tenants import tenant_split
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,15 +4,14 @@ import importlib
 from pathlib import Path
 
 import pytest
+from costprobe.domain.costing.serving.model_size import ModelSize, size_of
 from costprobe.domain.costing.serving.served import Counts
 from costprobe.domain.costing.serving.token_weights import (
     MAX_BATCH,
-    ModelSize,
     TokenWeighing,
     Weights,
     decode_batch,
     estimated_weights,
-    size_of,
 )
 
 SIZES = {

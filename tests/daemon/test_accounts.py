@@ -13,6 +13,8 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import MemoryLedger, StoreLedger
+from costprobe.app.accounting.remembered_prices import RememberedPrices
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.core.records import NS_PER_S, Device, Energy, Event, ProbeResult, Reading
 from costprobe.core.schema import SCHEMA
 from costprobe.domain.costing.probe.rolling import RollingSample
@@ -45,7 +47,8 @@ def ledger():
 def books(clock, ledger, plans=(), electricity=None, history=()):
     assumed = AssumedPrices(lambda _: packaged())
     book = PriceBook(list(plans), electricity, [GPU], assumed)
-    return Accounts(book, ledger, clock, TAGS, lambda *_: history)
+    prices = RememberedPrices(book, ledger, clock)
+    return ProbeAccounts(prices, ledger, clock, TAGS, lambda *_: history)
 
 
 def measured(clock, *, energy=None, fingerprint="aa", software=None, inferences=1000):
@@ -96,8 +99,12 @@ def test_probe_run_becomes_a_probe_row_and_a_cost_row(clock, ledger):
 def test_rolling_costs_recover_after_the_wall_clock_was_ahead(clock, ledger, wrong_s):
     history = []
     book = PriceBook([plan()], None, [GPU])
-    accounts = Accounts(
-        book, ledger, clock, TAGS, lambda *key: [each for each in history if each[0] >= key[3]]
+    accounts = ProbeAccounts(
+        RememberedPrices(book, ledger, clock),
+        ledger,
+        clock,
+        TAGS,
+        lambda *key: [each for each in history if each[0] >= key[3]],
     )
 
     def run(inferences):
@@ -130,7 +137,8 @@ def test_every_field_that_is_written_is_in_the_schema(clock, ledger):
 
 
 def test_reading_is_priced_for_its_interval(clock, ledger):
-    accounts = books(clock, ledger, [plan()])
+    prices = RememberedPrices(PriceBook([plan()], None, [GPU]), ledger, clock)
+    accounts = Accounts(prices, ledger, clock, TAGS)
     start_ns = clock.monotonic_ns() - 10 * NS_PER_S
     reading = Reading("gpu0", start_ns, clock.monotonic_ns(), {"power_w": 70, "energy_j": 700.0})
     accounts.record_readings([(reading, GPU)])

@@ -6,7 +6,7 @@ from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
 from costprobe.app.watching.annotations import Annotations
-from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.records import NS_PER_S
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 
@@ -26,9 +26,9 @@ CONFIG = Config.model_validate(
 def annotated(tmp_path):
     """Annotations, and the rows that they are in the store."""
     store = Store.open(tmp_path / "costprobe.db", FakeClock(NOW_NS))
-    devices = [Device("gpu0", "gpu", "u", "H200")]
+    known = {"device": ["gpu0"], "probe": ["ranker"], "service": ["chat"]}
     clock = FakeClock(NOW_NS)
-    yield Annotations(CONFIG, devices, StoreLedger(store), clock), store.path
+    yield Annotations(known, CONFIG.host.tags, StoreLedger(store), clock), store.path
     store.close()
 
 

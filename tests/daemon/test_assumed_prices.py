@@ -62,7 +62,15 @@ def test_catalogue_older_than_six_months_is_reported_once(tmp_path):
     for days, reported in ((180, 0), (190, 1), (200, 1)):
         clock = FakeClock(int(midnight + days * 86_400) * 10**9)
         detector = InstanceDetector(tmp_path)
-        pricing = HostPricing(config, tmp_path / "store.db", detector, ledger, clock, events.append)
+        pricing = HostPricing(
+            config.price,
+            config.host,
+            tmp_path / "store.db",
+            detector,
+            ledger,
+            clock,
+            on_event=events.append,
+        )
         ((_, _, check),) = pricing.jobs()
         check()
         assert len(events) == reported, days
@@ -86,12 +94,13 @@ def test_late_answer_of_the_metadata_service_changes_the_price(tmp_path):
     with InferenceServer(answer) as server:
         config = validated({}, tmp_path / "costprobe.toml")
         pricing = HostPricing(
-            config,
+            config.price,
+            config.host,
             tmp_path / "store.db",
             InstanceDetector(tmp_path, server.url, 5.0),
             MemoryLedger(),
             FakeClock(),
-            lambda _: None,
+            on_event=lambda _: None,
         )
         book = PriceBook([], None, GPUS, pricing.assumed)
         assert book.terms("gpu0", 0).rate.plan == "assumed"
@@ -104,6 +113,12 @@ def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
     config = validated(raw, tmp_path / "costprobe.toml")
     detector = InstanceDetector(tmp_path)
     pricing = HostPricing(
-        config, tmp_path / "store.db", detector, MemoryLedger(), FakeClock(), lambda _: None
+        config.price,
+        config.host,
+        tmp_path / "store.db",
+        detector,
+        MemoryLedger(),
+        FakeClock(),
+        on_event=lambda _: None,
     )
     assert not list(pricing.jobs())

@@ -6,6 +6,7 @@ import pytest
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.budgeting.budgets import BudgetTracker
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.core.schema import make_point
 from fakes.clock import FakeClock
@@ -37,7 +38,8 @@ class Scene:
     def budgets(self, *tables):
         config = Config.model_validate({"budget": tables or (BUDGET,)})
         return BudgetTracker(
-            config,
+            config.budget,
+            Usual(config.telemetry.aggregate_s),
             self.ledger,
             self.path,
             self.clock,

@@ -7,7 +7,9 @@ import pytest
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.configuration import AnyPlan
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.watching.faults import present_faults
 from costprobe.core.records import NS_PER_S, Device, Energy, ProbeResult, Reading
 from costprobe.domain.costing.probe.run import MeasuredRun
@@ -32,11 +34,13 @@ class Bench:
         self.electricity = electricity
         config = None if carbon is None else CarbonConfig.model_validate(carbon)
         self.carbon = CarbonBook(config, electricity, [GPU])
-        self.accounts = self.again()
+        self.begin()
 
-    def again(self):
+    def begin(self):
         book = PriceBook(self.plans, self.electricity, [GPU], spots=lambda: self.spots)
-        return Accounts(book, self.ledger, self.clock, {}, lambda *_: (), self.carbon)
+        self.prices = RememberedPrices(book, self.ledger, self.clock, self.carbon)
+        self.accounts = Accounts(self.prices, self.ledger, self.clock, {})
+        self.probes = ProbeAccounts(self.prices, self.ledger, self.clock, {}, lambda *_: ())
 
     def probe(self, energy_j=None):
         end_ns = self.clock.monotonic_ns()
@@ -57,7 +61,7 @@ class Bench:
             software={},
         )
         energy = None if energy_j is None else Energy(energy_j, "counter", 0.06)
-        return self.accounts.take_probe(MeasuredRun(result, energy, "no window", {}, every_s=300))
+        return self.probes.take_probe(MeasuredRun(result, energy, "no window", {}, every_s=300))
 
     def read(self, **fields):
         end_ns = self.clock.monotonic_ns()
@@ -124,7 +128,7 @@ def test_end_of_a_reserved_term_is_one_event(discount, before):
     bench.clock.move(4 * DAY_S)
     bench.read(power_w=1.0)
     # Nor is it reported again by the next process.
-    bench.accounts = bench.again()
+    bench.begin()
     bench.read(power_w=1.0)
     (event,) = bench.rows("event")
     assert (event["severity"], event["cause"]) == ("warning", "reserved term")
@@ -146,7 +150,7 @@ def test_plan_that_excludes_electricity_reports_both_changes():
 
 def test_terms_survive_a_round_trip_through_json():
     bench = Bench([reserved(FakeClock())])
-    terms = bench.accounts.terms_now("gpu0")
+    terms = bench.prices.terms_now("gpu0")
     assert Terms.from_document(terms.to_document()) == terms
 
 

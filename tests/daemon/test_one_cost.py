@@ -15,6 +15,7 @@ from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import DeviceLog
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
 from costprobe.app.accounting.serving_processes import ProcessOwners
@@ -77,7 +78,9 @@ class Ledger:
         book = PriceBook(plans(unit), TARIFF, self.devices)
         self.charges = DeviceCharges(book, 60.0)
         ledger = StoreLedger(self.store)
-        self.accounts = Accounts(book, ledger, self.clock, {}, lambda *_: (), charges=self.charges)
+        self.accounts = Accounts(
+            RememberedPrices(book, ledger, self.clock), ledger, self.clock, {}, charges=self.charges
+        )
         used = mig[0].name if mig else "gpu0"
         service = ServiceConfig.model_validate(
             {"name": "chat", "engine": "vllm", "url": "http://h:1", "devices": [used], "share": 0.3}

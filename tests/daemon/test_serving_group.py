@@ -18,7 +18,9 @@ from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import parse
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import NS_PER_S, Device, Reading
-from costprobe.domain.costing.serving.token_weights import ModelSize, estimated_weights
+from costprobe.daemon.optional_parts import price_file_jobs
+from costprobe.domain.costing.serving.model_size import ModelSize
+from costprobe.domain.costing.serving.token_weights import estimated_weights
 from costprobe.domain.pricing.book import PriceBook
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
@@ -69,7 +71,14 @@ class Bench:
             on_event=self.events.append,
             store_path=self.store.path,
         )
-        self.serving = Serving(self.config, DEVICES, around)
+        self.serving = Serving(
+            self.config.service,
+            self.config.kubernetes,
+            self.config.telemetry,
+            DEVICES,
+            around,
+            window_s=self.config.longest_window_s,
+        )
         self.jobs = {}
         self.serving.schedule_on(self)
         self.serving.begin()
@@ -154,11 +163,13 @@ def test_window_is_allocated_when_readings_cover_it(bench, engine, server):
     assert cost.time_ns == at_work.clock.time_ns() - S
 
 
-def test_price_files_are_jobs_beside_the_services(bench, server, tmp_path):
+def test_price_files_are_jobs_of_a_daemon_with_services(bench, server, tmp_path):
     file = tmp_path / "prices.json"
     section = f'[[price_file]]\nprogram = "litellm"\nfile = "{file}"\n'
     at_work = bench(table("chat", server, "gpu0"), section)
-    at_work.jobs[f"price file {file}"]()
+    ((name, every_s, write),) = price_file_jobs(at_work.config, at_work.store.path, at_work.clock)
+    assert (name, every_s) == (f"price file {file}", 86_400)
+    write()
     assert not file.exists()  # no tokens yet
 
 

@@ -10,15 +10,17 @@ from costprobe.adapters.sensors.supervisor.events import of_removal
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import MemoryLedger, StoreLedger
+from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.configuration import Config
 from costprobe.app.watching.faults import present_faults
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
+from costprobe.core.event_points import event_point
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.probe.points import event_point
+from costprobe.daemon.runtime import watched_sections
 from fakes.clock import FakeClock
 from fakes.store_access import rows_after
 
@@ -61,7 +63,9 @@ def store(tmp_path, clock):
 
 
 def watching_of(store, clock, ledger=None):
-    return Watching(CONFIG, store, ledger or MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    return Watching(
+        watched_sections(CONFIG), store, ledger or MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
 
 
 def states(store):
@@ -117,7 +121,15 @@ def test_incident_has_the_labels_of_its_service(store, clock):
     config = Config.model_validate(
         {"service": services, "notifier": [{**hook, "match": {"team": "search"}}]}
     )
-    watching = Watching(config, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    watching = Watching(
+        watched_sections(config),
+        store,
+        MemoryLedger(),
+        clock,
+        TAGS,
+        ClockMonitor(clock),
+        labels=RowLabels((), config.service),
+    )
     faults = [
         Fault("service_unread", name, f"{name} cannot be read", "warning", {"service": name})
         for name in ("chat", "rank")
@@ -133,7 +145,9 @@ def test_incident_has_the_labels_of_its_service(store, clock):
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
 def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
-    watching = Watching(HOT, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    watching = Watching(
+        watched_sections(HOT), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
 
     def look(temp_c=90.0, *, move_s=10):
         clock.move(move_s)
@@ -224,7 +238,7 @@ def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, cloc
 def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
     """The stored state is older: resuming from it would notify of the same incident again."""
     incidents = IncidentStore(store)
-    parts = (CONFIG, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    parts = (watched_sections(CONFIG), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
     before = Watching(*parts, incidents=incidents)
     before.tick([])
     other = sqlite3.connect(store.path, isolation_level=None)
@@ -280,7 +294,9 @@ def test_two_probes_on_a_throttling_gpu_are_one_alert(store, clock):
         "above": 5,
     }
     config = Config.model_validate({"probe": [{"name": "a"}, {"name": "b"}], "rule": [rule]})
-    watching = Watching(config, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    watching = Watching(
+        watched_sections(config), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
     for name in ("a", "b"):
         tags = {**TAGS, "device": "gpu0", "probe": name}
         watching.take([make_point("probe", tags, {"throttled_thermal_pct": 50.0}, clock.time_ns())])

@@ -11,6 +11,7 @@ from costprobe.app.configuration import Config
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.schema import make_point
+from costprobe.daemon.runtime import watched_sections
 from fakes.clock import FakeClock
 from fakes.memory import memory_folder
 
@@ -57,7 +58,12 @@ class Host:
         if not dies:
             self.watching.close()
         self.watching = Watching(
-            CONFIG, self.store, MemoryLedger(), self.clock, TAGS, ClockMonitor(self.clock)
+            watched_sections(CONFIG),
+            self.store,
+            MemoryLedger(),
+            self.clock,
+            TAGS,
+            ClockMonitor(self.clock),
         )
 
     def live(self, periods, *, is_silent=False):

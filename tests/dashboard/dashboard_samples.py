@@ -3,9 +3,9 @@
 import os
 
 from costprobe.adapters.storage.writer import Store
+from costprobe.core.event_points import event_point
 from costprobe.core.records import Event
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.ui.dashboard.budgets import DashboardBudgets
 
 NS_PER_S = 1_000_000_000

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from decimal import Decimal
 
+from costprobe.core.event_points import event_point
 from costprobe.core.records import (
     NS_PER_S,
     CostSample,
@@ -16,8 +17,9 @@ from costprobe.core.records import (
 from costprobe.core.schema import make_point
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.charges import charges_of
+from costprobe.domain.costing.device_points import device_point
 from costprobe.domain.costing.probe.energy import ProbeEnergy
-from costprobe.domain.costing.probe.points import cost_point, device_point, event_point, probe_point
+from costprobe.domain.costing.probe.points import cost_point, probe_point
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
 from costprobe.domain.costing.serving.served import Counts, ServedWindow

@@ -8,8 +8,9 @@ from decimal import Decimal
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.adapters.sensors.protocol.activity import ActivityLog
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.accounting.remembered_prices import RememberedPrices
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.core.records import NS_PER_S, Device, Energy, ProbeResult
 from costprobe.domain.alerting.drift_monitor import DriftMonitor
 from costprobe.domain.costing.probe.run import MeasuredRun
@@ -60,7 +61,10 @@ class Host:
         self.sensor.discover()
         self.ledger = MemoryLedger()
         book = PriceBook(plans, electricity, [DEVICE])
-        self.accounts = Accounts(book, self.ledger, fake.clock, {"host": "h1"}, lambda *_: ())
+        prices = RememberedPrices(book, self.ledger, fake.clock)
+        self.accounts = ProbeAccounts(
+            prices, self.ledger, fake.clock, {"host": "h1"}, lambda *_: ()
+        )
         self.monitor = DriftMonitor(DetectionConfig(), self.history)
         self.events = []
 

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from operator import itemgetter
 
 from costprobe.adapters.storage.writer import Store
+from costprobe.core.event_points import event_point
 from costprobe.core.records import Event
 from costprobe.core.schema import make_point
 from costprobe.core.serving_ratios import SERVING_RATIOS
-from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
 
 S = 10**9

@@ -24,12 +24,15 @@ from costprobe.adapters.storage.settings import StoreConfig
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import StoreLedger
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.retention import prune
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.watching.watching import Watching
 from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.records import END_OF_TIME_NS, Device, Energy, ProbeResult, Reading
+from costprobe.daemon.runtime import watched_sections
 from costprobe.domain.costing.probe.run import MeasuredRun
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
@@ -92,18 +95,19 @@ class Host:
         self.store.register_sink("one")
         ledger = StoreLedger(self.store)
         self.watching = Watching(
-            CONFIG, self.store, ledger, self.clock, {"host": "h"}, ClockMonitor(self.clock)
+            watched_sections(CONFIG),
+            self.store,
+            ledger,
+            self.clock,
+            {"host": "h"},
+            ClockMonitor(self.clock),
         )
         ledger.observe(self.watching.take)
         plans = [OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 3.6})]
         electricity = ElectricityConfig.model_validate({"tariff_per_kwh": 0.3})
-        self.accounts = Accounts(
-            PriceBook(plans, electricity, DEVICES),
-            ledger,
-            self.clock,
-            {"host": "h"},
-            self._history,
-        )
+        prices = RememberedPrices(PriceBook(plans, electricity, DEVICES), ledger, self.clock)
+        self.accounts = Accounts(prices, ledger, self.clock, {"host": "h"})
+        self.probes = ProbeAccounts(prices, ledger, self.clock, {"host": "h"}, self._history)
         self.worker = worker_of(
             self.store.outbox_of("one", important_first=True, max_points=10_000),
             DiscardingSink(),
@@ -129,7 +133,7 @@ class Host:
         """Process one probe run and one device reading."""
         device = DEVICES[number % len(DEVICES)]
         self.accounts.record_readings([(self._reading(device), device)])
-        self.accounts.take_probe(self._measured(device, number))
+        self.probes.take_probe(self._measured(device, number))
         faults = [LOST] if self.rng.random() < 0.02 else []
         self.watching.tick(faults)
         self.worker.step()

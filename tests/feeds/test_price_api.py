@@ -7,10 +7,10 @@ from decimal import Decimal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.feeds.source import SourceError
 from costprobe.app.accounting.ledger import MemoryLedger
 from costprobe.app.accounting.spot_feeds import SpotFeeds
-from costprobe.app.accounting.timed_feed import RETRY_S
+from costprobe.app.accounting.timed_feed import RETRY_S, read_output
 from costprobe.domain.pricing.catalogue.offer import OFFER_COLUMNS
 from costprobe.domain.pricing.plans.list_price import ListPlan
 from costprobe.domain.pricing.plans.spot import SpotPlan
@@ -76,8 +76,8 @@ ITEMS = (
 
 def test_azure_lists_on_demand_and_spot_prices_among_other_products():
     with serving(page(*ITEMS)) as server:
-        assert read_source(azure(server.url)) == "4.775"
-        assert read_source(azure(server.url, SpotPlan)) == "1.2"
+        assert read_output(azure(server.url)) == "4.775"
+        assert read_output(azure(server.url, SpotPlan)) == "1.2"
         query = parse_qs(urlsplit(server.calls[0].path).query)
     (wanted,) = query["$filter"]
     assert wanted == (
@@ -95,10 +95,10 @@ def test_azure_pages_are_followed_on_the_same_host_only():
             else page(ITEMS[1], more=f"{server.url}/?skip=1")
         )
     ) as server:
-        assert read_source(azure(server.url)) == "4.775"
+        assert read_output(azure(server.url)) == "4.775"
     with serving(page(ITEMS[1], more="http://169.254.169.254/")) as server:
         with pytest.raises(SourceError, match="next page is on another host"):
-            read_source(azure(server.url))
+            read_output(azure(server.url))
         assert len(server.calls) == 1
 
 
@@ -117,7 +117,7 @@ def test_azure_pages_are_followed_on_the_same_host_only():
 )
 def test_unusable_price_list_is_a_fault_of_the_source(document, problem):
     with serving(document) as server, pytest.raises(SourceError, match=problem) as caught:
-        read_source(azure(server.url))
+        read_output(azure(server.url))
     assert str(caught.value).startswith("price list azure: ")
 
 
@@ -165,10 +165,10 @@ def test_google_skus_are_added_up_over_the_pages_with_the_key_in_a_header(key_fi
     with InferenceServer(answer) as server:
         plan = google(server.url, key_file, {"AAAA-1": 4, "BBBB-2": 16, "CCCC-3": 1})
         # 4 x 0.024988 + 16 x 0.002928 + 0.56
-        assert Decimal(read_source(plan)) == Decimal("0.7068")
+        assert Decimal(read_output(plan)) == Decimal("0.7068")
         assert not any(KEY in call.path for call in server.calls)
         with pytest.raises(SourceError, match="has no SKU DDDD-4"):
-            read_source(google(server.url, key_file, {"AAAA-1": 4, "DDDD-4": 1}))
+            read_output(google(server.url, key_file, {"AAAA-1": 4, "DDDD-4": 1}))
 
 
 def test_google_errors_do_not_contain_the_key(key_file):
@@ -181,11 +181,11 @@ def test_google_errors_do_not_contain_the_key(key_file):
         body = json.dumps(document).encode()
         with InferenceServer(lambda call: call.whole(body, status)) as server:  # noqa: B023 - used at once
             with pytest.raises(SourceError) as caught:
-                read_source(google(server.url, key_file, {"A": 1}))
+                read_output(google(server.url, key_file, {"A": 1}))
             assert KEY not in str(caught.value), name
     key_file.unlink()
     with pytest.raises(SourceError, match=r"google\.key"):
-        read_source(google("http://127.0.0.1:1", key_file, {"A": 1}))
+        read_output(google("http://127.0.0.1:1", key_file, {"A": 1}))
 
 
 def test_table_of_the_catalogue_at_a_url_or_in_a_file(tmp_path):
@@ -201,13 +201,13 @@ def test_table_of_the_catalogue_at_a_url_or_in_a_file(tmp_path):
             (ListPlan(plan="list", url=server.url, region="zone-2", **keys), "24"),
             (SpotPlan(plan="spot", url=server.url, region="zone-1", **keys), "7.5"),
         ):
-            assert read_source(plan) == wanted
+            assert read_output(plan) == wanted
     file = tmp_path / "prices.csv"
     file.write_text(table)
-    assert read_source(ListPlan(plan="list", file=file, region="zone-1", **keys)) == "20"
+    assert read_output(ListPlan(plan="list", file=file, region="zone-1", **keys)) == "20"
     file.write_text("<html>")
     with pytest.raises(SourceError, match=r"prices\.csv: its first line"):
-        read_source(ListPlan(plan="list", file=file, region="zone-1", **keys))
+        read_output(ListPlan(plan="list", file=file, region="zone-1", **keys))
 
 
 def product(price, currency="USD"):
@@ -275,7 +275,7 @@ def test_aws_price_map_of_a_region():
     ):
         with InferenceServer(lambda call, answer=document: call.json(answer)) as server:
             try:
-                found = read_source(ListPlan.model_validate({**plan, "url": server.url}))
+                found = read_output(ListPlan.model_validate({**plan, "url": server.url}))
             except SourceError as error:
                 found = str(error)
             assert re.search(wanted, found), found

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from costprobe.adapters.fleet import registry
 from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
 from costprobe.adapters.fleet.reader import FleetReader
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.watch_settings import FleetSection
 from costprobe.adapters.net.errors import RetryLater
 from costprobe.app.configuration import load, parse
 from costprobe.app.fleet.check import FleetQuery
@@ -191,7 +191,7 @@ class Newest(FleetReader):
 
 
 def test_check_without_a_complete_answer_changes_nothing():
-    config = FleetConfig.model_validate({"kind": "prometheus", "url": "http://127.0.0.1:9"})
+    config = FleetSection.model_validate({"kind": "prometheus", "url": "http://127.0.0.1:9"})
     reader = Newest(config)
     fleet = FleetWatch(config, reader, {})
 
@@ -223,7 +223,7 @@ def test_check_without_a_complete_answer_changes_nothing():
 def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error(
     tmp_path, monkeypatch
 ):
-    reader = Newest(FleetConfig.model_validate({"kind": "prometheus", "url": "http://h:9"}))
+    reader = Newest(FleetSection.model_validate({"kind": "prometheus", "url": "http://h:9"}))
     reader.newest = {"a": time.time() - 900, **dict.fromkeys("bcd", math.inf)}
     monkeypatch.setitem(registry.READERS, "prometheus", lambda *_: reader)
     path = tmp_path / "fleet.toml"
@@ -266,7 +266,7 @@ def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error
 
 
 def test_lease_may_last_seconds():
-    config = FleetConfig.model_validate({"kind": "prometheus", "url": "http://127.0.0.1:9"})
+    config = FleetSection.model_validate({"kind": "prometheus", "url": "http://127.0.0.1:9"})
     query = FleetQuery(Newest(config), NOW_S * NS_PER_S)
     with query.over((NOW_S - 6) * NS_PER_S, (NOW_S + 1) * NS_PER_S, 1) as answers:
         assert answers.period.buckets == 7

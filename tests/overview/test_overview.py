@@ -4,14 +4,15 @@ import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.budgeting.budget_status import budget_overviews
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.day_allocation import day_allocations
 from costprobe.app.overview.overview import overview
 from costprobe.app.overview.spending import host_budgets, paid_currencies
+from costprobe.core.event_points import event_point
 from costprobe.core.money_text import price_scale, unit_price
 from costprobe.core.records import Event
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.probe.points import event_point
 from fakes.clock import FakeClock
 
 S = 10**9
@@ -122,8 +123,9 @@ def look(tmp_path):
 
 def months_of(reader, config):
     """The spend of the month of each currency, as the page computes it."""
-    budgets = host_budgets(config, paid_currencies(reader))
-    return budget_overviews(config, reader, budgets, NOW, "robust", {})
+    budgets = host_budgets(config.budget, paid_currencies(reader))
+    usual = Usual(config.telemetry.aggregate_s)
+    return budget_overviews(config.budget, usual, reader, budgets, NOW, "robust", books={})
 
 
 def test_spend_per_hour_idle_share_power_and_month_against_budget(look):

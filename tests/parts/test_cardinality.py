@@ -10,6 +10,7 @@ from costprobe.adapters.serving.meter import ServiceMeter
 from costprobe.adapters.serving.model_names import MAX_NAMES
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
+from costprobe.core.event_points import event_point
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import series_key
 from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
@@ -17,13 +18,8 @@ from costprobe.core.schema import SCHEMA
 from costprobe.domain.alerting.defaults import effective_rules
 from costprobe.domain.alerting.engine import AlertEngine
 from costprobe.domain.alerting.settings import AlertingConfig
-from costprobe.domain.costing.probe.points import (
-    cost_point,
-    device_point,
-    event_point,
-    probe_point,
-    software_point,
-)
+from costprobe.domain.costing.device_points import device_point
+from costprobe.domain.costing.probe.points import cost_point, probe_point, software_point
 from costprobe.domain.costing.serving.allocation import Line
 from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost, TokenShares
 from costprobe.domain.costing.serving.serving_points import (

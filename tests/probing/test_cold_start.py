@@ -11,7 +11,7 @@ from costprobe.adapters.probing.runner import ProbeRunner
 from costprobe.adapters.probing.start_outcome import StartOutcome, read_start
 from costprobe.adapters.system.page_cache import evict
 from costprobe.app.measuring.cold_starts import measured_starts
-from costprobe.domain.costing.probe.cold_start import ModelStart
+from costprobe.domain.costing.probe.reported import ModelStart
 from costprobe_probes.cold_start import MAX_PATHS_CHARS, by_folder, read_bytes
 from fakes.command import called
 from fakes.documents import checked

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from costprobe.adapters.probing.outcome import read_outcome
-from costprobe.domain.costing.probe.naive import MISTAKES, NaiveTiming
+from costprobe.domain.costing.probe.reported import MISTAKES, NaiveTiming
 from fakes.command import called
 from fakes.documents import checked
 from fakes.kept_worker import KeptWorker

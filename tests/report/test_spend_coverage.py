@@ -7,7 +7,6 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.app.budgeting.spend_reading import LATE_NS, Usual
-from costprobe.app.configuration import demo_config
 from costprobe.core.records import Point
 from costprobe.domain.costing.budgets.settings import BudgetConfig
 from costprobe.ui.report.gather import DRAWN, drawn_in
@@ -82,7 +81,9 @@ def test_coverage_of_a_report_is_that_of_a_forecast(reader_of):
     budget = BudgetConfig.model_validate({"name": "b", "amount": 100, "period": "month"})
     with reader_of(rows("gpu0", 3.6, range(48), minutes=5), rows("gpu1", 3.6, range(24))) as reader:
         spend = spend_of(reader)["USD"]
-        (overview,) = budget_overviews(demo_config(), reader, [budget], PERIOD.until_ns, "robust")
+        (overview,) = budget_overviews(
+            (), Usual(EVERY_S), reader, [budget], PERIOD.until_ns, "robust"
+        )
     assert spend.coverage == pytest.approx((5 / 60 + 0.5) / 2, rel=1e-3)
     assert spend.coverage == pytest.approx(overview.status.coverage)
     assert float(spend.total) == pytest.approx(overview.status.spent)

@@ -545,7 +545,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     # Alternatives of the same class of the code: a bearer token, or a password; a feed's key.
     covered |= {
         ("AlertmanagerConfig", "token"),
-        ("FleetConfig", "password"),
+        ("FleetSection", "password"),
         ("KserveProbeConfig", "token"),
         ("SpotPlan", "key"),
     }

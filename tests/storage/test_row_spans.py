@@ -14,6 +14,7 @@ from costprobe.core.records import Point
 from costprobe.domain.advice.workload import measured_load
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.ui.cli.support.command_prices import savings_sections, stored_prices
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.savings_history import history_of
 from fakes.clock import FakeClock
@@ -45,7 +46,9 @@ def figures(folder, config, last_ns):
     book = SpendBook()
     with closing(StoreReader.open(folder / "costprobe.db")) as reader:
         read_spend(book, reader, last_ns + S, Usual(10.0))
-        past = history_of(LoadedConfig(str(config)), reader, span.start_ns, ()).devices["gpu0"]
+        settings = LoadedConfig(str(config))
+        sections, prices = savings_sections(settings.config), stored_prices(settings)
+        past = history_of(sections, prices, reader, span.start_ns, ()).devices["gpu0"]
     paid = {payer: book.between(payer, span) for payer in book.payers}
     return paid, past
 

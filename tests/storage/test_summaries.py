@@ -8,8 +8,8 @@ from costprobe.adapters.storage.rollup.rollup import KeepSince
 from costprobe.adapters.storage.writer import Store
 from costprobe.core.records import Point
 from costprobe.domain.costing.comparison.read_fields import RUN_FIELDS
+from costprobe.ui.cli.support.command_prices import savings_sections, stored_prices
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.price_books import price_book
 from costprobe.ui.cli.support.savings_history import history_of
 from costprobe.ui.report.document import document
 from costprobe.ui.report.gather import ReportSources, report_of
@@ -30,8 +30,10 @@ def figures(file, now_ns):
     period = Period(now_ns - 36 * HOUR_NS + 1234 * S, now_ns - 1000 * S)
     with closing(StoreReader.open(file.parent / "costprobe.db")) as reader:
         runs = reader.columns("probe", period.since_ns, now_ns, fields=RUN_FIELDS)
-        history = history_of(settings, reader, period.since_ns, runs=runs)
-        book = price_book(settings, [device.device for device in history.devices.values()])
+        prices = stored_prices(settings)
+        sections = savings_sections(settings.config)
+        history = history_of(sections, prices, reader, period.since_ns, runs=runs)
+        book = prices.book([device.device for device in history.devices.values()])
         past = ReportSources(reader, settings.config, history, book, runs)
         report = report_of(past, period, now_ns)
     devices = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from costprobe.adapters.catalogue.files import hosted_models
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.watch_settings import FleetSection
 from costprobe.adapters.kubernetes.settings import KubernetesConfig
 from costprobe.adapters.net.http_settings import HttpConfig
 from costprobe.adapters.notifiers.registry import NOTIFIERS
@@ -89,7 +89,7 @@ class Config(RootSection):
     maintenance: tuple[MaintenanceConfig, ...] = ()
     notifier: tuple[AnyNotifier, ...] = ()
     http: HttpConfig = HttpConfig()
-    fleet: FleetConfig | None = None
+    fleet: FleetSection | None = None
 
     @property
     def sensor_settings(self) -> SensorSettings:

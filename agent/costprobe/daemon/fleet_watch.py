@@ -19,13 +19,12 @@ from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
 from costprobe.app.delivery.retention import RETENTION_EVERY_S, Retention
 from costprobe.app.fleet.check import PartialAnswerError
-from costprobe.app.fleet.fleet_budgets import local_budget
 from costprobe.app.fleet.heartbeats import Lease
 from costprobe.app.fleet.watch import STATE, FleetWatch
 from costprobe.app.schedule import Schedule
 from costprobe.app.secret_places import learn_secrets
 from costprobe.app.watching.faults import disk_of, present_faults
-from costprobe.app.watching.watching import Watching
+from costprobe.app.watching.watching import WatchedSections, Watching
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.control_protocol import control_path
@@ -86,14 +85,16 @@ class FleetWatcher:
         name = config.host.tag
         self._lease = Lease(config.sink[0], name, self._every_s, clock) if config.sink else None
         self._restore()
-        watched = {
-            "probe": (),
-            "service": (),
-            "kubernetes": None,
-            "budget": tuple(map(local_budget, fleet.watched.budget)),
-        }
+        sections = WatchedSections(
+            rules=config.rule,
+            alerting=config.alerting,
+            maintenance=config.maintenance,
+            notifiers=config.notifier,
+            detection=config.detection,
+            budgets=[budget.name for budget in fleet.watched.budget],
+        )
         self.watching = Watching(
-            config.model_copy(update=watched),
+            sections,
             self._store,
             ledger,
             clock,

@@ -127,7 +127,7 @@ class Daemon:
     def terms_now(self, device: str) -> Terms | None:
         """Return the price terms in force for a device; None without a price."""
         runtime = self._current.runtime
-        return runtime.accounts.terms_now(device) if runtime else None
+        return runtime.prices.terms_now(device) if runtime else None
 
     @property
     def wake_fd(self) -> int:

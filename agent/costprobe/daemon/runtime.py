@@ -16,6 +16,7 @@ from costprobe.app.accounting.device_charges import DeviceCharges
 from costprobe.app.accounting.device_log import longest_gap_s
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.spot_feeds import SpotFeeds
 from costprobe.app.accounting.stored_history import StoredHistory
@@ -27,7 +28,7 @@ from costprobe.app.delivery.sink_delivery import SinkDelivery
 from costprobe.app.schedule import Schedule
 from costprobe.app.secret_places import learn_secrets
 from costprobe.app.watching.annotations import Annotations
-from costprobe.app.watching.watching import Watching
+from costprobe.app.watching.watching import WatchedSections, Watching
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import Device, Event
@@ -68,13 +69,19 @@ class Runtime:
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
         self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
         self._pricing = HostPricing(
-            config, parts.store.path, parts.detector, parts.ledger, parts.clock, self._take_event
+            config.price,
+            config.host,
+            parts.store.path,
+            parts.detector,
+            parts.ledger,
+            parts.clock,
+            on_event=self._take_event,
         )
         assumed = self._pricing.assumed
         book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
         self._labels = RowLabels(config.probe, config.service)
         self.watching = Watching(
-            config,
+            watched_sections(config),
             parts.store,
             parts.ledger,
             parts.clock,
@@ -83,7 +90,16 @@ class Runtime:
             incidents=parts.incidents,
             labels=self._labels,
         )
-        self.annotations = Annotations(config, devices, parts.ledger, parts.clock)
+        self.annotations = Annotations(
+            {
+                "device": [device.name for device in devices],
+                "probe": [probe.name for probe in config.probe],
+                "service": [service.name for service in config.service],
+            },
+            self.tags,
+            parts.ledger,
+            parts.clock,
+        )
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(self._labels)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
@@ -92,15 +108,8 @@ class Runtime:
             config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
         )
-        self.accounts = Accounts(
-            book,
-            parts.ledger,
-            parts.clock,
-            self.tags,
-            self._history.costs,
-            carbon,
-            charges=charges,
-        )
+        self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
+        self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
         self._budgets = optional_parts.budget_tracker(
             config, parts, self.tags, self._take_event, self._stop
         )
@@ -109,7 +118,8 @@ class Runtime:
             config,
             devices,
             parts,
-            self.accounts,
+            self.prices,
+            history=self._history,
             runs=runs,
             lock_folder=lock_folder,
             stop=self._stop,
@@ -126,6 +136,7 @@ class Runtime:
             on_containers=self._take_containers,
         )
         self._serving = optional_parts.serving(config, devices, around)
+        self._price_files = optional_parts.price_file_jobs(config, parts.store.path, parts.clock)
         probe_jobs = len(self._probes.jobs) if self._probes is not None else 0
         # A service's scrape and the end of its window may be due together.
         workers = probe_jobs + 2 * len(config.service) + SPARE_WORKERS
@@ -152,6 +163,8 @@ class Runtime:
             self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
         if self._serving is not None:
             self._serving.schedule_on(self.schedule)
+        for name, every_s, run in self._price_files:
+            self.schedule.add(name, every_s, run, at_once=True)
         for name, every_s, run in self._pricing.jobs():
             self.schedule.add(name, every_s, run, at_once=True)
         for plan in self.spots.plans:
@@ -258,3 +271,18 @@ class Runtime:
         for container in containers:
             self._labels.add_service(container.name, container.labels)
         self.watching.set_containers([container.name for container in containers])
+
+
+def watched_sections(config: Config) -> WatchedSections:
+    """Return what rules and detectors use of a configuration."""
+    return WatchedSections(
+        rules=config.rule,
+        alerting=config.alerting,
+        maintenance=config.maintenance,
+        notifiers=config.notifier,
+        detection=config.detection,
+        probes=[probe.name for probe in config.probe],
+        services=[service.name for service in config.service],
+        budgets=[budget.name for budget in config.budget],
+        has_pods=config.kubernetes is not None,
+    )

@@ -10,11 +10,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from costprobe.adapters.system.secret_file import read_secret
 from costprobe.domain.pricing.aws_locations import AWS_LOCATIONS
-from costprobe.domain.pricing.plans.feed import FeedPlan
 from costprobe.domain.pricing.price_lists import (
+    PriceQuery,
     aws_prices,
     azure_prices,
-    catalogue_prices,
     gcp_prices,
     only_price,
 )
@@ -36,11 +35,11 @@ _GCP_MORE_TIMES: Final = 4
 Get = Callable[[str, Mapping[str, str], float], str]
 
 
-def api_price(plan: FeedPlan, get: Get, timeout_s: float) -> Decimal:
-    """Return the current price of a plan with `api`, in its currency per hour.
+def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
+    """Return a current price, in the currency of the query per hour.
 
     Args:
-        plan: The plan.
+        query: The price that is wanted.
         get: Sends a request within s.
         timeout_s: Time limit of all requests together in s; of the many pages of Google's list a
             multiple.
@@ -49,23 +48,21 @@ def api_price(plan: FeedPlan, get: Get, timeout_s: float) -> Decimal:
         ValueError: The response is not as documented, or has no such price or several.
     """
     end_s = time.monotonic() + timeout_s
-    instance, region = plan.instance or "", plan.region or ""
-    is_spot = plan.plan == "spot"
-    if plan.api == "gcp":
-        return _gcp_price(plan, get, end_s + _GCP_MORE_TIMES * timeout_s)
+    instance, region = query.instance, query.region
+    if query.api == "gcp":
+        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s)
     found: list[Decimal] = []
-    if plan.api == "catalogue":
-        text = get(str(plan.url), {}, timeout_s)
-        found = catalogue_prices(text, instance, region, plan.currency, is_spot=is_spot)
-    elif plan.api == "aws":
+    if query.api == "aws":
         place = quote(AWS_LOCATIONS[region], safe="()")
-        text = get(f"{plan.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
+        text = get(f"{query.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
         found = aws_prices(text, instance, region)
     else:
-        host, url = urlsplit(plan.url or AZURE_URL).netloc, _azure_url(plan)
+        host, url = urlsplit(query.url or AZURE_URL).netloc, _azure_url(query)
         for _ in range(_PAGES_MAX):
             text = get(url, {}, _left_s(end_s))
-            prices, url = azure_prices(text, instance, region, plan.currency, is_spot=is_spot)
+            prices, url = azure_prices(
+                text, instance, region, query.currency, is_spot=query.is_spot
+            )
             found += prices
             if not url:
                 break
@@ -74,41 +71,41 @@ def api_price(plan: FeedPlan, get: Get, timeout_s: float) -> Decimal:
     return only_price(found, f"{instance} in {region}")
 
 
-def _azure_url(plan: FeedPlan) -> str:
+def _azure_url(query: PriceQuery) -> str:
     wanted = (
         ("serviceName", "Virtual Machines"),
         ("priceType", "Consumption"),
-        ("armRegionName", plan.region),
-        ("armSkuName", plan.instance),
+        ("armRegionName", query.region),
+        ("armSkuName", query.instance),
     )
-    query = {
-        "currencyCode": f"'{plan.currency}'",
+    parameters = {
+        "currencyCode": f"'{query.currency}'",
         "$filter": " and ".join(f"{name} eq '{value}'" for name, value in wanted),
     }
-    return f"{plan.url or AZURE_URL}?{urlencode(query)}"
+    return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
 
 
-def _gcp_price(plan: FeedPlan, get: Get, end_s: float) -> Decimal:
-    if plan.key_file is None:
+def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
+    if query.key_file is None:
         raise ValueError("no key_file")
     # In a header: a key in the URL would be in the logs of proxies.
-    headers = {"X-Goog-Api-Key": read_secret(plan.key_file, "API key")}
+    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
     found: dict[str, Decimal] = {}
-    query = {
-        "currencyCode": plan.currency,
+    parameters = {
+        "currencyCode": query.currency,
         "pageSize": str(_GCP_PAGE_SKUS),
         "fields": _GCP_FIELDS,
     }
     for _ in range(_PAGES_MAX):
-        text = get(f"{plan.url or GCP_URL}?{urlencode(query)}", headers, _left_s(end_s))
-        prices, token = gcp_prices(text, plan.skus, plan.currency)
+        text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
+        prices, token = gcp_prices(text, query.skus, query.currency)
         found |= prices
-        if len(found) == len(plan.skus):
-            return sum((count * found[sku] for sku, count in plan.skus.items()), Decimal(0))
+        if len(found) == len(query.skus):
+            return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
         if not token:
             break
-        query["pageToken"] = token
-    missing = sorted(set(plan.skus) - set(found))
+        parameters["pageToken"] = token
+    missing = sorted(set(query.skus) - set(found))
     raise ValueError(f"has no SKU {missing[0]}; check its spelling in Google's price list")
 
 

@@ -21,7 +21,7 @@ from costprobe.adapters.net.status import raise_for_status
 from costprobe.adapters.system.child_reaper import kill_marked, new_mark
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.core.regular_file import read_regular
-from costprobe.domain.pricing.plans.feed import FeedPlan
+from costprobe.domain.pricing.price_lists import PriceQuery
 from costprobe.domain.pricing.source import SourceConfig
 
 MAX_BYTES: Final = 1 << 20
@@ -44,8 +44,6 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     Raises:
         SourceError: It cannot be read, takes too long, or is too large.
     """
-    if isinstance(source, FeedPlan) and source.api is not None:
-        return _from_price_list(source, timeout_s)
     if source.file is not None:
         try:
             return _text(read_regular(source.file, MAX_BYTES + 1), str(source.file))
@@ -56,19 +54,20 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     return _get(str(source.url), {}, timeout_s)
 
 
-def _from_price_list(plan: FeedPlan, timeout_s: float) -> str:
-    """Return the current price of an instance in a price list, as text."""
-    name = str(plan.file) if plan.file is not None else f"price list {plan.api}"
+def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the current price of an instance in a cloud's price list, as text.
 
-    def get(url: str, headers: Mapping[str, str], limit_s: float) -> str:
-        if plan.file is not None:
-            return read_source(SourceConfig(file=plan.file), limit_s)
-        return _get(url, headers, limit_s)
+    Args:
+        query: The price that is wanted.
+        timeout_s: Longest time for all requests in s; of the many pages of Google's list a multiple.
 
+    Raises:
+        SourceError: The list cannot be read, or has no such price or several.
+    """
     try:
-        return f"{api_price(plan, get, timeout_s):f}"
+        return f"{api_price(query, _get, timeout_s):f}"
     except ValueError as error:
-        raise SourceError(f"{name}: {outside_text(str(error))}") from None
+        raise SourceError(f"price list {query.api}: {outside_text(str(error))}") from None
 
 
 def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:

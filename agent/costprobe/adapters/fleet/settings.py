@@ -1,4 +1,4 @@
-"""The section [fleet]: the database with the rows of all hosts."""
+"""The database with the rows of all hosts: the keys of [fleet] that say how it is asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.fleet.watch_settings import FleetWatchConfig
 from costprobe.adapters.net.settings import (
     KEY_HEADER,
     CaFile,
@@ -31,7 +30,7 @@ _HOST_URL = matching(
 
 
 class FleetConfig(Section):
-    """The database with the rows of all hosts, for `costprobe fleet`."""
+    """The database with the rows of all hosts."""
 
     kind: Literal["influxql", "victoriametrics", "prometheus"] = Field(
         description=(
@@ -119,16 +118,6 @@ class FleetConfig(Section):
         le=400_000,
         description="Most groups of an answer, such as devices; beyond it a command fails.",
     )
-    watch: FleetWatchConfig | None = Field(
-        None,
-        description="What `costprobe fleet watch` checks.",
-        examples=[{"every": "5m"}],
-    )
-
-    @property
-    def watched(self) -> FleetWatchConfig:
-        """What is checked, with the defaults where nothing is configured."""
-        return self.watch or FleetWatchConfig()
 
     @model_validator(mode="after")
     def _belongs_together(self) -> FleetConfig:

@@ -1,4 +1,4 @@
-"""The section [fleet.watch]: what `costprobe fleet watch` checks, and how often."""
+"""The section [fleet] with [fleet.watch]: what `costprobe fleet watch` checks, and how often."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 
 from pydantic import Field, model_validator
 
+from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.core.config.fields import Duration, Name, Section, Share, key
 from costprobe.core.host import Labels
 from costprobe.domain.costing.budgets.settings import PlannedSpend
@@ -86,3 +87,18 @@ class FleetWatchConfig(Section):
             if number > 1:
                 raise ValueError(f"budget {name!r} is there twice; give each a unique name")
         return self
+
+
+class FleetSection(FleetConfig):
+    """The database with the rows of all hosts, for `costprobe fleet`."""
+
+    watch: FleetWatchConfig | None = Field(
+        None,
+        description="What `costprobe fleet watch` checks.",
+        examples=[{"every": "5m"}],
+    )
+
+    @property
+    def watched(self) -> FleetWatchConfig:
+        """What is checked, with the defaults where nothing is configured."""
+        return self.watch or FleetWatchConfig()

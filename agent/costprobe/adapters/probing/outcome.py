@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from costprobe.core.records import FieldValue, ProbeResult
-from costprobe.domain.costing.probe.naive import MISTAKES, NaiveTiming
+from costprobe.domain.costing.probe.reported import MISTAKES, NaiveTiming
 
 MAX_NOTE_CHARS = 200
 # Tags of execution modes that a worker may add to its rows.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from costprobe.adapters.probing.load_settings import length_document
 from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.probe_request import ProbeRequest
 from costprobe.adapters.probing.served_settings import (
     KserveProbeConfig,
     ServedProbeConfig,
@@ -28,26 +28,6 @@ SEED: Final = 0
 TAIL_S: Final = 2.0
 # Requests in the window of a point of a load curve: so many give a p90.
 LOAD_SAMPLES: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeRequest:
-    """One run of a probe.
-
-    Attributes:
-        probe: Name of the probe.
-        document: What the worker reads: the section, each key by its field's name, with numbers in base
-            units, and the run's own keys, which replace those of the section.
-        gpu_uuid: NVML's identity of the GPU, for CUDA_VISIBLE_DEVICES; None for a CPU or a server.
-    """
-
-    probe: str
-    document: Mapping[str, Any]
-    gpu_uuid: str | None = None
-
-    def to_wire(self) -> str:
-        """Return the request as JSON without a line end."""
-        return json.dumps({"cmd": "probe", **self.document}, default=os.fspath)
 
 
 def model_request(

@@ -17,7 +17,7 @@ from costprobe.adapters.probing.outcome import (
     read_outcome,
     read_progress,
 )
-from costprobe.adapters.probing.request import ProbeRequest
+from costprobe.adapters.probing.probe_request import ProbeRequest
 from costprobe.adapters.probing.served_outcome import read_served_outcome
 from costprobe.adapters.probing.start_outcome import StartOutcome, read_start
 from costprobe.core.clock import Clock, SystemClock

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.probe.cold_start import ModelStart
+from costprobe.domain.costing.probe.reported import ModelStart
 
 
 @dataclass(frozen=True, slots=True)

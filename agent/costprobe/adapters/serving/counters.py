@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from costprobe.domain.costing.serving.served import Measure
+from costprobe.core.serving_words import Measure
 
 ResetGroup = Literal["process", "model", "none"]
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})

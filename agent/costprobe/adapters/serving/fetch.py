@@ -10,9 +10,9 @@ from costprobe.adapters.net.errors import DeliveryError
 from costprobe.adapters.net.limits import ExchangeLimits
 from costprobe.adapters.net.secret import Secret
 from costprobe.adapters.net.status import Hints, HttpResponse, raise_for_status
+from costprobe.adapters.serving.endpoint import MetricsEndpoint
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import MAX_BYTES
-from costprobe.adapters.serving.settings import ServiceConfig
 
 _OK = 200
 _HINTS = Hints(
@@ -25,14 +25,16 @@ class MetricsFetcher:
     """Fetches the metrics endpoints of a service, with a connection for each request.
 
     Args:
-        service: Its timeout, token and certificates.
+        endpoint: Its timeout, token and certificates.
         credentials: Where systemd stored this process's credentials; None without any.
     """
 
-    def __init__(self, service: ServiceConfig, credentials: Path | None) -> None:
-        self._token = Secret("token", service.token_file, service.token_credential, credentials)
-        limits = ExchangeLimits(service.timeout_s, service.timeout_s, max_body_bytes=MAX_BYTES + 1)
-        self._client = HttpClient(limits, ca_file=service.ca_file)
+    def __init__(self, endpoint: MetricsEndpoint, credentials: Path | None) -> None:
+        self._token = Secret("token", endpoint.token_file, endpoint.token_credential, credentials)
+        limits = ExchangeLimits(
+            endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
+        )
+        self._client = HttpClient(limits, ca_file=endpoint.ca_file)
 
     def __call__(self, url: str) -> bytes:
         """Fetch an endpoint; return its body in the Prometheus text format.

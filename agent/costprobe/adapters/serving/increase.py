@@ -18,7 +18,7 @@ from typing import Literal
 from costprobe.adapters.serving.counters import ResetGroup
 from costprobe.adapters.serving.exposition import Labels
 from costprobe.adapters.serving.reading import CounterReading, MeasureSeries, SeriesValue
-from costprobe.domain.costing.serving.served import Measure
+from costprobe.core.serving_words import Measure
 
 MAX_GONE = 2000
 # Start times are derived from ticks since boot (1/100 s) and a wall clock in whole s.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from costprobe.adapters.serving.endpoint import MetricsEndpoint
 from costprobe.adapters.serving.exposition import parse_exposition
 from costprobe.adapters.serving.reading import aliases
-from costprobe.adapters.serving.settings import ServiceConfig
 
 # For each engine the counters of total latency, and of the requests in it.
 LATENCIES: Final[Mapping[str, tuple[str, str]]] = {
@@ -41,22 +41,22 @@ class LatencyTotal(NamedTuple):
     requests: float
 
 
-def read_latency(service: ServiceConfig, fetch: Callable[[str], bytes]) -> LatencyTotal:
+def read_latency(endpoint: MetricsEndpoint, fetch: Callable[[str], bytes]) -> LatencyTotal:
     """Read the latency of a service, over all its replicas and models.
 
     Counters that are not exposed count as 0: some engines create them with the first request.
 
     Args:
-        service: The service; its engine is one of LATENCIES.
+        endpoint: Its metrics; its engine is one of LATENCIES.
         fetch: Fetches the metrics at an address.
 
     Raises:
         ScrapeError: They cannot be read.
     """
     sums = [0.0, 0.0]
-    for url in service.url:
+    for url in endpoint.url:
         body = fetch(url)
-        for index, counter in enumerate(LATENCIES[service.engine]):
+        for index, counter in enumerate(LATENCIES[endpoint.engine]):
             names = aliases(counter)
             samples = parse_exposition(body, names).samples
             found = next((samples[name] for name in names if name in samples), None)

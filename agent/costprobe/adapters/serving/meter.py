@@ -19,7 +19,8 @@ from costprobe.adapters.serving.reading import (
 )
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.serving.served import Counts, Measure, ServedWindow
+from costprobe.core.serving_words import Measure
+from costprobe.domain.costing.serving.served import Counts, ServedWindow
 
 MAX_AT_ONCE = 8
 MAX_PROBLEMS = 8

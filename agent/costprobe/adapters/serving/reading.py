@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from costprobe.adapters.serving.counters import Counter, Engine
+from costprobe.adapters.serving.endpoint import CountersConfig, MetricsEndpoint
 from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.exposition import CounterSample, Exposition, Labels
 from costprobe.adapters.serving.setting_types import SELECTOR
-from costprobe.adapters.serving.settings import CountersConfig, ServiceConfig
 from costprobe.adapters.system.outside_text import outside_text
-from costprobe.domain.costing.serving.served import MEASURES, Measure
+from costprobe.core.serving_words import MEASURES, Measure
 
 MAX_MODEL_CHARS = 200
 _LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
@@ -69,9 +68,11 @@ class CounterReading:
     started_s: float | None
 
 
-def engine_of(service: ServiceConfig) -> Engine:
-    """Return the engine of a service, or the one that its own counters define."""
-    return ENGINES[service.engine] if service.counters is None else generic_engine(service.counters)
+def engine_of(endpoint: MetricsEndpoint) -> Engine:
+    """Return the engine of a server, or the one that its own counters define."""
+    return (
+        ENGINES[endpoint.engine] if endpoint.counters is None else generic_engine(endpoint.counters)
+    )
 
 
 def wanted_names(engine: Engine) -> frozenset[str]:
@@ -271,7 +272,7 @@ def generic_engine(config: CountersConfig) -> Engine:
             raise ScrapeError(f'counters.{measure}: write name or name{{label="value"}}')
         scale = _scale(match[1]) if measure in _TIMES else 1.0
         only = {name: (text,) for name, text in _LABEL.findall(match[2] or "")}
-        counters[cast("Measure", measure)] = (Counter(match[1], only=only, scale=scale),)
+        counters[measure] = (Counter(match[1], only=only, scale=scale),)
     return Engine(
         name="generic",
         counters=counters,

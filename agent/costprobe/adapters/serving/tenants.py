@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from costprobe.adapters.serving.counters import Counter, Engine
+from costprobe.adapters.serving.endpoint import CountersConfig
 from costprobe.adapters.serving.engines import ENGINES
 from costprobe.adapters.serving.model_names import ModelNames
 from costprobe.adapters.serving.reading import generic_engine
-from costprobe.adapters.serving.settings import CountersConfig, ServiceConfig
+from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.serving.tenant_settings import TenantsConfig
-from costprobe.domain.costing.serving.served import Measure
-from costprobe.domain.costing.serving.tenants import UNATTRIBUTED
+from costprobe.core.serving_words import UNATTRIBUTED, Measure
 
 _TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
 _COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "requests")

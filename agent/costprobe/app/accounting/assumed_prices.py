@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,10 +11,11 @@ from typing import Final
 from costprobe.adapters.catalogue.files import CatalogueFolder
 from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.app.accounting.ledger import Ledger
-from costprobe.app.configuration import Config
 from costprobe.core.clock import Clock
+from costprobe.core.host import HostConfig
 from costprobe.core.records import NS_PER_S, Event
 from costprobe.domain.pricing.assumed import AssumedPrices
+from costprobe.domain.pricing.plans.plan import Plan
 
 # Beside the store, which the service's user may write.
 FOLDER: Final = "catalogue"
@@ -28,15 +29,18 @@ def catalogue_folder(store_path: Path) -> CatalogueFolder:
     return CatalogueFolder(store_path.parent / FOLDER)
 
 
-def assumed_prices(config: Config, store_path: Path, detector: InstanceDetector) -> AssumedPrices:
+def assumed_prices(
+    plans: Sequence[Plan], host: HostConfig, store_path: Path, detector: InstanceDetector
+) -> AssumedPrices:
     """Return the prices of this host; the catalogue is read when the first is needed.
 
     Args:
-        config: With a configured price, or detection off, the instance is not detected.
+        plans: The configured prices; with one the instance is not detected.
+        host: Whether the instance may be detected.
         store_path: The store, beside which newer price tables are installed.
         detector: Detects the instance.
     """
-    wanted = not config.price and config.host.detect == "auto"
+    wanted = not plans and host.detect == "auto"
     instance = detector.instance() if wanted else None
     return AssumedPrices(catalogue_folder(store_path).at, os.cpu_count() or 1, instance)
 
@@ -45,7 +49,8 @@ class HostPricing:
     """The prices of a host in a running daemon: they follow the instance, and report their age.
 
     Args:
-        config: The configuration.
+        plans: The configured prices.
+        host: Whether the instance may be detected.
         store_path: The store, beside which newer price tables are installed.
         detector: Detects the instance.
         ledger: Keeps which version of the catalogue was reported as old.
@@ -55,15 +60,17 @@ class HostPricing:
 
     def __init__(
         self,
-        config: Config,
+        plans: Sequence[Plan],
+        host: HostConfig,
         store_path: Path,
         detector: InstanceDetector,
         ledger: Ledger,
         clock: Clock,
+        *,
         on_event: Callable[[Event], None],
     ) -> None:
-        self.assumed = assumed_prices(config, store_path, detector)
-        self._is_assumed = not config.price
+        self.assumed = assumed_prices(plans, host, store_path, detector)
+        self._is_assumed = not plans
         self._detector = detector
         self._ledger = ledger
         self._clock = clock

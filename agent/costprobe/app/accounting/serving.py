@@ -7,18 +7,18 @@ from contextlib import ExitStack, closing
 from threading import Lock
 from typing import Any
 
+from costprobe.adapters.kubernetes.settings import KubernetesConfig
+from costprobe.adapters.sensors.settings import TelemetryConfig
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.claimant import Claimant, Grouping, grouped
 from costprobe.app.accounting.device_log import DeviceLog, longest_gap_s
 from costprobe.app.accounting.pods import Pods
-from costprobe.app.accounting.price_files import EVERY_S, PriceFile
 from costprobe.app.accounting.serving_devices import DeviceCosts
 from costprobe.app.accounting.serving_group import ServingGroup
 from costprobe.app.accounting.serving_processes import ProcessOwners
 from costprobe.app.accounting.serving_service import ServedService, StoredRows
 from costprobe.app.accounting.surroundings import Surroundings
-from costprobe.app.configuration import Config
 from costprobe.app.schedule import Schedule
 from costprobe.core.records import END_OF_TIME_NS, Device, Point, Reading
 from costprobe.domain.costing.serving.stored_calibration import (
@@ -39,26 +39,33 @@ class Serving:
     host's devices.
 
     Args:
-        config: The configuration.
+        services: The configured services.
+        kubernetes: The section [kubernetes]; None without it.
+        telemetry: The section [telemetry].
         devices: The devices of the host.
         around: The inputs of their cost.
+        window_s: Length of the longest window in s.
     """
 
-    def __init__(self, config: Config, devices: Sequence[Device], around: Surroundings) -> None:
+    def __init__(
+        self,
+        services: Sequence[ServiceConfig],
+        kubernetes: KubernetesConfig | None,
+        telemetry: TelemetryConfig,
+        devices: Sequence[Device],
+        around: Surroundings,
+        *,
+        window_s: float,
+    ) -> None:
         self._around = around
         self._devices = tuple(devices)
-        self._configured = tuple(Claimant.of(service) for service in config.service)
-        gap_s = longest_gap_s(config.telemetry.every_s)
-        self._window_s = config.longest_window_s
-        self._log = DeviceLog(self._window_s, gap_s, config.telemetry.every_s)
-        self._owners = ProcessOwners(config.service, around.proc)
-        self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, config.telemetry.aggregate_s / 2))
-        self._patience_s = 2 * config.telemetry.aggregate_s + SPARE_PATIENCE_S
-        models = {service.name: service.model for service in config.service if service.model}
-        self._price_files = [
-            PriceFile(settings, models, around.store_path, around.clock)
-            for settings in config.price_file
-        ]
+        self._configured = tuple(Claimant.of(service) for service in services)
+        gap_s = longest_gap_s(telemetry.every_s)
+        self._window_s = window_s
+        self._log = DeviceLog(self._window_s, gap_s, telemetry.every_s)
+        self._owners = ProcessOwners(services, around.proc)
+        self._settle_s = min(SETTLE_S, max(MIN_SETTLE_S, telemetry.aggregate_s / 2))
+        self._patience_s = 2 * telemetry.aggregate_s + SPARE_PATIENCE_S
         self._lock = Lock()
         self._schedule: Schedule | None = None
         self._retired: list[ServingGroup] = []
@@ -66,18 +73,18 @@ class Serving:
         self._group_of: dict[str, ServingGroup] = {}
         self._groups: dict[Grouping, ServingGroup] = {}
         self._form(grouped(self._configured, self._devices), 0)
-        self._pods_every_s = config.kubernetes.every_s if config.kubernetes else 0.0
+        self._pods_every_s = kubernetes.every_s if kubernetes else 0.0
         self._pods = (
             Pods(
-                config.kubernetes,
-                config.kubernetes.node or around.tags["host"],
+                kubernetes,
+                kubernetes.node or around.tags["host"],
                 devices,
-                config.service,
+                services,
                 around.clock,
                 on_change=self.replace,
                 on_event=around.on_event,
             )
-            if config.kubernetes
+            if kubernetes
             else None
         )
 
@@ -98,8 +105,6 @@ class Serving:
             schedule.add(f"window {group.name}", group.window_s, group.close_window)
         if self._pods is not None:
             schedule.add("pods", self._pods_every_s, self._pods.refresh, at_once=True)
-        for file in self._price_files:
-            schedule.add(file.name, EVERY_S, file.write, at_once=True)
 
     def begin(self) -> None:
         """Start the first windows now."""

@@ -22,16 +22,12 @@ from costprobe.app.accounting.window_document import last_window, window_documen
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Energy, Event, Point
 from costprobe.domain.costing.probe.rolling import WINDOWS_S
+from costprobe.domain.costing.serving.model_size import size_of
 from costprobe.domain.costing.serving.served import ServedWindow
 from costprobe.domain.costing.serving.serving_basis import ServiceCost
 from costprobe.domain.costing.serving.serving_rolling import RolledRatio, RollingRatio
 from costprobe.domain.costing.serving.tenants import TenantSplit
-from costprobe.domain.costing.serving.token_weights import (
-    TokenWeighing,
-    Weights,
-    decode_batch,
-    size_of,
-)
+from costprobe.domain.costing.serving.token_weights import TokenWeighing, Weights, decode_batch
 
 logger = logging.getLogger(__name__)
 

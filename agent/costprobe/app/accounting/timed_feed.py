@@ -9,12 +9,20 @@ from random import Random
 from threading import Lock
 from typing import Any, Final
 
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.feeds.source import (
+    TIMEOUT_S,
+    SourceError,
+    read_price_list,
+    read_source,
+)
 from costprobe.adapters.net.backoff import RetryBackoff
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Event
+from costprobe.domain.pricing.catalogue.offer import catalogue_prices
+from costprobe.domain.pricing.plans.feed import FeedPlan
+from costprobe.domain.pricing.price_lists import only_price
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.timed import TimedValue, TimedValues
 
@@ -60,9 +68,34 @@ def read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[T
         SourceError: The source cannot be read, or returns something else.
     """
     try:
-        return kind.parse(read_source(source), now_ns)
+        return kind.parse(read_output(source), now_ns)
     except ValueError as error:
         raise SourceError(outside_text(str(error))) from None
+
+
+def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the current output of a source, or the price that a plan names in a price list.
+
+    Args:
+        source: A file, a command, an HTTP endpoint, or a plan.
+        timeout_s: Longest time for a command, an endpoint or a price list in s.
+
+    Raises:
+        SourceError: It cannot be read, takes too long, is too large, or has no such price.
+    """
+    if not isinstance(source, FeedPlan) or source.api is None:
+        return read_source(source, timeout_s)
+    if source.query is not None:
+        return read_price_list(source.query, timeout_s)
+    table = read_source(source, timeout_s)
+    instance, region = source.instance or "", source.region or ""
+    is_spot = source.plan == "spot"
+    try:
+        found = catalogue_prices(table, instance, region, source.currency, is_spot=is_spot)
+        return f"{only_price(found, f'{instance} in {region}'):f}"
+    except ValueError as error:
+        name = str(source.file) if source.file is not None else "price list catalogue"
+        raise SourceError(f"{name}: {outside_text(str(error))}") from None
 
 
 class TimedFeed:

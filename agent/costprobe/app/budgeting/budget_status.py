@@ -10,13 +10,12 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budgets import budget_document, restored_book
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
 from costprobe.app.budgeting.spend_reading import (
+    Usual,
     book_name,
     hours_of,
     phase_of,
     read_spend,
-    usual_of,
 )
-from costprobe.app.configuration import Config
 from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
 from costprobe.domain.costing.budgets.budget_forecast import (
     Forecast,
@@ -53,17 +52,20 @@ class BudgetOverview:
 
 
 def budget_overviews(
-    config: Config,
+    configured: Iterable[BudgetConfig],
+    usual: Usual,
     reader: StoreReader,
     budgets: Iterable[BudgetConfig],
     now_ns: int,
     method: str = "auto",
+    *,
     books: MutableMapping[int, SpendBook] | None = None,
 ) -> list[BudgetOverview]:
     """Return the status of each budget.
 
     Args:
-        config: The configuration: intervals of rows.
+        configured: All budgets of the configuration, for which the stored hours are kept.
+        usual: Length of a row's interval if there are too few rows.
         reader: The store.
         budgets: The requested budgets.
         now_ns: UTC in ns.
@@ -78,7 +80,7 @@ def budget_overviews(
     states = reader.states()
     books = {} if books is None else books
     current: set[int] = set()
-    hours = hours_of(config.budget)
+    hours = hours_of(configured)
     overviews = []
     for budget in budgets:
         phase_ns = phase_of(budget, now_ns)
@@ -86,7 +88,7 @@ def budget_overviews(
             stored, _ = states.get(book_name(phase_ns), (None, 0))
             books[phase_ns] = restored_book(stored, phase_ns, hours)
         if phase_ns not in current:
-            read_spend(books[phase_ns], reader, now_ns, usual_of(config))
+            read_spend(books[phase_ns], reader, now_ns, usual)
             current.add(phase_ns)
         chosen = _Chosen(method)
         status = budget_status(budget, books[phase_ns], now_ns, chosen.forecast)

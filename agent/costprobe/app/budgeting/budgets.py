@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Event as Flag
@@ -13,13 +13,12 @@ from typing import Any
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.budgeting.spend_reading import (
+    Usual,
     book_name,
     hours_of,
     phase_of,
     read_spend,
-    usual_of,
 )
-from costprobe.app.configuration import Config
 from costprobe.core.clock import Clock
 from costprobe.core.records import Event
 from costprobe.domain.costing.budgets.budget import BudgetStatus, budget_status
@@ -38,7 +37,8 @@ class BudgetTracker:
     """The budgets of a configuration.
 
     Args:
-        config: The configuration: budgets and intervals of rows.
+        budgets: The budgets.
+        usual: Length of a row's interval if there are too few rows.
         ledger: Stores rows of `budget`, and the state for a restart.
         store_path: The store that costs are read from.
         clock: The host's clocks.
@@ -47,9 +47,10 @@ class BudgetTracker:
         stop: Set when the daemon ends.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it combines
         self,
-        config: Config,
+        budgets: Sequence[BudgetConfig],
+        usual: Usual,
         ledger: Ledger,
         store_path: Path,
         clock: Clock,
@@ -58,12 +59,12 @@ class BudgetTracker:
         on_event: Callable[[Event], None],
         stop: Flag,
     ) -> None:
-        self._budgets = config.budget
+        self._budgets = tuple(budgets)
         self._ledger = ledger
         self._store_path = store_path
         self._clock = clock
         self._tags = dict(tags)
-        self._usual = usual_of(config)
+        self._usual = usual
         self._on_event = on_event
         self._stop = stop
         self._books: dict[int, SpendBook] = {}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.costing.budgets.periods import (
     HOUR_NS,
@@ -44,11 +43,6 @@ class Usual:
 
     device_s: float
     service_s: float = WINDOW_S
-
-
-def usual_of(config: Config) -> Usual:
-    """Return the intervals that the configuration sets."""
-    return Usual(config.telemetry.aggregate_s)
 
 
 def book_name(phase_ns: int) -> str:

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.charges_by_period import PeriodCharge
+from costprobe.core.serving_words import UNATTRIBUTED
 from costprobe.domain.costing.budgets.periods import TimeSpan
 from costprobe.domain.costing.money import divided, exact
-from costprobe.domain.costing.serving.tenants import UNATTRIBUTED
 
 # A service's cost and the sum of its tenants' differ by less than this share through rounding.
 _ROUNDING: Final = Fraction(1, 10**9)

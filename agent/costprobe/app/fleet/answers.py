@@ -174,3 +174,8 @@ class FleetAnswers:
         except DeliveryError as error:
             self._failures.append(error)
             raise
+
+
+def hours_of(period: FleetPeriod) -> float:
+    """Return the length of a period in hours."""
+    return (period.end_ns - period.start_ns) / NS_PER_S / 3600

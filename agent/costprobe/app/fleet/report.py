@@ -25,7 +25,6 @@ from costprobe.app.fleet.spend import (
 )
 from costprobe.app.fleet.status import HostState, fleet_status
 from costprobe.app.fleet.unit_costs import FleetUnitCost, fleet_unit_costs
-from costprobe.core.records import NS_PER_S
 
 # A period that rows cover less is not compared with another.
 COMPARED_SHARE: Final = 0.9
@@ -108,11 +107,6 @@ def idle_cost(spend: FleetSpend) -> float:
     """Return the cost of idle time in the currency of the largest cost; 0 if it is unknown."""
     largest = spend.costs[0] if spend.costs else None
     return largest.cost * largest.idle_share if largest and largest.idle_share else 0.0
-
-
-def hours_of(period: FleetPeriod) -> float:
-    """Return the length of a period in hours."""
-    return (period.end_ns - period.start_ns) / NS_PER_S / 3600
 
 
 def _before(answers: FleetAnswers) -> FleetSpend | None:

@@ -24,8 +24,8 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.comparison.change import CostFactors
 from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
-from costprobe.domain.fleet.change import ChangeEffect, FactorSeries, change_effect
-from costprobe.domain.fleet.excess_cost import ExcessCost, monthly_change
+from costprobe.domain.fleet.change import ChangeEffect, FactorSeries, change_effect, monthly_change
+from costprobe.domain.fleet.excess_cost import ExcessCost
 
 # Buckets of the window before and after a change.
 WINDOW_BUCKETS: Final = 4

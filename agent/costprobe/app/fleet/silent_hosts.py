@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from costprobe.adapters.fleet.question import Question
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.watch_settings import FleetSection
 from costprobe.app.fleet.check import FleetCheck, FleetQuery, PartialAnswerError
 from costprobe.core.device_names import natural
 from costprobe.core.incident import Fault
@@ -24,13 +24,13 @@ class SilentHosts(FleetCheck):
     it, and no host is reported. A host that an answer lacks keeps its newest known row.
 
     Args:
-        config: The section [fleet.watch].
+        config: The section [fleet].
     """
 
     name = "silent hosts"
     is_analysis = False
 
-    def __init__(self, config: FleetConfig) -> None:
+    def __init__(self, config: FleetSection) -> None:
         self._config = config
         self._newest: dict[str, int] = {}
         self._silent: dict[str, str] = {}

@@ -20,7 +20,7 @@ from costprobe.app.fleet.device_spend import (
 from costprobe.core.device_names import natural
 
 if TYPE_CHECKING:
-    from costprobe.domain.costing.serving.allocation import Part
+    from costprobe.core.serving_words import Part
 
 _SERVING: Final = {"basis": "serving"}
 _WHOLE: Final = {"basis": "serving", "served_model": ""}

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from costprobe.app.fleet.answers import FleetAnswers
+from costprobe.app.fleet.answers import FleetAnswers, hours_of
 from costprobe.app.fleet.device_spend import FleetSpend
-from costprobe.app.fleet.report import hours_of
 from costprobe.app.fleet.spend import divided_spend
 from costprobe.app.fleet.unit_costs import FleetUnitCost, fleet_unit_costs
 from costprobe.core.money_text import price_scale

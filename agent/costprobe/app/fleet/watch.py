@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from costprobe.adapters.fleet.reader import FleetReader
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.watch_settings import FleetSection
 from costprobe.adapters.net.errors import DeliveryError
 from costprobe.app.fleet.check import FleetCheck, FleetQuery, PartialAnswerError
 from costprobe.app.fleet.fleet_budgets import FleetBudgets
@@ -41,7 +41,7 @@ class FleetWatch:
 
     def __init__(
         self,
-        config: FleetConfig,
+        config: FleetSection,
         reader: FleetReader,
         tags: Mapping[str, str],
         is_stopping: Callable[[], bool] = lambda: False,

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from costprobe.adapters.probing.outcome import ProbeFault
 from costprobe.adapters.probing.start_outcome import StartOutcome
-from costprobe.domain.costing.probe.cold_start import ModelStart
+from costprobe.domain.costing.probe.reported import ModelStart
 
 MIB: Final = 1 << 20
 # Least share of the evicted bytes that a cold start reads from storage: of a library only the parts

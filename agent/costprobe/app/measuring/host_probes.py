@@ -7,15 +7,15 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
+from costprobe.adapters.probing.settings import AnyProbeConfig, ProbingConfig
 from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.stored_history import StoredHistory
-from costprobe.app.configuration import Config
 from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.measuring.probe_jobs import FULL_DUTY, JobParts, ProbeJob
 from costprobe.app.measuring.targets import targets
 from costprobe.app.schedule import Schedule, stagger_offset_s
@@ -27,7 +27,8 @@ class HostProbes:
     """The probe jobs of this host.
 
     Args:
-        config: The configuration.
+        probing: The section [probing].
+        probes: The configured probes.
         devices: The discovered devices.
         sensor: Measures the energy of the runs.
         accounts: Prices and stores the results.
@@ -41,28 +42,28 @@ class HostProbes:
 
     def __init__(  # noqa: PLR0913 - the parts that it combines
         self,
-        config: Config,
+        probing: ProbingConfig,
+        probes: Sequence[AnyProbeConfig],
         devices: Sequence[Device],
         sensor: SensorSupervisor,
-        accounts: Accounts,
+        accounts: ProbeAccounts,
         ledger: Ledger,
-        clock: Clock,
         *,
+        clock: Clock,
         listeners: Listeners,
         runs: ProbeRuns,
         lock_folder: Path,
         stop: Flag,
     ) -> None:
-        self._probing = config.probing
+        self._probing = probing
         self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
         queues = {
-            device.name: DeviceQueue(device.name, config.probing.duty, ledger, clock)
-            for device in devices
+            device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
         }
         parts = JobParts(self._measurer, accounts, ledger, clock, listeners)
         self.jobs = [
             ProbeJob(probe, target, [queues[device.name] for device in target.devices], parts)
-            for probe in config.probe
+            for probe in probes
             for target in targets(probe, devices)
         ]
 

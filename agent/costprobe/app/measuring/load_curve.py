@@ -36,14 +36,14 @@ class LoadStoppedError(Exception):
 
 
 def measured_loops(
-    config: LoadConfig, measure: Callable[[LoadStep], LoadPoint], check: Callable[[], None]
+    config: LoadConfig, measure: Callable[[LoadStep], LoadPoint], why_stop: Callable[[], str]
 ) -> MeasuredLoops:
     """Measure points until each loop ends.
 
     Args:
         config: The loads.
         measure: Measures a point; raises LoadStoppedError to discard it and end.
-        check: Called before each point; raises LoadStoppedError if it must not be measured.
+        why_stop: Called before each point; returns why it must not be measured, empty if it may.
     """
     loops = MeasuredLoops()
     try:
@@ -51,8 +51,8 @@ def measured_loops(
             LoadStep("closed", number, concurrency=concurrency)
             for number, concurrency in enumerate(config.closed_steps, 1)
         )
-        _measure_loop(loops, "closed", closed, config, measure, check)
-        _measure_loop(loops, "open", _open_steps(config, loops.points), config, measure, check)
+        _measure_loop(loops, "closed", closed, config, measure, why_stop)
+        _measure_loop(loops, "open", _open_steps(config, loops.points), config, measure, why_stop)
     except LoadStoppedError as stopped:
         loops.stopped = str(stopped)
     return loops
@@ -64,11 +64,12 @@ def _measure_loop(
     steps: Iterable[LoadStep],
     config: LoadConfig,
     measure: Callable[[LoadStep], LoadPoint],
-    check: Callable[[], None],
+    why_stop: Callable[[], str],
 ) -> None:
     measured: list[LoadPoint] = []
     for step in steps:
-        check()
+        if reason := why_stop():
+            raise LoadStoppedError(reason)
         measured.append(measure(step))
         loops.points.append(measured[-1])
         end = loop_end(measured, config.min_gain, config.max_errors)

@@ -15,8 +15,8 @@ from costprobe.adapters.probing.lock import device_lock
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import DeviceLoad
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress
+from costprobe.adapters.probing.probe_request import ProbeRequest
 from costprobe.adapters.probing.request import (
-    ProbeRequest,
     batch_name,
     model_request,
     served_request,

@@ -12,12 +12,12 @@ from costprobe import __version__
 from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import is_busy
 from costprobe.adapters.probing.outcome import ProbeFault
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import Ledger, restored
 from costprobe.app.measuring.device_queue import DeviceQueue
 from costprobe.app.measuring.listeners import Listeners
 from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Event
@@ -43,7 +43,7 @@ class JobParts:
     """
 
     measurer: Measurer
-    accounts: Accounts
+    accounts: ProbeAccounts
     ledger: Ledger
     clock: Clock
     listeners: Listeners

@@ -13,7 +13,6 @@ from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.adapters.serving.fetch import MetricsFetcher
 from costprobe.adapters.serving.latency import LATENCIES, LatencyTotal, read_latency
 from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.app.measuring.load_curve import LoadStoppedError
 from costprobe.domain.costing.load.production import LatencyWatch
 
 # Length in s of the observation before the load.
@@ -59,7 +58,7 @@ class ProductionWatch:
         """Observe the level before the load.
 
         Raises:
-            LoadStoppedError: The metrics of a service cannot be read.
+            ScrapeError: The metrics of a service cannot be read.
         """
         before = [self._first(name, read) for name, read, _ in self._services]
         if self._services:
@@ -84,16 +83,16 @@ class ProductionWatch:
         """Services that had requests before the load."""
         return [name for name, _, watch in self._services if watch.level is not None]
 
-    def check(self) -> None:
-        """Raise LoadStoppedError if the latency of a service has risen too much."""
-        if self._reason:
-            raise LoadStoppedError(self._reason)
+    @property
+    def why_stop(self) -> str:
+        """Why the load has to end: a latency that rose too much, or is unknown; empty if it need not."""
+        return self._reason
 
     def _first(self, name: str, read: Read) -> LatencyTotal:
         try:
             return read()
         except ScrapeError as error:
-            raise LoadStoppedError(
+            raise ScrapeError(
                 f"service {name}: its latency cannot be watched ({error}); check its url"
             ) from error
 

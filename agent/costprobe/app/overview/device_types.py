@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from costprobe.app.overview.records import UnitCost, UnitGroup
+from costprobe.app.overview.unit_records import UnitCost, UnitGroup
 from costprobe.core.device_names import natural
 
 # Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation

@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.spend_reading import LATE_NS, Usual, span_spend
+from costprobe.core.serving_words import UNATTRIBUTED
 from costprobe.domain.costing.budgets.periods import TimeSpan
-from costprobe.domain.costing.serving.tenants import UNATTRIBUTED
 
 Key = Literal["tenant", "namespace", "service", "model"]
 PROBING: Final = "probing"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.overview.records import MainChange
+from costprobe.app.overview.overview_records import MainChange
 from costprobe.core.records import Point
 from costprobe.core.row_values import number
 from costprobe.domain.costing.serving.serving_change import WEEK_NS

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.main_change import main_change
-from costprobe.app.overview.records import Overview
+from costprobe.app.overview.overview_records import Overview
 from costprobe.app.overview.spending import present_power_w, spending
 from costprobe.app.overview.unit_costs import unit_groups
 
@@ -37,7 +38,9 @@ def overview(
     return Overview(
         time_ns=now_ns,
         host=str((status or {}).get("host") or ""),
-        spending=spending(reader, config, now_ns, months),
+        spending=spending(
+            reader, config.budget, Usual(config.telemetry.aggregate_s), now_ns, months
+        ),
         power_w=present_power_w(reader, now_ns),
         units=unit_groups(reader, now_ns),
         change=main_change(reader, now_ns),

@@ -11,8 +11,7 @@ from typing import Final
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview
-from costprobe.app.budgeting.spend_reading import span_spend, usual_of
-from costprobe.app.configuration import Config
+from costprobe.app.budgeting.spend_reading import Usual, span_spend
 from costprobe.app.overview.records import Spending
 from costprobe.core.device_kinds import is_slice_kind
 from costprobe.core.records import NS_PER_S
@@ -30,12 +29,14 @@ UNPLANNED: Final = "month"
 PRESENT_NS: Final = 120 * NS_PER_S
 
 
-def host_budgets(config: Config, currencies: Iterable[str]) -> list[BudgetConfig]:
+def host_budgets(
+    configured: Iterable[BudgetConfig], currencies: Iterable[str]
+) -> list[BudgetConfig]:
     """Return what the spend of the host is compared with: one budget per currency, if necessary an unplanned one.
 
     Of several budgets of the host a month's is preferred.
     """
-    of_host = [budget for budget in config.budget if budget.device is None is budget.service]
+    of_host = [budget for budget in configured if budget.device is None is budget.service]
     of_host.sort(key=lambda budget: budget.period != "month")
     found = []
     for currency in sorted(set(currencies)):
@@ -46,9 +47,9 @@ def host_budgets(config: Config, currencies: Iterable[str]) -> list[BudgetConfig
     return found
 
 
-def is_planned(config: Config, budget: BudgetConfig) -> bool:
+def is_planned(configured: Iterable[BudgetConfig], budget: BudgetConfig) -> bool:
     """Return whether a budget is configured."""
-    return any(budget is own for own in config.budget)
+    return any(budget is own for own in configured)
 
 
 def paid_currencies(reader: StoreReader) -> set[str]:
@@ -61,13 +62,18 @@ def paid_currencies(reader: StoreReader) -> set[str]:
 
 
 def spending(
-    reader: StoreReader, config: Config, now_ns: int, months: Sequence[BudgetOverview]
+    reader: StoreReader,
+    configured: Sequence[BudgetConfig],
+    usual: Usual,
+    now_ns: int,
+    months: Sequence[BudgetOverview],
 ) -> list[Spending]:
     """Return what the host costs, one entry per currency, the largest first.
 
     Args:
         reader: The store.
-        config: The configuration.
+        configured: The budgets of the configuration.
+        usual: Length of a row's interval if there are too few rows.
         now_ns: UTC in ns.
         months: The spend of this month of each currency.
 
@@ -77,7 +83,7 @@ def spending(
     hour = TimeSpan(now_ns - HOUR_NS, now_ns)
     costs = reader.values("device", "cost", hour.start_ns - EDGE_NS, now_ns + 1)
     used = reader.values("device", "util_pct", hour.start_ns, now_ns + 1)
-    spent = span_spend(costs, hour, usual_of(config), lambda *_: "")
+    spent = span_spend(costs, hour, usual, lambda *_: "")
     idle = _idle_shares(costs, used, hour)
     by_currency = {overview.status.budget.currency: overview for overview in months}
     found = [
@@ -92,7 +98,7 @@ def spending(
             idle_share=idle.get(currency),
             month=by_currency.get(currency),
             is_planned=currency in by_currency
-            and is_planned(config, by_currency[currency].status.budget),
+            and is_planned(configured, by_currency[currency].status.budget),
         )
         for currency in {*spent, *by_currency}
     ]

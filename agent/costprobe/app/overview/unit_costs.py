@@ -9,7 +9,7 @@ from typing import Final
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.overview.device_types import by_device_type
-from costprobe.app.overview.records import Unit, UnitCost, UnitGroup
+from costprobe.app.overview.unit_records import Unit, UnitCost, UnitGroup
 from costprobe.core.device_names import natural
 from costprobe.core.money_text import price_scale
 from costprobe.core.records import NS_PER_S, Point

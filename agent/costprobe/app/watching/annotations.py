@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from costprobe.adapters.system.outside_text import outside_text
 from costprobe.app.accounting.ledger import Ledger
-from costprobe.app.configuration import Config
 from costprobe.core.clock import Clock
 from costprobe.core.device_names import natural
+from costprobe.core.event_points import event_point
 from costprobe.core.moments import parse_moment_ns
-from costprobe.core.records import NS_PER_S, Device, Event
-from costprobe.domain.costing.probe.points import event_point
+from costprobe.core.records import NS_PER_S, Event
 
 logger = logging.getLogger(__name__)
 
@@ -31,23 +30,23 @@ class Annotations:
     """Stores annotations as rows of `event`; thread-safe.
 
     Args:
-        config: The configuration, whose probes and services can be annotated.
-        devices: The devices that can be annotated.
+        known: Names that can be annotated, for each of SUBJECTS.
+        tags: Host and static labels, on every row.
         ledger: Stores the rows.
         clock: UTC.
     """
 
     def __init__(
-        self, config: Config, devices: Sequence[Device], ledger: Ledger, clock: Clock
+        self,
+        known: Mapping[str, Collection[str]],
+        tags: Mapping[str, str],
+        ledger: Ledger,
+        clock: Clock,
     ) -> None:
-        self._known: Mapping[str, Collection[str]] = {
-            "device": [device.name for device in devices],
-            "probe": [probe.name for probe in config.probe],
-            "service": [service.name for service in config.service],
-        }
+        self._known = known
         self._ledger = ledger
         self._clock = clock
-        self._tags = config.host.tags
+        self._tags = tags
 
     def add(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Store the annotation of a request; the same text and time again have no effect.

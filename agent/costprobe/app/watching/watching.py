@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,19 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import Ledger
 from costprobe.app.accounting.row_labels import RowLabels
-from costprobe.app.configuration import Config
 from costprobe.app.watching.incident_store import IncidentStore
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
+from costprobe.core.event_points import event_point
 from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.records import Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.domain.alerting.defaults import effective_rules
 from costprobe.domain.alerting.engine import AlertEngine
-from costprobe.domain.costing.probe.points import event_point
+from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.domain.alerting.rules.rule import RuleConfig
+from costprobe.domain.alerting.settings import AlertingConfig, MaintenanceConfig
+from costprobe.domain.detection.settings import DetectionConfig
 
 if TYPE_CHECKING:
     from costprobe.app.watching.detectors import Detectors
@@ -33,6 +37,33 @@ ENGINE_STATE = "alerting"
 PUBLIC_STATE = "alerts"
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedSections:
+    """What rules and detectors use of a configuration.
+
+    Attributes:
+        rules: The configured rules.
+        alerting: The section [alerting].
+        maintenance: Times without notices.
+        notifiers: The configured notifiers.
+        detection: The section [detection].
+        probes: Names of the probes; incidents of others end.
+        services: Names of the configured services, likewise.
+        budgets: Names of the budgets, likewise.
+        has_pods: Whether containers of a Kubernetes node are services, too.
+    """
+
+    rules: Sequence[RuleConfig]
+    alerting: AlertingConfig
+    maintenance: Sequence[MaintenanceConfig]
+    notifiers: Sequence[NotifierConfig]
+    detection: DetectionConfig
+    probes: Collection[str] = ()
+    services: Collection[str] = ()
+    budgets: Collection[str] = ()
+    has_pods: bool = False
+
+
 class Watching:
     """The detectors, rules and incidents of a configuration.
 
@@ -40,19 +71,19 @@ class Watching:
     detectors process the rows after their last stored state again.
 
     Args:
-        config: The configuration.
+        sections: What is used of the configuration.
         store: Stores incidents, and notices until they are delivered.
         ledger: Stores events.
         clock: The host's clocks.
         tags: Host and static labels, on every row.
         steps: Detects steps of the wall clock.
         incidents: What a previous configuration could not store; None for nothing.
-        labels: The operator's labels of series; None for those of the configuration.
+        labels: The operator's labels of series; None for none.
     """
 
     def __init__(  # noqa: PLR0913 - the parts that it combines
         self,
-        config: Config,
+        sections: WatchedSections,
         store: Store,
         ledger: Ledger,
         clock: Clock,
@@ -68,25 +99,25 @@ class Watching:
         self._tags = dict(tags)
         self._lock = Lock()
         self._steps = steps
-        self._detectors = _detectors_of(config, store)
-        rules = effective_rules(config.rule, use_defaults=config.alerting.defaults)
-        probes = {None, *(probe.name for probe in config.probe)}
-        budgets = {None, *(budget.name for budget in config.budget)}
-        self._services = {service.name for service in config.service}
+        self._detectors = _detectors_of(sections, store)
+        rules = effective_rules(sections.rules, use_defaults=sections.alerting.defaults)
+        probes = {None, *sections.probes}
+        budgets = {None, *sections.budgets}
+        self._services = frozenset(sections.services)
         # Those that hold devices of a Kubernetes node; None while they are not known yet.
-        self._containers: frozenset[str] | None = frozenset() if config.kubernetes is None else None
+        self._containers: frozenset[str] | None = None if sections.has_pods else frozenset()
         self._engine = AlertEngine(
             rules,
-            config.alerting,
-            config.maintenance,
-            config.notifier,
+            sections.alerting,
+            sections.maintenance,
+            sections.notifiers,
             self._tags,
             is_current=lambda labels: (
                 labels.get("probe") in probes
                 and self._is_served(labels.get("service"))
                 and labels.get("budget") in budgets
             ),
-            labels_of=(labels or RowLabels(config.probe, config.service)).of,
+            labels_of=(labels or RowLabels()).of,
         )
         self._incidents = incidents or IncidentStore(store)
         self._resume()
@@ -257,13 +288,13 @@ class Watching:
         }
 
 
-def _detectors_of(config: Config, store: Store) -> Detectors | None:
-    if not (config.probe or config.service or config.kubernetes):
+def _detectors_of(sections: WatchedSections, store: Store) -> Detectors | None:
+    if not (sections.probes or sections.services or sections.has_pods):
         return None
     # Imported here: a daemon without a probe or a service does not need the memory.
     from costprobe.app.watching.detectors import Detectors  # noqa: PLC0415
 
-    return Detectors(config.detection, store.path)
+    return Detectors(sections.detection, store.path)
 
 
 def _log(row: Point) -> None:

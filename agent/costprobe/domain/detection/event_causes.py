@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from costprobe.core.records import BOARD, Point
 from costprobe.domain.detection.causes import Cause
-from costprobe.domain.detection.runs import DetectionRun, SoftwareChange, software_change_of
-
-ANNOTATION = "annotation"
+from costprobe.domain.detection.runs import (
+    ANNOTATION,
+    DetectionRun,
+    SoftwareChange,
+    software_change_of,
+)
 
 
 @dataclass(frozen=True, slots=True)

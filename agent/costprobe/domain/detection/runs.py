@@ -13,6 +13,8 @@ from costprobe.domain.detection.settings import Metric
 
 # Number of runs before a change that represent the previous conditions.
 BEFORE_RUNS = 300
+# Kind of the events of annotations.
+ANNOTATION = "annotation"
 
 
 @dataclass(frozen=True, slots=True)

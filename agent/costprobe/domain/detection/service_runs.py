@@ -12,9 +12,8 @@ from costprobe.core.records import BOARD, NS_PER_S, FieldValue, Point
 from costprobe.core.row_values import number
 from costprobe.domain.costing.comparison.production_sums import ProductionSums
 from costprobe.domain.costing.comparison.production_work import as_one, kind_weights, work_of
-from costprobe.domain.detection.event_causes import ANNOTATION
 from costprobe.domain.detection.production_block import BlockBuilder
-from costprobe.domain.detection.runs import DetectionRun, software_change_of
+from costprobe.domain.detection.runs import ANNOTATION, DetectionRun, software_change_of
 
 # Rows of `device` of a block that its conditions are read from.
 DEVICE_ROWS = 30

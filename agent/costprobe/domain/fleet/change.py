@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from costprobe.core.units import MONTH_H
 from costprobe.domain.costing.comparison.change import (
     CostFactors,
     Factor,
@@ -19,6 +20,7 @@ from costprobe.domain.costing.comparison.change import (
     log_mean_parts,
 )
 from costprobe.domain.fleet.adoption import Effect, HostSeries, adoption_effect
+from costprobe.domain.fleet.excess_cost import ExcessCost
 
 # Parts below this everywhere are those of a price that did not change.
 _NO_PART = 1e-9
@@ -132,3 +134,21 @@ def _parts(factors: Sequence[CostFactors | None]) -> list[Mapping[Factor, float]
         log_mean_parts(terms, cost_terms(one)) if one is not None and one.cost > 0 else None
         for one in factors
     ]
+
+
+def monthly_change(busy_cost_per_h: float, effect: Effect, currency: str) -> ExcessCost:
+    """Return what a change of the cost per inference costs a month, for the same inferences.
+
+    Args:
+        busy_cost_per_h: What the hosts that changed cost an hour now, times the utilization of their devices.
+        effect: On the cost per inference.
+        currency: ISO 4217 code.
+    """
+    month = busy_cost_per_h * MONTH_H
+
+    def amount(log_ratio: float) -> float:
+        # Without the change the same inferences would cost exp(-log_ratio) of it.
+        return -month * math.expm1(-log_ratio)
+
+    low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
+    return ExcessCost(amount(effect.mean), amount(low), amount(high), currency)

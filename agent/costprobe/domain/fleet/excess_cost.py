@@ -11,7 +11,6 @@ from typing import Literal
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.domain.costing.comparison.change import CostFactors
 from costprobe.domain.detection.runs import DetectionRun, factors
-from costprobe.domain.fleet.adoption import Effect
 from costprobe.domain.fleet.discoveries import Excess
 
 
@@ -81,24 +80,6 @@ def monthly_cost(
         )
 
     return ExcessCost(total("mean"), total("low"), total("high"), *currencies)
-
-
-def monthly_change(busy_cost_per_h: float, effect: Effect, currency: str) -> ExcessCost:
-    """Return what a change of the cost per inference costs a month, for the same inferences.
-
-    Args:
-        busy_cost_per_h: What the hosts that changed cost an hour now, times the utilization of their devices.
-        effect: On the cost per inference.
-        currency: ISO 4217 code.
-    """
-    month = busy_cost_per_h * MONTH_H
-
-    def amount(log_ratio: float) -> float:
-        # Without the change the same inferences would cost exp(-log_ratio) of it.
-        return -month * math.expm1(-log_ratio)
-
-    low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
-    return ExcessCost(amount(effect.mean), amount(low), amount(high), currency)
 
 
 def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:

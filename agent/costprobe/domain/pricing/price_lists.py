@@ -1,21 +1,47 @@
-"""Prices in the responses of clouds' price lists."""
+"""Queries of clouds' price lists, and the prices in their responses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from costprobe.core.bounded import UnusableInputError, bounded_json
 from costprobe.core.units import MONTH_H
 from costprobe.domain.pricing.aws_locations import AWS_LOCATIONS
-from costprobe.domain.pricing.catalogue.offer import ALL_REGIONS, parse_offers
 
 # A higher price of an instance per hour is an error of its unit.
 LARGEST_PER_H = Decimal(10_000)
 _NANO = Decimal("1e-9")
 # Units of Google's SKUs, and their hours.
 _GCP_UNITS = {"h": 1, "GiBy.h": 1, "GiBy.mo": MONTH_H}
+
+
+@dataclass(frozen=True, slots=True)
+class PriceQuery:
+    """A price to look up in a cloud's price list.
+
+    Attributes:
+        api: The price list.
+        currency: ISO 4217 code.
+        instance: Instance type in the price list; empty for "gcp".
+        region: Region in the price list; empty for "gcp".
+        url: Address of the price list; None for the cloud's own.
+        is_spot: Whether the spot price is wanted, not that on demand.
+        skus: Numbers of SKUs, by their identifiers, whose prices are added ("gcp").
+        key_file: File with the API key ("gcp").
+    """
+
+    api: Literal["aws", "azure", "gcp"]
+    currency: str
+    instance: str = ""
+    region: str = ""
+    url: str | None = None
+    is_spot: bool = False
+    skus: Mapping[str, Decimal] = field(default_factory=dict)
+    key_file: Path | None = None
 
 
 def aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
@@ -103,26 +129,6 @@ def gcp_prices(text: str, skus: Collection[str], currency: str) -> tuple[dict[st
         amount = _price(unit.get("units", 0)) + _NANO * _number(unit.get("nanos", 0))
         prices[str(name)] = amount / _GCP_UNITS[str(expression["usageUnit"])]
     return prices, str(document.get("nextPageToken") or "")
-
-
-def catalogue_prices(
-    text: str, instance: str, region: str, currency: str, *, is_spot: bool
-) -> list[Decimal]:
-    """Return the prices of an instance in a table of the catalogue, in a currency per hour.
-
-    Raises:
-        ValueError: It is no such table, or in another currency.
-    """
-    _, offers = parse_offers(text)
-    named = [offer for offer in offers if offer.instance == instance]
-    found = [offer for offer in named if offer.region == region] or [
-        offer for offer in named if offer.region == ALL_REGIONS
-    ]
-    for offer in found:
-        if offer.currency != currency:
-            raise ValueError(f"its prices are in {offer.currency}, the plan in {currency}")
-    prices = [offer.spot_per_h if is_spot else offer.on_demand_per_h for offer in found]
-    return [price for price in prices if price is not None]
 
 
 def aws_price_list(document: Mapping[str, Any], currency: str | None) -> Iterator[Decimal]:

@@ -8,7 +8,7 @@ from typing import Final, get_args
 
 import click
 
-from costprobe.app.budgeting.spend_reading import usual_of
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.overview.key_allocation import Key, KeyAllocation, allocation_by
 from costprobe.core.units import percent
 from costprobe.domain.costing.budgets.periods import TimeSpan
@@ -63,7 +63,7 @@ def command(
         raise bad_input("--since: must be before --until")
     span = TimeSpan(since_ns, until_ns)
     with reader_of(settings) as reader:
-        found = allocation_by(key, reader, span, usual_of(settings.config))
+        found = allocation_by(key, reader, span, Usual(settings.config.telemetry.aggregate_s))
     if as_json:
         echo_json([key_costs.document(key, span, allocation) for allocation in found])
         return

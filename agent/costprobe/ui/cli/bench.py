@@ -16,10 +16,11 @@ from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
 from costprobe.adapters.probing.start_outcome import StartOutcome
 from costprobe.adapters.system.page_cache import evict
 from costprobe.adapters.system.signal_event import SignalFlag
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.ledger import MemoryLedger
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.measuring.cold_starts import ColdStarts, measured_starts
 from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.measuring.probe_jobs import BUSY_CHECK_S
 from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
 from costprobe.core.clock import SystemClock
@@ -28,10 +29,10 @@ from costprobe.core.records import Device
 from costprobe.domain.costing.load.point import LoadStep
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import Terms
+from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.views.progress import ProgressBar
 
 
@@ -44,12 +45,18 @@ class Bench:
     """
 
     def __init__(
-        self, measurer: Measurer, accounts: Accounts, target: ProbeTarget, tags: dict[str, str]
+        self,
+        measurer: Measurer,
+        accounts: ProbeAccounts,
+        prices: RememberedPrices,
+        target: ProbeTarget,
+        tags: dict[str, str],
     ) -> None:
         self.bar = ProgressBar()
         self.tags = tags
         self._measurer = measurer
         self._accounts = accounts
+        self._prices = prices
         self._target = target
 
     @property
@@ -87,7 +94,7 @@ class Bench:
     @property
     def terms(self) -> Terms | None:
         """The price terms in force; None without a price."""
-        return self._accounts.terms_now(self._target.name)
+        return self._prices.terms_now(self._target.name)
 
     def run(
         self,
@@ -192,14 +199,16 @@ def open_bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> I
         devices = sensor.devices()
         target = _target(devices, probe, device)
         ledger, clock = MemoryLedger(), SystemClock()
-        book = price_book(settings, devices)
         tags = config.host.tags
-        carbon = carbon_book(settings, devices)
-        accounts = Accounts(book, ledger, clock, tags, lambda *_: (), carbon)
+        known = stored_prices(settings)
+        book, carbon = known.book(devices), known.carbon_book(devices)
+        echo_notes(known)
+        prices = RememberedPrices(book, ledger, clock, carbon)
+        accounts = ProbeAccounts(prices, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent
         measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
         try:
-            yield Bench(measurer, accounts, target, tags)
+            yield Bench(measurer, accounts, prices, target, tags)
         finally:
             measurer.close()
 

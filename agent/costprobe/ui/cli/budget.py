@@ -12,6 +12,7 @@ import click
 
 from costprobe.app.budgeting.budget_status import budget_overviews
 from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.core.money_text import money
 from costprobe.core.printable import one_line
 from costprobe.core.records import NS_PER_S
@@ -58,9 +59,12 @@ def command(
     """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
     settings = LoadedConfig(config)
     budgets = _wanted(settings.config.budget, names)
+    usual = Usual(settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:
         try:
-            overviews = budget_overviews(settings.config, reader, budgets, time.time_ns(), method)
+            overviews = budget_overviews(
+                settings.config.budget, usual, reader, budgets, time.time_ns(), method
+            )
         except (MissingLibraryError, UnfitError) as error:
             raise click.ClickException(str(error)) from error
     outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]

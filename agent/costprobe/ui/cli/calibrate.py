@@ -7,11 +7,11 @@ import time
 import click
 
 from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
+from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.app.configuration import Config
 from costprobe.app.measuring.load_curve import (
     DEADLINE_MARGIN_S,
     POINT_OVERHEAD_S,
-    LoadStoppedError,
     longest_point_s,
 )
 from costprobe.app.measuring.production_watch import ProductionWatch, watched
@@ -160,8 +160,8 @@ def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
         watch = ProductionWatch(services, planned.probe.load_curve.latency_rise_max, bench.wait)
         with watch:
             busy = ", ".join(watch.in_production)
-    except LoadStoppedError as stopped:
-        raise click.ClickException(str(stopped)) from stopped
+    except ScrapeError as error:
+        raise click.ClickException(str(error)) from error
     if busy:
         raise click.ClickException(
             f"{busy}: has requests of others, whose device time a calibration would count as its own;"

@@ -10,7 +10,8 @@ from costprobe.app.measuring.cold_starts import MIB, ColdStarts
 from costprobe.core.records import Point
 from costprobe.core.units import counted
 from costprobe.domain.costing.comparison.compare import summarized
-from costprobe.domain.costing.probe.cold_start import ModelStart, PageCache, start_point
+from costprobe.domain.costing.probe.cold_start import PageCache, start_point
+from costprobe.domain.costing.probe.reported import ModelStart
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import local
 

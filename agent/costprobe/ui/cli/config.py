@@ -44,8 +44,9 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
     if str(path) != "-" and path.exists() and not force:
         raise bad_input(f"{path}: already exists; replace it with --force")
+    demo = demo_config()
     assumed = assumed_prices(
-        demo_config(), default_store(None if str(path) == "-" else path), host_detector()
+        demo.price, demo.host, default_store(None if str(path) == "-" else path), host_detector()
     )
     text = host_sample(discovered_devices(), assumed, time.time_ns())
     if str(path) == "-":

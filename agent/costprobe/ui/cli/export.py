@@ -13,7 +13,7 @@ import click
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.rollup.rolled import tags_with_period
 from costprobe.app.budgeting.charges_by_period import period_charges
-from costprobe.app.budgeting.spend_reading import DAY_NS, usual_of
+from costprobe.app.budgeting.spend_reading import DAY_NS, Usual
 from costprobe.app.budgeting.tenant_charges import tenant_charges
 from costprobe.app.configuration import Config
 from costprobe.core.moments import iso
@@ -131,7 +131,7 @@ def _write_focus(reader: StoreReader, span: TimeSpan, period: str, config: Confi
     writer = csv.DictWriter(sys.stdout, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     step_ns = PERIODS_NS[period]
-    charges = period_charges(reader, span, step_ns, usual_of(config))
+    charges = period_charges(reader, span, step_ns, Usual(config.telemetry.aggregate_s))
     for charge in tenant_charges(charges, reader, span, step_ns):
         writer.writerow(focus_row(charge))
 

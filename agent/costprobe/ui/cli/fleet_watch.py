@@ -11,7 +11,7 @@ from contextlib import closing
 import click
 
 from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.fleet.watch_settings import FleetSection
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.system.log import line_time, start_logging
 from costprobe.app.configuration import Config
@@ -84,7 +84,7 @@ def _run(settings: LoadedConfig) -> None:
         log.close()
 
 
-def _once(config: Config, fleet: FleetConfig, *, as_json: bool) -> None:
+def _once(config: Config, fleet: FleetSection, *, as_json: bool) -> None:
     """Run all checks, and print what they find."""
     with closing(fleet_reader(fleet, SystemClock())) as reader:
         found = FleetWatch(fleet, reader, config.host.labels)

@@ -10,6 +10,7 @@ import click
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.advice.daily_load import day_of
 from costprobe.domain.advice.growth import growth
+from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
@@ -56,7 +57,9 @@ def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_js
     now_ns = time.time_ns()
     since_ns = now_ns - HISTORY_DAYS * DAY_S * NS_PER_S
     with reader_of(settings) as reader:
-        history = history_of(settings, reader, since_ns)
+        prices = stored_prices(settings)
+        history = history_of(savings_sections(settings.config), prices, reader, since_ns)
+        echo_notes(prices)
     found = growth(history, now_ns, horizon_days)
     known = {name for one in found for name in ([one.service] if one.service else one.devices)}
     for name in names:

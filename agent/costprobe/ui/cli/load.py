@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from costprobe.adapters.probing.served_settings import ServedProbeConfig
+from costprobe.adapters.serving.errors import ScrapeError
 from costprobe.app.configuration import Config
 from costprobe.app.measuring.load_curve import (
     DEADLINE_MARGIN_S,
@@ -21,6 +22,7 @@ from costprobe.app.measuring.load_curve import (
     measured_loops,
 )
 from costprobe.app.measuring.production_watch import ProductionWatch, watched
+from costprobe.core.event_points import event_point
 from costprobe.core.money_text import money
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.units import counted
@@ -30,7 +32,6 @@ from costprobe.domain.costing.load.change import CurveChange
 from costprobe.domain.costing.load.curve import LoadCurve
 from costprobe.domain.costing.load.point import LoadPoint, LoadStep, point_of
 from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.pricing.book import Terms
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
@@ -67,11 +68,11 @@ def measured_curve(
             )
         check_idle(bench, probe)
 
-        def check_allowed() -> None:
-            if not (agreed or in_maintenance(settings.config, labels, time.time_ns())):
-                raise LoadStoppedError("the maintenance window has ended")
+        def why_forbidden() -> str:
+            is_allowed = agreed or in_maintenance(settings.config, labels, time.time_ns())
+            return "" if is_allowed else "the maintenance window has ended"
 
-        loops, fingerprint = _guarded_loops(bench, probe, settings.config, check_allowed)
+        loops, fingerprint = _guarded_loops(bench, probe, settings.config, why_forbidden)
         terms = bench.terms
     return LoadCurve(
         probe=probe.name,
@@ -88,7 +89,7 @@ def measured_curve(
 
 
 def _guarded_loops(
-    bench: Bench, probe: ServedProbeConfig, config: Config, check_allowed: Callable[[], None]
+    bench: Bench, probe: ServedProbeConfig, config: Config, why_forbidden: Callable[[], str]
 ) -> tuple[MeasuredLoops, str]:
     """Measure both loops while production does not suffer; return them with the fingerprint.
 
@@ -104,9 +105,12 @@ def _guarded_loops(
                 ends = "; the curve ends if its latency rises" if names else ""
                 echo(f"requests of production: {names or 'none seen'}{ends}", err=True)
 
+            def why_stop() -> str:
+                return watch.why_stop or why_forbidden()
+
             def check() -> None:
-                watch.check()
-                check_allowed()
+                if reason := why_stop():
+                    raise LoadStoppedError(reason)
 
             def measure(step: LoadStep) -> LoadPoint:
                 nonlocal fingerprint
@@ -120,9 +124,9 @@ def _guarded_loops(
                 fingerprint = run.result.fingerprint
                 return point_of(step, run, bench.priced(run))
 
-            loops = measured_loops(curve, measure, check)
-    except LoadStoppedError as stopped:
-        raise click.ClickException(str(stopped)) from stopped
+            loops = measured_loops(curve, measure, why_stop)
+    except ScrapeError as error:
+        raise click.ClickException(str(error)) from error
     bench.bar.clear()
     if not loops.points:
         raise click.ClickException(loops.stopped)

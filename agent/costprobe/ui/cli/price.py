@@ -21,11 +21,11 @@ from costprobe.domain.pricing.tariff import (
 )
 from costprobe.ui.cli.price_catalogue import listing, update
 from costprobe.ui.cli.price_export import export
+from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
-from costprobe.ui.cli.support.price_books import carbon_book, price_book
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.lines import range_words
 from costprobe.ui.text import local
@@ -56,7 +56,9 @@ def show(config: str | None, *, at_ns: int | None, as_json: bool) -> None:
     """Show each device's plan, its rate per hour and the parts of the rate."""
     settings = LoadedConfig(config)
     devices = discovered_devices(settings.config.telemetry)
-    book, carbon = price_book(settings, devices), carbon_book(settings, devices)
+    known = stored_prices(settings)
+    book, carbon = known.book(devices), known.carbon_book(devices)
+    echo_notes(known)
     # The current time is read after the spot prices.
     time_ns = at_ns or time.time_ns()
     prices = [

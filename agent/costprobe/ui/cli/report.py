@@ -14,16 +14,17 @@ import click
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.spending import host_budgets, is_planned
 from costprobe.domain.costing.comparison.read_fields import RUN_FIELDS
+from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.plan_files import plans_of
-from costprobe.ui.cli.support.price_books import price_book
 from costprobe.ui.cli.support.savings_history import history_of
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.report.gather import ReportSources, report_of
@@ -96,8 +97,11 @@ def command(  # noqa: PLR0913 - click gives each option as an argument
         if label and labels and label not in labels:
             raise unknown_name("label", label, labels)
         runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS)
-        history = history_of(settings, reader, since_ns, plans, runs)
-        book = price_book(settings, [device.device for device in history.devices.values()])
+        prices = stored_prices(settings)
+        sections = savings_sections(settings.config)
+        history = history_of(sections, prices, reader, since_ns, plans, runs)
+        book = prices.book([device.device for device in history.devices.values()])
+        echo_notes(prices)
         budgets, months = _budgets(settings.config, reader, now_ns)
         past = ReportSources(reader, settings.config, history, book, runs)
         report = report_of(past, period, now_ns, budgets, months if until_ns is None else (), label)
@@ -130,10 +134,12 @@ def _budgets(
 ) -> tuple[list[BudgetOverview], list[BudgetOverview]]:
     """Return the status of the configured budgets, and that of the host's month of each currency."""
     currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
-    of_host = host_budgets(config, currencies)
-    unplanned = [budget for budget in of_host if not is_planned(config, budget)]
+    of_host = host_budgets(config.budget, currencies)
+    unplanned = [budget for budget in of_host if not is_planned(config.budget, budget)]
     # The daemon's method, so that report, page and alerts agree.
-    found = budget_overviews(config, reader, [*config.budget, *unplanned], now_ns, "robust")
+    usual = Usual(config.telemetry.aggregate_s)
+    wanted = [*config.budget, *unplanned]
+    found = budget_overviews(config.budget, usual, reader, wanted, now_ns, "robust")
     months = [one for one in found if any(one.status.budget is budget for budget in of_host)]
     return found[: len(config.budget)], months
 

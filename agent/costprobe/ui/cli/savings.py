@@ -11,6 +11,7 @@ from costprobe.core.money_text import money
 from costprobe.core.units import counted, percent, significant
 from costprobe.domain.advice.savings import Answer, Supply, savings
 from costprobe.domain.advice.scaling import WAITING_SHARE_MAX
+from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
@@ -22,7 +23,6 @@ from costprobe.ui.cli.support.plan_files import (
     plans_of,
     reservations_of,
 )
-from costprobe.ui.cli.support.price_books import host_offer, host_prices, listed_catalogue
 from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.device_text import short
@@ -96,14 +96,16 @@ def command(  # noqa: PLR0913 - one argument for each option
     with reader_of(settings) as reader:
         check_names(reader, lambda: settings.config, {"service": service, "probe": probe})
         devices = devices_in(reader, since_ns)
-        assumed = host_prices(settings)
+        prices = stored_prices(settings)
+        assumed = prices.assumed()
         for text in reservations:
             plans += reservations_of(text, settings.config.price, devices, assumed)
-        plans += [owned_of(text, listed_catalogue(settings), devices) for text in owned]
-        offer = host_offer(settings)
+        plans += [owned_of(text, prices.catalogue(), devices) for text in owned]
+        offer = prices.host_offer()
         if offer is not None:
             plans += commitments_of(offer, devices)
-        history = history_of(settings, reader, since_ns, plans)
+        history = history_of(savings_sections(settings.config), prices, reader, since_ns, plans)
+        echo_notes(prices)
     if not history.devices:
         raise click.ClickException(f"no device row since {local(since_ns)}; is the daemon running?")
     answers = [

@@ -17,9 +17,9 @@ from costprobe.core.moments import iso
 from costprobe.core.printable import csv_cell
 from costprobe.core.schema import SCHEMA
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
+from costprobe.core.serving_words import MEASURES
 from costprobe.core.units import counted
 from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
-from costprobe.domain.costing.serving.served import MEASURES
 from costprobe.domain.costing.serving.serving_change import change_of, compared_spans
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config, demo_config, load
 from costprobe.app.overview.overview import overview
-from costprobe.app.overview.records import Overview
+from costprobe.app.overview.overview_records import Overview
 from costprobe.app.overview.spending import host_budgets, paid_currencies
 from costprobe.core.clock import Clock
 from costprobe.core.config.load import ConfigError
@@ -123,12 +124,13 @@ class DashboardBudgets:
                 self._config = load(self._path)
         now_ns = self._clock.time_ns()
         planned = self._config.budget
-        of_host = host_budgets(self._config, paid_currencies(reader))
+        usual = Usual(self._config.telemetry.aggregate_s)
+        of_host = host_budgets(planned, paid_currencies(reader))
         wanted = [*planned, *(budget for budget in of_host if budget not in planned)]
         found = dict(
             zip(
                 map(id, wanted),
-                budget_overviews(self._config, reader, wanted, now_ns, books=self._books),
+                budget_overviews(planned, usual, reader, wanted, now_ns, books=self._books),
                 strict=True,
             )
         )

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from costprobe.app.fleet.answers import hours_of
 from costprobe.app.fleet.device_spend import FleetSpend
-from costprobe.app.fleet.report import FleetReport, hours_of, idle_cost
+from costprobe.app.fleet.report import FleetReport, idle_cost
 from costprobe.app.fleet.unit_costs import FleetUnitCost
 from costprobe.core.money_text import common_scale, money, scale_words
 from costprobe.core.units import KWH_J, MONTH_H, counted, percent

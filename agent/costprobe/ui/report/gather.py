@@ -11,7 +11,7 @@ from costprobe.adapters.catalogue.files import hosted_models
 from costprobe.adapters.storage.history import SeriesValues
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.app.budgeting.budget_status import BudgetOverview
-from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows, usual_of
+from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows
 from costprobe.app.configuration import Config
 from costprobe.app.overview.key_allocation import allocation_by
 from costprobe.app.overview.overview import overview
@@ -112,7 +112,9 @@ def report_of(
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
-        tenants=allocation_by("tenant", reader, TimeSpan(*period), usual_of(config))
+        tenants=allocation_by(
+            "tenant", reader, TimeSpan(*period), Usual(config.telemetry.aggregate_s)
+        )
         if reader.series("tenant")
         else (),
     )
@@ -122,7 +124,7 @@ def _spend_and_drawn(
     past: ReportSources, period: Period, label: str
 ) -> tuple[Sequence[Spend], Drawn]:
     """Read the rows of `device` once for money, energy and emissions."""
-    reader, usual = past.reader, usual_of(past.config)
+    reader, usual = past.reader, Usual(past.config.telemetry.aggregate_s)
     around_ns = period.before.since_ns - LATE_NS, period.until_ns + LATE_NS
     totals = reader.hourly_sums("device", ("cost", *DRAWN), *around_ns, cuts_ns=period)
     allocations = reader.hourly_sums("allocation", ("cost",), *period)["cost"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from costprobe.app.overview.key_allocation import KeyAllocation
-from costprobe.app.overview.records import Overview
+from costprobe.app.overview.overview_records import Overview
 from costprobe.domain.advice.hosted_apis import HostingChoice
 from costprobe.domain.advice.savings import Answer
 from costprobe.domain.costing.comparison.compare import Group, LeftOut

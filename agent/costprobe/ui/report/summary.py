@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from costprobe.app.overview.records import MainChange, Spending, UnitGroup
+from costprobe.app.overview.overview_records import MainChange
+from costprobe.app.overview.records import Spending
+from costprobe.app.overview.unit_records import UnitGroup
 from costprobe.core.money_text import money, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from costprobe.core.bounded import bounded_json
 from costprobe.core.records import FieldValue
 from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
-from costprobe.domain.costing.serving.served import Measure
+from costprobe.core.serving_words import Measure
 
 Kind = Literal["sum", "mean", "median", "max", "any", "all", "last"]
 

@@ -10,36 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from costprobe.core.event_points import event_point
 from costprobe.core.records import BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.domain.costing.carbon import emission
 from costprobe.domain.costing.probe.energy import KnownEnergy, ProbeEnergy, energy_per_inference
-from costprobe.domain.costing.probe.news import price_events, software_event
-from costprobe.domain.costing.probe.points import (
-    cost_point,
-    event_point,
-    probe_point,
-    software_point,
-)
+from costprobe.domain.costing.probe.news import software_event
+from costprobe.domain.costing.probe.points import cost_point, probe_point, software_point
 from costprobe.domain.costing.probe.probe_basis import cost_sample
 from costprobe.domain.costing.probe.rolling import Rolled, RollingCosts, RollingSample
 from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
 from costprobe.domain.pricing.book import Terms
-from costprobe.domain.pricing.carbon import Intensity
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Inputs of a device's cost and carbon at an instant.
-
-    Attributes:
-        terms: The price terms in force; None without a price.
-        terms_before: The previous terms of the device; None before the first.
-        intensity: Carbon intensity of its electricity; None if unknown.
-    """
-
-    terms: Terms | None
-    terms_before: Terms | None
-    intensity: Intensity | None
+from costprobe.domain.pricing.price_news import Prices, price_events
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from costprobe.core.records import Point
 from costprobe.core.schema import make_point
+from costprobe.domain.costing.probe.reported import ModelStart
 
 # Whether the files that a start reads were in the page cache.
 PageCache = Literal["warm", "cold"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStart:
-    """A model that was started in a new process.
-
-    Attributes:
-        process_start_s: Until the interpreter had started.
-        load_s: Until packages were imported, the device was open, and the weights were on it.
-        first_answer_s: First pass, with lazy initialization and compilation.
-        read_bytes: Bytes that were read from storage; None if unknown.
-        fingerprint: Fingerprint of software and model.
-    """
-
-    process_start_s: float
-    load_s: float
-    first_answer_s: float
-    read_bytes: int | None
-    fingerprint: str
-
-    @property
-    def total_s(self) -> float:
-        """From the start of the process to the first answer."""
-        return self.process_start_s + self.load_s + self.first_answer_s
 
 
 def start_point(

@@ -1,4 +1,4 @@
-"""Measurements, costs and events as rows of the series."""
+"""Measurements and costs of probes as rows of the series."""
 
 from __future__ import annotations
 
@@ -8,78 +8,19 @@ from typing import Final
 
 from costprobe.core.records import (
     CostSample,
-    Device,
     EnergyMethod,
-    Event,
     FieldValue,
     Point,
     ProbeResult,
-    Reading,
 )
 from costprobe.core.schema import make_point
-from costprobe.core.units import HOUR_S
 from costprobe.domain.costing.carbon import Emission
-from costprobe.domain.costing.charges import Charge
 from costprobe.domain.costing.probe.energy import ProbeEnergy
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
 
 MILLION = 1_000_000
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
-# Fields of a reading that are totals of its interval.
-_TOTALS = frozenset({"energy_j", "dram_energy_j", "throttle_power_s", "throttle_thermal_s"})
-
-
-def device_point(
-    reading: Reading,
-    device: Device,
-    charge: Charge | None,
-    tags: Mapping[str, str],
-    time_ns: int,
-    emitted: Emission | None = None,
-) -> Point:
-    """Return a row of `device`: the reading, and the device's cost in its interval.
-
-    Args:
-        reading: Telemetry of an interval.
-        device: The device.
-        charge: Its cost in the interval; None, or without terms, where nothing prices the device.
-        tags: Host and static labels.
-        time_ns: UTC in ns of the interval's end.
-        emitted: Emissions of its electricity; None if unknown.
-    """
-    fields: dict[str, FieldValue | None] = dict(reading.fields)
-    if emitted is not None:
-        fields |= {
-            "carbon_g": emitted.g,
-            "carbon_energy_j": reading.fields.get("energy_j"),
-            "carbon_method": emitted.method,
-        }
-    terms = None if charge is None else charge.terms
-    if charge is not None and terms is not None:
-        fields["price_rate_per_h"] = terms.per_s * HOUR_S
-        fields["price_stale"] = terms.rate.is_stale or None
-        fields["cost"] = None if charge.cost is None else float(charge.cost)
-    own_tags = {
-        "device": device.name,
-        "kind": device.kind,
-        "uuid": device.uuid,
-        "model": device.model,
-        "currency": terms.rate.currency if terms is not None else "",
-    }
-    return make_point("device", {**tags, **own_tags}, fields, time_ns)
-
-
-def reading_within(reading: Reading, charge: Charge) -> Reading:
-    """Return the part of a reading that a charge covers: totals by its share of the time."""
-    if (charge.start_ns, charge.end_ns) == (reading.start_ns, reading.end_ns):
-        return reading
-    share = (charge.end_ns - charge.start_ns) / (reading.end_ns - reading.start_ns)
-    fields = {
-        name: value * share if name in _TOTALS and isinstance(value, float) else value
-        for name, value in reading.fields.items()
-    }
-    return Reading(reading.device, charge.start_ns, charge.end_ns, fields)
 
 
 def latency_fields(result: ProbeResult) -> dict[str, float]:
@@ -234,23 +175,3 @@ def per_million_tokens(
         tokens: Tokens of that kind in the window.
     """
     return per_inference * result.inferences / tokens * MILLION if tokens else None
-
-
-def event_point(event: Event, tags: Mapping[str, str]) -> Point:
-    """Return a row of `event`; tags are the host and static labels."""
-    fields: dict[str, FieldValue | None] = {
-        "severity": event.severity,
-        "title": event.title,
-        "detail": event.detail or None,
-        "before": event.before or None,
-        "after": event.after or None,
-        "cause": event.cause or None,
-        "change_pct": event.change_pct,
-        "level_pct": event.level_pct,
-        "since_ns": event.since_ns,
-        "cost_per_month": event.cost_per_month,
-        "currency": event.currency or None,
-    }
-    metric = {"metric": event.metric} if event.metric else {}
-    own_tags = {"kind": event.kind, "device": event.device, **event.subject, **metric}
-    return make_point("event", {**tags, **own_tags}, fields, event.time_ns)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from costprobe.core.records import CostSample, Energy, FieldValue, Point, ProbeResult
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.probe.energy import ProbeEnergy
-from costprobe.domain.costing.probe.naive import NaiveTiming
+from costprobe.domain.costing.probe.reported import NaiveTiming
 from costprobe.domain.costing.probe.rolling import Rolled
 from costprobe.domain.pricing.book import Terms
 

@@ -15,12 +15,12 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal
 
+from costprobe.core.serving_words import Part
 from costprobe.core.units import percent
 from costprobe.domain.costing.money import divided, exact, total_of
 
 # With a larger share of probing, the rest of a window is too short for a serving cost.
 PROBED_MOST = Fraction(1, 2)
-Part = Literal["busy", "idle", "held", "probing", "unallocated"]
 Basis = Literal["alone", "busy_time", "share", "none"]
 
 

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass
 
-Measure = Literal[
-    "requests",
-    "errors",
-    "inferences",
-    "tokens_in",
-    "tokens_out",
-    "cached_tokens",
-    "prefill_s",
-    "decode_s",
-    "compute_s",
-    "decode_request_s",
-    "compute_request_s",
-    "executions",
-]
+from costprobe.core.serving_words import MEASURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +67,6 @@ class Counts:
             return None
         executed = min(1.0, self.executions / self.requests) if self.requests else 0.0
         return self.compute_request_s * executed
-
-
-MEASURES: tuple[str, ...] = tuple(field.name for field in fields(Counts))
 
 
 @dataclass(frozen=True, slots=True)

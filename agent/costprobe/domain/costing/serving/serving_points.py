@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S, Energy, FieldValue, Point
 from costprobe.core.schema import make_point
+from costprobe.core.serving_words import MEASURES
 from costprobe.domain.costing.carbon import Emission
 from costprobe.domain.costing.serving.allocation import Line
-from costprobe.domain.costing.serving.served import MEASURES, ServedWindow
+from costprobe.domain.costing.serving.served import ServedWindow
 from costprobe.domain.costing.serving.serving_basis import THOUSAND, ServedCost, ServiceCost
 from costprobe.domain.costing.serving.serving_carbon import ServedEmission
 from costprobe.domain.costing.serving.serving_energy import served_energy

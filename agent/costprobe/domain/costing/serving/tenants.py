@@ -13,11 +13,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from costprobe.core.serving_words import UNATTRIBUTED
 from costprobe.domain.costing.money import divided, exact
 from costprobe.domain.costing.serving.served import Counts, ServedWindow
 from costprobe.domain.costing.serving.serving_basis import ServedCost
 
-UNATTRIBUTED: Final = "unattributed"
 _KINDS: Final = ("tokens_in", "tokens_out", "requests")
 
 

@@ -197,6 +197,26 @@ def parse_purchases(text: str) -> tuple[Purchase, ...]:
     return tuple(_purchase(row) for row in rows_of(lines_of(text), PURCHASE_COLUMNS))
 
 
+def catalogue_prices(
+    text: str, instance: str, region: str, currency: str, *, is_spot: bool
+) -> list[Decimal]:
+    """Return the prices of an instance in a table of the catalogue, in a currency per hour.
+
+    Raises:
+        ValueError: It is no such table, or in another currency.
+    """
+    _, offers = parse_offers(text)
+    named = [offer for offer in offers if offer.instance == instance]
+    found = [offer for offer in named if offer.region == region] or [
+        offer for offer in named if offer.region == ALL_REGIONS
+    ]
+    for offer in found:
+        if offer.currency != currency:
+            raise ValueError(f"its prices are in {offer.currency}, the plan in {currency}")
+    prices = [offer.spot_per_h if is_spot else offer.on_demand_per_h for offer in found]
+    return [price for price in prices if price is not None]
+
+
 def _offer(row: Row) -> Offer:
     prices = {
         column: row.number(column, _LEAST_PER_H, _LARGEST_PER_H)

@@ -13,6 +13,7 @@ from costprobe.core.config.fields import Name, matching
 from costprobe.core.records import NS_PER_S
 from costprobe.domain.pricing.aws_locations import AWS_LOCATIONS
 from costprobe.domain.pricing.plans.plan import Plan
+from costprobe.domain.pricing.price_lists import PriceQuery
 from costprobe.domain.pricing.rate import Quote
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.spot_prices import NO_SPOTS, Spots
@@ -99,6 +100,22 @@ class FeedPlan(Plan, SourceConfig):
             raise ValueError('api = "aws" has prices in USD; remove currency')
         if self.region is not None and self.region not in AWS_LOCATIONS:
             raise ValueError(f"{self.region} is no region of AWS, such as us-east-1")
+
+    @property
+    def query(self) -> PriceQuery | None:
+        """The price in a cloud's price list; None if it has another source."""
+        if self.api is None or self.api == "catalogue":
+            return None
+        return PriceQuery(
+            self.api,
+            self.currency,
+            self.instance or "",
+            self.region or "",
+            self.url,
+            self.plan == "spot",
+            self.skus,
+            self.key_file,
+        )
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
         """Return the last known price; None before the first."""

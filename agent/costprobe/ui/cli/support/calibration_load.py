@@ -97,7 +97,7 @@ def _probe_of(config: Config, service: ServiceConfig, name: str | None) -> OpenA
             if probe.name == name:
                 return probe
         raise unknown_name("openai probe", name, [probe.name for probe in probes])
-    for found in probes_of(config, service):
+    for found in probes_of(config.probe, service):
         if isinstance(found, OpenAiProbeConfig):
             return found
     raise bad_input(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.feeds.source import SourceError
+from costprobe.app.accounting.timed_feed import read_output
 from costprobe.app.configuration import Config
 from costprobe.core.device_names import natural
 from costprobe.domain.pricing.plans.feed import FeedPlan
@@ -50,7 +51,7 @@ def spot_file_findings(config: Config) -> tuple[list[str], list[str]]:
         if isinstance(plan, FeedPlan) and plan.file is not None:
             key = f"price[{index}].file"
             try:
-                parse_spot(read_source(plan), time.time_ns(), plan.currency)
+                parse_spot(read_output(plan), time.time_ns(), plan.currency)
             except SourceError as error:
                 notes.append(f"{key}: {error}")
             except ValueError as error:

@@ -13,8 +13,8 @@ import click
 from pydantic import ConfigDict
 
 from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.settings import FleetConfig
 from costprobe.adapters.fleet.transport import Throttled
+from costprobe.adapters.fleet.watch_settings import FleetSection
 from costprobe.adapters.net.errors import RetryLater
 from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.core.clock import SystemClock
@@ -37,7 +37,7 @@ class FleetFile(RootSection):
 
     model_config = ConfigDict(extra="ignore")
 
-    fleet: FleetConfig | None = None
+    fleet: FleetSection | None = None
 
 
 class FleetKey(click.ParamType[str]):
@@ -98,7 +98,7 @@ def period_options(since: str) -> Callable[[_Function], _Function]:
     return decorated
 
 
-def fleet_config(given_path: str | None) -> FleetConfig:
+def fleet_config(given_path: str | None) -> FleetSection:
     """Return the section [fleet].
 
     Args:
@@ -108,7 +108,7 @@ def fleet_config(given_path: str | None) -> FleetConfig:
         click.ClickException: There is none, or it has an error (exit code 2).
     """
     place = Place(given_path)
-    config: FleetConfig | None = None
+    config: FleetSection | None = None
     if place.path is not None:
         check_access(place.path)
         with suppress(ConfigError):

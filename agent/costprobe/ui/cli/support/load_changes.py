@@ -55,7 +55,7 @@ def _present_load(reader: StoreReader, config: Config, curve: LoadCurve) -> Pres
     # The requests of the curve are in the server's counters, too; its warm-ups take time as well.
     until_ns = curve.time_ns - 2 * (curve.time_ns - _start_ns(curve))
     for service in config.service:
-        if all(probe.name != curve.probe for probe in probes_of(config, service)):
+        if all(probe.name != curve.probe for probe in probes_of(config.probe, service)):
             continue
         rows = [
             row

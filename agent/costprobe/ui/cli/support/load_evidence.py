@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from costprobe.adapters.probing.served_settings import ServedProbeConfig
+from costprobe.adapters.probing.settings import AnyProbeConfig
 from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
 from costprobe.core.records import NS_PER_S
 from costprobe.core.row_values import number
 from costprobe.domain.advice.load_evidence import LoadEvidence
@@ -21,19 +21,25 @@ _WEEK_NS: Final = 7 * 86_400 * NS_PER_S
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-def load_evidence(reader: StoreReader, config: Config, now_ns: int) -> dict[str, LoadEvidence]:
+def load_evidence(
+    reader: StoreReader,
+    services: Sequence[ServiceConfig],
+    probes: Sequence[AnyProbeConfig],
+    now_ns: int,
+) -> dict[str, LoadEvidence]:
     """Return the newest load curve of a server of each service, with the service's requests.
 
     Args:
         reader: The store.
-        config: The configuration.
+        services: The configured services.
+        probes: The configured probes.
         now_ns: UTC in ns.
     """
     found = {}
-    for service in config.service:
+    for service in services:
         curves = [
             curve
-            for probe in probes_of(config, service)
+            for probe in probes_of(probes, service)
             if (curve := newest_curve(reader, probe, now_ns)) is not None
         ]
         if curves:
@@ -42,12 +48,12 @@ def load_evidence(reader: StoreReader, config: Config, now_ns: int) -> dict[str,
     return found
 
 
-def probes_of(config: Config, service: ServiceConfig) -> list[ServedProbeConfig]:
+def probes_of(probes: Sequence[AnyProbeConfig], service: ServiceConfig) -> list[ServedProbeConfig]:
     """Return the probes of the servers of a service: those with one of its addresses."""
     addresses = {address(url) for url in service.url}
     return [
         probe
-        for probe in config.probe
+        for probe in probes
         if isinstance(probe, ServedProbeConfig) and address(probe.url) in addresses
     ]
 

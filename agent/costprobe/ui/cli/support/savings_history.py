@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from costprobe.adapters.probing.model_settings import ProbeConfig
+from costprobe.adapters.probing.settings import AnyProbeConfig
+from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
 from costprobe.core.device_kinds import DEVICE_KINDS, parse_kind
 from costprobe.core.device_names import TOGETHER, natural
 from costprobe.core.records import NS_PER_S, Device, Point
@@ -30,6 +32,7 @@ from costprobe.domain.advice.hour_load import (
 from costprobe.domain.advice.mig_profiles import board_slices, slices_of
 from costprobe.domain.advice.probe_history import Known, probe_histories
 from costprobe.domain.advice.service_history import ServiceHistory
+from costprobe.domain.advice.settings import WorkloadConfig
 from costprobe.domain.costing.comparison.read_fields import (
     RUN_FIELDS,
     UNITS,
@@ -38,16 +41,33 @@ from costprobe.domain.costing.comparison.read_fields import (
 )
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.ui.cli.support.load_evidence import load_evidence
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.price_books import carbon_book
+from costprobe.ui.cli.support.price_books import StoredPrices
 from costprobe.ui.cli.support.savings_prices import prices_of
 
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
 
+@dataclass(frozen=True, slots=True)
+class SavingsSections:
+    """What savings use of a configuration, beside its prices.
+
+    Attributes:
+        probes: The configured probes.
+        services: The configured services.
+        workloads: The configured workloads.
+        aggregate_s: Time over which readings of devices are aggregated to a row, in s.
+    """
+
+    probes: Sequence[AnyProbeConfig]
+    services: Sequence[ServiceConfig]
+    workloads: Sequence[WorkloadConfig]
+    aggregate_s: float
+
+
 def history_of(
-    settings: LoadedConfig,
+    sections: SavingsSections,
+    stored: StoredPrices,
     reader: StoreReader,
     since_ns: int,
     plans: Sequence[Plan] = (),
@@ -56,49 +76,53 @@ def history_of(
     """Read the history.
 
     Args:
-        settings: The configuration.
+        sections: What is used of the configuration.
+        stored: The prices of this host.
         reader: The store.
         since_ns: Start in UTC ns.
         plans: Plans besides those of the configuration.
         runs: RUN_FIELDS of the rows of `probe` since then; None to read them.
     """
     now_ns = time.time_ns()
-    config = settings.config
     devices = devices_in(reader, since_ns)
     sweeps = list(reader.points("sweep", since_ns, now_ns))
     if runs is None:
         runs = reader.columns("probe", since_ns, now_ns, fields=RUN_FIELDS)
     # Aggregated rows are excluded, because they are not samples.
     runs = [part for part in runs if not part.period_s]
-    probes = probe_histories(runs, sweeps, _known(config))
+    probes = probe_histories(runs, sweeps, _known(sections.probes))
     ends_ns: dict[str, list[int]] = {}
     for part in runs:
         ends_ns.setdefault(part.tags.get("device", ""), []).extend(part.times_ns)
-    every_s = config.telemetry.aggregate_s
+    every_s = sections.aggregate_s
     histories = {
         device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
         for device in devices
     }
-    prices = prices_of(settings, devices, plans, now_ns)
-    carbon = carbon_book(settings, devices)
+    prices = prices_of(stored, devices, plans, now_ns)
+    carbon = stored.carbon_book(devices)
     grams = {device.name: carbon.intensity(device.name, now_ns) for device in devices}
     return History(
         devices=histories,
         probes=probes,
-        services=_services(reader, config, since_ns, now_ns),
-        models={load.service: load.probe for load in config.workload if load.service is not None},
+        services=_services(reader, sections.services, since_ns, now_ns),
+        models={
+            load.service: load.probe for load in sections.workloads if load.service is not None
+        },
         models_of_devices={
-            load.as_device: load.probe for load in config.workload if load.as_device is not None
+            load.as_device: load.probe for load in sections.workloads if load.as_device is not None
         },
         expected=[
-            ExpectedLoad(load.probe, load.profile()) for load in config.workload if load.is_expected
+            ExpectedLoad(load.probe, load.profile())
+            for load in sections.workloads
+            if load.is_expected
         ],
         cold_starts=measured_cold_starts(reader.points("cold_start", 0, now_ns)),
-        load_curves=load_evidence(reader, config, now_ns),
-        rented_together=_rented_together(config, histories, now_ns),
+        load_curves=load_evidence(reader, sections.services, sections.probes, now_ns),
+        rented_together=_rented_together(stored.plans, histories, now_ns),
         prices=prices,
         grams_per_kwh={name: found.g_per_j * KWH_J for name, found in grams.items() if found},
-        zone=ZoneInfo(config.electricity.timezone) if config.electricity else None,
+        zone=ZoneInfo(stored.electricity.timezone) if stored.electricity else None,
     )
 
 
@@ -165,14 +189,14 @@ def _device_history(
 
 
 def _services(
-    reader: StoreReader, config: Config, since_ns: int, now_ns: int
+    reader: StoreReader, configured: Sequence[ServiceConfig], since_ns: int, now_ns: int
 ) -> dict[str, ServiceHistory]:
     """Return the work of services, and the devices that they use."""
-    held = {service.name: set(service.devices) for service in config.service}
+    held = {service.name: set(service.devices) for service in configured}
     for series in reader.series("cost", {"basis": "serving"}):
         names = series.tags.get("device", "").split(TOGETHER)
         held.setdefault(series.tags.get("service", ""), set()).update(names)
-    stated_s = {service.name: service.cold_start_s for service in config.service}
+    stated_s = {service.name: service.cold_start_s for service in configured}
     services = {
         name: ServiceHistory(name, tuple(sorted(devices, key=natural)), stated_s.get(name))
         for name, devices in held.items()
@@ -204,24 +228,24 @@ def _add_windows(service: ServiceHistory, rows: RowColumns) -> None:
         )
 
 
-def _known(config: Config) -> dict[str, Known]:
+def _known(probes: Sequence[AnyProbeConfig]) -> dict[str, Known]:
     return {
         probe.name: Known(
             # Probes with different input shapes are different workloads.
             model=str((probe.identity, probe.weights, probe.inputs)),
             bound_ms=None if probe.latency_bound_s is None else probe.latency_bound_s * 1000,
         )
-        for probe in config.probe
+        for probe in probes
         if isinstance(probe, ProbeConfig)
     }
 
 
 def _rented_together(
-    config: Config, devices: Mapping[str, DeviceHistory], now_ns: int
+    plans: Sequence[Plan], devices: Mapping[str, DeviceHistory], now_ns: int
 ) -> list[tuple[str, ...]]:
     """Return the groups of devices that share one price: of a host or an instance."""
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
-    in_force = [plan for plan in config.price if plan.valid_from <= day]
+    in_force = [plan for plan in plans if plan.valid_from <= day]
     dedicated = {plan.device for plan in in_force if plan.device is not None}
     general = [plan for plan in in_force if plan.device is None]
     newest = max(general, key=lambda plan: plan.valid_from, default=None)

@@ -13,38 +13,34 @@ from costprobe.domain.pricing.book import PriceBook, Terms
 from costprobe.domain.pricing.plans.owned import OwnedPlan
 from costprobe.domain.pricing.plans.plan import Plan
 from costprobe.domain.pricing.plans.spot import SpotPlan
-from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.price_books import host_prices, known_spots
+from costprobe.ui.cli.support.price_books import StoredPrices
 
 
 def prices_of(
-    settings: LoadedConfig, devices: Sequence[Device], plans: Sequence[Plan], now_ns: int
+    stored: StoredPrices, devices: Sequence[Device], plans: Sequence[Plan], now_ns: int
 ) -> dict[str, list[DevicePrice]]:
     """Return the prices of each device, the one in force first.
 
     Args:
-        settings: The configuration.
+        stored: The prices of this host.
         devices: Every device of the host.
         plans: Plans besides those of the configuration.
         now_ns: UTC ns.
     """
-    config, assumed = (
-        settings.config,
-        host_prices(settings),
-    )
-    spots = known_spots(settings, plans)
-    book = PriceBook(config.price, config.electricity, devices, assumed, lambda: spots)
+    assumed = stored.assumed()
+    spots = stored.spots(plans)
+    book = PriceBook(stored.plans, stored.electricity, devices, assumed, lambda: spots)
     day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
     offers = []
-    for plan in (*config.price, *plans):
+    for plan in (*stored.plans, *plans):
         # A plan of the past or the future, as if it began today.
         alone = [plan.model_copy(update={"valid_from": day})]
-        offers.append((plan, PriceBook(alone, config.electricity, devices, None, lambda: spots)))
+        offers.append((plan, PriceBook(alone, stored.electricity, devices, None, lambda: spots)))
     prices: dict[str, list[DevicePrice]] = {}
     for device in devices:
         terms = book.terms(device.name, now_ns)
         found = (
-            [] if terms is None else [_price(terms, _plan_in_force(config.price, terms), now_ns)]
+            [] if terms is None else [_price(terms, _plan_in_force(stored.plans, terms), now_ns)]
         )
         for plan, offer in offers:
             other = offer.terms(device.name, now_ns)

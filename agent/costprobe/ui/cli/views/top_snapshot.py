@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.app.budgeting.spend_reading import Usual
 from costprobe.app.configuration import Config
 from costprobe.app.overview.main_change import main_change
 from costprobe.app.overview.spending import present_power_w, spending
@@ -45,6 +46,7 @@ def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -
         states: State documents, of the store or of the running daemon.
         now_ns: UTC ns.
     """
+    usual = Usual(config.telemetry.aggregate_s)
     status, written_ns = states.get("status", (None, 0))
     age_s = None if status is None else max(0.0, (now_ns - written_ns) / NS_PER_S)
     running = status is not None and (
@@ -59,7 +61,7 @@ def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -
         "age_s": age_s,
         "spending": [
             {"currency": one.currency, "cost_per_h": one.per_hour, "idle_share": one.idle_share}
-            for one in spending(reader, config, now_ns, ())
+            for one in spending(reader, config.budget, usual, now_ns, ())
         ],
         "power_w": present_power_w(reader, now_ns),
         "change": _change(reader, now_ns),

@@ -1,4 +1,4 @@
-"""What common mistakes of timing report about a model, against its measured latency."""
+"""What a probe child reports beside its result: mistakes of timing, and the start of a model."""
 
 from __future__ import annotations
 
@@ -43,3 +43,27 @@ class NaiveTiming:
         if self.latency_ms is None:
             return None
         return (self.latency_ms / latency_p50_ms - 1) * 100
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStart:
+    """A model that was started in a new process.
+
+    Attributes:
+        process_start_s: Until the interpreter had started.
+        load_s: Until packages were imported, the device was open, and the weights were on it.
+        first_answer_s: First pass, with lazy initialization and compilation.
+        read_bytes: Bytes that were read from storage; None if unknown.
+        fingerprint: Fingerprint of software and model.
+    """
+
+    process_start_s: float
+    load_s: float
+    first_answer_s: float
+    read_bytes: int | None
+    fingerprint: str
+
+    @property
+    def total_s(self) -> float:
+        """From the start of the process to the first answer."""
+        return self.process_start_s + self.load_s + self.first_answer_s
