@@ -3,6 +3,7 @@
 import pytest
 from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.system.host_name import host_tags
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
 from costprobe.app.watching.annotations import Annotations
@@ -28,7 +29,7 @@ def annotated(tmp_path):
     store = Store.open(tmp_path / "costprobe.db", FakeClock(NOW_NS))
     known = {"device": ["gpu0"], "probe": ["ranker"], "service": ["chat"]}
     clock = FakeClock(NOW_NS)
-    yield Annotations(known, CONFIG.host.tags, StoreLedger(store), clock), store.path
+    yield Annotations(known, host_tags(CONFIG.host), StoreLedger(store), clock), store.path
     store.close()
 
 

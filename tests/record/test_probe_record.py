@@ -9,6 +9,7 @@ import pytest
 from costprobe.adapters.probing.request import model_request, served_request
 from costprobe.adapters.sensors.protocol.messages import parse_activity, parse_energy
 from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.system.host_name import host_tags
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import StoreLedger
@@ -98,7 +99,7 @@ def test_probe_runs(tmp_path, worker, capsys):
         book = PriceBook(config.price, config.electricity, [GPU])
         carbon = CarbonBook(config.carbon, config.electricity, [GPU])
         history = StoredHistory(store.path, clock).costs
-        accounts = Accounts(book, ledger, clock, config.host.tags, history, carbon)
+        accounts = Accounts(book, ledger, clock, host_tags(config.host), history, carbon)
         runs = ProbeRuns()
         measurer = Measurer(sensor, ledger, tmp_path, stop, clock.monotonic_ns, runs)
         encoder, chat = config.probe

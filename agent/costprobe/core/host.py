@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -41,13 +40,3 @@ class HostConfig(Section):
         ),
         examples=["off"],
     )
-
-    @property
-    def tag(self) -> str:
-        """The tag `host`: as configured, else the host's own name."""
-        return self.name or socket.gethostname()
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of every row."""
-        return {"host": self.tag, **self.labels}

@@ -14,6 +14,7 @@ from costprobe.adapters.net.errors import DeliveryError
 from costprobe.adapters.notifiers.alertmanager import AlertmanagerConfig
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import quarantined
+from costprobe.adapters.system.host_name import host_tag, host_tags
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
 from costprobe.app.delivery.notifying import Notifying
@@ -82,7 +83,7 @@ class FleetWatcher:
         ledger = StoreLedger(self._store)
         self._reader = fleet_reader(fleet, clock)
         self._watch = FleetWatch(fleet, self._reader, config.host.labels, self._stop.is_set)
-        name = config.host.tag
+        name = host_tag(config.host)
         self._lease = Lease(config.sink[0], name, self._every_s, clock) if config.sink else None
         self._restore()
         sections = WatchedSections(
@@ -187,7 +188,7 @@ class FleetWatcher:
             self._clock,
             Flag(),
             self.watching.firing_for,
-            self._config.host.tags,
+            host_tags(self._config.host),
         )
 
     def _own_faults(self) -> list[Fault]:

@@ -12,6 +12,7 @@ from costprobe import __version__
 from costprobe.adapters.cloud.detect import InstanceDetector
 from costprobe.adapters.storage.errors import StoreError
 from costprobe.adapters.storage.health import quarantined
+from costprobe.adapters.system.host_name import host_tag
 from costprobe.adapters.system.signal_event import SignalFlag, SignalWakeUp
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.configuration import Config
@@ -235,7 +236,7 @@ class Daemon:
             "state": "running",
             "version": __version__,
             "pid": os.getpid(),
-            "host": self._config.host.tag,
+            "host": host_tag(self._config.host),
             "started_ns": self._started_ns,
             "config": str(self._config_path) if self._config_path else None,
             "config_fault": self._config_fault,

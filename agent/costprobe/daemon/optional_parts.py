@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING
 
+from costprobe.adapters.system.host_name import host_tags
 from costprobe.app.accounting.probe_runs import ProbeRuns
 from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.accounting.stored_history import StoredHistory
@@ -85,7 +86,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
     from costprobe.app.measuring.host_probes import HostProbes
     from costprobe.app.measuring.probe_accounts import ProbeAccounts
 
-    tags = config.host.tags
+    tags = host_tags(config.host)
     accounts = ProbeAccounts(prices, parts.ledger, parts.clock, tags, history.costs)
     return HostProbes(
         config.probing,

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any
 
+from costprobe.adapters.system.host_name import host_tags
 from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.assumed_prices import HostPricing
 from costprobe.app.accounting.carbon_feed import CarbonFeed
@@ -65,7 +66,7 @@ class Runtime:
         self._parts = parts
         self._history = StoredHistory(parts.store.path, parts.clock)
         self._stop = Flag()
-        self.tags = config.host.tags
+        self.tags = host_tags(config.host)
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
         self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
         self._pricing = HostPricing(

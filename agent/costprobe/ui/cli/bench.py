@@ -14,6 +14,7 @@ from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.adapters.probing.neighbour import is_busy
 from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
 from costprobe.adapters.probing.start_outcome import StartOutcome
+from costprobe.adapters.system.host_name import host_tags
 from costprobe.adapters.system.page_cache import evict
 from costprobe.adapters.system.signal_event import SignalFlag
 from costprobe.app.accounting.ledger import MemoryLedger
@@ -199,7 +200,7 @@ def open_bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> I
         devices = sensor.devices()
         target = _target(devices, probe, device)
         ledger, clock = MemoryLedger(), SystemClock()
-        tags = config.host.tags
+        tags = host_tags(config.host)
         known = stored_prices(settings)
         book, carbon = known.book(devices), known.carbon_book(devices)
         echo_notes(known)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
+from costprobe.adapters.system.host_name import host_tag
 from costprobe.core.printable import one_line
 from costprobe.ui.cli.support.checks import (
     Check,
@@ -56,7 +57,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     yield from sensor_checks(settings.config.telemetry, settings.config.service)
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service, os.environ)
-    yield from pod_checks(settings.config.kubernetes, settings.config.host.tag)
+    yield from pod_checks(settings.config.kubernetes, host_tag(settings.config.host))
     yield from store_checks(settings.store_path)
     yield from module_checks(settings.store_path)
     yield from sink_checks(settings.config.sink)

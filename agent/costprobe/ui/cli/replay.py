@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.system.host_name import host_tag, host_tags
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.configuration import Config
 from costprobe.core.incident import Alert
@@ -117,7 +118,7 @@ def _replayed(config: Config, rows: Iterator[Point], history: RowHistory, host: 
         rule.model_copy(update={"notify": None})
         for rule in effective_rules(config.rule, use_defaults=config.alerting.defaults)
     ]
-    tags = {**config.host.tags, "host": host or config.host.tag}
+    tags = {**host_tags(config.host), "host": host or host_tag(config.host)}
     labels_of = RowLabels(config.probe, config.service).of
     engine = AlertEngine(rules, config.alerting, (), (collector,), tags, labels_of=labels_of)
     monitor = DriftMonitor(config.detection, history)
