@@ -7,8 +7,6 @@ BIN := $(VENV)/bin
 PYTHON_M := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 COMPILE_TESTS := test -d tests/__pycache__ || $(PYTHON_M) pytest --collect-only --quiet >/dev/null || true
 PYTEST := $(PYTHON_M) pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
-# The folders of tests that start daemons, children, servers or browsers.
-WITH_PROCESSES := cli contracts daemon dashboard docs faults grafana influx_setup probing security sensors service
 
 .PHONY: run test test-fast pytest lint format docs bench bench-own soak packages install uninstall servers venv dev clean
 
@@ -21,10 +19,10 @@ test:
 	@PYTHONPATH=tests $(BIN)/python -m fakes.prepare
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
-# The tests without processes, in at most 90 seconds.
+# The tests without processes, servers and browsers, in at most 90 seconds.
 test-fast: dev
 	@$(COMPILE_TESTS)
-	$(PYTEST) $(WITH_PROCESSES:%=--ignore=tests/%)
+	$(PYTEST) -m "not processes and not gpu and not soak"
 
 pytest: dev
 	@$(COMPILE_TESTS)

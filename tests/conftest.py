@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.system.privileges import controller_of
 from costprobe.adapters.system.redaction import REDACTOR
+from fakes.process_tests import starts_processes
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from fakes.sizes import sized
 from hypothesis import HealthCheck, settings
@@ -24,6 +26,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # process of the tests would do so for all that follow.
 if os.geteuid() == 0 and controller_of(Path.home()) is not None:
     os.environ["HOME"] = "/root"
+
+# A job in the background ignores SIGINT, and its children would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The current speed of the machine is not a property of the code. Each run has other examples.
 settings.register_profile(
@@ -72,6 +78,12 @@ LONG = (
     "cli/test_sweep.py",
     "contracts/test_notifiers.py",
 )
+
+
+def pytest_itemcollected(item):
+    """Mark the tests that start processes; `pytestmark` marks those where only the product does."""
+    if starts_processes(item):
+        item.add_marker("processes")
 
 
 @pytest.hookimpl(trylast=True)

@@ -362,6 +362,7 @@ def test_influx_setup_document(influxdb, tmp_path):
 @pytest.mark.skipif(
     shutil.which("systemd-sysusers") is None, reason="an image is set up with systemd's own tools"
 )
+@pytest.mark.processes
 def test_service_install_document(tmp_path):
     for folder in ("etc", "usr", "run"):
         (tmp_path / folder).mkdir()

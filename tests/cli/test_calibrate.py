@@ -49,6 +49,7 @@ def test_load_of_production_is_the_mean_of_its_busy_time():
     assert (without.mix, without.in_flight) == (None, None)
 
 
+@pytest.mark.processes
 def test_calibration_states_its_load_and_needs_consent(config, tmp_path):
     now_ns = SystemClock().time_ns()
     with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:

@@ -247,6 +247,7 @@ def test_config_check_and_show(costprobe, config):
     assert parse(shown, config).probe[0].every_s == 90
 
 
+@pytest.mark.processes
 def test_config_init_writes_a_valid_file_and_keeps_an_existing_one(costprobe, tmp_path):
     path = tmp_path / "new" / "costprobe.toml"
     assert str(path) in costprobe("config", "init", str(path))
@@ -258,17 +259,20 @@ def test_config_init_writes_a_valid_file_and_keeps_an_existing_one(costprobe, tm
     assert parse(costprobe("config", "init", "-"), path) == written
 
 
+@pytest.mark.processes
 def test_config_init_reports_an_unwritable_path(costprobe, tmp_path):
     (tmp_path / "file").write_text("")
     assert "cannot be written" in costprobe("config", "init", f"{tmp_path}/file/x.toml", code=2)
 
 
+@pytest.mark.processes
 def test_unknown_probe_or_device_error_lists_the_known(costprobe):
     found = costprobe("probe", "nope", code=2)
     assert all(kind in found for kind in ("cnn", "decoder:small/decode", "transformer"))
     assert "unknown device 'gpu9'" in costprobe("probe", "cnn", "--device", "gpu9", code=2)
 
 
+@pytest.mark.processes
 def test_probe_command_prints_its_result_and_stores_nothing(costprobe, config, tmp_path):
     config.write_text(
         config.read_text()
@@ -283,6 +287,7 @@ def test_probe_command_prints_its_result_and_stores_nothing(costprobe, config, t
     assert not (tmp_path / "costprobe.db").exists()
 
 
+@pytest.mark.processes
 def test_doctor_runs_all_checks(costprobe, config):
     config.write_text(
         config.read_text()
@@ -317,6 +322,7 @@ def test_doctor_explains_persistence_mode(costprobe, tmp_path, monkeypatch):
     assert "nvidia-smi -pm 1" in check["fix"]
 
 
+@pytest.mark.processes
 def test_missing_rapl_is_a_note(costprobe):
     """Energy is modelled without RAPL; doctor prints a note because no action is needed."""
     if sorted(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")):

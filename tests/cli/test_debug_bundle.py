@@ -21,6 +21,8 @@ from costprobe.ui.cli.support.bundle import FILE_BYTES_MAX, BundleFile, gathered
 from costprobe.ui.cli.support.bundle_secrets import without_addresses
 from fakes.command import called
 
+pytestmark = pytest.mark.processes
+
 CANARY = "canary"
 FILES = {
     "versions.json",

@@ -48,6 +48,7 @@ def curve():
     )  # fmt: skip
 
 
+@pytest.mark.processes
 def test_load_needs_consent_and_says_what_it_takes(config):
     refused = called(config, "probe", "chat", "--load", code=2).stderr
     assert "load curve of chat on cpu: up to 2 points, about 62 s, at most 3 min" in refused
@@ -67,6 +68,7 @@ def test_options_that_do_not_fit_are_refused(config):
     assert {case: text for case, text in found.items() if cases[case] not in text} == {}
 
 
+@pytest.mark.processes
 def test_file_of_prompts_that_cannot_be_read_is_bad_input(config, tmp_path):
     config.write_text(f'{config.read_text()}when_busy = "run"\nprompts = "{tmp_path}/none.jsonl"\n')
     refused = called(config, "probe", "chat", "--load", "--yes", code=2).stderr

@@ -37,6 +37,7 @@ def costprobe(tmp_path):
     return run
 
 
+@pytest.mark.processes
 def test_show_lists_current_prices_and_their_components(costprobe):
     (entry,) = json.loads(costprobe("show", "--json"))["devices"]
     assert (entry["plan"], entry["price_rate_per_h"]) == ("on_demand", "1.00")

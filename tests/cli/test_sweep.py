@@ -17,6 +17,8 @@ from costprobe.ui.cli.sweep import CurvePoint, SweepCurve, curve_of, rows_of
 from costprobe.ui.cli.views.sweep_lines import shown
 from fakes.command import called
 
+pytestmark = pytest.mark.processes
+
 
 def point(batch, latency_ms, cost=None, **more):
     return CurvePoint(

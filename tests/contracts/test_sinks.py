@@ -114,6 +114,7 @@ def test_close_may_be_called_twice(destination):
     sink.close()
 
 
+@pytest.mark.processes
 def test_outage_is_retried_and_the_same_sink_recovers(destination):
     points = points_of(5)
     destination.stop()

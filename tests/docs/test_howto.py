@@ -202,6 +202,7 @@ def test_mig(tmp_path):
     run(status, tmp_path, codes=(0, 1), env=env)
 
 
+@pytest.mark.processes
 def test_spot_prices(tmp_path):
     text = guide("spot_prices")
     (tmp_path / "spot.csv").write_text(blocks(text, "csv")["spot.csv"])

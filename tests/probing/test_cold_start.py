@@ -127,6 +127,7 @@ def test_runner_starts_a_new_process_each_time():
     assert len({outcome.start.fingerprint for outcome in found}) == 2
 
 
+@pytest.mark.processes
 def test_command_prints_and_stores_each_start(tmp_path):
     config = tmp_path / "costprobe.toml"
     config.write_text(

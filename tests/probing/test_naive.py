@@ -190,6 +190,7 @@ def test_invalid_reports_of_mistakes_are_rejected():
             read_outcome("p", "cpu", {**message, "naive": timings}, (), ())
 
 
+@pytest.mark.processes
 def test_command_shows_each_mistake_with_its_error(tmp_path):
     config = tmp_path / "costprobe.toml"
     config.write_text(

@@ -62,6 +62,7 @@ def test_error_of_a_configuration_does_not_contain_its_secret(tmp_path, text):
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.processes
 def test_invalid_secret_is_named_by_its_file(tmp_path, content):
     file = tmp_path / "secret"
     file.write_bytes(content)

@@ -23,6 +23,7 @@ def test_webhook_response_is_shown_as_one_printable_line():
     assert "there" in caught.value.reason
 
 
+@pytest.mark.processes
 def test_output_of_a_price_command_is_shown_as_one_printable_line():
     program = f"import sys; sys.exit({ESCAPES!r})"
     plan = SpotPlan(plan="spot", command=(sys.executable, "-c", program))

@@ -69,6 +69,7 @@ def test_no_file_is_written_through_a_link(tmp_path):
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
+@pytest.mark.processes
 def test_config_init_writes_a_new_file_only(tmp_path):
     link = tmp_path / "costprobe.toml"
     link.symlink_to(tmp_path / "nothing")

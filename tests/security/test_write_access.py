@@ -103,6 +103,7 @@ command = ["{named["fetch"]}"]
     assert check.state == "good"
 
 
+@pytest.mark.processes
 def test_module_of_a_probe_is_found_without_running_it(tmp_path, monkeypatch):
     package = tmp_path / "operators_own"
     package.mkdir()

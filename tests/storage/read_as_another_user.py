@@ -2,6 +2,7 @@
 
 import os
 import sys
+import urllib.parse  # noqa: F401 - pathlib imports it at its use, when that user may not read it
 from pathlib import Path
 
 from costprobe.adapters.storage.errors import StoreError

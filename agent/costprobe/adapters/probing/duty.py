@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -68,7 +69,7 @@ class DutyBudget:
 
     def used_share(self, time_s: float) -> float:
         """Return the share of the device's time used by runs in the window."""
-        return sum(run.busy_s for run in self.runs(time_s)) / WINDOW_S
+        return math.fsum(run.busy_s for run in self.runs(time_s)) / WINDOW_S
 
     def plan(self, probe: str, time_s: float, full_s: float, latency_only_s: float) -> Plan:
         """Return what kind of run the budget allows at monotonic time_s.
@@ -95,8 +96,8 @@ class DutyBudget:
     def _plan(
         self, runs: Sequence[DutyRun], probe: str, full_s: float, latency_only_s: float
     ) -> Plan:
-        left_s = self._allowed_s - sum(run.busy_s for run in runs)
-        energy_s = sum(run.busy_s for run in runs if run.energy)
+        left_s = self._allowed_s - math.fsum(run.busy_s for run in runs)
+        energy_s = math.fsum(run.busy_s for run in runs if run.energy)
         has_energy = any(run.energy and run.probe == probe for run in runs)
         fits_part = energy_s + full_s <= ENERGY_PART * self._allowed_s
         if full_s <= left_s and (fits_part or not has_energy):

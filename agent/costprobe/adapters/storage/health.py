@@ -210,7 +210,11 @@ def _reader(path: Path) -> sqlite3.Connection:
     check_files(path, "check")
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-    connection.execute("PRAGMA query_only = ON")
+    try:
+        connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

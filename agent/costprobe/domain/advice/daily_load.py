@@ -64,7 +64,7 @@ def _load_of(workload: WorkloadHistory, name: str, service: ServiceHistory | Non
     for unit in UNITS:
         if service is not None and unit not in service.missing and service.most_per_s(unit):
             covered = {
-                number: sum(hour.covered_s) / HOUR_S for number, hour in service.hours.items()
+                number: math.fsum(hour.covered_s) / HOUR_S for number, hour in service.hours.items()
             }
             shares = {number: share for number, share in covered.items() if share >= LEAST_SHARE}
             amounts = {number: sum(service.hours[number].counts[unit]) for number in shares}

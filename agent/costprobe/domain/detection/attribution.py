@@ -56,7 +56,7 @@ def scaled(effect: Effect, factor: float, shift: float = 0.0) -> Effect:
 
 def mean_of(effect: Effect) -> float:
     """Return the expected value of an effect."""
-    return sum(component.weight * component.mean for component in effect)
+    return math.fsum(component.weight * component.mean for component in effect)
 
 
 def updated(effect: Effect, measured: Estimate) -> Effect:
@@ -70,7 +70,7 @@ def updated(effect: Effect, measured: Estimate) -> Effect:
         weight = component.weight * math.exp(-distance * distance / total / 2) / math.sqrt(total)
         mean = component.mean + gain * distance
         found.append(Component(weight, mean, math.sqrt(gain * variance)))
-    total_weight = sum(component.weight for component in found)
+    total_weight = math.fsum(component.weight for component in found)
     if total_weight <= 0:  # A measurement far outside of everything expected.
         return (Component(1.0, measured.mean, measured.error),)
     return tuple(Component(c.weight / total_weight, c.mean, c.error) for c in found)
@@ -86,10 +86,10 @@ def parts_of(change: Estimate, effects: Sequence[Effect]) -> list[Estimate]:
     noise = max(change.error, LEAST_ERROR) ** 2
     weights, means, variances = [], [], []
     for chosen in product(*effects):
-        total = noise + sum(component.error**2 for component in chosen)
-        rest = change.mean - sum(component.mean for component in chosen)
+        total = noise + math.fsum(component.error**2 for component in chosen)
+        rest = change.mean - math.fsum(component.mean for component in chosen)
         weights.append(
-            sum(math.log(component.weight) for component in chosen if component.weight)
+            math.fsum(math.log(component.weight) for component in chosen if component.weight)
             - math.log(total) / 2
             - rest * rest / total / 2
         )
@@ -98,11 +98,11 @@ def parts_of(change: Estimate, effects: Sequence[Effect]) -> list[Estimate]:
         variances.append([c.error**2 * (1 - gain) for c, gain in zip(chosen, gains, strict=True)])
     top = max(weights)
     likely = [math.exp(weight - top) for weight in weights]
-    total = sum(likely)
+    total = math.fsum(likely)
     parts = []
     for index in range(len(effects)):
-        mean = sum(w * m[index] for w, m in zip(likely, means, strict=True)) / total
-        square = sum(
+        mean = math.fsum(w * m[index] for w, m in zip(likely, means, strict=True)) / total
+        square = math.fsum(
             w * (v[index] + (m[index] - mean) ** 2)
             for w, m, v in zip(likely, means, variances, strict=True)
         )

@@ -13,6 +13,7 @@ from costprobe.domain.detection.change_filter import (
 )
 from costprobe.domain.detection.normal import RECENT, SeriesModel
 from costprobe.domain.detection.profile import DAY_S
+from costprobe.domain.detection.rounding import first_least
 
 STEP_RUN = 3
 # A step of e^0.4 may be three similar outliers: a fourth value is required.
@@ -89,7 +90,7 @@ def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
         return None
     # Least squares with two levels.
     lengths = range(EARLY_VALUES // 2, len(before))
-    length = max(lengths, key=lambda length: _explained(values, length))
+    length = first_least(lengths, lambda length: -_explained(values, length))
     since_s = time_s - (length - 1) * normal.interval_s
     return LevelChange(time_s, since_s, level, shift, is_sharp=True)
 
@@ -101,7 +102,7 @@ def _is_step(normal: SeriesModel) -> bool:
         return False
     recent = normal.recent
     last = (recent[-1], recent[-2], recent[-3])
-    shift = abs(sum(last) / len(last) - normal.level)
+    shift = abs(math.fsum(last) / len(last) - normal.level)
     is_doubtful = shift > TALL_STEP or normal.is_quantised
     if shift < normal.far or (is_doubtful and run == STEP_RUN):
         return False
@@ -123,7 +124,7 @@ def tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
 def _explained(values: list[float], length: int) -> float:
     """Return the sum of squares that another level of the last `length` values explains."""
     before, after = values[:-length], values[-length:]
-    shift = sum(after) / length - sum(before) / len(before)
+    shift = math.fsum(after) / length - math.fsum(before) / len(before)
     return shift * shift * length * len(before) / len(values)
 
 
@@ -133,4 +134,4 @@ def center(values: list[float]) -> float:
         return median(values)
     cut = len(values) // 5
     middle = sorted(values)[cut : len(values) - cut]
-    return sum(middle) / len(middle)
+    return math.fsum(middle) / len(middle)

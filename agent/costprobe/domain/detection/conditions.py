@@ -103,4 +103,4 @@ def _noise(before: SignalSample, after: SignalSample) -> float:
     # A short period shows less of the noise.
     spread = before.spread if before.count > after.count else max(before.spread, after.spread)
     counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
-    return NOISE_ERRORS * spread * math.sqrt(sum(1 / count for count in counts) / 2)
+    return NOISE_ERRORS * spread * math.sqrt(math.fsum(1 / count for count in counts) / 2)

@@ -156,7 +156,7 @@ def _of_clock(levels: Levels) -> ExpectedEffect | None:
     slower = levels.log_fall("sm_clock_mhz")
     hotter_c = levels.rise("temp_c") or 0.0
     counters = ("throttled_thermal_pct", "throttled_power_pct")
-    throttled = sum(levels.rise(counter) or 0.0 for counter in counters) / 100
+    throttled = math.fsum(levels.rise(counter) or 0.0 for counter in counters) / 100
     if slower is None or abs(slower) < LEAST_CLOCK_OF_THROTTLING * abs(throttled):
         # A few readings of the clock may miss what the counters of the driver do not.
         if throttled:

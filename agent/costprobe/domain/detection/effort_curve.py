@@ -79,7 +79,9 @@ class EffortCurve:
     @property
     def turns(self) -> float:
         """Sum of the squared changes of the slope from knot to knot."""
-        return sum((later.slope - former.slope) ** 2 for former, later in pairwise(self._knots))
+        return math.fsum(
+            (later.slope - former.slope) ** 2 for former, later in pairwise(self._knots)
+        )
 
     @property
     def edges(self) -> Pair:
@@ -134,7 +136,7 @@ class EffortCurve:
         """
         columns = loads, *mixes, values, weights
         found = [moments_near(knot, 2 * self.width, columns) for knot in self._loads]
-        usual, prior = self._usual(found, sum(weights), noise)
+        usual, prior = self._usual(found, math.fsum(weights), noise)
         known = {
             index: self._plane(near, usual, prior, noise)
             for index, near in enumerate(found)
@@ -153,7 +155,7 @@ class EffortCurve:
         """Return the coefficients of all loads, and the inverse covariance of those at one load."""
         known = [near.less(self._slope, (0.0, 0.0)) for near in found if near is not None]
         # A sample is near several knots.
-        share = weight / sum(near.total for near in known)
+        share = weight / math.fsum(near.total for near in known)
         least = noise / COEFFICIENT_ERROR**2
         matrix, of_values = Matrix(least, 0.0, least), (0.0, 0.0)
         for near in known:

@@ -97,7 +97,7 @@ class EffortSeries:
         shifts = list(self._shifts)
         return {
             known.time_s: self.model.rest(known)
-            + sum(change for since_s, change in shifts if known.time_s > since_s)
+            + math.fsum(change for since_s, change in shifts if known.time_s > since_s)
             for known in list(self._samples)[-count:]
         }
 

@@ -37,10 +37,10 @@ def is_excursion(
         for value, pattern in zip(values, smooth, strict=True)
     ]
     count = len(values)
-    mean = sum(values) / count
+    mean = math.fsum(values) / count
     values = [value - mean for value in values]
-    total_squares = sum(value * value for value in values)
-    of_profile = sum(
+    total_squares = math.fsum(value * value for value in values)
+    of_profile = math.fsum(
         (value + mean - pattern) ** 2 for value, pattern in zip(values, smooth, strict=True)
     )
     harmonics = _explained_by_harmonics(values)
@@ -71,7 +71,7 @@ def _explained_by_harmonics(values: Sequence[float]) -> float:
     explained = 0.0
     for harmonic in (1, 2):
         for wave in (math.cos, math.sin):
-            product = sum(
+            product = math.fsum(
                 value * wave(2 * math.pi * harmonic * index / count)
                 for index, value in enumerate(values)
             )

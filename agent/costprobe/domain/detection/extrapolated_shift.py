@@ -79,7 +79,7 @@ class Uncertainty:
 
     def covariance(self, one: Beyond, other: Beyond) -> float:
         """Return the covariance of what level and extrapolation are wrong by in two blocks."""
-        value: float = self.level + sum(map(mul, one.known, other.known))
+        value: float = self.level + math.fsum(map(mul, one.known, other.known))
         for mine, its in zip(one.mix, other.mix, strict=True):
             if mine * its > 0:
                 # Requests of a new kind have what they differ by in common, however their mix varies.
@@ -132,7 +132,7 @@ def most_likely_shift(
             continue
         step = _solved(factor, [1.0] * (count - first), first)
         length, after = math.hypot(*step), values[first:]
-        errors = sum(map(mul, step, after)) / length
+        errors = math.fsum(map(mul, step, after)) / length
         if best is None or abs(errors) > abs(best.errors):
             shift = errors / length
             is_step = all(abs(y - shift * x) <= OUTLYING for x, y in zip(step, after, strict=True))
@@ -155,9 +155,9 @@ def _is_of_one_block(
     for index in range(count):
         # A regressor of its own takes the block out.
         alone = [0.0] * index + _solved(factor, [1.0] + [0.0] * (count - index - 1), index)
-        share = sum(map(mul, step, alone)) / sum(map(mul, alone, alone))
+        share = math.fsum(map(mul, step, alone)) / math.fsum(map(mul, alone, alone))
         rest = [x - share * y for x, y in zip(step, alone, strict=True)]
-        errors = sum(map(mul, rest, values)) / (math.hypot(*rest) or math.inf)
+        errors = math.fsum(map(mul, rest, values)) / (math.hypot(*rest) or math.inf)
         if errors * math.copysign(1.0, found.shift) < LONE_ERRORS:
             return True
     return False
@@ -171,10 +171,10 @@ def _factor(residuals: Sequence[Residual], uncertainty: Uncertainty) -> list[lis
         correlated = [uncertainty.phi ** (index - column) for column in range(index + 1)]
         for column, former in enumerate(rows):
             value = uncertainty.covariance(residual.beyond, residuals[column].beyond)
-            value += uncertainty.noise * correlated[column] - sum(map(mul, row, former))
+            value += uncertainty.noise * correlated[column] - math.fsum(map(mul, row, former))
             row.append(value / former[column])
         value = uncertainty.covariance(residual.beyond, residual.beyond) + uncertainty.noise
-        row.append(math.sqrt(max(_LEAST_VARIANCE, value - sum(map(mul, row, row)))))
+        row.append(math.sqrt(max(_LEAST_VARIANCE, value - math.fsum(map(mul, row, row)))))
         rows.append(row)
     return rows
 
@@ -183,5 +183,5 @@ def _solved(factor: Sequence[Sequence[float]], values: Sequence[float], first: i
     """Return the solution of factor * x = values, which are 0 before the index `first`, from there on."""
     solved: list[float] = []
     for row, value in zip(factor[first:], values, strict=True):
-        solved.append((value - sum(map(mul, row[first:], solved))) / row[-1])
+        solved.append((value - math.fsum(map(mul, row[first:], solved))) / row[-1])
     return solved

@@ -17,6 +17,7 @@ from statistics import median
 from costprobe.core.clock_step import ClockStep
 from costprobe.domain.detection.excursion import is_excursion
 from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, slot_of
+from costprobe.domain.detection.rounding import first_least
 from costprobe.domain.detection.slow_noise import (
     autocorrelation,
     median_error,
@@ -127,7 +128,7 @@ class FirstDay:
         if shift:
             # The first is right without a daily pattern, whose steepest part it may choose.
             splits = (self._split(shift), self._local_split(shift, noise))
-            split = min(splits, key=lambda index: self._roughness(shift, index))
+            split = first_least(splits, lambda index: self._roughness(shift, index))
         return self._fit_of(shift, split, noise, phi)
 
     def _fit_of(self, shift: float, split: int, noise: float, phi: float) -> FirstDayFit:
@@ -136,7 +137,7 @@ class FirstDay:
         present = sorted(value for value in unshifted if not math.isnan(value))
         cut = len(present) // 10
         middle = present[cut : len(present) - cut]
-        level = sum(middle) / len(middle)
+        level = math.fsum(middle) / len(middle)
         return FirstDayFit(
             level=level,
             level_count=max(12.0, min(len(self.values) - split, len(present), self.per_day) / 4),
@@ -150,17 +151,15 @@ class FirstDay:
     def _split(self, shift: float) -> int:
         """Return the index where a shift starts, by least squares without a daily pattern."""
         present = [value for value in self.values if not math.isnan(value)]
-        mean = sum(present) / len(present)
-        best, least, total, count = 0, math.inf, 0.0, 0
-        for index, value in enumerate(self.values):
+        mean = math.fsum(present) / len(present)
+        misfits, total, count = [], 0.0, 0
+        for value in self.values:
             # Sum of squares of the values without the shift, up to a constant.
-            misfit = 2 * shift * total + count * shift * shift * (1 - count / len(present))
-            if misfit < least:
-                best, least = index, misfit
+            misfits.append(2 * shift * total + count * shift * shift * (1 - count / len(present)))
             if not math.isnan(value):
                 total += value - mean
                 count += 1
-        return best
+        return first_least(range(len(misfits)), misfits.__getitem__)
 
     def _shift(self, error: float) -> tuple[float, float]:
         """Return the shift from the first day to the same time of the latest, and its standard errors.
@@ -215,9 +214,9 @@ class FirstDay:
             if sign * step
             >= max(sign * steps.get(index + by, 0.0) for by in range(-width // 2, width // 2 + 1))
         ]
-        nearest = min(peaks or steps, key=lambda index: abs(steps[index] - shift))
+        nearest = first_least(peaks or steps, lambda index: abs(steps[index] - shift))
         around = range(max(1, nearest - width), min(len(self.values), nearest + width))
-        return min(around, key=lambda index: self._misfit(index, nearest, width, shift))
+        return first_least(around, lambda index: self._misfit(index, nearest, width, shift))
 
     def _without(self, shift: float, split: int) -> list[float]:
         """Return the values at the level after a shift from the index `split` on."""
@@ -228,7 +227,7 @@ class FirstDay:
     def _roughness(self, shift: float, split: int) -> float:
         """Return the sum of squares of local steps that a shift from an index on leaves."""
         width = max(3, int(BESIDE_S / 2 / self.slot_s))
-        return sum(
+        return math.fsum(
             step * step for step in _local_steps(self._without(shift, split), width).values()
         )
 
@@ -241,7 +240,7 @@ class FirstDay:
             if not math.isnan(value)
         ]
         level = median(unshifted)
-        return sum(abs(value - level) for value in unshifted)
+        return math.fsum(abs(value - level) for value in unshifted)
 
     def _profile(
         self, unshifted: Sequence[float], level: float, noise: float, phi: float

@@ -74,7 +74,7 @@ class Levels:
         if not (kinds[True] and kinds[False]):
             return None
         spread = self._noise(self._log_time) * math.sqrt(
-            sum(1 / len(kind) for kind in kinds.values())
+            math.fsum(1 / len(kind) for kind in kinds.values())
         )
         return Estimate(median(kinds[True]) - median(kinds[False]), spread)
 
@@ -139,5 +139,5 @@ def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
     # A neighbour that comes and goes is no noise: the calmer side; few runs have no variance of their own.
     known = [side for side in sides if len(side) >= LEAST_INDEPENDENT] or sides
     spread = min(pvariance(side) for side in known)
-    error = sum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
+    error = math.fsum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
     return Estimate(fmean(after) - fmean(before), math.sqrt(error))

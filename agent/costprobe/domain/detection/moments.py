@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import mul
@@ -89,7 +90,7 @@ def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) 
         weight * (1 - (abs(distance) / reach) ** 3) ** 3
         for distance, weight in zip(x, weights, strict=True)
     ]
-    total = sum(kernel)
+    total = math.fsum(kernel)
     if total <= 0:
         return None
     of_a, of_b = (
@@ -100,9 +101,9 @@ def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) 
         _around_mean(column, kernel, total) for column in (x, a, b, y)
     )
     kx, ka, kb = (list(map(mul, kernel, column)) for column in (x, a, b))
-    xx, xa, xb, xy = (sum(map(mul, kx, column)) for column in (x, a, b, y))
-    aa, ab, ay = (sum(map(mul, ka, column)) for column in (a, b, y))
-    bb, by = (sum(map(mul, kb, column)) for column in (b, y))
+    xx, xa, xb, xy = (math.fsum(map(mul, kx, column)) for column in (x, a, b, y))
+    aa, ab, ay = (math.fsum(map(mul, ka, column)) for column in (a, b, y))
+    bb, by = (math.fsum(map(mul, kb, column)) for column in (b, y))
     mix, products = (mean_a, mean_b), Matrix(aa, ab, bb)
     return Moments(total, mean_x, mix, (of_a, of_b), mean_y, xx, xa, xb, products, xy, ay, by)
 
@@ -111,7 +112,7 @@ def _around_mean(
     values: Sequence[float], weights: Sequence[float], total: float
 ) -> tuple[float, list[float]]:
     """Return the weighted mean of values, and their differences from it."""
-    mean = sum(map(mul, weights, values)) / total
+    mean = math.fsum(map(mul, weights, values)) / total
     return mean, [value - mean for value in values]
 
 

@@ -12,6 +12,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.domain.detection.findings import DetectorSettings
 from costprobe.domain.detection.first_day import FirstDay
 from costprobe.domain.detection.profile import DAY_S, HOUR_S, DayProfile, WeekMemory
+from costprobe.domain.detection.rounding import ROUNDING_NOISE
 from costprobe.domain.detection.thresholds import decision_interval
 
 CLIP = 3.0
@@ -162,7 +163,7 @@ class SeriesModel:
         if self.clipped > CLIPPED_SHARE:
             self.floor = 1.15 * self.sigma
             self.clipped = CLIPPED_SHARE / 2
-        phi = self.lag_product / self.lag_square if self.lag_square > 0 else 0.0
+        phi = self.lag_product / self.lag_square if self.lag_square > ROUNDING_NOISE**2 else 0.0
         self.phi = phi = min(MAX_PHI, max(0.0, phi))
         wider = QUANTISED_WIDER if self.is_quantised else 1.0
         known = max(math.sqrt(self.scale / CLIPPED_VARIANCE), self.floor)

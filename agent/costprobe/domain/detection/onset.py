@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
+
+from costprobe.domain.detection.rounding import first_least
 
 # Rise of the sum of squares, in variances of the noise, within which a change point is as likely:
 # the 95 % quantile of the likelihood ratio with one degree of freedom, doubled because the position is
@@ -27,14 +30,14 @@ def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
     count = len(values)
     if count < LEAST_VALUES:
         return None
-    total, head = sum(values), 0.0
+    total, head = math.fsum(values), 0.0
     explained = {}
     for index in range(1, count):
         head += values[index - 1]
         shift = (total - head) / (count - index) - head / index
         explained[index] = shift * shift * index * (count - index) / count
-    best = max(explained, key=explained.__getitem__)
-    shift = sum(values[best:]) / (count - best) - sum(values[:best]) / best
+    best = first_least(explained, lambda index: -explained[index])
+    shift = math.fsum(values[best:]) / (count - best) - math.fsum(values[:best]) / best
     # The change itself is one of the differences.
     noise = 1.4826 * median(abs(b - a) for a, b in pairwise(values)) / 2**0.5
     noise = max(noise, LEAST_NOISE * abs(shift))

@@ -6,6 +6,8 @@ import math
 from array import array
 from statistics import median
 
+from costprobe.domain.detection.rounding import ROUNDING_NOISE
+
 DAY_S = 86400.0
 HOUR_S = 3600.0
 HOURS = 14 * 24
@@ -72,9 +74,9 @@ class DayProfile:
             median(raw[(index + step) % len(raw)] for step in range(-reach, reach + 1))
             for index in range(len(raw))
         ]
-        spread = sum(value * value for value in smooth) / len(smooth)
+        spread = math.fsum(value * value for value in smooth) / len(smooth)
         by_chance = 1.6 * noise * noise * (1 + phi) / (1 - phi) / (2 * reach + 1)
-        share = 1 - 2 * by_chance / spread if spread > 0 else 0.0
+        share = 1 - 2 * by_chance / spread if spread > ROUNDING_NOISE**2 else 0.0
         self.values = array("d", smooth)
         self.set_days(1)
         self.square = spread * len(smooth)
@@ -87,12 +89,12 @@ class DayProfile:
 
     def end_day(self) -> None:
         """Update the weight from the prediction of the day, and center the profile."""
-        share = self.product / self.square if self.square > 0 else 0.0
+        share = self.product / self.square if self.square > ROUNDING_NOISE**2 else 0.0
         self.weight = min(1.0, share) if share > _LEAST_SHARE else 0.0
         self.product *= _DECAY
         self.square *= _DECAY
         self.set_days(self.days + 1)
-        mean = sum(self.values) / len(self.values)
+        mean = math.fsum(self.values) / len(self.values)
         for index, value in enumerate(self.values):
             self.values[index] = value - mean
 
@@ -173,7 +175,7 @@ class WeekMemory:
             for hour in range(first, last + 1)
             if not math.isnan(self.means[hour % HOURS])
         ]
-        return sum(means) / len(means) if means else None
+        return math.fsum(means) / len(means) if means else None
 
 
 def slot_of(interval_s: float) -> float:

@@ -47,7 +47,7 @@ def slope_of(
         return None
     slope = _weighted_median([(dy / dx, dx) for dx, dy in pairs])
     spread = median(abs(dy - slope * dx) for dx, dy in pairs)
-    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(sum(dx * dx for dx, _ in pairs))
+    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(math.fsum(dx * dx for dx, _ in pairs))
     if is_exact:
         return Estimate(slope, max(error, LEAST_SLOPE_ERROR))
     scatter = median(abs(dy) for _, dy in pairs)
@@ -60,7 +60,7 @@ def slope_of(
 
 def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
     ordered = sorted(values)
-    half = sum(weight for _, weight in ordered) / 2
+    half = math.fsum(weight for _, weight in ordered) / 2
     reached = 0.0
     for value, weight in ordered:
         reached += weight

@@ -152,7 +152,9 @@ def _mean(rows: Sequence[Point], field: str) -> float | None:
 def _throttled_pct(rows: Sequence[Point], field: str) -> float | None:
     """Return the share of the time of all rows but the first; None if a row lacks the field."""
     seconds = [number(row, field) for row in rows[1:]]
-    lasted_s = sum((later.time_ns - former.time_ns) / NS_PER_S for former, later in pairwise(rows))
+    lasted_s = math.fsum(
+        (later.time_ns - former.time_ns) / NS_PER_S for former, later in pairwise(rows)
+    )
     if lasted_s <= 0 or any(value is None for value in seconds):
         return None
     return min(100.0, 100 * math.fsum(value or 0.0 for value in seconds) / lasted_s)

@@ -82,7 +82,7 @@ def _chained(
     if not names:
         return causes, {}
     parts = _parts_of_clock(names, levels)
-    covered = round(sum(parts.values()), 9)
+    covered = round(math.fsum(parts.values()), 9)
     clock = next((cause for cause in causes if cause.name == CLOCK), None)
     if clock is None:
         return causes, parts
@@ -101,7 +101,7 @@ def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]
     rises = {name: levels.rise(THROTTLING[name]) for name in names}
     times = {name: abs(rise) / 100 for name, rise in rises.items() if rise is not None}
     uncounted = [name for name in names if name not in times]
-    total = sum(times.values())
+    total = math.fsum(times.values())
     means = levels.means("sm_clock_mhz")
     fall = abs(1 - means[1] / means[0]) if means and means[0] > 0 else 0.0
     covered = min(1.0, THROTTLING_REACH * total / fall if fall else 1.0) if total else 0.0
@@ -143,8 +143,10 @@ def _weights(levels: Levels) -> _Weights:
     if levels.metric != "cost":
         return _Weights(1.0, 0.0)
     sides = [factors(runs) for runs in (levels.before, levels.after)]
-    costs = sum(side.cost for side in sides)
-    return _Weights(1.0, sum(side.electricity for side in sides) / costs if costs > 0 else 0.0)
+    costs = math.fsum(side.cost for side in sides)
+    return _Weights(
+        1.0, math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
+    )
 
 
 def _share(mean: float, error: float) -> Share:
@@ -158,12 +160,12 @@ def _complete(shares: Sequence[Share]) -> list[Share]:
     between 0 and 1.
     """
     if any(share.mean < -LEAST_COUNTERACTION for share in shares[:-1]):
-        rest = 1 - sum(share.mean for share in shares[:-1])
+        rest = 1 - math.fsum(share.mean for share in shares[:-1])
         last = shares[-1]
         shift = rest - last.mean
         return [*shares[:-1], Share(rest, last.low + shift, last.high + shift)]
     positive = [max(0.0, share.mean) for share in shares]
-    total = sum(positive)
+    total = math.fsum(positive)
     if total <= 0:
         positive, total = [*[0.0] * (len(shares) - 1), 1.0], 1.0
     return [

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
+from costprobe.domain.detection.rounding import ROUNDING_NOISE
+
 LARGEST_PHI = 0.85
 # Standard error of a median over that of a mean.
 MEDIAN_ERROR = 1.25
@@ -25,7 +27,7 @@ def noise_of(values: Sequence[float]) -> tuple[float, float]:
     """
     lag1 = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
     lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if lag1 == 0:
+    if lag1 < ROUNDING_NOISE:
         return 0.0, 0.0
     phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
     return lag1 / math.sqrt(2 * (1 - phi)), phi
@@ -57,6 +59,6 @@ def autocorrelation(residuals: Sequence[float], noise: float) -> float:
     """
     limit = 3 * noise
     clipped = [max(-limit, min(limit, value)) for value in residuals]
-    square = sum(value * value for value in clipped)
-    product = sum(b * a for a, b in pairwise(clipped))
+    square = math.fsum(value * value for value in clipped)
+    product = math.fsum(b * a for a, b in pairwise(clipped))
     return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0

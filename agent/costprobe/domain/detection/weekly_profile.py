@@ -147,7 +147,7 @@ class WeeklyProfile:
             ]
             known = [value for value in near if not math.isnan(value)]
             if known:
-                return sum(known) / len(known)
+                return math.fsum(known) / len(known)
         return None
 
     def _learn(self, slot: int, x: float, hours: float) -> None:

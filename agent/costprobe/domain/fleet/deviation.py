@@ -126,7 +126,9 @@ def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
         variance, between = max(spread_of(rest, 0.0), LEAST_SPREAD) ** 2, 0.0
     else:
         variance = within**2
-        noise = sum(_median_variance(variance, len(one)) for one in hosts.values()) / len(hosts)
+        noise = math.fsum(_median_variance(variance, len(one)) for one in hosts.values()) / len(
+            hosts
+        )
         between = max(0.0, among - noise)
     excesses = dict[int, tuple[float, float]]()
     for name, numbers in members.items():

@@ -36,7 +36,7 @@ def spread_of(values: Sequence[float], center: float | None = None) -> float:
     distances = [abs(value - middle) for value in values]
     first = _MAD_TO_SIGMA * median(distances)
     kept = [distance for distance in distances if distance <= CUT * first]
-    return math.sqrt(sum(distance * distance for distance in kept) / len(kept)) / _CUT_SIGMA
+    return math.sqrt(math.fsum(distance * distance for distance in kept) / len(kept)) / _CUT_SIGMA
 
 
 def tail_degrees(scores: Sequence[float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any, Literal
 
@@ -55,7 +56,7 @@ class BudgetRule(Rule):
         config = self._config
         oldest = time_ns // self._bucket_ns - BUCKETS
         self._spent = {bucket: cost for bucket, cost in self._spent.items() if bucket > oldest}
-        spent = sum(self._spent.values())
+        spent = math.fsum(self._spent.values())
         limit = config.amount * config.warn_at
         if spent < limit:
             self._since_ns = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -84,7 +85,9 @@ def budget_status(
     in_currency = [payer for payer in payers if payer.currency == budget.currency]
     elapsed_s = (time_ns - period.start_ns) / 1e9
     covered_s = {
-        device: min(elapsed_s, sum(paid[p].covered_s for p in in_currency if p.device == device))
+        device: min(
+            elapsed_s, math.fsum(paid[p].covered_s for p in in_currency if p.device == device)
+        )
         for device in devices
     }
     history = hours_before(in_currency, book, time_ns)
@@ -102,7 +105,7 @@ def budget_status(
         budget=budget,
         period=period,
         time_ns=time_ns,
-        spent=sum(paid[payer].cost for payer in in_currency),
+        spent=math.fsum(paid[payer].cost for payer in in_currency),
         coverage=coverage_of(covered_s, elapsed_s),
         missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
         remaining=forecast,

@@ -5,6 +5,7 @@ The cost of a gap between rows is unknown. Forecasts, reports and the dashboard 
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -272,7 +273,7 @@ def hourly_change(
     if not known:
         return None
     first, second = (
-        sum(hours[name].cost / hours[name].covered_s for name in known) * HOUR_S
+        math.fsum(hours[name].cost / hours[name].covered_s for name in known) * HOUR_S
         for hours in (before, after)
     )
     return first, second
@@ -285,7 +286,7 @@ def coverage_of(covered_s: Mapping[str, float], elapsed_s: float) -> float:
         covered_s: Covered seconds of each device that has a row in that time.
         elapsed_s: Length of the time.
     """
-    known_s = sum(min(elapsed_s, covered) for covered in covered_s.values())
+    known_s = math.fsum(min(elapsed_s, covered) for covered in covered_s.values())
     whole_s = elapsed_s * len(covered_s)
     return min(1.0, known_s / whole_s) if whole_s > 0 else 0.0
 

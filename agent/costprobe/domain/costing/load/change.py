@@ -79,7 +79,7 @@ def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
     change = statistics.median(logs)
     agreeing = sum(each * change > 0 for each in logs) / len(logs)
     uncertainty = min(
-        math.sqrt(sum(old.rel_err**2 + new.rel_err**2 for old, new in common)) / len(logs),
+        math.sqrt(math.fsum(old.rel_err**2 + new.rel_err**2 for old, new in common)) / len(logs),
         # Without percentiles of the latencies the first one is that of any spread.
         student_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)),
     )

@@ -72,7 +72,7 @@ class CalibrationWindow:
     def distance(self, mix: LengthMix) -> float:
         """Return how far its lengths are from others, in logarithms."""
         lengths = self.tokens_in / self.requests, self.tokens_out / self.requests
-        return sum(abs(math.log(own / x)) for own, x in zip(lengths, mix, strict=True))
+        return math.fsum(abs(math.log(own / x)) for own, x in zip(lengths, mix, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
