@@ -14,6 +14,7 @@ from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
+from costprobe.daemon.runtime import watched_sections
 from fakes.clock import FakeClock
 from record_files import check, documents, rows
 
@@ -74,7 +75,9 @@ def test_drift_and_its_end(tmp_path):
         times_ns = [past_ns + number * EVERY_S * NS_PER_S for number in range(NORMAL)]
         store.append([row for time_ns in times_ns for row in run(rng, time_ns, is_hot=False)])
         ledger = StoreLedger(store)
-        watching = Watching(CONFIG, store, ledger, clock, TAGS, ClockMonitor(clock))
+        watching = Watching(
+            watched_sections(CONFIG), store, ledger, clock, TAGS, ClockMonitor(clock)
+        )
         ledger.observe(watching.take)
         for number in range(SHIFTED + AFTER):
             ledger.append(run(rng, clock.time_ns(), is_hot=number < SHIFTED))

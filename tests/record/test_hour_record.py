@@ -13,7 +13,7 @@ from costprobe.adapters.storage.reader import StoreReader
 from costprobe.adapters.storage.writer import Store
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.budgeting.budgets import BudgetTracker
-from costprobe.app.budgeting.spend_reading import read_spend, usual_of
+from costprobe.app.budgeting.spend_reading import Usual, read_spend
 from costprobe.app.configuration import load
 from costprobe.app.delivery.retention import Retention
 from costprobe.app.measuring.listeners import Listeners
@@ -86,7 +86,8 @@ class Host:
         """Compute the budgets, as a job of the daemon does, without its pauses."""
         runtime = self.current.runtime
         tracker = BudgetTracker(
-            self.config,
+            self.config.budget,
+            Usual(self.config.telemetry.aggregate_s),
             self.ledger,
             self.store.path,
             self.clock,
@@ -147,7 +148,7 @@ def test_hour_of_one_gpu(tmp_path):
     check("hour_running.txt", "\n".join([*lines, ""]), fixed)
     book = SpendBook()
     with closing(StoreReader.open(path)) as reader:
-        read_spend(book, reader, now_ns, usual_of(host.config))
+        read_spend(book, reader, now_ns, Usual(host.config.telemetry.aggregate_s))
         check("hour_spend.json", spend_document(reader, book, now_ns))
     settled(host)
     host.current.runtime.close()

@@ -10,14 +10,15 @@ from costprobe.adapters.probing.request import model_request, served_request
 from costprobe.adapters.sensors.protocol.messages import parse_activity, parse_energy
 from costprobe.adapters.storage.writer import Store
 from costprobe.adapters.system.host_name import host_tags
-from costprobe.app.accounting.accounts import Accounts
 from costprobe.app.accounting.documents import report_document
 from costprobe.app.accounting.ledger import StoreLedger
 from costprobe.app.accounting.probe_runs import ProbeRuns
+from costprobe.app.accounting.remembered_prices import RememberedPrices
 from costprobe.app.accounting.row_labels import RowLabels
 from costprobe.app.accounting.stored_history import StoredHistory
 from costprobe.app.configuration import parse
 from costprobe.app.measuring.measuring import Measurer
+from costprobe.app.measuring.probe_accounts import ProbeAccounts
 from costprobe.app.measuring.targets import ProbeTarget
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.domain.pricing.book import PriceBook
@@ -89,7 +90,9 @@ def worker(tmp_path):
     return file
 
 
-def test_probe_runs(tmp_path, worker, capsys):
+def test_probe_runs(tmp_path, worker, capsys, monkeypatch):
+    command = "costprobe.app.measuring.measuring.LOAD_COMMAND"
+    monkeypatch.setattr(command, (str(worker),))
     config = parse(input_text("probe.toml", python=worker), Path("costprobe.toml"))
     clock, sensor, stop = FakeClock(START_NS), Sensor(), threading.Event()
     progress, reports, printed = [], [], []
@@ -99,7 +102,8 @@ def test_probe_runs(tmp_path, worker, capsys):
         book = PriceBook(config.price, config.electricity, [GPU])
         carbon = CarbonBook(config.carbon, config.electricity, [GPU])
         history = StoredHistory(store.path, clock).costs
-        accounts = Accounts(book, ledger, clock, host_tags(config.host), history, carbon)
+        prices = RememberedPrices(book, ledger, clock, carbon)
+        accounts = ProbeAccounts(prices, ledger, clock, host_tags(config.host), history)
         runs = ProbeRuns()
         measurer = Measurer(sensor, ledger, tmp_path, stop, clock.monotonic_ns, runs)
         encoder, chat = config.probe

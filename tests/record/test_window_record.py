@@ -12,8 +12,8 @@ from costprobe.app.accounting.serving import Serving
 from costprobe.app.accounting.surroundings import Surroundings
 from costprobe.app.configuration import parse
 from costprobe.core.clock import utc_ns
+from costprobe.core.event_points import event_point
 from costprobe.core.records import NS_PER_S, Device, Reading
-from costprobe.domain.costing.probe.points import event_point
 from costprobe.domain.pricing.book import PriceBook
 from costprobe.domain.pricing.carbon import CarbonBook
 from fakes.clock import FakeClock
@@ -95,7 +95,14 @@ def test_windows_of_vllm(tmp_path):
             store_path=store.path,
             carbon=CarbonBook(config.carbon, config.electricity, DEVICES),
         )
-        serving = Serving(config, DEVICES, around)
+        serving = Serving(
+            config.service,
+            config.kubernetes,
+            config.telemetry,
+            DEVICES,
+            around,
+            window_s=config.longest_window_s,
+        )
         serving.schedule_on(jobs)
         serving.begin()
         # The last pages are of new processes, and the gateway has no counters.
