@@ -38,7 +38,7 @@ def test_wheel_contains_exactly_two_import_packages(wheel):
         "costprobe_probes",
     }
     tables = {
-        f"costprobe/adapters/catalogue/{name}.csv"
+        f"costprobe/pricing/data/{name}.csv"
         for name in ("prices", "purchases", "gpus", "hosted")
     }
     assert tables <= set(wheel.namelist())
