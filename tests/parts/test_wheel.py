@@ -38,8 +38,7 @@ def test_wheel_contains_exactly_two_import_packages(wheel):
         "costprobe_probes",
     }
     tables = {
-        f"costprobe/pricing/data/{name}.csv"
-        for name in ("prices", "purchases", "gpus", "hosted")
+        f"costprobe/pricing/data/{name}.csv" for name in ("prices", "purchases", "gpus", "hosted")
     }
     assert tables <= set(wheel.namelist())
     names = {name.partition(".data/data/")[2] for name in wheel.namelist()}

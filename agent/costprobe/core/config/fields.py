@@ -146,7 +146,6 @@ Name = Annotated[str, BeforeValidator(_name)]
 Currency = Annotated[str, BeforeValidator(_currency)]
 ClockTime = Annotated[str, BeforeValidator(_clock_time)]
 Zone = Annotated[str, BeforeValidator(_zone)]
-Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Level = Literal["info", "warning", "critical"]
 # A label's name to a pattern in which * and ? are wildcards.
 Match = dict[Name, str]

@@ -8,12 +8,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Name, Section
-from costprobe.core.weekly_hours import (
-    HOURS_A_DAY,
-    HOURS_A_WEEK,
-    WeeklyHoursConfig,
-    check_each_applies,
-)
+from costprobe.core.config.weekly import WeeklyHoursConfig, check_each_applies
+from costprobe.core.weekly_hours import HOURS_A_DAY, HOURS_A_WEEK
 
 PerSecond = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 

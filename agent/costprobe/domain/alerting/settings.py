@@ -13,11 +13,10 @@ from costprobe.core.config.fields import (
     Match,
     Name,
     Section,
-    Weekday,
     Zone,
     key,
 )
-from costprobe.core.weekly_hours import WEEKDAYS
+from costprobe.core.weekly_hours import WEEKDAYS, Weekday
 
 
 class AlertingConfig(Section):

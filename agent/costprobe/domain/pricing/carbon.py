@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Zone
+from costprobe.core.config.weekly import WeeklyHoursConfig, check_each_applies
 from costprobe.core.device_names import TOGETHER
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import KWH_J
-from costprobe.core.weekly_hours import WeeklyHoursConfig, check_each_applies
 from costprobe.domain.pricing.source import SourceConfig
 from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_in_force
 from costprobe.domain.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import Currency, Day, Money, Section, Zone
+from costprobe.core.config.weekly import WeeklyHoursConfig, check_each_applies
 from costprobe.core.records import NS_PER_S
-from costprobe.core.weekly_hours import WeeklyHoursConfig, check_each_applies
 
 
 class TariffHoursConfig(WeeklyHoursConfig):
