@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from costprobe_probes.device import TorchDevice, open_device
-from costprobe_probes.models import EncoderBlock, ResidualBlock
+from costprobe_probes.sources.builtin import EncoderBlock, ResidualBlock
 from costprobe_probes.stats import StopRule, quantile
 from costprobe_probes.timing import sample, warm_up
 from torch import nn

@@ -18,14 +18,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from batching import RequestLoad, Served
-from costprobe.domain.costing.serving.calibration import (
+from costprobe.serving.meter import Counts
+from costprobe.serving.tokens import (
     CalibrationWindow,
     LengthMix,
     TokenTimes,
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.served import Counts
 from table import Table, add_json, finish
 from token_split import WAYS, Case
 

@@ -8,17 +8,16 @@ from collections.abc import Sequence
 
 from case_rows import START_S, rows_of
 from case_scores import EARLY_H, CaseAnswer
+from costprobe.alerts.engine import AlertEngine
+from costprobe.alerts.replay import COLLECTOR, replay
+from costprobe.alerts.rules.kinds import effective_rules
+from costprobe.alerts.settings import AlertingConfig
 from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.domain.alerting.defaults import effective_rules
-from costprobe.domain.alerting.drift_causes import Key, change_of
-from costprobe.domain.alerting.drift_monitor import DriftMonitor
-from costprobe.domain.alerting.engine import AlertEngine
-from costprobe.domain.alerting.notifier_settings import NotifierConfig
-from costprobe.domain.alerting.replay import COLLECTOR, replay
-from costprobe.domain.alerting.settings import AlertingConfig
-from costprobe.domain.detection.causes import UNKNOWN, Explanation
-from costprobe.domain.detection.findings import Finding
-from costprobe.domain.detection.settings import DetectionConfig
+from costprobe.delivery.contract import NotifierConfig
+from costprobe.drift.causes import UNKNOWN, Explanation
+from costprobe.drift.message import Key, change_of
+from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.settings import DetectionConfig, Finding
 from scripted_case import ScriptedCase
 
 H_NS = 3600 * NS_PER_S

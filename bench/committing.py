@@ -29,9 +29,9 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor  # noqa: E402 - as above
-from costprobe.adapters.storage.reader import StoreReader  # noqa: E402 - as above
-from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor  # noqa: E402 - as above
+from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
+from costprobe.adapters.store.write import Store  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.records import Device, Point, Reading  # noqa: E402 - as above
 from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests

@@ -23,8 +23,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.domain.detection.detector import Detector  # noqa: E402 - the path first
-from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
+from costprobe.drift.detector import Detector  # noqa: E402 - the path first
+from costprobe.drift.settings import DetectionConfig  # noqa: E402 - as above
 from detection_cost import STREAM_DAYS, memory_mb_of, updates_per_s_of  # noqa: E402 - the path first
 from streams import (  # noqa: E402 - as above
     VALUES_PER_DAY,

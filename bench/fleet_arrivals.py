@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any, cast
 
-from costprobe.adapters.net.errors import RetryLater
-from costprobe.adapters.sinks.flush_schedule import FlushSchedule
-from costprobe.adapters.sinks.outbox_worker import OutboxWorker
-from costprobe.adapters.sinks.settings import SinkConfig
-from costprobe.core.outbox import RowBatch, RowRange
-from costprobe.core.records import NS_PER_S
+from costprobe.adapters.http.errors import RetryLater
+from costprobe.core.records import NS_PER_S, RowBatch, RowRange
+from costprobe.delivery.contract import SinkConfig
+from costprobe.delivery.loop import FlushSchedule, OutboxWorker
 
 FLUSH_S = 10.0
 STARTED_WITHIN_S = 2.0

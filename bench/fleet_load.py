@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costprobe.adapters.net.errors import RetryLater
-from costprobe.adapters.sinks.influx_v1 import InfluxV1
+from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.clock import NS_PER_MS
+from costprobe.delivery.influx import InfluxV1
 from fleet_rows import NS, Rows, Shape, line
 from fleet_servers import MeasuredServer
 

@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.domain.fleet.adoption import adoption_effect  # noqa: E402 - the path first
-from costprobe.domain.fleet.discoveries import LEAST_EFFECT  # noqa: E402 - as above
-from costprobe.domain.fleet.excess_cost import GpuLevel  # noqa: E402 - as above
-from costprobe.domain.fleet.outliers import outliers_of  # noqa: E402 - as above
+from costprobe.fleet.peers import (
+    LEAST_EFFECT,  # noqa: E402 - as above
+    GpuLevel,  # noqa: E402 - as above
+    outliers_of,  # noqa: E402 - as above
+)
+from costprobe.fleet.updates import adoption_effect  # noqa: E402 - the path first
 from peer_fleet import NAMES, FleetRecipe, fleet  # noqa: E402 - as above
 from rollouts import BUCKETS_PER_DAY, RolloutRecipe, rollout  # noqa: E402 - as above
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.sensors.settings import TelemetryConfig
-from costprobe.adapters.serving.settings import ServiceConfig
 from costprobe.core.line_protocol import field_set, series_key
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA
-from costprobe.daemon.current_runtime import AGENT_EVERY_S
+from costprobe.daemon.parts import AGENT_EVERY_S
+from costprobe.devices.settings import TelemetryConfig
+from costprobe.probing.settings import ProbeConfig
+from costprobe.serving.settings import ServiceConfig
 from fakes.daemon import DaemonProcess
 from fakes.nvml import FakeNvml
 from fakes.scenes import GPU_PROBE, OWNED

@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from costprobe.adapters.sinks.influx_v1 import InfluxV1, InfluxV1Config
 from costprobe.core.clock import SystemClock
+from costprobe.delivery.influx import InfluxV1, InfluxV1Config
 from fakes.servers import InfluxDB, VictoriaMetrics, get
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -16,14 +16,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError, harmonic_forecast
-from costprobe.domain.costing.budgets.budget import Forecaster
-from costprobe.domain.costing.budgets.budget_forecast import (
+from costprobe.core.periods import HOUR_NS
+from costprobe.spend.budget import Forecaster
+from costprobe.spend.forecast import (
     HourRate,
+    MissingLibraryError,
+    UnfitError,
+    harmonic_forecast,
     remaining_hours,
     robust_forecast,
 )
-from costprobe.domain.costing.budgets.periods import HOUR_NS
 
 START_NS = 1_767_571_200_000_000_000  # Monday, 5 January 2026, 00:00 UTC
 KINDS = ("steady", "seasonal", "autocorrelated", "bursts", "gaps", "step")

@@ -149,7 +149,7 @@ def counter_step_ms(sensor: NvidiaSensor, clock: Clock) -> float | None:
 def check_energy() -> dict[str, Any]:
     """Return the power when idle and under load, and the counter's ratio to the sampled power."""
     import torch
-    from costprobe.adapters.sensors.child.selftest import compare
+    from costprobe.adapters.sensors.child.energy import compare
 
     clock = SystemClock()
     library = Library()

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from costprobe.domain.advice.damped_trend import WEEK_DAYS, damped_forecast
+from costprobe.savings.growth import WEEK_DAYS, damped_forecast
 
 KINDS = (
     "flat",

@@ -30,11 +30,10 @@ from typing import Any
 from costprobe.adapters.load_child.clients import OpenAiClient, Reply, ServerConnection
 from costprobe.adapters.load_child.load import Outcomes
 from costprobe.adapters.load_child.main import Cohort, LoadPointRun
-from costprobe.adapters.probing.request import served_request
-from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.domain.costing.load.point import LoadStep
-from costprobe_probes.stats import quantile, summary
-from costprobe_probes.window import ProbeWindow
+from costprobe.probing.load_curve import LoadStep
+from costprobe.probing.run import served_request
+from costprobe.probing.settings import OpenAiProbeConfig
+from costprobe_probes.stats import ProbeWindow, quantile, summary
 from scripted_server import salt_of
 
 LAWS = ("constant", "queue", "bursts", "stragglers", "cache", "batching")

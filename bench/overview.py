@@ -21,28 +21,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.adapters.storage.reader import StoreReader  # noqa: E402 - as above
-from costprobe.adapters.storage.rollup.aggregation import aggregate, encoded  # noqa: E402 - as above
-from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES, Layouts, Tier  # noqa: E402 - as above
-from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
-from costprobe.app.budgeting.budget_status import (  # noqa: E402 - as above
-    BudgetOverview,
-    budget_overviews,
-)
-from costprobe.app.budgeting.spend_reading import Usual  # noqa: E402 - as above
-from costprobe.app.configuration import Config  # noqa: E402 - as above
-from costprobe.app.overview.day_allocation import day_allocations  # noqa: E402 - as above
-from costprobe.app.overview.overview import overview  # noqa: E402 - as above
-from costprobe.app.overview.spending import (  # noqa: E402 - as above
-    host_budgets,
-    paid_currencies,
-)
+from costprobe.adapters.store.hours import (  # noqa: E402 - as above
+    HOURS,
+    MINUTES,
+    Layouts,
+    Tier,
+    aggregate,
+    encoded,
+)  # noqa: E402 - as above
+from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
+from costprobe.adapters.store.write import Store  # noqa: E402 - as above
+from costprobe.configuration import Config  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.line_protocol import field_set  # noqa: E402 - as above
 from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
 from costprobe.core.schema import make_point  # noqa: E402 - as above
-from costprobe.domain.costing.budgets.settings import BudgetConfig  # noqa: E402 - as above
-from costprobe.domain.costing.budgets.spend import SpendBook  # noqa: E402 - as above
+from costprobe.spend.evaluate import BudgetOverview, budget_overviews
+from costprobe.spend.now import (
+    day_allocations,  # noqa: E402 - as above
+    host_budgets,
+    paid_currencies,
+)
+from costprobe.spend.query import (
+    SpendBook,  # noqa: E402 - as above
+    Usual,  # noqa: E402 - as above
+)
+from costprobe.spend.settings import BudgetConfig  # noqa: E402 - as above
+from costprobe.ui.host_overview import overview  # noqa: E402 - as above
 from past_store import POOL_ROWS, insert_series  # noqa: E402 - found beside this script
 from store_size import HOST, device_row, probe_rows  # noqa: E402 - as above
 

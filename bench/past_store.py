@@ -12,9 +12,8 @@ import random
 import sqlite3
 from pathlib import Path
 
-from costprobe.adapters.storage.rollup.aggregation import aggregate, encoded
-from costprobe.adapters.storage.rollup.rollup import Layouts
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.hours import Layouts, aggregate, encoded
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import field_set, series_key, written_tags
 from costprobe.core.records import NS_PER_S, Point

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from case_device import SCRIPTS, Physics, ScriptedHost, physics_of
-from costprobe.domain.detection.runs import DetectionRun
-from costprobe.domain.fleet.excess_cost import GpuLevel
+from costprobe.drift.runs import DetectionRun
+from costprobe.fleet.peers import GpuLevel
 
 PEERS = ("NVIDIA H100 80GB HBM3", "encoder", "batch 16")
 # Scripts whose size is set so that the time per inference rises by the excess.

@@ -25,15 +25,17 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.adapters.probing.child import worker_command  # noqa: E402 - as above
-from costprobe.adapters.probing.duty import DutyBudget  # noqa: E402 - as above
-from costprobe.adapters.probing.model_settings import ProbeConfig  # noqa: E402 - as above
-from costprobe.adapters.probing.outcome import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
-from costprobe.adapters.probing.request import model_request  # noqa: E402 - as above
-from costprobe.adapters.probing.runner import ProbeRunner  # noqa: E402 - as above
-from costprobe.app.configuration import Config  # noqa: E402 - as above
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
+from costprobe.adapters.probe_child.runner import (
+    ProbeRunner,  # noqa: E402 - as above
+    worker_command,  # noqa: E402 - as above
+)
+from costprobe.configuration import Config  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.records import Device  # noqa: E402 - as above
+from costprobe.probing.jobs import DutyBudget  # noqa: E402 - as above
+from costprobe.probing.run import model_request  # noqa: E402 - as above
+from costprobe.probing.settings import ProbeConfig  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
 
 DAY_S = 86_400

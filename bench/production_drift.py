@@ -24,9 +24,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import demand  # noqa: E402 - as above
 import office_demand  # noqa: E402 - as above
-from costprobe.domain.alerting.drift_monitor import DriftMonitor  # noqa: E402 - the path first
-from costprobe.domain.detection.production_block import LEAST_REQUESTS  # noqa: E402 - as above
-from costprobe.domain.detection.settings import DetectionConfig  # noqa: E402 - as above
+from costprobe.drift.monitor import DriftMonitor  # noqa: E402 - the path first
+from costprobe.drift.production import LEAST_REQUESTS  # noqa: E402 - as above
+from costprobe.drift.settings import DetectionConfig  # noqa: E402 - as above
 from demand import DAY_S, START_S, WINDOW_S, DemandRecipe  # noqa: E402 - as above
 from office_demand import OfficeRecipe  # noqa: E402 - as above
 

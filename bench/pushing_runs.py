@@ -85,7 +85,7 @@ def chunks(source: Iterator[Item], size: int) -> Iterator[list[Item]]:
 
 def fill(folder: Path, points: int) -> dict[str, float]:
     """Write the rows to a store, and to a file of request bodies, each after its length."""
-    from costprobe.adapters.storage.writer import Store
+    from costprobe.adapters.store.write import Store
     from costprobe.core.clock import SystemClock
     from costprobe.core.line_protocol import render
 
@@ -105,10 +105,10 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     Raises:
         OSError: A request failed.
     """
-    from costprobe.adapters.sinks.outbox_worker import OutboxWorker
-    from costprobe.adapters.sinks.registry import SINKS, build_sink
-    from costprobe.adapters.storage.writer import Store
+    from costprobe.adapters.store.write import Store
     from costprobe.core.clock import SystemClock
+    from costprobe.delivery.kinds import SINKS, build_sink
+    from costprobe.delivery.loop import OutboxWorker
 
     clock = SystemClock()
     database = {"database": DATABASE} if api == "v1" else {"org": "o", "bucket": DATABASE}

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
-from costprobe.adapters.storage.rollup.aggregation import number_in  # noqa: E402 - as above
+from costprobe.adapters.store.hours import number_in  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.line_protocol import number_reader  # noqa: E402 - as above
 from costprobe.core.records import NS_PER_S  # noqa: E402 - as above

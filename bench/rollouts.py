@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from costprobe.domain.fleet.adoption import HostSeries
+from costprobe.fleet.updates import HostSeries
 
 BUCKETS_PER_DAY = 4
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-CASES = ("tests/faults", "tests/alerting/test_named_causes.py")
+CASES = ("tests/faults", "tests/drift/test_named_causes.py")
 PAGE = ROOT / "docs" / "reliability.md"
 KEPT = ROOT / "bench" / "results" / "soak.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"

@@ -19,14 +19,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from costprobe.adapters.storage.database import WAL_BYTES_KEPT  # noqa: E402 - as above
-from costprobe.adapters.storage.settings import StoreConfig  # noqa: E402 - as above
-from costprobe.adapters.storage.writer import Store  # noqa: E402 - as above
-from costprobe.app.configuration import Config  # noqa: E402 - the path is set above
-from costprobe.app.delivery.retention import RETENTION_EVERY_S, prune  # noqa: E402 - as above
+from costprobe.adapters.store.database import WAL_BYTES_KEPT  # noqa: E402 - as above
+from costprobe.adapters.store.settings import StoreConfig  # noqa: E402 - as above
+from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, prune  # noqa: E402 - as above
+from costprobe.adapters.store.write import Store  # noqa: E402 - as above
+from costprobe.configuration import Config  # noqa: E402 - the path is set above
 from costprobe.core.records import FieldValue, Point  # noqa: E402 - as above
 from costprobe.core.schema import make_point  # noqa: E402 - as above
-from costprobe.daemon.current_runtime import AGENT_EVERY_S  # noqa: E402 - as above
+from costprobe.daemon.parts import AGENT_EVERY_S  # noqa: E402 - as above
 
 GPUS = 8
 PROBE_EVERY_S = 300

@@ -18,9 +18,9 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from batching import BatchingServer, Gpu, Model, RequestLoad, Served
-from costprobe.domain.costing.serving.model_size import size_of
-from costprobe.domain.costing.serving.served import Counts
-from costprobe.domain.costing.serving.token_weights import TokenWeighing, decode_batch
+from costprobe.serving.meter import Counts
+from costprobe.serving.settings import size_of
+from costprobe.serving.tokens import TokenWeighing, decode_batch
 from table import Table, add_json, finish
 
 # Achieved rates: half of the data sheet's dense bf16 FLOP/s, 0.8 of its bytes/s.

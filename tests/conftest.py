@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.system.privileges import controller_of
-from costprobe.adapters.system.redaction import REDACTOR
+from costprobe.adapters.host.files import controller_of
+from costprobe.adapters.host.redaction import REDACTOR
 from fakes.process_tests import starts_processes
 from fakes.servers import InfluxDB, VictoriaMetrics, running
 from fakes.sizes import sized
@@ -44,38 +44,38 @@ settings.load_profile("costprobe")
 # of them at the end.
 LONG = (
     "service/test_under_systemd.py",
-    "cli/test_readme.py",
+    "ui/cli/test_readme.py",
     "daemon/test_daemon.py",
     "faults/test_flat.py",
     "daemon/test_serving.py",
-    "sensors/test_supervisor.py",
-    "probing/test_worker.py",
+    "adapters/sensors/test_supervisor.py",
+    "probes/test_worker.py",
     "daemon/test_neighbours.py",
-    "probing/test_sources.py",
-    "cli/test_all_commands.py",
+    "probes/test_sources.py",
+    "ui/cli/test_all_commands.py",
     "daemon/test_http_daemon.py",
-    "dashboard/test_browser.py",
+    "ui/dashboard/test_browser.py",
     "daemon/test_alerting.py",
-    "report/test_first_page.py",
+    "ui/report/test_first_page.py",
     "faults/test_fast_devices.py",
-    "dashboard/test_trend_page.py",
+    "ui/dashboard/test_trend_page.py",
     "faults/test_clocks.py",
-    "report/test_report_command.py",
-    "dashboard/test_first_screen.py",
+    "ui/report/test_report_command.py",
+    "ui/dashboard/test_first_screen.py",
     "security/test_two_users.py",
     "docs/test_site.py",
     "security/test_operator_code.py",
     "docs/test_tutorial.py",
-    "cli/test_debug_bundle.py",
+    "ui/cli/test_debug_bundle.py",
     "docs/test_howto.py",
-    "detection/test_detector.py",
-    "probing/test_compiled.py",
+    "drift/test_detector.py",
+    "probes/test_compiled.py",
     "faults/test_probe_children.py",
     "faults/test_disk.py",
-    "probing/test_execution_modes.py",
-    "dashboard/test_api.py",
-    "notifying/test_apprise.py",
-    "cli/test_sweep.py",
+    "probes/test_execution_modes.py",
+    "ui/dashboard/test_api.py",
+    "delivery/test_apprise.py",
+    "ui/cli/test_sweep.py",
     "contracts/test_notifiers.py",
 )
 

@@ -20,10 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rolled import RolledPoint
+from costprobe.adapters.store.read import RolledPoint, StoreReader
 from costprobe.core.config.location import config_path, store_of
-from costprobe.core.moments import moment_ns, parse_moment_ns
+from costprobe.core.periods import moment_ns, parse_moment_ns
 from costprobe.core.records import Point
 from costprobe.core.schema import SCHEMA
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from costprobe_probes.cgroups import enclosing_groups
+from costprobe_probes.host_memory import enclosing_groups
 
 # Shares above which a run counts as contended. /proc/stat counts ticks of 10 ms, and a quiet host
 # runs some daemons: a tenth, as the utilization from which a GPU counts as busy. Stolen and waiting

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from costprobe_probes.errors import DeviceError
-from costprobe_probes.hostmemory import HostMemory
+from costprobe_probes.host_memory import HostMemory
+from costprobe_probes.wire import DeviceError
 
 GIB = 1 << 30
 # Flushing a cache writes this many times its size, within these bounds.

@@ -11,16 +11,28 @@ import torch
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
 from costprobe_probes.contention import Contention, CpuMeter, CpuReading
 from costprobe_probes.device import TorchDevice
-from costprobe_probes.digest import fingerprint
-from costprobe_probes.errors import ProbeConfigError, is_too_large
-from costprobe_probes.inputs import Inputs
-from costprobe_probes.loaded_model import LoadedModel, forward_pass, modes_of
+from costprobe_probes.model import LoadedModel, forward_pass, modes_of
 from costprobe_probes.naive import NaiveTimings
-from costprobe_probes.stats import StopRule, outliers, quantile, summary
-from costprobe_probes.steady_window import run_steady_window
-from costprobe_probes.timing import Sampled, copy_to_device_ms, sample, search_step_runs, warm_up
-from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
-from costprobe_probes.wire import Wire
+from costprobe_probes.sources.model_source import Inputs
+from costprobe_probes.stats import (
+    ENERGY_WINDOW_MIN_S,
+    ProbeWindow,
+    StopRule,
+    WindowSettings,
+    outliers,
+    quantile,
+    random_phase_s,
+    summary,
+)
+from costprobe_probes.timing import (
+    Sampled,
+    copy_to_device_ms,
+    run_steady_window,
+    sample,
+    search_step_runs,
+    warm_up,
+)
+from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint, is_too_large
 
 SEARCH_CAP_S = 30.0
 

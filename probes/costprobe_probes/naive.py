@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 from costprobe_probes.device import Runnable, TorchDevice, host_times_ms
-from costprobe_probes.inputs import Inputs
+from costprobe_probes.sources.model_source import Inputs
 from costprobe_probes.stats import quantile
 from costprobe_probes.timing import garbage_collection_paused, search_step_runs, warm_up
 

@@ -11,17 +11,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from costprobe_probes.compiled import CompiledModule
 from costprobe_probes.device import open_device
-from costprobe_probes.digest import fingerprint
-from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.fingerprint import model_facts, software
-from costprobe_probes.loaded_model import LoadedModel, forward_pass
-from costprobe_probes.memory_need import check_memory
+from costprobe_probes.model import (
+    CompiledModule,
+    LoadedModel,
+    Workload,
+    check_memory,
+    forward_pass,
+    load,
+    model_facts,
+    software,
+)
 from costprobe_probes.model_run import ModelProbeRun
-from costprobe_probes.spec import Spec
-from costprobe_probes.wire import Wire
-from costprobe_probes.workload import Workload, load
+from costprobe_probes.sources.kinds import Spec
+from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint
 
 
 class StartInstants(NamedTuple):

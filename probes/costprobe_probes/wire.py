@@ -1,16 +1,170 @@
-"""The worker's end of the pipe to the daemon: requests and reports as JSON lines."""
+"""The worker's end of the pipe to the daemon: requests and reports as JSON lines.
+
+JSON from the daemon and from servers is parsed with limits on its depth and number of values.
+This package imports nothing of the daemon's; the daemon has its own `costprobe.core.outside`.
+Errors of a probe are in the kinds that the daemon distinguishes. Short hashes identify the
+software and model of a result.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from costprobe_probes.bounded import parse_bounded
+# An empty list takes two characters and 56 bytes.
+MAX_VALUES = 500_000
+MAX_DEPTH = 64
+
+
+def parse_bounded(text: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON per RFC 8259, without NaN.
+
+    Raises:
+        ValueError: It is malformed or exceeds a limit; the message contains no part of it.
+    """
+    openers = text.count(b"[") + text.count(b"{")
+    if openers + text.count(b",") > MAX_VALUES:
+        raise ValueError("too many values")
+    try:
+        document = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise ValueError("malformed") from None
+    if openers > MAX_DEPTH and _is_deeper(document):
+        raise ValueError("nested too deep")
+    return document
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _is_deeper(document: object) -> bool:
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner for outer in level for inner in _inner(outer) if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _inner(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+LENGTH = 12
+
+
+def digest(content: bytes) -> str:
+    """Return twelve hex digits of the SHA-256 of content."""
+    return hashlib.sha256(content).hexdigest()[:LENGTH]
+
+
+def fingerprint(facts: Mapping[str, str]) -> str:
+    """Return twelve hex digits of the SHA-256 of facts; the same in every process."""
+    return digest(json.dumps(dict(facts), sort_keys=True).encode())
+
+
+# Substrings of the errors of torch and the libraries below it; the first match decides. torch has
+# an exception class for exhausted GPU memory only, not for host memory or a lost device.
+_SIGNS = (
+    ("out of memory", "oom"),
+    ("can't allocate memory", "oom"),
+    ("_alloc_failed", "oom"),
+    # torch discards the errors of the engines that it tries, exhausted memory among them
+    # (aten/src/ATen/native/cudnn/Conv_v8.cpp, Conv_v7.cpp).
+    ("unable to find an engine", "oom"),
+    ("unable to find a valid cudnn algorithm", "oom"),
+    ("no execution plans", "oom"),
+    # A library without a kernel for a tensor of this size (ATen/cuda/Exceptions.h).
+    ("status_not_supported", "oom"),
+    ("cuda error", "device"),
+    ("cublas_status", "device"),
+    ("cudnn_status", "device"),
+    ("nvidia driver", "device"),
+)
+MAX_CHARS = 400
+MAX_CAUSES = 10
+
+
+class ProbeConfigError(Exception):
+    """The configuration is invalid; the text states the fix."""
+
+
+class CaptureError(ProbeConfigError):
+    """A pass cannot be captured as a CUDA graph; the text states the fix."""
+
+
+class DeviceError(Exception):
+    """The device cannot be used; the text states the fix."""
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the kind of an exception: "config", "device", "oom", or "crash" for any other."""
+    if isinstance(error, ProbeConfigError):
+        return "config"
+    if isinstance(error, DeviceError):
+        return "device"
+    if any(isinstance(cause, MemoryError) for cause in _causes(error)):
+        return "oom"
+    text = "\n".join(str(cause) for cause in _causes(error)).lower()
+    return next((kind for sign, kind in _SIGNS if sign in text), "crash")
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Return whether a pass failed that may succeed with a smaller batch.
+
+    A failed capture counts, although its message may not name memory: an allocation that fails
+    invalidates the capture, which may hide its error (github.com/pytorch/pytorch, pull request
+    187795).
+
+    Args:
+        error: What the pass raised, where the same pass succeeded with a smaller batch.
+    """
+    return isinstance(error, CaptureError) or kind_of(error) == "oom"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that led to it: ending a failed capture raises another one."""
+    cause: BaseException | None = error
+    for _ in range(MAX_CAUSES):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def describe(error: BaseException, batch: object) -> str:
+    """Describe an exception in one line with its fix.
+
+    Args:
+        error: The exception.
+        batch: The configured batch, a number or "auto".
+    """
+    if isinstance(error, (ProbeConfigError, DeviceError)):
+        return _one_line(str(error))
+    text = _one_line(f"{type(error).__name__}: {error}")
+    kind = kind_of(error)
+    if kind == "oom":
+        return f"out of memory, or no kernel of this size, at batch {batch}: set memory_cap or a smaller batch ({text})"
+    if kind == "device":
+        return f"the device failed: see the kernel log and nvidia-smi ({text})"
+    return text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:MAX_CHARS]
+
 
 PROGRESS_EVERY_S = 0.1
 MAX_LINE_CHARS = 256 * 1024

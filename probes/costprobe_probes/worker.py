@@ -15,8 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from costprobe_probes.cold_start import report_start
-from costprobe_probes.errors import ProbeConfigError, describe, kind_of
-from costprobe_probes.wire import Wire
+from costprobe_probes.wire import ProbeConfigError, Wire, describe, kind_of
 
 if TYPE_CHECKING:  # torch takes seconds, and may be missing
     from costprobe_probes.session import Session

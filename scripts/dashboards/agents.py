@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from costprobe.ui.grafana.silent_agents import KNOWN, SILENT_S, seen, silent
+from costprobe.ui.grafana.silent_agents import (
+    KNOWN,
+    SILENT_S,
+    seen,
+    silent,
+)
 
 from scripts.dashboards.queries import Query
 

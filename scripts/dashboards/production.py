@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.core.serving_ratios import SERVING_RATIOS
+from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import dashboard
 
 from scripts.dashboards.parts import bounds, choice, figure, graph, page

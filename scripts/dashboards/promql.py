@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from costprobe.core.counters import COUNTERS, METERED, PREFIX
-from costprobe.core.schema import SCHEMA
+from costprobe.core.schema import COUNTERS, METERED, PREFIX, SCHEMA
 
 # Texts of rows that are labels of their metrics, beside a metric of the rows' time.
 _TEXT_LABELS = {"event": ("severity", "title", "cause"), "alert": ("severity", "cause")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.core.serving_ratios import SERVING_RATIOS
+from costprobe.core.schema import SERVING_RATIOS
 from grafana_foundation_sdk.builders import stat, table
 
 from scripts.dashboards.parts import sparklines

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from costprobe.app.configuration import Config
+from costprobe.configuration import Config
 from costprobe.core.config.fields import Section
-from costprobe.core.config.sample import toml_value
+from costprobe.core.config.model import toml_value
 from costprobe.core.units import format_duration
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo

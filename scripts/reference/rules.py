@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from costprobe.alerts.rules.kinds import DEFAULT_RULES
+from costprobe.alerts.rules.rule import RuleConfig
 from costprobe.core.units import format_duration
-from costprobe.domain.alerting.defaults import DEFAULT_RULES
-from costprobe.domain.alerting.rules.rule import RuleConfig
 
 from scripts.reference.markdown import code, table
 

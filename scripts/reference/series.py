@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from costprobe.core.counters import COUNTERS, PREFIX, RUN_LATENCY, RUN_LATENCY_HELP
-from costprobe.core.schema import SCHEMA, Measurement
+from costprobe.core.schema import (
+    COUNTERS,
+    PREFIX,
+    RUN_LATENCY,
+    RUN_LATENCY_HELP,
+    SCHEMA,
+    Measurement,
+)
 
 from scripts.reference.markdown import MADE, code, table
 from scripts.reference.series_words import FIELDS, MEASUREMENTS, TAGS, Words

@@ -8,9 +8,9 @@ waits for the keys in `expected`.
 from contextlib import contextmanager
 
 import pytest
-from costprobe.adapters.sinks.registry import build_sink
-from costprobe.adapters.sinks.settings import SinkConfig
 from costprobe.core.line_protocol import parse_field_set, parse_series_key
+from costprobe.delivery.contract import SinkConfig
+from costprobe.delivery.kinds import build_sink
 from fakes.otlp import OtlpReceiver
 from fakes.page_examples import example_module
 from fakes.sending import config_of

@@ -11,8 +11,8 @@ from fakes.page_examples import PAGES, example
 LAUNCHER = """
 import sys
 sys.path.insert(0, {tests!r})
-from costprobe.domain.alerting.rules.registry import RULES, RuleKind
-from costprobe.domain.pricing.registry import PLANS
+from costprobe.alerts.rules.kinds import RULES, RuleKind
+from costprobe.pricing.plans import PLANS
 from fakes.page_examples import example_module
 
 PLANS["monthly"] = example_module("plans.md", "monthly.py", {folder!r}).MonthlyPlan

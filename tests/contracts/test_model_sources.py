@@ -7,17 +7,16 @@ import warnings
 from importlib.util import find_spec
 
 import pytest
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.probing.request import model_request
-from costprobe_probes.errors import ProbeConfigError
-from costprobe_probes.sources.registry import SOURCES, SourceKind, source_of
-from costprobe_probes.spec import Spec
+from costprobe.probing.run import model_request
+from costprobe.probing.settings import ProbeConfig
+from costprobe_probes.sources.kinds import SOURCES, SourceKind, Spec, source_of
+from costprobe_probes.wire import ProbeConfigError
 from fakes.lazy import LazyModule
 from fakes.page_examples import example_module
 from fakes.probe_requests import CPU
 
 torch = LazyModule("torch")
-inputs = LazyModule("costprobe_probes.inputs")
+inputs = LazyModule("costprobe_probes.sources.model_source")
 model_source = LazyModule("costprobe_probes.sources.model_source")
 
 SEED = 3

@@ -5,10 +5,9 @@ import threading
 
 import pytest
 from contracts.notifier_cases import CANARY, CASES
-from costprobe.adapters.net.errors import DeliveryError, RetryLater
-from costprobe.adapters.notifiers.notifier import Notifier
-from costprobe.adapters.notifiers.registry import NOTIFIERS, NotifierKind
-from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.adapters.http.errors import DeliveryError, RetryLater
+from costprobe.delivery.contract import Notifier, NotifierConfig
+from costprobe.delivery.kinds import NOTIFIERS, NotifierKind
 from fakes.incidents import SINCE_NS, incident, symptom
 from fakes.page_examples import example_module
 from fakes.servers import Scripted, Talking, free_port

@@ -6,9 +6,8 @@ from typing import get_args
 
 import pytest
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.pricing.plans.plan import Plan, device_rate
-from costprobe.domain.pricing.registry import PLANS
-from costprobe.domain.pricing.timed import TimedValue, TimedValues
+from costprobe.pricing.plans import PLANS, Plan, device_rate
+from costprobe.pricing.timed import TimedValue, TimedValues
 from fakes.page_examples import example, example_module
 
 T0 = 1_800_000_000 * NS_PER_S

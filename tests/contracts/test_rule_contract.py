@@ -4,10 +4,10 @@ import json
 import tomllib
 from typing import get_args
 
-from costprobe.core.clock_step import ClockStep
+from costprobe.alerts.rules.kinds import RULES, RuleKind
+from costprobe.core.clock import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.domain.alerting.rules.registry import RULES, RuleKind
 from fakes.page_examples import example, example_module
 
 T0 = 1_800_000_000 * NS_PER_S

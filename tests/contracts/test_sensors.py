@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from contracts.sensor_stages import POWER_W, STAGES, acme_files
-from costprobe.adapters.sensors.child.registry import SENSORS
-from costprobe.adapters.sensors.child.worker import DeviceWorker
-from costprobe.adapters.sensors.protocol.sample import Sample
-from costprobe.core.device_kinds import DEVICE_KINDS
+from costprobe.adapters.sensors.child.device_thread import DeviceWorker
+from costprobe.adapters.sensors.child.kinds import SENSORS
+from costprobe.adapters.sensors.messages import Sample
+from costprobe.core.records import DEVICE_KINDS
 from fakes.daemon import DaemonProcess
 from fakes.page_examples import PAGES
 from fakes.sensing import sensor_settings
@@ -157,7 +157,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from costprobe.adapters.sensors.child.main import main
-from costprobe.adapters.sensors.child.registry import SENSORS
+from costprobe.adapters.sensors.child.kinds import SENSORS
 from fakes.page_examples import example_module
 
 acme = example_module("sensors.md", "acme.py", Path({folder!r}))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.line_protocol import render
 from costprobe.core.schema import SCHEMA
 from fakes.daemon import DaemonProcess

@@ -6,15 +6,13 @@ from typing import get_args
 
 import pytest
 from contracts.sink_destinations import DESTINATIONS
-from costprobe.adapters.net.errors import DeliveryError, RetryLater
-from costprobe.adapters.sinks.registry import SINKS
-from costprobe.adapters.sinks.request_window import IN_FLIGHT_MAX
-from costprobe.adapters.sinks.settings import SinkConfig
-from costprobe.adapters.sinks.sink import Sink
-from costprobe.adapters.sinks.sink_check import SinkCheck
+from costprobe.adapters.http.errors import DeliveryError, RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
+from costprobe.delivery.contract import Sink, SinkConfig
+from costprobe.delivery.kinds import SINKS, SinkCheck
+from costprobe.delivery.loop import IN_FLIGHT_MAX
 from fakes.outbox import MemoryOutbox
 from fakes.sending import drain, send, worker_of
 

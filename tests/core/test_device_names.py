@@ -1,6 +1,6 @@
 """The order of names for people."""
 
-from costprobe.core.device_names import natural
+from costprobe.core.records import natural
 
 
 def test_numbers_in_names_sort_by_size():

@@ -4,7 +4,13 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
-from costprobe.core.money_text import PER_THOUSAND, field_text, is_amount, is_each, money
+from costprobe.core.money import (
+    PER_THOUSAND,
+    field_text,
+    is_amount,
+    is_each,
+    money,
+)
 
 CASES = json.loads((Path(__file__).parents[1] / "fakes" / "money_cases.json").read_text())
 

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from costprobe.core.periods import WEEKDAYS, is_within
 from costprobe.core.records import NS_PER_S
-from costprobe.core.weekly_hours import WEEKDAYS, is_within
 
 
 def ns(*when):

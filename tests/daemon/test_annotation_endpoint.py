@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from costprobe.adapters.net.page_response import PostRequest
-from costprobe.adapters.net.secret import Secret
-from costprobe.daemon.http.annotation_endpoint import BURST, PER_S, AnnotationEndpoint
+from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.server import PostRequest
+from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 

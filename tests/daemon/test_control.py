@@ -9,10 +9,15 @@ from pathlib import Path
 from threading import Event as Flag
 
 import pytest
-from costprobe.core.control_protocol import MAX_LINE_BYTES, control_path, decoded, encoded
 from costprobe.core.incident import Silence
-from costprobe.daemon.control.requests import ControlRequests
-from costprobe.daemon.control.server import ControlServer
+from costprobe.daemon.control import (
+    MAX_LINE_BYTES,
+    ControlRequests,
+    ControlServer,
+    control_path,
+    decoded,
+    encoded,
+)
 
 STATUS = {"state": "running"}
 

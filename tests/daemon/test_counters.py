@@ -3,12 +3,11 @@
 import urllib.request
 
 import pytest
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rollup import KeepSince
-from costprobe.adapters.storage.writer import Store
-from costprobe.core.counters import COUNTERS, increments
+from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import SCHEMA, make_point
+from costprobe.core.schema import COUNTERS, SCHEMA, increments, make_point
 from fakes.clock import FakeClock
 from fakes.pages import served
 from prometheus_client.openmetrics.parser import (

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from costprobe.daemon.store_opening import open_store
+from costprobe.daemon.main import open_store
 from fakes.clock import FakeClock
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.processes import children_of

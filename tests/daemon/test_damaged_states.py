@@ -1,6 +1,6 @@
 """State documents of another shape, which only the service's rights can write, are discarded."""
 
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from fakes.scenes import WORKER
 from fakes.servers import free_port

@@ -7,15 +7,14 @@ import urllib.error
 import urllib.request
 
 import pytest
-from costprobe.adapters.net.http_settings import HttpConfig
-from costprobe.adapters.storage.writer import Store
-from costprobe.app.configuration import Config, parse
+from costprobe.adapters.http.settings import HttpConfig
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import Config, parse
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, make_point
-from costprobe.daemon.http.http_pages import HttpPages, Sources
-from costprobe.daemon.http.labels import labels_of
-from costprobe.daemon.http.newest import Newest
+from costprobe.daemon.metrics import Newest, labels_of
+from costprobe.daemon.pages import HttpPages, Sources
 from fakes.clock import FakeClock
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -381,7 +380,7 @@ def test_invalid_address_is_rejected(listen):
 def test_daemon_imports_prometheus_client_only_if_http_is_on():
     program = (
         "import sys\n"
-        "import costprobe.ui.cli.run, costprobe.daemon.http.http_pages\n"
+        "import costprobe.ui.cli.run, costprobe.daemon.pages\n"
         "assert 'prometheus_client' not in sys.modules\n"
     )
     done = subprocess.run(

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point

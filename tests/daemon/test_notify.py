@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from costprobe.daemon.sd_notify import SystemdNotifier
-from costprobe.daemon.watchdog import Watchdog
+from costprobe.daemon.main import Watchdog
+from costprobe.daemon.systemd import SystemdNotifier
 from fakes.clock import FakeClock
 from fakes.processes import children_of
 from fakes.scenes import QUICK

@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.storage.writer import Store
-from costprobe.app.accounting.ledger import MemoryLedger
-from costprobe.app.configuration import Config
-from costprobe.app.watching.watching import Watching
-from costprobe.core.clock_step import ClockMonitor
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.watching import Watching
+from costprobe.configuration import Config
+from costprobe.core.clock import ClockMonitor
 from costprobe.core.schema import make_point
-from costprobe.daemon.runtime import watched_sections
+from costprobe.daemon.parts import watched_sections
 from fakes.clock import FakeClock
 from fakes.memory import memory_folder
 

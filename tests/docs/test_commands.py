@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
-from costprobe.app.configuration import parse
+from costprobe.configuration import parse
 from costprobe.core.config.load import ConfigError
 from costprobe.ui.cli.main import main
 from docs_pages import DOCS, blocks, page_name, pages

@@ -10,8 +10,8 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from costprobe.adapters.kubernetes.settings import SOCKET
-from costprobe.app.configuration import parse
+from costprobe.adapters.kubernetes.api_server import SOCKET
+from costprobe.configuration import parse
 from docs_pages import DOCS
 from fakes.daemon import DaemonProcess
 from fakes.servers import free_port

@@ -39,7 +39,7 @@ def test_every_command_is_in_a_step_that_is_tested():
 
 
 def test_first_step_equals_the_readme():
-    """The README's step runs unchanged with a real daemon in tests/cli/test_readme.py."""
+    """The README's step runs unchanged with a real daemon in tests/ui/cli/test_readme.py."""
     readme = commands(section("../README.md", "## Try it"))
     step = STEPS["A first result"]
     assert len(step) == 3

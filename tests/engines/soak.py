@@ -5,9 +5,9 @@ import signal
 import statistics
 import time
 
-from costprobe.adapters.serving.fetch import MetricsFetcher
-from costprobe.adapters.serving.meter import ServiceMeter
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.engines.scrape import MetricsFetcher
+from costprobe.serving.meter import ServiceMeter
+from costprobe.serving.settings import ServiceConfig
 from engines.load import Tally
 from fakes.scenes import OWNED, QUICK_STATUS
 

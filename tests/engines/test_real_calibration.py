@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.load_child.main import measure
-from costprobe.adapters.probing.request import served_request
-from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.domain.costing.load.point import LoadStep
-from costprobe.domain.costing.serving.calibration import (
+from costprobe.probing.load_curve import LoadStep
+from costprobe.probing.run import served_request
+from costprobe.probing.settings import OpenAiProbeConfig
+from costprobe.serving.meter import Counts
+from costprobe.serving.tokens import (
     CalibrationWindow,
     LengthMix,
     calibrated,
     calibration_mixes,
 )
-from costprobe.domain.costing.serving.served import Counts
 from engines.engine_steps import DecodeTimes, install_plugin, read_steps, split
 from engines.environment import running
 from engines.run_vllm import Vllm

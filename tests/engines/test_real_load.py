@@ -18,14 +18,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from costprobe.adapters.load_child import main
-from costprobe.adapters.load_child.load import NS_PER_S, Outcomes, PoissonArrivals, work_within
-from costprobe.adapters.load_child.main import cohort, load_figures, measure, tokens_within
+from costprobe.adapters.load_child.load import (
+    NS_PER_S,
+    Outcomes,
+    PoissonArrivals,
+    work_within,
+)
+from costprobe.adapters.load_child.main import (
+    cohort,
+    load_figures,
+    measure,
+    tokens_within,
+)
 from costprobe.adapters.load_child.prompts import Prompts
-from costprobe.adapters.probing.request import served_request
-from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.domain.costing.load.point import LoadStep
-from costprobe.domain.costing.quantiles import student_quantile
-from costprobe_probes.window import ProbeWindow
+from costprobe.core.statistics import student_quantile
+from costprobe.probing.load_curve import LoadStep
+from costprobe.probing.run import served_request
+from costprobe.probing.settings import OpenAiProbeConfig
+from costprobe_probes.stats import ProbeWindow
 from engines.bench_serve import bench_serve, replies_of
 from engines.environment import running
 from engines.run_vllm import Vllm

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from costprobe.domain.costing.serving.calibration import (
+from costprobe.serving.tokens import (
     CalibrationWindow,
     LengthMix,
     TokenTimes,
     calibrated,
     calibration_mixes,
+    calibration_point,
 )
-from costprobe.domain.costing.serving.stored_calibration import calibration_point
 
 MIX = LengthMix(1000, 200)
 TRUTH = TokenTimes(0.004, 2e-5, 1e-3, 2e-7, MIX)

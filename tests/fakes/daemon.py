@@ -8,8 +8,8 @@ import time
 from types import SimpleNamespace
 
 from click.testing import CliRunner
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.read import StoreReader
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.control_client import ask
 

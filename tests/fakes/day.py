@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 from decimal import Decimal
 
-from costprobe.core.event_points import event_point
 from costprobe.core.records import (
     NS_PER_S,
     CostSample,
@@ -14,28 +13,29 @@ from costprobe.core.records import (
     ProbeResult,
     Reading,
 )
-from costprobe.core.schema import make_point
-from costprobe.domain.costing.carbon import Emission
-from costprobe.domain.costing.charges import charges_of
-from costprobe.domain.costing.device_points import device_point
-from costprobe.domain.costing.probe.energy import ProbeEnergy
-from costprobe.domain.costing.probe.points import cost_point, probe_point
-from costprobe.domain.costing.probe.rolling import Rolled
-from costprobe.domain.costing.serving.allocation import Claim, DeviceUse, allocate
-from costprobe.domain.costing.serving.served import Counts, ServedWindow
-from costprobe.domain.costing.serving.serving_basis import service_cost
-from costprobe.domain.costing.serving.serving_energy import energy_shares, service_energy
-from costprobe.domain.costing.serving.serving_points import (
+from costprobe.core.schema import event_point, make_point
+from costprobe.core.statistics import Rolled
+from costprobe.devices.charges import charges_of, device_point
+from costprobe.pricing.book import Terms
+from costprobe.pricing.electricity import Emission
+from costprobe.pricing.plans import Rate
+from costprobe.probing.rows import ProbeEnergy, cost_point, probe_point
+from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.serving.cost import (
+    RolledRatio,
+    energy_shares,
+    service_cost,
+    service_energy,
+    tenant_split,
+)
+from costprobe.serving.meter import Counts, ServedWindow
+from costprobe.serving.rows import (
     allocation_points,
     serving_cost_points,
     serving_points,
     tenant_points,
 )
-from costprobe.domain.costing.serving.serving_rolling import RolledRatio
-from costprobe.domain.costing.serving.tenants import tenant_split
-from costprobe.domain.costing.serving.token_weights import TokenWeighing
-from costprobe.domain.pricing.book import Terms
-from costprobe.domain.pricing.rate import Rate
+from costprobe.serving.tokens import TokenWeighing
 
 DAY_S = 86_400
 STEP_S = 300

@@ -11,11 +11,9 @@ from collections import defaultdict
 from functools import cache
 from itertools import groupby
 
-from costprobe.core.counters import PREFIX, increments
-from costprobe.core.label_names import label_name
-from costprobe.core.line_protocol import render
+from costprobe.core.line_protocol import label_name, render
 from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import make_point
+from costprobe.core.schema import PREFIX, increments, make_point
 from fakes.servers import fetch
 
 END_S = 1_780_012_800

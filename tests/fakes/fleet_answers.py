@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from operator import attrgetter
 
-from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
-from costprobe.adapters.net.errors import RetryLater
+from costprobe.adapters.databases.question import FleetAnswer, GroupValue
+from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.records import NS_PER_S
 
 time_of = attrgetter("time_ns")

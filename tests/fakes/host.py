@@ -7,18 +7,22 @@ from decimal import Decimal
 
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.adapters.sensors.protocol.activity import ActivityLog
-from costprobe.app.accounting.ledger import MemoryLedger
-from costprobe.app.accounting.remembered_prices import RememberedPrices
-from costprobe.app.measuring.probe_accounts import ProbeAccounts
-from costprobe.core.records import NS_PER_S, Device, Energy, ProbeResult
-from costprobe.domain.alerting.drift_monitor import DriftMonitor
-from costprobe.domain.costing.probe.run import MeasuredRun
-from costprobe.domain.detection.settings import DetectionConfig
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
-from costprobe.domain.pricing.plans.owned import OwnedPlan
-from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.adapters.sensors.messages import ActivityLog
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.core.records import (
+    NS_PER_S,
+    Device,
+    Energy,
+    ProbeResult,
+)
+from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.settings import DetectionConfig
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import ElectricityConfig
+from costprobe.pricing.plans import OnDemandPlan, OwnedPlan
+from costprobe.pricing.prices import RememberedPrices
+from costprobe.probing.jobs import ProbeAccounts
+from costprobe.probing.rows import MeasuredRun
 from fakes.nvml import FakeNvml
 
 START_NS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * NS_PER_S

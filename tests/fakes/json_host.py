@@ -3,8 +3,8 @@
 import time
 from contextlib import contextmanager
 
-from costprobe.adapters.storage.outbox.outbox import RejectedLine
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.cursors import RejectedLine
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.daemon import DaemonProcess

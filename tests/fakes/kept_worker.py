@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
-from costprobe.adapters.probing.child import ProbeChild, worker_command
-from costprobe.adapters.probing.outcome import ProbeFault, read_batch_point, read_outcome
-from costprobe.adapters.probing.start_outcome import read_start
+from costprobe.adapters.probe_child.results import (
+    ProbeFault,
+    read_batch_point,
+    read_outcome,
+    read_start,
+)
+from costprobe.adapters.probe_child.runner import ProbeChild, worker_command
 
 TIMEOUT_S = 100.0
 QUICK_WORKER = Path(__file__).with_name("quick_worker.py")

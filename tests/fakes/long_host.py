@@ -10,13 +10,11 @@ import sqlite3
 from dataclasses import dataclass
 from itertools import pairwise
 
-from costprobe.adapters.storage.rollup.aggregation import aggregate, encoded
-from costprobe.adapters.storage.rollup.rollup import HOURS, MINUTES, Layouts
-from costprobe.adapters.storage.writer import Store
-from costprobe.core.event_points import event_point
+from costprobe.adapters.store.hours import HOURS, MINUTES, Layouts, aggregate, encoded
+from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import field_set, series_key, written_tags
 from costprobe.core.records import Event
-from costprobe.core.schema import make_point
+from costprobe.core.schema import event_point, make_point
 from fakes.clock import FakeClock
 
 S = 10**9

@@ -1,6 +1,6 @@
 """An outbox in memory, with the store's contract."""
 
-from costprobe.core.outbox import OutboxRow, RowBatch, RowRange
+from costprobe.core.records import OutboxRow, RowBatch, RowRange
 
 
 class MemoryRows:

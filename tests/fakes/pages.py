@@ -2,8 +2,8 @@
 
 from contextlib import contextmanager
 
-from costprobe.adapters.net.http_settings import HttpConfig
-from costprobe.daemon.http.http_pages import HttpPages, Sources
+from costprobe.adapters.http.settings import HttpConfig
+from costprobe.daemon.pages import HttpPages, Sources
 
 
 @contextmanager

@@ -3,14 +3,19 @@
 from array import array
 from decimal import Decimal
 
+from costprobe.core.hours import (
+    HOUR_NS,
+    MINUTE_NS,
+    MINUTES,
+    DeviceHistory,
+    Hour,
+)
 from costprobe.core.records import Device
-from costprobe.domain.advice.device_history import HOUR_NS, MINUTE_NS, MINUTES, DeviceHistory, Hour
-from costprobe.domain.advice.history import History
-from costprobe.domain.advice.probe_history import BatchFigures, ProbeHistory
-from costprobe.domain.advice.service_history import ServiceHistory
-from costprobe.domain.advice.supply import DevicePrice
-from costprobe.domain.pricing.book import Terms
-from costprobe.domain.pricing.rate import Rate
+from costprobe.pricing.book import Terms
+from costprobe.pricing.plans import Rate
+from costprobe.savings.evidence import History
+from costprobe.savings.history import BatchFigures, ProbeHistory, ServiceHistory
+from costprobe.savings.supply import DevicePrice
 
 # Monday, 2024-01-01 00:00 UTC, in hours since 1970.
 MONDAY = 473_352

@@ -11,11 +11,9 @@ from bisect import bisect_right
 from datetime import UTC, datetime
 from operator import itemgetter
 
-from costprobe.adapters.storage.writer import Store
-from costprobe.core.event_points import event_point
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import Event
-from costprobe.core.schema import make_point
-from costprobe.core.serving_ratios import SERVING_RATIOS
+from costprobe.core.schema import SERVING_RATIOS, event_point, make_point
 from fakes.clock import FakeClock
 
 S = 10**9

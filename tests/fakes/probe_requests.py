@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.probing.request import model_request
 from costprobe.core.records import Device
+from costprobe.probing.run import model_request
+from costprobe.probing.settings import ProbeConfig
 
 CPU = Device("cpu", "cpu", "cpu", "Processor", None)
 

@@ -8,9 +8,8 @@ from inspect import isclass, isfunction, unwrap
 from pathlib import Path
 from types import CodeType
 
-from costprobe.adapters.probing.child import ProbeChild
-from costprobe.adapters.probing.runner import ProbeRunner
-from costprobe.adapters.sensors.supervisor.supervisor import SensorSupervisor
+from costprobe.adapters.probe_child.runner import ProbeChild, ProbeRunner
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
 
 TESTS = str(Path(__file__).parents[1])
 # What starts a process, or a server in a thread.

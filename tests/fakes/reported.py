@@ -2,7 +2,7 @@
 
 import time
 
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
 

@@ -3,9 +3,9 @@
 import random
 import threading
 
-from costprobe.adapters.sinks.outbox_worker import OutboxWorker
-from costprobe.adapters.sinks.registry import SINKS, build_sink
 from costprobe.core.clock import SystemClock
+from costprobe.delivery.kinds import SINKS, build_sink
+from costprobe.delivery.loop import OutboxWorker
 
 REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}, "otlp": {}}
 SECRET_FILE = {"v1": "password_file", "v2": "token_file", "otlp": "token_file"}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from costprobe.adapters.sensors.settings import TelemetryConfig
+from costprobe.devices.settings import TelemetryConfig
 
 
 def sensor_settings(**changed):

@@ -2,8 +2,8 @@
 
 import threading
 
-from costprobe.adapters.net.errors import Rejected, RetryLater
-from costprobe.adapters.sinks.sink import Sink
+from costprobe.adapters.http.errors import Rejected, RetryLater
+from costprobe.delivery.contract import Sink
 
 
 class RecordingSink(Sink):

@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
-from costprobe.adapters.storage.database import BUSY_TIMEOUT_MS, open_reader, open_writer
-from costprobe.adapters.storage.outbox import outbox
-from costprobe.core.outbox import OutboxRow
+from costprobe.adapters.store.cursors import advance_cursor, sink_cursor
+from costprobe.adapters.store.database import BUSY_TIMEOUT_MS, open_reader, open_writer
+from costprobe.core.records import OutboxRow
 
 _ROWS_SQL = """SELECT points.seq, series.key || ' ' || points.fields || ' ' || points.time_ns
     FROM points JOIN series ON series.id = points.series_id
@@ -20,7 +20,7 @@ def rows_after(store, seq, limit):
 def cursor(store, sink):
     """The seq of the last row that a sink acknowledged."""
     with closing(open_reader(store.path)) as database, database.reading("read") as connection:
-        return outbox.cursor(connection, sink)
+        return sink_cursor(connection, sink)
 
 
 def advance(store, sink, acked_seq, sent, rejected=()):
@@ -28,4 +28,4 @@ def advance(store, sink, acked_seq, sent, rejected=()):
     time_ns = store._clock.time_ns()  # noqa: SLF001 - a test reads the clock it gave
     opened = open_writer(store.path, time_ns, BUSY_TIMEOUT_MS)
     with closing(opened) as database, database.transaction("advance") as connection:
-        outbox.advance(connection, sink, acked_seq, sent, rejected, time_ns)
+        advance_cursor(connection, sink, acked_seq, sent, rejected, time_ns)

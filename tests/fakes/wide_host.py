@@ -4,7 +4,7 @@ import os
 import time
 
 import costprobe
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.incidents import incident

@@ -1,7 +1,7 @@
 """The worker of a sensor, in the simulated time of a fake driver."""
 
+from costprobe.adapters.sensors.child.device_thread import DeviceWorker
 from costprobe.adapters.sensors.child.sensor import SensorContext
-from costprobe.adapters.sensors.child.worker import DeviceWorker
 from fakes.sensing import sensor_settings
 
 S = 10**9

@@ -1,9 +1,8 @@
 """The worker of a device with the real pynvml and the fake library, in simulated time."""
 
-from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
-from costprobe.adapters.sensors.child.nvidia_mig import MigSensor
+from costprobe.adapters.sensors.child.device_thread import DeviceWorker
+from costprobe.adapters.sensors.child.nvidia import MigSensor, NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
-from costprobe.adapters.sensors.child.worker import DeviceWorker
 from costprobe.core.records import NS_PER_S
 from fakes.sensing import sensor_settings
 

@@ -13,7 +13,7 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from costprobe.app.schedule import AlignedTrigger
+from costprobe.adapters.host.schedule import AlignedTrigger
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
 from fakes.processes import children_of

@@ -13,8 +13,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.clock import NS_PER_S, FakeClock
 from fakes.sending import send, sink_of, worker_of

@@ -36,7 +36,7 @@ ON_A_READ_ONLY_DISK = (
 READ_ROWS = """
 import json, sys
 from pathlib import Path
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import StoreReader
 reader = StoreReader.open(Path(sys.argv[1]))
 rows = reader.points("device", 0, 2**62, {"device": "gpu0"})
 alerts = [point.tags["state"] for point in reader.points("alert", 0, 2**62, {"rule": "broken"})]

@@ -18,25 +18,31 @@ import threading
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.sinks.sink import Sink
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.settings import StoreConfig
-from costprobe.adapters.storage.writer import Store
-from costprobe.app.accounting.accounts import Accounts
-from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.accounting.remembered_prices import RememberedPrices
-from costprobe.app.configuration import Config
-from costprobe.app.delivery.retention import prune
-from costprobe.app.measuring.probe_accounts import ProbeAccounts
-from costprobe.app.watching.watching import Watching
-from costprobe.core.clock_step import ClockMonitor
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.settings import StoreConfig
+from costprobe.adapters.store.upkeep import prune
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.watching import Watching
+from costprobe.configuration import Config
+from costprobe.core.clock import ClockMonitor
 from costprobe.core.incident import Fault
-from costprobe.core.records import END_OF_TIME_NS, Device, Energy, ProbeResult, Reading
-from costprobe.daemon.runtime import watched_sections
-from costprobe.domain.costing.probe.run import MeasuredRun
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
-from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.core.records import (
+    END_OF_TIME_NS,
+    Device,
+    Energy,
+    ProbeResult,
+    Reading,
+)
+from costprobe.daemon.parts import watched_sections
+from costprobe.delivery.contract import Sink
+from costprobe.devices.readings import Accounts
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import ElectricityConfig
+from costprobe.pricing.plans import OnDemandPlan
+from costprobe.pricing.prices import RememberedPrices
+from costprobe.probing.jobs import ProbeAccounts
+from costprobe.probing.rows import MeasuredRun
 from fakes.clock import NS_PER_S, FakeClock
 from fakes.sending import worker_of
 from fakes.sizes import SEED, TIMEOUT_S, sized

@@ -10,8 +10,8 @@ import time
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.read import StoreReader
 from fakes.hostile_proxy import HostileProxy
 from fakes.scenes import QUICK
 from fakes.servers import VictoriaMetrics, running

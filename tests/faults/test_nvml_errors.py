@@ -10,9 +10,9 @@ import zlib
 from contextlib import contextmanager
 
 import pytest
-from costprobe.adapters.sensors.child.nvidia_mig import MIG_BY_NUMBER, NO_MIG_DEVICE
+from costprobe.adapters.sensors.child.nvidia import MIG_BY_NUMBER, NO_MIG_DEVICE
 from costprobe.adapters.sensors.child.nvml import CODES, Library
-from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
+from costprobe.adapters.sensors.messages import Reaction, SensorFault
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
 from fakes.sizes import SHARE

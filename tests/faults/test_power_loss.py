@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.storage.health import is_damaged
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.upkeep import is_damaged
+from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import parse_field_set
 from costprobe.core.records import Point
 from fakes.clock import FakeClock

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.probing.outcome import ProbeFault
-from costprobe.adapters.probing.runner import ProbeRunner
+from costprobe.adapters.probe_child.results import ProbeFault
+from costprobe.adapters.probe_child.runner import ProbeRunner
 from fakes.probe_requests import probe_request
 from fakes.sizes import TIMEOUT_S, sized
 

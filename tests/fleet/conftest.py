@@ -1,7 +1,7 @@
 """The three databases of a simulated fleet, each a real server."""
 
 import pytest
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.databases.question import FleetConfig
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.influx_setup.influxql import create_query
 from costprobe.ui.influx_setup.rollup import ROLLED

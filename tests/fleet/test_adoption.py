@@ -5,9 +5,8 @@ import math
 from pathlib import Path
 
 import pytest
-from costprobe.domain.costing.comparison.change import CostFactors
-from costprobe.domain.fleet.adoption import HostSeries, adoption_effect
-from costprobe.domain.fleet.change import FactorSeries, change_effect
+from costprobe.fleet.updates import FactorSeries, HostSeries, adoption_effect, change_effect
+from costprobe.unit_costs.change import CostFactors
 
 BUCKETS = 12
 

@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from costprobe.adapters.fleet.question import FleetAnswer, GroupValue, Question
-from costprobe.adapters.net.errors import RetryLater
-from costprobe.app.fleet.answers import FleetAnswers, fleet_period
-from costprobe.app.fleet.device_spend import DeviceSums
+from costprobe.adapters.databases.question import FleetAnswer, GroupValue, Question
+from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.records import NS_PER_S
+from costprobe.fleet.answers import FleetAnswers, fleet_period
+from costprobe.fleet.spend import DeviceSums
 
 DAY_S = 86_400
 COST = Question("device", "cost", "sum", by=("host",))

@@ -2,13 +2,12 @@
 
 import pytest
 from click.testing import CliRunner
-from costprobe.adapters.fleet import registry
-from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
-from costprobe.adapters.fleet.reader import FleetReader
-from costprobe.adapters.fleet.settings import FleetConfig
-from costprobe.app.fleet.answers import FleetAnswers, FleetPeriod
-from costprobe.app.fleet.forecast import fleet_forecast
-from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
+from costprobe.adapters.databases.kinds import READERS
+from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, GroupValue
+from costprobe.adapters.databases.reader import FleetReader
+from costprobe.core.periods import HOUR_NS, TimeSpan
+from costprobe.fleet.answers import FleetAnswers, FleetPeriod
+from costprobe.fleet.spend import fleet_forecast
 from costprobe.ui.cli.main import main
 from fakes.documents import checked
 
@@ -52,7 +51,7 @@ def test_forecast_adds_the_usual_hours_to_what_was_spent():
 
 
 def test_forecast_command_compares_with_a_planned_amount(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.READERS, "prometheus", lambda config, _clock: Hourly(config))
+    monkeypatch.setitem(READERS, "prometheus", lambda config, _clock: Hourly(config))
     path = tmp_path / "costprobe.toml"
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
 

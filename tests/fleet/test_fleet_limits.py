@@ -5,10 +5,14 @@ import json
 import urllib.parse
 
 import pytest
-from costprobe.adapters.fleet.question import Question
-from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.settings import FleetConfig
-from costprobe.adapters.net.errors import DeliveryError, Misconfigured, Rejected, RetryLater
+from costprobe.adapters.databases.kinds import fleet_reader
+from costprobe.adapters.databases.question import FleetConfig, Question
+from costprobe.adapters.http.errors import (
+    DeliveryError,
+    Misconfigured,
+    Rejected,
+    RetryLater,
+)
 from costprobe.core.records import NS_PER_S
 from fakes.clock import FakeClock
 from fakes.command import called

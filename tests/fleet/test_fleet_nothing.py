@@ -4,7 +4,7 @@ import json
 import urllib.parse
 
 import pytest
-from costprobe.app.fleet.unit_costs import FleetUnitCost
+from costprobe.fleet.unit_costs import FleetUnitCost
 from costprobe.ui.cli.views.fleet_tables import compare_lines
 from fakes.command import called
 from fakes.servers import Scripted

@@ -4,10 +4,9 @@ from contextlib import closing
 from functools import cache
 
 import pytest
-from costprobe.adapters.fleet import reader
-from costprobe.adapters.fleet.question import Question
-from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.settings import FleetConfig
+from costprobe.adapters.databases import reader
+from costprobe.adapters.databases.kinds import fleet_reader
+from costprobe.adapters.databases.question import FleetConfig, Question
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
 from fakes.clock import FakeClock

@@ -8,12 +8,11 @@ from collections import defaultdict
 from contextlib import closing
 
 import pytest
-from costprobe.adapters.fleet.question import Question
-from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.settings import FleetConfig
-from costprobe.adapters.net.errors import DeliveryError, Rejected, RetryLater
-from costprobe.core import bounded
-from costprobe.core.moments import iso
+from costprobe.adapters.databases.kinds import fleet_reader
+from costprobe.adapters.databases.question import FleetConfig, Question
+from costprobe.adapters.http.errors import DeliveryError, Rejected, RetryLater
+from costprobe.core import outside
+from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from fakes import fleet
 from fakes.clock import FakeClock
@@ -182,7 +181,7 @@ def test_a_server_that_never_answers_is_the_reason_and_not_the_time_that_is_over
 
 
 def test_answers_with_too_many_values_are_asked_in_halves(monkeypatch):
-    monkeypatch.setattr(bounded, "MAX_VALUES", 30)
+    monkeypatch.setattr(outside, "MAX_VALUES", 30)
     hourly = Question("device", "cost", "sum", by=("host",), every_s=HOUR_S)
 
     def answer(_method, _path, _headers, body):
@@ -197,7 +196,7 @@ def test_answers_with_too_many_values_are_asked_in_halves(monkeypatch):
         assert len(server.requests) == 3
         assert math.fsum(row.value for row in found.rows) == 8
         # All of the hosts at once: no part of the period is smaller.
-        monkeypatch.setattr(bounded, "MAX_VALUES", 5)
+        monkeypatch.setattr(outside, "MAX_VALUES", 5)
         with pytest.raises(Rejected, match="more than 5 values"):
             ask(section("victoriametrics", server), hourly)
 

@@ -7,14 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from costprobe.app.fleet.answers import FleetAnswers, fleet_period
-from costprobe.app.fleet.outliers import fleet_outliers
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.fleet.deviation import Deviation, PeerValue, deviations_of
-from costprobe.domain.fleet.discoveries import Excess, discoveries, interval_of
-from costprobe.domain.fleet.excess_cost import monthly_cost
-from costprobe.domain.fleet.outliers import outliers_of
-from costprobe.domain.fleet.robust import spread_of
+from costprobe.core.statistics import spread_of
+from costprobe.fleet.answers import FleetAnswers, fleet_period
+from costprobe.fleet.outliers import fleet_outliers
+from costprobe.fleet.peers import (
+    Deviation,
+    Excess,
+    PeerValue,
+    deviations_of,
+    discoveries,
+    interval_of,
+    monthly_cost,
+    outliers_of,
+)
 from fakes import fleet_gpus
 from fakes.fleet_answers import RowsReader
 

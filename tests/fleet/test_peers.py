@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from click.testing import CliRunner
 from costprobe.core.line_protocol import render
-from costprobe.core.moments import iso
+from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from fakes import fleet_gpus

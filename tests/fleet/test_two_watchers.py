@@ -5,11 +5,11 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from costprobe.app.configuration import parse
+from costprobe.configuration import parse
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.daemon.fleet_watch import FleetWatcher
-from costprobe.daemon.sd_notify import SystemdNotifier
+from costprobe.daemon.systemd import SystemdNotifier
 from fakes import watched_fleet
 from fakes.clock import FakeClock
 from fakes.servers import InfluxDB, Scripted, running

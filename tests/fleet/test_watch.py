@@ -8,20 +8,18 @@ from threading import Thread
 
 import pytest
 from click.testing import CliRunner
-from costprobe.adapters.fleet import registry
-from costprobe.adapters.fleet.question import FleetAnswer, GroupValue
-from costprobe.adapters.fleet.reader import FleetReader
-from costprobe.adapters.fleet.watch_settings import FleetSection
-from costprobe.adapters.net.errors import RetryLater
-from costprobe.app.configuration import load, parse
-from costprobe.app.fleet.check import FleetQuery
-from costprobe.app.fleet.watch import FleetWatch
+from costprobe.adapters.databases.kinds import READERS
+from costprobe.adapters.databases.question import FleetAnswer, GroupValue
+from costprobe.adapters.databases.reader import FleetReader
+from costprobe.adapters.http.errors import RetryLater
+from costprobe.configuration import load, parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.incident import Silence
 from costprobe.core.records import NS_PER_S
-from costprobe.daemon.fleet_service import FleetService
-from costprobe.daemon.fleet_watch import FleetWatcher
-from costprobe.daemon.sd_notify import SystemdNotifier
+from costprobe.daemon.fleet_watch import FleetService, FleetWatcher
+from costprobe.daemon.systemd import SystemdNotifier
+from costprobe.fleet.settings import FleetSection
+from costprobe.fleet.watch import FleetQuery, FleetWatch
 from costprobe.ui.cli.main import main
 from fakes import watched_fleet
 from fakes.clock import FakeClock
@@ -225,7 +223,7 @@ def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error
 ):
     reader = Newest(FleetSection.model_validate({"kind": "prometheus", "url": "http://h:9"}))
     reader.newest = {"a": time.time() - 900, **dict.fromkeys("bcd", math.inf)}
-    monkeypatch.setitem(registry.READERS, "prometheus", lambda *_: reader)
+    monkeypatch.setitem(READERS, "prometheus", lambda *_: reader)
     path = tmp_path / "fleet.toml"
 
     def write_config(notifier, more=""):
@@ -278,7 +276,7 @@ def test_once_prints_what_would_be_reported(tmp_path, monkeypatch):
         made.newest = {"a": time.time() - 900, **dict.fromkeys("bcd", time.time() - 9)}
         return made
 
-    monkeypatch.setitem(registry.READERS, "prometheus", reader)
+    monkeypatch.setitem(READERS, "prometheus", reader)
     path = tmp_path / "costprobe.toml"
     path.write_text(
         '[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n[[fleet.watch.budget]]\n'
@@ -293,7 +291,7 @@ def test_once_prints_what_would_be_reported(tmp_path, monkeypatch):
 
 
 def test_empty_database_and_missing_settings_are_errors(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.READERS, "prometheus", lambda config, _clock: Newest(config))
+    monkeypatch.setitem(READERS, "prometheus", lambda config, _clock: Newest(config))
     path = tmp_path / "costprobe.toml"
     fleet = '[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n'
     sink = '[[sink]]\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'

@@ -2,11 +2,10 @@
 
 import math
 
-from costprobe.core.moments import iso
+from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.fleet.common_drift import DriftKey, HostCost, common_drifts
-from costprobe.domain.fleet.lease import Heartbeat, holds_lease
-from costprobe.domain.fleet.silence import ALONE, silent_hosts
+from costprobe.fleet.hosts import ALONE, silent_hosts
+from costprobe.fleet.watch import DriftKey, Heartbeat, HostCost, common_drifts, holds_lease
 
 NOW_S = 1_780_012_800
 AFTER_S = 600

@@ -9,7 +9,12 @@ import socket
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.clouds.source import SourceError, read_source
+from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.adapters.engines.scrape import MetricsFetcher
+from costprobe.adapters.host.log import Lines, Log, quiet_libraries
+from costprobe.adapters.host.redaction import REDACTOR
+from costprobe.adapters.http.errors import DeliveryError
 from costprobe.adapters.load_child.clients import (
     EventStream,
     Failure,
@@ -17,18 +22,12 @@ from costprobe.adapters.load_child.clients import (
     parse_json,
     parse_target,
 )
-from costprobe.adapters.net.errors import DeliveryError
-from costprobe.adapters.notifiers.registry import build_notifier
-from costprobe.adapters.notifiers.webhook import WebhookConfig
-from costprobe.adapters.sensors.protocol.messages import decode
-from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.adapters.serving.fetch import MetricsFetcher
-from costprobe.adapters.serving.meter import ServiceMeter
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.adapters.system.log import Lines, Log, quiet_libraries
-from costprobe.adapters.system.redaction import REDACTOR
-from costprobe.domain.pricing.plans.spot import SpotPlan
-from costprobe.domain.pricing.spot_prices import parse_spot
+from costprobe.adapters.sensors.messages import decode
+from costprobe.delivery.kinds import build_notifier
+from costprobe.delivery.webhook import WebhookConfig
+from costprobe.pricing.plans import SpotPlan, parse_spot
+from costprobe.serving.meter import ServiceMeter
+from costprobe.serving.settings import ServiceConfig
 from fakes.incidents import incident
 from fakes.sending import send, sink_of
 from fakes.servers import Talking

@@ -6,29 +6,33 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from costprobe.adapters.serving.meter import ServiceMeter
-from costprobe.adapters.serving.model_names import MAX_NAMES
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
-from costprobe.core.event_points import event_point
+from costprobe.adapters.engines.scrape import MAX_NAMES
+from costprobe.alerts.engine import AlertEngine
+from costprobe.alerts.rules.kinds import effective_rules
+from costprobe.alerts.settings import AlertingConfig
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import series_key
-from costprobe.core.records import NS_PER_S, CostSample, Device, Event, ProbeResult, Reading
-from costprobe.core.schema import SCHEMA
-from costprobe.domain.alerting.defaults import effective_rules
-from costprobe.domain.alerting.engine import AlertEngine
-from costprobe.domain.alerting.settings import AlertingConfig
-from costprobe.domain.costing.device_points import device_point
-from costprobe.domain.costing.probe.points import cost_point, probe_point, software_point
-from costprobe.domain.costing.serving.allocation import Line
-from costprobe.domain.costing.serving.serving_basis import ServedCost, ServiceCost, TokenShares
-from costprobe.domain.costing.serving.serving_points import (
+from costprobe.core.records import (
+    NS_PER_S,
+    CostSample,
+    Device,
+    Event,
+    ProbeResult,
+    Reading,
+)
+from costprobe.core.schema import SCHEMA, event_point
+from costprobe.devices.charges import device_point
+from costprobe.probing.rows import cost_point, probe_point, software_point
+from costprobe.serving.allocation import Line
+from costprobe.serving.cost import ServedCost, ServiceCost, TokenShares, tenant_split
+from costprobe.serving.meter import ServiceMeter, TenantNames, tenants_endpoint, tenants_engine
+from costprobe.serving.rows import (
     allocation_points,
     serving_cost_points,
     serving_points,
     tenant_points,
 )
-from costprobe.domain.costing.serving.tenants import tenant_split
+from costprobe.serving.settings import ServiceConfig
 
 HOST = {"host": "gpu-node-17", "rack": "r1"}
 START_NS = 1_780_000_000 * NS_PER_S

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Point
 

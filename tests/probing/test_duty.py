@@ -1,7 +1,7 @@
 """Probes stay within their share of device time, which includes regular energy windows."""
 
 import pytest
-from costprobe.adapters.probing.duty import PART_S, DutyBudget
+from costprobe.probing.jobs import PART_S, DutyBudget
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.probing.child import LOAD_COMMAND
+from costprobe.adapters.probe_child.runner import LOAD_COMMAND
 from fakes.inference_server import InferenceServer, answering_tensors, generating, request
 
 OUT = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}

@@ -5,8 +5,7 @@ from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
-from costprobe.adapters.probing.outcome import read_outcome
-from costprobe.domain.costing.probe.reported import MISTAKES, NaiveTiming
+from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming, read_outcome
 from fakes.command import called
 from fakes.documents import checked
 from fakes.kept_worker import KeptWorker
@@ -16,11 +15,11 @@ from fakes.scenes import WORKER
 
 torch = LazyModule("torch")
 probes_naive = LazyModule("costprobe_probes.naive")
-probe_inputs = LazyModule("costprobe_probes.inputs")
+probe_inputs = LazyModule("costprobe_probes.sources.model_source")
 probe_device = LazyModule("costprobe_probes.device")
 model_runs = LazyModule("costprobe_probes.model_run")
-loaded_models = LazyModule("costprobe_probes.loaded_model")
-workloads = LazyModule("costprobe_probes.workload")
+loaded_models = LazyModule("costprobe_probes.model")
+workloads = LazyModule("costprobe_probes.model")
 QUICK = {"dtype": "fp32", "batch": 4, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
 
 

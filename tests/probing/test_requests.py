@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.probing.request import model_request, served_request
-from costprobe.adapters.probing.served_settings import KserveProbeConfig, OpenAiProbeConfig
 from costprobe.core.records import Device
+from costprobe.probing.run import model_request, served_request
+from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig, ProbeConfig
 from fakes.probe_requests import CPU
 
 GPU = Device("gpu0", "gpu", "GPU-1", "Board", 80 << 30)

@@ -13,7 +13,7 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
 from fakes.command import called

@@ -3,18 +3,18 @@
 import random
 from contextlib import closing
 
-from costprobe.adapters.notifiers.alertmanager import to_documents
-from costprobe.adapters.notifiers.webhook import to_document
-from costprobe.adapters.notifiers.wording import text_of, title_of
-from costprobe.adapters.storage.writer import Store
-from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.configuration import Config
-from costprobe.app.watching.watching import Watching
-from costprobe.core.clock_step import ClockMonitor
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.watching import Watching
+from costprobe.configuration import Config
+from costprobe.core.clock import ClockMonitor
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from costprobe.daemon.runtime import watched_sections
+from costprobe.daemon.parts import watched_sections
+from costprobe.delivery.alertmanager import to_documents
+from costprobe.delivery.contract import text_of, title_of
+from costprobe.delivery.webhook import to_document
 from fakes.clock import FakeClock
 from record_files import check, documents, rows
 

@@ -6,25 +6,23 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from costprobe import __version__
-from costprobe.adapters.cloud.detect import InstanceDetector
-from costprobe.adapters.sensors.protocol.messages import LineSplitter, decode
-from costprobe.adapters.sensors.supervisor.message_handler import MessageHandler
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.writer import Store
-from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.budgeting.budgets import BudgetTracker
-from costprobe.app.budgeting.spend_reading import Usual, read_spend
-from costprobe.app.configuration import load
-from costprobe.app.delivery.retention import Retention
-from costprobe.app.measuring.listeners import Listeners
-from costprobe.app.watching.faults import present_faults
-from costprobe.app.watching.incident_store import IncidentStore
-from costprobe.core.clock_step import ClockMonitor
+from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.sensors.messages import LineSplitter, decode
+from costprobe.adapters.sensors.supervisor import MessageHandler
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.upkeep import Retention
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.faults import present_faults
+from costprobe.alerts.watching import IncidentStore
+from costprobe.configuration import load
+from costprobe.core.clock import ClockMonitor
 from costprobe.core.records import NS_PER_S, Device
-from costprobe.daemon.current_runtime import CurrentRuntime
-from costprobe.daemon.http.metrics import AgentNow, Metrics
-from costprobe.daemon.shared_parts import SharedParts
-from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.daemon.metrics import AgentNow, Metrics
+from costprobe.daemon.parts import CurrentRuntime, SharedParts
+from costprobe.probing.run import Listeners
+from costprobe.spend.evaluate import BudgetTracker
+from costprobe.spend.query import SpendBook, Usual, read_spend
 from costprobe.ui.cli.views.status_lines import lines_of
 from costprobe.ui.dashboard.spend import spend_document
 from fakes.clock import FakeClock

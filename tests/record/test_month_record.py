@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from fakes.clock import FakeClock

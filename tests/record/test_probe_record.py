@@ -6,23 +6,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.probing.request import model_request, served_request
-from costprobe.adapters.sensors.protocol.messages import parse_activity, parse_energy
-from costprobe.adapters.storage.writer import Store
-from costprobe.adapters.system.host_name import host_tags
-from costprobe.app.accounting.documents import report_document
-from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.accounting.probe_runs import ProbeRuns
-from costprobe.app.accounting.remembered_prices import RememberedPrices
-from costprobe.app.accounting.row_labels import RowLabels
-from costprobe.app.accounting.stored_history import StoredHistory
-from costprobe.app.configuration import parse
-from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.probe_accounts import ProbeAccounts
-from costprobe.app.measuring.targets import ProbeTarget
+from costprobe.adapters.host.host_name import host_tags
+from costprobe.adapters.sensors.messages import parse_activity, parse_energy
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
 from costprobe.core.records import NS_PER_S, Device
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.devices.use import ProbeRuns
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import CarbonBook
+from costprobe.pricing.prices import RememberedPrices
+from costprobe.probing.jobs import ProbeAccounts, StoredHistory
+from costprobe.probing.rows import report_document
+from costprobe.probing.run import Measurer, ProbeTarget, model_request, served_request
 from costprobe.ui.cli.naive import NaiveReport
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.views.lines import probe_line
@@ -91,7 +87,7 @@ def worker(tmp_path):
 
 
 def test_probe_runs(tmp_path, worker, capsys, monkeypatch):
-    command = "costprobe.app.measuring.measuring.LOAD_COMMAND"
+    command = "costprobe.probing.run.LOAD_COMMAND"
     monkeypatch.setattr(command, (str(worker),))
     config = parse(input_text("probe.toml", python=worker), Path("costprobe.toml"))
     clock, sensor, stop = FakeClock(START_NS), Sensor(), threading.Event()

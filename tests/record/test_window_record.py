@@ -3,19 +3,17 @@
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from costprobe.adapters.storage.writer import Store
-from costprobe.app.accounting.device_charges import DeviceCharges
-from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.accounting.probe_runs import ProbeRuns
-from costprobe.app.accounting.row_labels import RowLabels
-from costprobe.app.accounting.serving import Serving
-from costprobe.app.accounting.surroundings import Surroundings
-from costprobe.app.configuration import parse
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
 from costprobe.core.clock import utc_ns
-from costprobe.core.event_points import event_point
 from costprobe.core.records import NS_PER_S, Device, Reading
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.carbon import CarbonBook
+from costprobe.core.schema import event_point
+from costprobe.devices.charges import DeviceCharges
+from costprobe.devices.use import ProbeRuns
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import CarbonBook
+from costprobe.serving.service import Serving, Surroundings
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from record_files import INPUTS, check, documents, input_text, rows

@@ -16,8 +16,8 @@ import urllib.request
 from contextlib import ExitStack
 
 import pytest
-from costprobe.app.configuration import Config, load
-from costprobe.app.secret_places import is_secret_field
+from costprobe.adapters.http.access import is_secret_field
+from costprobe.configuration import Config, load
 from fakes.inference_server import InferenceServer, generating
 from fakes.servers import Scripted, free_port
 from fakes.watched_daemon import WatchedDaemon

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from costprobe.adapters.system.child_environment import child_environment, is_withheld
+from costprobe.adapters.host.processes import child_environment, is_withheld
 from hypothesis import given
 from hypothesis import strategies as st
 

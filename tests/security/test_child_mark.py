@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from costprobe.adapters.system.child_reaper import NAME, kill_marked, new_mark
+from costprobe.adapters.host.processes import NAME, kill_marked, new_mark
 
 # Prints the pid of an orphaned process in a process group of its own.
 DAEMON = """

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-FORBID = "from costprobe.adapters.system.core_dumps import forbid_core_dumps; forbid_core_dumps()\n"
+FORBID = "from costprobe.adapters.host.processes import forbid_core_dumps; forbid_core_dumps()\n"
 SHOW = (
     "import resource\n"
     "print(resource.getrlimit(resource.RLIMIT_CORE),"
@@ -53,7 +53,7 @@ def test_crash_leaves_no_file(tmp_path):
 def test_kernel_without_dump_filter_is_accepted(tmp_path):
     program = (
         "from pathlib import Path\n"
-        "from costprobe.adapters.system.core_dumps import forbid_core_dumps\n"
+        "from costprobe.adapters.host.processes import forbid_core_dumps\n"
         f"forbid_core_dumps(Path({str(tmp_path / 'none' / 'filter')!r}))\n"
     )
     done = run(program + SHOW)

@@ -8,17 +8,16 @@ from pathlib import Path
 import costprobe
 import costprobe_probes
 import pytest
-from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.adapters.serving.exposition import MAX_PARSE_S, parse_exposition
-from costprobe.core.bounded import (
+from costprobe.adapters.engines.exposition import MAX_PARSE_S, ScrapeError, parse_exposition
+from costprobe.core.outside import (
     MAX_VALUES,
     UnusableInputError,
     bounded_json,
     bounded_json_list,
     bounded_toml,
 )
-from costprobe.core.control_protocol import decoded
-from costprobe_probes.bounded import parse_bounded
+from costprobe.daemon.control import decoded
+from costprobe_probes.wire import parse_bounded
 from fakes.cases import check_all
 
 PACKAGES = [Path(package.__file__).parent for package in (costprobe, costprobe_probes)]
@@ -46,11 +45,11 @@ MENTIONS = re.compile(
 )
 # The bounded functions, and parsers with limits of their own.
 BOUNDED = {
-    "costprobe/core/bounded.py": "the limits themselves",
-    "costprobe_probes/bounded.py": "the limits themselves",
-    "costprobe/adapters/serving/exposition.py": "one line of at most MAX_SERIES_CHARS at a time",
-    "costprobe/domain/pricing/catalogue/table.py": "text of at most 1 MiB, limited to MAX_ROWS",
-    "costprobe/domain/pricing/timed.py": "text of at most 1 MiB, limited by its reader",
+    "costprobe/core/outside.py": "the limits themselves",
+    "costprobe_probes/wire.py": "the limits themselves",
+    "costprobe/adapters/engines/exposition.py": "one line of at most MAX_SERIES_CHARS at a time",
+    "costprobe/pricing/catalogue.py": "text of at most 1 MiB, limited to MAX_ROWS",
+    "costprobe/pricing/timed.py": "text of at most 1 MiB, limited by its reader",
     "costprobe/ui/cli/views/csv_rows.py": "the operator's own file, limited to MAX_ROWS",
 }
 
@@ -85,7 +84,7 @@ def test_only_bounded_modules_parse():
                 used.add(name)
             elif calls:
                 found[name] = calls
-    assert found == {}, "use costprobe.core.bounded, or costprobe_probes.bounded in the worker"
+    assert found == {}, "use costprobe.core.outside, or costprobe_probes.wire in the worker"
     assert used == set(BOUNDED), "remove modules that parse no more"
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import costprobe
 import pytest
 from click.testing import CliRunner
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.core.printable import csv_cell, from_csv_cell, one_line
+from costprobe.core.outside import csv_cell, from_csv_cell, one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from costprobe.ui.cli.main import COMMANDS, main

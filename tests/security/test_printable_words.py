@@ -3,11 +3,11 @@
 import sys
 
 import pytest
-from costprobe.adapters.feeds.source import SourceError, read_source
-from costprobe.adapters.net.errors import Rejected
-from costprobe.adapters.notifiers.registry import build_notifier
-from costprobe.adapters.notifiers.webhook import WebhookConfig
-from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.adapters.clouds.source import SourceError, read_source
+from costprobe.adapters.http.errors import Rejected
+from costprobe.delivery.kinds import build_notifier
+from costprobe.delivery.webhook import WebhookConfig
+from costprobe.pricing.plans import SpotPlan
 from fakes.incidents import incident
 from fakes.servers import Scripted
 

@@ -5,19 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.clouds.source import SourceError, read_source
+from costprobe.adapters.http.errors import DeliveryError, RetryLater
 from costprobe.adapters.load_child.clients import (
     MAX_ANSWER_BYTES,
     Failure,
     ServerConnection,
     parse_target,
 )
-from costprobe.adapters.net.errors import DeliveryError, RetryLater
-from costprobe.adapters.notifiers.apprise import AppriseConfig
-from costprobe.adapters.notifiers.apprise_child import MAX_MEMORY_BYTES
-from costprobe.adapters.notifiers.registry import build_notifier
-from costprobe.adapters.notifiers.webhook import WebhookConfig
-from costprobe.domain.pricing.plans.spot import SpotPlan
+from costprobe.delivery.apprise import AppriseConfig
+from costprobe.delivery.apprise_child import MAX_MEMORY_BYTES
+from costprobe.delivery.kinds import build_notifier
+from costprobe.delivery.webhook import WebhookConfig
+from costprobe.pricing.plans import SpotPlan
 from fakes.floods import FLOODS
 from fakes.incidents import incident
 from fakes.sending import send, sink_of

@@ -6,10 +6,17 @@ import json
 import urllib.parse
 
 import pytest
-from costprobe.adapters.net.secret import Secret
-from costprobe.adapters.net.status import server_message
-from costprobe.adapters.system.outside_text import outside_document, outside_text
-from costprobe.adapters.system.redaction import MASK, REDACTOR, SECRETS_MAX, WITHHELD, Redactor
+from costprobe.adapters.host.redaction import (
+    MASK,
+    REDACTOR,
+    SECRETS_MAX,
+    WITHHELD,
+    Redactor,
+    outside_document,
+    outside_text,
+)
+from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.errors import server_message
 from fakes.cases import check_all
 
 SECRET = 'tok-3N/x+q9=Zp"7kL'  # noqa: S105 - a canary

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from costprobe.adapters.feeds.source import SourceError, read_source
+from costprobe.adapters.clouds.source import SourceError, read_source
+from costprobe.adapters.host.files import PrivilegeError, controller_of, replace_file, write_new
+from costprobe.adapters.host.redaction import read_secret
+from costprobe.adapters.http.connections import tls_context
 from costprobe.adapters.load_child.clients import parse_target
-from costprobe.adapters.net.connections import tls_context
-from costprobe.adapters.system.privileges import PrivilegeError, controller_of
-from costprobe.adapters.system.safe_write import replace_file, write_new
-from costprobe.adapters.system.secret_file import read_secret
-from costprobe.app.configuration import load
+from costprobe.configuration import load
+from costprobe.core.config.fields import SourceConfig
 from costprobe.core.config.load import ConfigError
 from costprobe.core.config.location import store_of
-from costprobe.domain.pricing.source import SourceConfig
 from costprobe.ui.cli.main import COMMANDS, main
-from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.wire import ProbeConfigError
 
 SERVER = "https://127.0.0.1:1"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from costprobe.app.configuration import load
+from costprobe.configuration import load
 from costprobe.core.config.load import as_toml_tables
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.shown_config import MASK, shown

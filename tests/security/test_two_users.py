@@ -8,12 +8,11 @@ import struct
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.storage.compact import compact
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.health import back_up, examine, is_damaged
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rollup import KeepSince
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.upkeep import back_up, compact, examine, is_damaged
+from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import COMMANDS
 from fakes.clock import FakeClock

@@ -19,11 +19,11 @@ discovered_devices()
 """,
     "the check of torch": """
 from costprobe.ui.cli.support.code_checks import torch_checks
-from costprobe.app.configuration import demo_config
+from costprobe.configuration import demo_config
 print(list(torch_checks(demo_config().probe)))
 """,
     "a probe": """
-from costprobe.adapters.probing.child import ProbeChild, worker_command
+from costprobe.adapters.probe_child.runner import ProbeChild, worker_command
 from fakes.probe_requests import probe_request
 child = ProbeChild(worker_command(sys.executable), {})
 child.send(probe_request("module", dtype=None, module="own:make").to_wire())
@@ -31,15 +31,15 @@ print(child.receive(60))
 child.kill()
 """,
     "a probe of a server": """
-from costprobe.adapters.probing.child import LOAD_COMMAND, ProbeChild
+from costprobe.adapters.probe_child.runner import LOAD_COMMAND, ProbeChild
 child = ProbeChild(LOAD_COMMAND, {})
 print(child.receive(60))
 child.kill()
 """,
     "a message": """
-from costprobe.adapters.notifiers.apprise import AppriseConfig
-from costprobe.adapters.notifiers.apprise import Apprise
-from costprobe.adapters.net.errors import RetryLater
+from costprobe.delivery.apprise import AppriseConfig
+from costprobe.delivery.apprise import Apprise
+from costprobe.adapters.http.errors import RetryLater
 from fakes.incidents import incident
 Path("url").write_text("json://127.0.0.1:9/x")
 try:

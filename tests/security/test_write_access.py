@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.system.privileges import other_writer
-from costprobe.app.configuration import parse
+from costprobe.adapters.host.files import other_writer
+from costprobe.configuration import parse
+from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
 
 OTHER_UID = 65534

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 from costprobe import __version__
-from costprobe.ui.cli.support.service_files import FILES, LINK, PACKAGED, SERVICE, VENV
+from costprobe.ui.cli.support.service_files import (
+    FILES,
+    LINK,
+    PACKAGED,
+    SERVICE,
+    VENV,
+)
 
 ROOT = Path(__file__).parents[2]
 WHEEL = f"costprobe-{__version__}-py3-none-any.whl"

@@ -210,7 +210,7 @@ def test_log_entries_have_levels_and_fields(host):
     entry = journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3")[-1]
     assert "not reloaded" in entry["MESSAGE"]
     assert entry["SYSLOG_IDENTIFIER"] == "costprobe"
-    assert entry["CODE_FILE"].endswith("costprobe/daemon/lifecycle.py")
+    assert entry["CODE_FILE"].endswith("costprobe/daemon/main.py")
 
 
 def test_credential_of_root_reaches_the_service_and_no_log(host):

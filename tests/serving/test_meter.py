@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.adapters.serving.fetch import MetricsFetcher
-from costprobe.adapters.serving.meter import ServiceMeter
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.core.records import NS_PER_S
+from costprobe.serving.meter import ServiceMeter
+from costprobe.serving.settings import ServiceConfig
 from fakes.serving_engine import ServingEngine
 
 

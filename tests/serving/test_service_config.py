@@ -1,7 +1,7 @@
 """The configuration of a service: defaults, and errors with their key and fix."""
 
 import pytest
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.serving.settings import ServiceConfig
 from pydantic import ValidationError
 
 PLAIN = {"name": "chat", "url": "http://127.0.0.1:8000", "engine": "vllm", "devices": ["gpu0"]}

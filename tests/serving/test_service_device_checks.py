@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from costprobe.app.configuration import parse
+from costprobe.configuration import parse
 from costprobe.core.config.load import ConfigError
 
 

@@ -1,7 +1,7 @@
 """The processes of services, by their names in a recorded /proc."""
 
-from costprobe.adapters.serving.processes import busy_by_service, service_pids
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.serving.device_costs import busy_by_service, service_pids
+from costprobe.serving.settings import ServiceConfig
 
 
 def service(name, *processes):

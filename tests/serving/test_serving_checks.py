@@ -1,7 +1,7 @@
 """The checks that `doctor` makes of a service's metrics."""
 
 import pytest
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.serving_checks import service_checks
 from fakes.inference_server import InferenceServer
 

@@ -4,9 +4,9 @@ import re
 import tomllib
 from pathlib import Path
 
-from costprobe.adapters.serving.engines import ENGINES
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.app.configuration import parse
+from costprobe.adapters.engines.tables import ENGINES
+from costprobe.configuration import parse
+from costprobe.serving.settings import ServiceConfig
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text()
 

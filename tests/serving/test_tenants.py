@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from costprobe.adapters.serving.exposition import parse_exposition
-from costprobe.adapters.serving.reading import read_counters, wanted_names
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.adapters.serving.tenants import TenantNames, tenants_endpoint, tenants_engine
+from costprobe.adapters.engines.exposition import parse_exposition
+from costprobe.adapters.engines.scrape import read_counters, wanted_names
+from costprobe.serving.meter import TenantNames, tenants_endpoint, tenants_engine
+from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.serving_checks import service_checks
 from fakes.inference_server import InferenceServer
 

@@ -108,7 +108,7 @@ class Fault:
     """A current fault of costprobe, of the host, or of a fleet.
 
     Attributes:
-        name: Name of the fault, see `costprobe.domain.alerting.rules.fault.FaultName`.
+        name: Name of the fault, see `costprobe.alerts.rules.faults.FaultName`.
         subject: The component: "gpu0", "influxdb"; empty if there is only one.
         text: Problem and fix, in one sentence.
         severity: Severity.

@@ -1,9 +1,12 @@
-"""InfluxDB line protocol, rendered once per point and parsed back by readers.
+"""InfluxDB line protocol, rendered once per point and parsed back; names in queries and labels.
 
-Source: the InfluxDB line protocol reference (v1 and v2 agree on all that is used here), and tests of
-what InfluxDB 1.6.7 and VictoriaMetrics 1.79.5 accept and return. Text that they do not all return
-unchanged, such as a line break in a label or a backslash in a name, is replaced by similar text, so
-that the row is not rejected.
+Sources: the InfluxDB line protocol reference (v1 and v2 agree on all that is used here), and
+tests of what InfluxDB 1.6.7 and VictoriaMetrics 1.79.5 accept and return. Text that they do not
+all return unchanged, such as a line break in a label or a backslash in a name, is replaced by
+similar text, so that the row is not rejected.
+
+Names and texts in InfluxQL follow https://docs.influxdata.com/influxdb/v1/query_language/spec.
+Tags have names as labels of Prometheus.
 """
 
 from __future__ import annotations
@@ -12,9 +15,36 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from typing import Final
 
-from costprobe.core.bounded import UnusableInputError
+from costprobe.core.outside import UnusableInputError
 from costprobe.core.records import FieldValue, Point
+
+
+def identifier(name: str) -> str:
+    """Quote the name of a database, measurement, tag or field."""
+    return '"' + _escaped(name, '"') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote a text."""
+    return "'" + _escaped(text, "'") + "'"
+
+
+def _escaped(text: str, quote: str) -> str:
+    return text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n")
+
+
+_NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9_]")
+
+
+def label_name(tag: str) -> str:
+    """Return the label of a tag; characters that are invalid in a label's name are replaced."""
+    name = _NO_LABEL.sub("_", tag)
+    if name[0].isdigit() or name.startswith("__"):
+        return f"tag_{name.lstrip('_')}"
+    return name
+
 
 NAME_CHARS_MAX = 512
 STRING_CHARS_MAX = 8192

@@ -1,14 +1,130 @@
-"""The records of costprobe: points, devices, readings, probe results, costs and events."""
+"""The records of costprobe: points, devices, readings, probe results, costs, events, instances.
+
+The kinds of device are one table with every difference between them.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from costprobe.core.device_kinds import DEVICE_KINDS, DeviceKind
+DeviceKind = Literal["gpu", "mig", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class KindTraits:
+    """Properties of a kind of device.
+
+    Attributes:
+        is_slice: Whether it is a part of a board (its parent): the board's power, energy and price
+            include it.
+        is_host: Whether it is the host's CPUs: a host price applies to it only if there is no
+            accelerator, and torch calls it "cpu".
+        idle_sample_pct: Utilization in percent up to which a sample counts as idle. It is 0 on an idle
+            GPU, but never on a host.
+        idle_hour_pct: Mean utilization in percent below which an hour counts as idle.
+        busy_share: Share of time above which other processes on the device defer a probe.
+    """
+
+    is_slice: bool = False
+    is_host: bool = False
+    idle_sample_pct: float = 0.0
+    idle_hour_pct: float = 1.0
+    busy_share: float = 0.1
+
+
+DEVICE_KINDS: Final[Mapping[DeviceKind, KindTraits]] = MappingProxyType(
+    {
+        "gpu": KindTraits(),
+        "mig": KindTraits(is_slice=True),
+        "cpu": KindTraits(is_host=True, idle_sample_pct=5.0, idle_hour_pct=5.0, busy_share=0.5),
+    }
+)
+
+
+def parse_kind(text: str) -> DeviceKind | None:
+    """Return the kind of device from a tag; None if the text is not a kind."""
+    return next((kind for kind in get_args(DeviceKind) if kind == text), None)
+
+
+def is_slice_kind(text: str) -> bool:
+    """Return whether a tag `kind` is that of a part of a board."""
+    kind = parse_kind(text)
+    return kind is not None and DEVICE_KINDS[kind].is_slice
+
+
+# Separator between the names of devices that are measured and priced as a group.
+TOGETHER: Final = "+"
+_NUMBER: Final = re.compile(r"([0-9]+)")
+
+
+def natural(*names: str) -> tuple[Any, ...]:
+    """Return a key that sorts names for people: gpu2 before gpu10, by the first name first."""
+    return tuple((_parts(name), name) for name in names)
+
+
+def _parts(name: str) -> list[str | tuple[int, str]]:
+    # Texts and numbers take turns, beginning with a text.
+    parts = _NUMBER.split(name)
+    return [_size(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def _size(digits: str) -> tuple[int, str]:
+    # The longer number is the larger one; `int` refuses very long ones.
+    significant = digits.lstrip("0")
+    return len(significant), significant
+
+
+RowKind = Literal["all", "important", "rest"]
+
+
+class RowRange(NamedTuple):
+    """Rows that a sink has not acknowledged, by their sequence numbers.
+
+    Attributes:
+        kind: All rows, only the important ones, or only the others (device, agent).
+        after: Sequence number before the first row.
+        until: Sequence number of the last row.
+        thinned: Whether only the first row of each minute of a device is sent.
+    """
+
+    kind: RowKind
+    after: int
+    until: int
+    thinned: bool = False
+
+
+class OutboxRow(NamedTuple):
+    """One row.
+
+    Attributes:
+        seq: Sequence number in the order of commits.
+        line: Line protocol without a line end; the time is in ns.
+    """
+
+    seq: int
+    line: str
+
+
+class RowBatch(NamedTuple):
+    """Rows that are sent in one request.
+
+    Attributes:
+        covered: Range that is acknowledged with the batch.
+        seq: Sequence number of the row that is sent last.
+        points: Number of rows.
+        lines: Line protocol, one row a line.
+    """
+
+    covered: RowRange
+    seq: int
+    points: int
+    lines: bytes
+
 
 FieldValue = float | int | str | bool
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
@@ -48,7 +164,7 @@ class Device:
 
     Attributes:
         name: Identifies the device on this host; chosen by its sensor, and opaque to all other code.
-        kind: Kind of device; `costprobe.core.device_kinds` lists the differences.
+        kind: Kind of device; `costprobe.core.records` lists the differences.
         uuid: Persistent identity by the vendor; for a CPU the host's machine id or "cpu".
         model: Product name by the vendor.
         memory_bytes: Memory of the device in bytes; None where unknown.
@@ -291,3 +407,67 @@ def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
         for name, value in fields.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
+
+
+# And the fact of the fingerprint that each contains.
+SOFTWARE_TAGS: Final[Mapping[str, str]] = {
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "cuda",
+    "dtype": "dtype",
+    "weights_hash": "weights",
+}
+
+
+Market = Literal["on_demand", "spot", ""]
+# Names of clouds as they write them; any other is shown as in the catalogue.
+_CLOUDS = {
+    "aws": "AWS",
+    "azure": "Azure",
+    "gcp": "Google Cloud",
+    "oci": "Oracle Cloud",
+    "lambda": "Lambda",
+    "coreweave": "CoreWeave",
+    "digitalocean": "DigitalOcean",
+    "gpuhub": "GPUHub",
+    "hetzner": "Hetzner",
+    "jarvislabs": "JarvisLabs",
+    "ovhcloud": "OVHcloud",
+    "runpod": "RunPod",
+    "runpod-community": "RunPod's community",
+    "verda": "Verda",
+    "vultr": "Vultr",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A rented host.
+
+    Attributes:
+        cloud: As in the catalogue: "aws".
+        type: The cloud's name of the instance type; empty if unknown.
+        region: The cloud's name of the region; empty if unknown.
+        market: How it is rented, as far as the cloud reports it: a reservation is "on_demand".
+    """
+
+    cloud: str
+    type: str = ""
+    region: str = ""
+    market: Market = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether type and region are known."""
+        return bool(self.type and self.region)
+
+    @property
+    def words(self) -> str:
+        """The instance for people: "p5.48xlarge in us-east-1"."""
+        where = f" in {self.region}" if self.region else ", region unknown"
+        return f"{self.type}{where}" if self.type else f"a host of {cloud_words(self.cloud)}"
+
+
+def cloud_words(cloud: str) -> str:
+    """Return the name of a cloud as it writes it."""
+    return _CLOUDS.get(cloud, cloud)

@@ -1,15 +1,223 @@
-"""The schema of the series: every measurement, its tags, its fields and their types.
+"""The schema of the series: every measurement, its tags, its fields, their types and counters.
 
 A database determines a field's type by its first value and rejects all others, so each value is
 converted to its declared type here, and an undeclared name is an error.
+
+A counter of `/metrics` is the sum of a field over all rows that were ever stored. Its labels are
+the tags of the rows without those that describe rather than identify, so that it continues when a
+board or a plan is replaced. The naming follows https://prometheus.io/docs/practices/naming: base
+units, `_total`.
+
+Ratios of production: a cost over several windows is a sum of costs over a sum of counts. Rows of
+`cost` on the serving basis hold the numerators and denominators of their ratios. A mean of the
+ratios of windows would weigh an idle window as much as a busy one. Roll-ups, reports, `trend` and
+the dashboards of Grafana divide sums by this table.
+
+The fields that comparisons, savings and reports read are listed: hours of them are summarized.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, get_args
 
-from costprobe.core.records import FieldValue, Point, present
+from costprobe.core.records import Event, FieldValue, Point, present
+
+PREFIX: Final = "costprobe_"
+# Money counters have the tag `currency`, all others do not.
+_MONEY_TAG: Final = "currency"
+# Tags that describe rather than identify: no labels of counters.
+DESCRIPTIVE: Final = frozenset({"kind", "uuid", "plan", "basis", "engine"})
+_MODEL_TAG: Final = "served_model"
+# Prefix of quantities that count only in windows whose energy is known.
+METERED: Final = "metered_"
+
+
+class StoredCounter(NamedTuple):
+    """A counter, and the rows that it adds up.
+
+    Attributes:
+        name: Name without prefix and `_total`; of rows of a served model, `service_` becomes `model_`.
+        field: Field of the rows, or a quantity that `increments` derives from them.
+        help: HELP text.
+        is_money: Whether it has the label `currency`.
+    """
+
+    name: str
+    field: str
+    help: str
+    is_money: bool = False
+
+
+COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
+    "device": (
+        StoredCounter("cost", "cost", "Cost of the device", is_money=True),
+        StoredCounter("energy_joules", "energy_j", "Energy of the device"),
+        StoredCounter(
+            "throttle_power_seconds", "throttle_power_s", "Time throttled by a power limit"
+        ),
+        StoredCounter(
+            "throttle_thermal_seconds", "throttle_thermal_s", "Time throttled by temperature"
+        ),
+        StoredCounter(
+            "carbon_energy_joules", "carbon_energy_j", "Energy whose emissions are known"
+        ),
+        StoredCounter("carbon_grams", "carbon_g", "CO2-equivalent of the device's electricity"),
+    ),
+    "allocation": (
+        StoredCounter(
+            "allocated_cost", "cost", "Cost of the device by service and purpose", is_money=True
+        ),
+        StoredCounter(
+            "allocated_hardware_cost", "cost_hardware", "Hardware part of it", is_money=True
+        ),
+        StoredCounter(
+            "allocated_electricity_cost", "cost_energy", "Electricity part of it", is_money=True
+        ),
+    ),
+    "tenant": (
+        StoredCounter(
+            "tenant_cost", "cost", "Cost of the service by team, user or key", is_money=True
+        ),
+        StoredCounter("tenant_tokens_in", "tokens_in", "Input tokens of the tenant"),
+        StoredCounter("tenant_tokens_out", "tokens_out", "Output tokens of the tenant"),
+        StoredCounter("tenant_requests", "requests", "Requests of the tenant"),
+        StoredCounter("tenant_energy_joules", "energy_j", "Energy of the tenant"),
+    ),
+    "serving": (
+        StoredCounter("service_requests", "requests", "Answered requests"),
+        StoredCounter("service_errors", "errors", "Failed requests"),
+        StoredCounter("service_tokens_in", "tokens_in", "Input tokens"),
+        StoredCounter("service_tokens_out", "tokens_out", "Output tokens"),
+        StoredCounter("service_cached_tokens", "cached_tokens", "Input tokens found in a cache"),
+        StoredCounter("service_window_seconds", "window_s", "Length of the windows"),
+        StoredCounter(
+            "service_idle_seconds", "idle_s", "Time in which the service's devices were idle"
+        ),
+        StoredCounter("service_busy_seconds", "busy_s", "Time in which they were busy"),
+    ),
+    # Numerators and denominators of the ratios of production, of the same windows.
+    "cost": (
+        StoredCounter("service_cost", "cost_total", "Cost of the service", is_money=True),
+        StoredCounter("service_idle_cost", "cost_idle", "Cost of idle time", is_money=True),
+        StoredCounter(
+            "service_tokens_in_cost", "cost_tokens_in", "Cost of input tokens", is_money=True
+        ),
+        StoredCounter(
+            "service_tokens_out_cost", "cost_tokens_out", "Cost of output tokens", is_money=True
+        ),
+        StoredCounter("service_energy_joules", "energy_j", "Energy of the service"),
+        StoredCounter("service_priced_requests", "requests", "Requests in windows with a cost"),
+        StoredCounter(
+            "service_priced_inferences", "inferences", "Inferences in windows with a cost"
+        ),
+        StoredCounter(
+            "service_priced_tokens_in", "tokens_in", "Input tokens in windows with a cost"
+        ),
+        StoredCounter(
+            "service_priced_tokens_out", "tokens_out", "Output tokens in windows with a cost"
+        ),
+        StoredCounter(
+            "service_tokens_in_energy_joules", "energy_tokens_in_j", "Energy of input tokens"
+        ),
+        StoredCounter(
+            "service_tokens_out_energy_joules", "energy_tokens_out_j", "Energy of output tokens"
+        ),
+        StoredCounter(
+            "service_metered_requests", "metered_requests", "Requests in windows with known energy"
+        ),
+        StoredCounter(
+            "service_metered_tokens_in",
+            "metered_tokens_in",
+            "Input tokens in windows with known energy",
+        ),
+        StoredCounter(
+            "service_metered_tokens_out",
+            "metered_tokens_out",
+            "Output tokens in windows with known energy",
+        ),
+    ),
+}
+# A histogram of the median latency of each run of a probe; seconds.
+RUN_LATENCY: Final = "probe_run_latency_seconds"
+RUN_LATENCY_HELP: Final = "Median latency of each run of a probe"
+# 1, 2.5 and 5 of each power of ten from 0.1 ms to 10 s.
+BUCKETS_S: Final = (
+    *(Decimal(f"{digits}e{power}") for power in range(-4, 1) for digits in ("1", "2.5", "5")),
+    Decimal(10),
+    Decimal("Infinity"),
+)
+COUNTED: Final = frozenset({*COUNTERS, "probe"})
+
+
+class StoredSample(NamedTuple):
+    """A sample of a counter: its total, or what one row adds to it.
+
+    Attributes:
+        name: Name of the sample, without prefix.
+        labels: Its labels.
+        value: Not negative.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    value: Decimal
+
+
+def increments(
+    measurement: str, tags: Mapping[str, str], fields: Mapping[str, FieldValue]
+) -> Iterator[StoredSample]:
+    """Return what a row adds to counters; a negative value adds nothing.
+
+    Args:
+        measurement: Series family of the row.
+        tags: Tags of the row.
+        fields: Fields of the row.
+    """
+    if measurement == "probe":
+        yield from _latency(tags, fields)
+        return
+    if measurement == "cost" and tags.get("basis") != "serving":
+        return
+    values = {**fields, **_derived(measurement, fields)}
+    labels = {name: value for name, value in tags.items() if name not in DESCRIPTIVE}
+    without_currency = {name: value for name, value in labels.items() if name != _MONEY_TAG}
+    is_model = _MODEL_TAG in tags
+    for counter in COUNTERS.get(measurement, ()):
+        value = values.get(counter.field)
+        # A cost in an unknown currency is no amount of money.
+        if isinstance(value, bool | str | None) or value < 0:
+            continue
+        if counter.is_money and _MONEY_TAG not in tags:
+            continue
+        name = counter.name.replace("service_", "model_", 1) if is_model else counter.name
+        yield StoredSample(
+            f"{name}_total", labels if counter.is_money else without_currency, Decimal(repr(value))
+        )
+
+
+def _derived(measurement: str, fields: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
+    if measurement == "cost" and "energy_j" in fields:
+        return {f"{METERED}{name}": value for name, value in fields.items()}
+    busy_share, window_s = fields.get("busy_share"), fields.get("window_s")
+    if not (isinstance(busy_share, float) and isinstance(window_s, float)):
+        return {}
+    return {"idle_s": max(0.0, 1 - busy_share) * window_s, "busy_s": busy_share * window_s}
+
+
+def _latency(tags: Mapping[str, str], fields: Mapping[str, FieldValue]) -> Iterator[StoredSample]:
+    latency_ms = fields.get("latency_p50_ms")
+    if not isinstance(latency_ms, float) or latency_ms < 0:
+        return
+    latency_s = Decimal(repr(latency_ms)).scaleb(-3)
+    for bound_s in BUCKETS_S:
+        labels = {**tags, "le": str(bound_s)}
+        yield StoredSample(f"{RUN_LATENCY}_bucket", labels, Decimal(int(latency_s <= bound_s)))
+    yield StoredSample(f"{RUN_LATENCY}_sum", tags, latency_s)
+
 
 # Tag `metric` of the event of a changed load curve.
 LOAD_CURVE = "load_curve"
@@ -206,3 +414,173 @@ def make_point(
     kinds = SCHEMA[measurement].fields
     typed = {name: kinds[name](value) for name, value in present(fields).items()}
     return Point(measurement, {k: v for k, v in tags.items() if v}, typed, time_ns)
+
+
+def event_point(event: Event, tags: Mapping[str, str]) -> Point:
+    """Return a row of `event`; tags are the host and static labels."""
+    fields: dict[str, FieldValue | None] = {
+        "severity": event.severity,
+        "title": event.title,
+        "detail": event.detail or None,
+        "before": event.before or None,
+        "after": event.after or None,
+        "cause": event.cause or None,
+        "change_pct": event.change_pct,
+        "level_pct": event.level_pct,
+        "since_ns": event.since_ns,
+        "cost_per_month": event.cost_per_month,
+        "currency": event.currency or None,
+    }
+    metric = {"metric": event.metric} if event.metric else {}
+    own_tags = {"kind": event.kind, "device": event.device, **event.subject, **metric}
+    return make_point("event", {**tags, **own_tags}, fields, event.time_ns)
+
+
+_THOUSAND: Final = 1000
+_MILLION: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A quotient of sums over windows.
+
+    Attributes:
+        over: Field whose sum is divided.
+        per: Field by whose sum it is divided.
+        scale: Factor, such as 1,000 for "per 1,000".
+        part: Field whose share of `whole` is taken of `over`; empty for all of it. Windows without
+            tokens have a cost but no part for tokens: it is divided like that of the others.
+        whole_fields: Fields that add up to the whole.
+    """
+
+    over: str
+    per: str
+    scale: int = 1
+    part: str = ""
+    whole_fields: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields whose sums are needed."""
+        return (self.over, self.per, *self.whole_fields)
+
+    def of(self, sums: Mapping[str, float]) -> float | None:
+        """Return the ratio; None where a sum is missing, or nothing was counted."""
+        needed = (self.over, self.per, *([self.part] if self.part else []))
+        if any(name not in sums for name in needed) or not sums[self.per]:
+            return None
+        value = sums[self.over] / sums[self.per] * self.scale
+        if not self.part:
+            return value
+        total = sum(sums.get(name, 0.0) for name in self.whole_fields)
+        return value * (sums[self.part] / total) if total else None
+
+    def written(self, sum_of: Callable[[str], str]) -> str:
+        """Return the ratio as an expression of a query language.
+
+        Args:
+            sum_of: Writes the sum of a field.
+        """
+        text = f"{sum_of(self.over)} / {sum_of(self.per)}"
+        if self.part:
+            total = " + ".join(sum_of(name) for name in self.whole_fields)
+            text = f"{text} * {sum_of(self.part)} / ({total})"
+        return text if self.scale == 1 else f"{self.scale}.0 * {text}"
+
+
+_TOKENS: Final = ("cost_tokens_in", "cost_tokens_out")
+_TOKENS_J: Final = ("energy_tokens_in_j", "energy_tokens_out_j")
+# Fields of `cost` on the serving basis that are ratios.
+SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
+    {
+        "cost_per_inference": Ratio("cost_total", "inferences"),
+        "cost_per_thousand_inferences": Ratio("cost_total", "inferences", _THOUSAND),
+        "cost_per_request": Ratio("cost_total", "requests"),
+        "cost_hardware": Ratio("cost_total_hardware", "inferences"),
+        "cost_energy": Ratio("cost_total_energy", "inferences"),
+        "cost_per_million_tokens_in": Ratio(
+            "cost_total", "tokens_in", _MILLION, "cost_tokens_in", _TOKENS
+        ),
+        "cost_per_million_tokens_out": Ratio(
+            "cost_total", "tokens_out", _MILLION, "cost_tokens_out", _TOKENS
+        ),
+        "idle_share": Ratio("cost_idle", "cost_total"),
+        "energy_per_inference_j": Ratio("energy_j", "inferences"),
+        "energy_per_request_j": Ratio("energy_j", "requests"),
+        "energy_per_million_tokens_in_j": Ratio(
+            "energy_j", "tokens_in", _MILLION, "energy_tokens_in_j", _TOKENS_J
+        ),
+        "energy_per_million_tokens_out_j": Ratio(
+            "energy_j", "tokens_out", _MILLION, "energy_tokens_out_j", _TOKENS_J
+        ),
+        # Emissions of windows with a known intensity, by what was inferred in these.
+        "carbon_per_inference_g": Ratio("carbon_g", "carbon_inferences"),
+    }
+)
+# Their numerators and denominators, and the sums that a change of cost is decomposed by.
+SERVING_SUMS: Final = tuple(
+    dict.fromkeys(
+        [
+            *(name for ratio in SERVING_RATIOS.values() for name in ratio.fields),
+            *("cached_tokens", "device_s", "device_busy_s"),
+        ]
+    )
+)
+
+
+Measure = Literal[
+    "requests",
+    "errors",
+    "inferences",
+    "tokens_in",
+    "tokens_out",
+    "cached_tokens",
+    "prefill_s",
+    "decode_s",
+    "compute_s",
+    "decode_request_s",
+    "compute_request_s",
+    "executions",
+]
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+# What a part of a device's cost was for.
+Part = Literal["busy", "idle", "held", "probing", "unallocated"]
+# Tenant of the cost that no counter attributes.
+UNATTRIBUTED: Final = "unattributed"
+
+
+# The fields of `probe` and, on the probe basis, of `cost` that a comparison or savings read.
+RUN_FIELDS = frozenset(
+    {
+        "fingerprint",
+        "contended",
+        "throttled_pct",
+        "latency_p50_ms",
+        "latency_p99_ms",
+        "throughput_per_s",
+        "energy_per_inference_j",
+        "energy_above_idle_j",
+        "energy_method",
+        "energy_scope",
+        "token_source",
+        "energy_per_million_tokens_in_j",
+        "energy_per_million_tokens_out_j",
+    }
+)
+PAID_FIELDS = frozenset(
+    {
+        "contended",
+        "cost_per_inference",
+        "carbon_per_inference_g",
+        "cost_per_million_tokens_in",
+        "cost_per_million_tokens_out",
+    }
+)
+# Those of `cost` on the serving basis.
+SERVICE_FIELDS = frozenset({*SERVING_RATIOS, *SERVING_SUMS, "window_s"})
+# Units of work of a service, the closest to what keeps a device busy first.
+UNITS = ("inferences", "tokens_out", "requests")
+# Counters of `serving` that increase only while a service works.
+WORK = (*UNITS, "errors", "tokens_in", "prefill_s", "decode_s", "compute_s", "executions")
+# The fields of `serving` that the history of a service is built from.
+WORK_FIELDS = frozenset({*WORK, "window_s", "complete"})

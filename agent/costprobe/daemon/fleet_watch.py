@@ -1,44 +1,43 @@
-"""A watcher of a fleet: checks, incidents, and notices while it holds the lease."""
+"""The process of `costprobe fleet watch`: checks, incidents, and notices while it holds the lease.
+
+It runs the watcher of a configuration file, and reloads the file.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
+from typing import Final
 
-from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.net.errors import DeliveryError
-from costprobe.adapters.notifiers.alertmanager import AlertmanagerConfig
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.health import quarantined
-from costprobe.adapters.system.host_name import host_tag, host_tags
-from costprobe.app.accounting.ledger import StoreLedger
-from costprobe.app.configuration import Config
-from costprobe.app.delivery.notifying import Notifying
-from costprobe.app.delivery.retention import RETENTION_EVERY_S, Retention
-from costprobe.app.fleet.check import PartialAnswerError
-from costprobe.app.fleet.heartbeats import Lease
-from costprobe.app.fleet.watch import STATE, FleetWatch
-from costprobe.app.schedule import Schedule
-from costprobe.app.secret_places import learn_secrets
-from costprobe.app.watching.faults import disk_of, present_faults
-from costprobe.app.watching.watching import WatchedSections, Watching
-from costprobe.core.clock import Clock
-from costprobe.core.clock_step import ClockMonitor, ClockStep
-from costprobe.core.control_protocol import control_path
+from costprobe.adapters.databases.kinds import fleet_reader
+from costprobe.adapters.host.host_name import host_tag, host_tags
+from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
+from costprobe.adapters.host.schedule import Schedule
+from costprobe.adapters.http.access import learn_secrets
+from costprobe.adapters.http.errors import DeliveryError
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention, quarantined
+from costprobe.alerts.faults import disk_of, present_faults
+from costprobe.alerts.watching import WatchedSections, Watching
+from costprobe.configuration import Config
+from costprobe.core.clock import Clock, ClockMonitor, ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.daemon.control.requests import AlertingRequests
-from costprobe.daemon.control.server import ControlServer
-from costprobe.daemon.current_runtime import EMPTY_STATUS
-from costprobe.daemon.sd_notify import SystemdNotifier
-from costprobe.daemon.store_opening import open_store
-from costprobe.daemon.watchdog import job_liveness
-from costprobe.domain.alerting.notifier_settings import NotifierConfig
+from costprobe.daemon.control import AlertingRequests, ControlServer, control_path
+from costprobe.daemon.main import ReloadError, Watchdog, job_liveness, open_store, reloaded
+from costprobe.daemon.parts import EMPTY_STATUS
+from costprobe.daemon.systemd import SystemdNotifier
+from costprobe.delivery.alertmanager import AlertmanagerConfig
+from costprobe.delivery.contract import NotifierConfig
+from costprobe.delivery.loop import Notifying
+from costprobe.fleet.watch import STATE, FleetWatch, Lease, PartialAnswerError
 
 logger = logging.getLogger(__name__)
 
@@ -263,3 +262,115 @@ def _lasting(notifiers: Sequence[NotifierConfig], every_s: float) -> list[Notifi
         else notifier
         for notifier in notifiers
     ]
+
+
+TICK_S: Final = 10.0
+
+
+def watch_problem(config: Config) -> str:
+    """Return what a configuration lacks for a watcher that runs, with the fix; empty for nothing."""
+    if config.fleet is None:
+        return "no [fleet] is configured; add url and kind of the database (docs/fleet.md)"
+    if config.store.path is None:
+        return (
+            "store.path: the watcher needs a store of its own; add"
+            ' path = "/var/lib/costprobe-fleet/fleet.db" to [store]'
+        )
+    if len(config.sink) > 1:
+        return (
+            "sink: the lease is written to one database; keep the [[sink]] of the database of"
+            " [fleet]"
+        )
+    return ""
+
+
+class FleetService:
+    """Runs a watcher until it is stopped; a reload replaces it by one of the new configuration.
+
+    Args:
+        config: The configuration, in which `watch_problem` finds nothing.
+        config_path: Its file.
+        clock: The host's clocks.
+        notifier: Sends notifications to systemd.
+
+    Raises:
+        StoreError: The store cannot be opened, or another process uses it.
+    """
+
+    def __init__(
+        self, config: Config, config_path: Path, clock: Clock, notifier: SystemdNotifier
+    ) -> None:
+        self._config = config
+        self._config_path = config_path
+        self._clock = clock
+        self._stop, self._reload, self._woken = SignalFlag(), SignalFlag(), SignalWakeUp()
+        self._notifier = notifier
+        self._watcher = FleetWatcher(config, clock, notifier)
+        self._watchdog = Watchdog(notifier, self._liveness)
+
+    @property
+    def wake_fd(self) -> int:
+        """For `signal.set_wakeup_fd`."""
+        return self._woken.fd
+
+    def request_stop(self) -> None:
+        """End `run`; safe in a signal handler."""
+        self._stop.set()
+        self._woken.set()
+
+    def request_reload(self) -> None:
+        """Make `run` reload the configuration file; safe in a signal handler."""
+        self._reload.set()
+        self._woken.set()
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Run until `request_stop`.
+
+        Args:
+            on_ready: Called once, before the first evaluation.
+        """
+        try:
+            self._watcher.open()
+            on_ready()
+            self._watcher.start()
+            self._notifier.ready(self._watcher.summary())
+            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
+            while not self._stop.is_set():
+                self._watchdog.beat()
+                if self._reload.is_set():
+                    self._reload.clear()
+                    self._notifier.reloading()
+                    self._reload_config()
+                    self._notifier.ready(self._watcher.summary())
+                self._watcher.steps.check()
+                self._watcher.steps.expect(tick_s)
+                self._woken.wait(tick_s)
+                self._watcher.steps.woke()
+        finally:
+            self._notifier.stopping()
+            self._watcher.close()
+
+    def _liveness(self) -> dict[str, bool]:
+        return self._watcher.liveness()
+
+    def _reload_config(self) -> None:
+        config, problem = self._config, ""
+        try:
+            config = reloaded(self._config_path, self._config)
+        except ReloadError as error:
+            problem = str(error)
+        else:
+            if missing := watch_problem(config):
+                problem = f"{self._config_path}: {missing}"
+        if problem:
+            self._watcher.config_fault = problem
+            for line in problem.splitlines():
+                logger.error("not reloaded, the old configuration stays in force: %s", line)
+            return
+        self._config = config
+        # What the new one continues is in the store.
+        self._watcher.close()
+        self._watcher = FleetWatcher(config, self._clock, self._notifier)
+        self._watcher.open()
+        self._watcher.start()
+        logger.info("%s: reloaded", self._config_path)

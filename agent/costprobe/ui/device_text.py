@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from costprobe.core.device_names import natural
+from costprobe.core.records import natural
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)")
 # More names than this are counted instead.

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from costprobe.app.fleet.answers import FleetAnswers
-from costprobe.app.fleet.device_spend import CurrencyCost, FleetSpend
-from costprobe.app.fleet.forecast import FleetForecast
-from costprobe.app.fleet.spend import SpendByKey
-from costprobe.app.fleet.unit_costs import FleetUnitCost
+from costprobe.fleet.answers import FleetAnswers
+from costprobe.fleet.spend import CurrencyCost, FleetForecast, FleetSpend, SpendByKey
+from costprobe.fleet.unit_costs import FleetUnitCost
 
 
 def head_of(answers: FleetAnswers) -> Mapping[str, Any]:

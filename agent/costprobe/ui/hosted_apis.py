@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from costprobe.core.money_text import money
+from costprobe.core.money import money
 from costprobe.core.units import percent, significant
-from costprobe.domain.advice.hosted_apis import HostedCost, HostingChoice
-from costprobe.domain.pricing.catalogue.hosted import HostedPrice
+from costprobe.pricing.catalogue import HostedPrice
+from costprobe.savings.hosted_apis import HostedCost, HostingChoice
 
 HEADS: Final = (
     "hosted model",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from costprobe.app.overview.key_allocation import Key, KeyAllocation, KeyCost
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
+from costprobe.core.money import money
+from costprobe.core.outside import one_line
+from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
-from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.spend.query import Key, KeyAllocation, KeyCost
 
 HEADS: Final = ("share", "cost", "of it idle")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from costprobe.core.money_text import money, price_scale, unit_price
+from costprobe.core.money import money, price_scale, unit_price
 from costprobe.core.units import counted, percent, significant
-from costprobe.domain.advice.load_merge import Merge
-from costprobe.domain.advice.load_position import LoadCost, LoadPosition
-from costprobe.domain.costing.load.rows import slo_text
+from costprobe.probing.load_curve import slo_text
+from costprobe.savings.load import LoadCost, LoadPosition, Merge
 from costprobe.ui.text import ago, local
 
 _WORDS = {"tokens_out": "generated token", "requests": "request"}

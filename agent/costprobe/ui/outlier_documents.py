@@ -6,9 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
-from costprobe.domain.fleet.excess_cost import ExcessCost
-from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
+from costprobe.fleet.peers import (
+    FALSE_SHARE,
+    LEAST_EFFECT,
+    Excess,
+    ExcessCost,
+    FleetOutliers,
+    Outlier,
+)
 
 
 def outliers_document(found: FleetOutliers, within: Sequence[str]) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from costprobe.core.units import counted, percent, significant
-from costprobe.domain.advice.held_out import HeldOut
-from costprobe.domain.advice.savings import Answer, Supply
-from costprobe.domain.advice.scaling import Scaling
-from costprobe.domain.advice.workload import WorkloadHistory
+from costprobe.savings.savings import Answer, Supply
+from costprobe.savings.supply import HeldOut, Scaling
+from costprobe.savings.workload import WorkloadHistory
 from costprobe.ui.load_position import position_document
 
 

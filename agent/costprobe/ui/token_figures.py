@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costprobe.core.money_text import money
-from costprobe.domain.costing.comparison.compare import Candidate
+from costprobe.core.money import money
 from costprobe.ui.text import CHUNKS, joules
+from costprobe.unit_costs.compare import Candidate
 
 
 def per_million_tokens(candidate: Candidate) -> str:

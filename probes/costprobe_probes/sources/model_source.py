@@ -1,14 +1,113 @@
-"""The contract of a model source."""
+"""The contract of a model source, and inputs by batch.
+
+Batches are made of example rows, or of inputs described in the configuration by shapes and types
+of one item.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Protocol
 
 import torch
 from torch import nn
 
-from costprobe_probes.spec import Spec
+from costprobe_probes.sources.kinds import Spec
+from costprobe_probes.wire import ProbeConfigError
+
+
+class Inputs(NamedTuple):
+    """Arguments of a forward pass, positional and by name."""
+
+    args: tuple[torch.Tensor, ...]
+    kwargs: dict[str, torch.Tensor]
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Inputs:
+        """Return the same arguments with a function applied to each tensor."""
+        return Inputs(
+            tuple(function(x) for x in self.args), {k: function(x) for k, x in self.kwargs.items()}
+        )
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return all tensors."""
+        return [*self.args, *self.kwargs.values()]
+
+
+def checked_inputs(name: str, value: Any) -> Inputs:  # noqa: ANN401 - the result of a factory
+    """Return a tensor, a sequence or a dict of tensors as arguments.
+
+    Args:
+        name: The model, for errors.
+        value: Result of a model source or of an operator's factory.
+
+    Raises:
+        ProbeConfigError: It is none of these, is empty, or contains a tensor without a row.
+    """
+    if isinstance(value, torch.Tensor):
+        value = (value,)
+    if isinstance(value, dict):
+        inputs = Inputs((), {str(key): x for key, x in value.items()})
+    elif isinstance(value, (tuple, list)):
+        inputs = Inputs(tuple(value), {})
+    else:
+        inputs = Inputs((), {})
+    valid = [isinstance(x, torch.Tensor) and x.dim() > 0 and len(x) > 0 for x in inputs.tensors()]
+    if not valid or not all(valid):
+        raise ProbeConfigError(
+            f"{name}: example inputs must be a tensor, a sequence or a dict of tensors, with the"
+            " batch as first dimension and at least one row, or a function of the batch that"
+            f" returns such; not {type(value).__name__}"
+        )
+    return inputs
+
+
+def repeat_rows(x: torch.Tensor, batch: int) -> torch.Tensor:
+    """Return `batch` rows of a tensor by repeating its rows."""
+    times = -(-batch // len(x))
+    return torch.cat([x] * times)[:batch].contiguous()
+
+
+FLOATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+INTEGERS = {"int64": torch.int64, "int32": torch.int32}
+
+
+def described(inputs: Sequence[Mapping[str, Any]]) -> Callable[[int], Any]:
+    """Return a function that makes a batch of inputs: a list of tensors, or a dict if they have names.
+
+    Args:
+        inputs: For each, `shape` without the batch, `dtype`, `below` for integers, and `name`.
+    """
+    named_inputs = [description for description in inputs if description.get("name")]
+
+    def make(batch: int) -> Any:  # noqa: ANN401 - a list or a dict of tensors
+        if named_inputs:
+            return {
+                str(description["name"]): _tensor(description, batch)
+                for description in named_inputs
+            }
+        return [_tensor(description, batch) for description in inputs]
+
+    if named_inputs and len(named_inputs) < len(inputs):
+        raise ProbeConfigError("inputs: name all of them, or none")
+    return make
+
+
+def image(channels: int, height: int, width: int) -> Callable[[int], torch.Tensor]:
+    """Return a function that makes a batch of images of random noise."""
+    return lambda batch: torch.randn(batch, channels, height, width)
+
+
+def _tensor(description: Mapping[str, Any], batch: int) -> torch.Tensor:
+    shape, dtype = (batch, *description["shape"]), description.get("dtype", "fp32")
+    if dtype in FLOATS:
+        return torch.randn(shape).to(FLOATS[dtype])
+    if dtype in INTEGERS:
+        return torch.randint(0, int(description.get("below", 1000)), shape, dtype=INTEGERS[dtype])
+    if dtype == "bool":
+        return torch.ones(shape, dtype=torch.bool)
+    dtypes = ", ".join([*FLOATS, *INTEGERS, "bool"])
+    raise ProbeConfigError(f"inputs: no dtype {dtype!r}; known dtypes: {dtypes}")
+
 
 # Makes tensors for a batch size on a device.
 MakeState = Callable[[int, torch.device], "tuple[torch.Tensor, ...]"]

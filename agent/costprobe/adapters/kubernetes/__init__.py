@@ -1,1 +1,1 @@
-"""Kubernetes: the containers that hold a device of this node, and the metrics ports of their pods."""
+"""Kubernetes: containers that hold a device of this node, and their pods at the API server."""

@@ -1,7 +1,9 @@
 """The kubelet's PodResources API: which container holds which devices of this node.
 
-Source: kubernetes/kubernetes, staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto. Only the
-fields below are declared; protobuf skips all others.
+Source: kubernetes/kubernetes, staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto. Only
+the fields below are declared; protobuf skips all others.
+
+The failures of the Kubernetes APIs are here as well.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from costprobe.adapters.kubernetes.errors import KubernetesError
-from costprobe.adapters.system.outside_text import outside_text
+from costprobe.adapters.host.redaction import outside_text
+
+
+class KubernetesError(Exception):
+    """The kubelet or the API server did not answer, or not as documented; the text has the fix."""
+
 
 TIMEOUT_S: Final = 10.0
 MAX_BYTES: Final = 16 << 20

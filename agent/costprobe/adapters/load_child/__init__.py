@@ -1,1 +1,1 @@
-"""The child that loads a server with requests, and times its answers."""
+"""The load child: sends the requests of a probe to an inference server, and measures them."""

@@ -22,14 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from costprobe_probes.digest import digest
-from costprobe_probes.errors import DeviceError, ProbeConfigError
+from costprobe_probes.wire import DeviceError, ProbeConfigError, digest
 
+from costprobe.adapters.host.redaction import outside_text, read_secret
 from costprobe.adapters.load_child.prompts import Prompt, Prompts
-from costprobe.adapters.system.outside_text import outside_text
-from costprobe.adapters.system.secret_file import read_secret
-from costprobe.core.bounded import bounded_json
-from costprobe.core.regular_file import check_regular
+from costprobe.core.outside import bounded_json, check_regular
 
 PORTS: Final = {"http": 80, "https": 443}
 # Shorter than the excerpt of a response, so that an echoed token is always found and removed.

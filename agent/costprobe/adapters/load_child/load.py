@@ -14,7 +14,12 @@ from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from costprobe_probes.window import READ_S, RISE_S, ProbeWindow, WindowSettings
+from costprobe_probes.stats import (
+    READ_S,
+    RISE_S,
+    ProbeWindow,
+    WindowSettings,
+)
 
 from costprobe.adapters.load_child.clients import (
     Failed,

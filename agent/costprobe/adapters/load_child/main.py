@@ -26,12 +26,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from costprobe_probes.digest import fingerprint
-from costprobe_probes.errors import ProbeConfigError, describe, kind_of
-from costprobe_probes.stats import summary
-from costprobe_probes.window import ENERGY_WINDOW_MIN_S, ProbeWindow, WindowSettings, random_phase_s
-from costprobe_probes.wire import Wire
+from costprobe_probes.stats import (
+    ENERGY_WINDOW_MIN_S,
+    ProbeWindow,
+    WindowSettings,
+    random_phase_s,
+    summary,
+)
+from costprobe_probes.wire import ProbeConfigError, Wire, describe, fingerprint, kind_of
 
+from costprobe.adapters.host.processes import forbid_core_dumps
 from costprobe.adapters.load_child.clients import (
     Failed,
     Failure,
@@ -54,7 +58,6 @@ from costprobe.adapters.load_child.load import (
     overlap,
     work_within,
 )
-from costprobe.adapters.system.core_dumps import forbid_core_dumps
 
 OOM_SCORE_ADJ: Final = "500"
 # Timeout of optional queries, in s.

@@ -15,11 +15,9 @@ from random import Random
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from costprobe_probes.digest import digest
-from costprobe_probes.errors import ProbeConfigError
+from costprobe_probes.wire import ProbeConfigError, digest
 
-from costprobe.core.bounded import UnusableInputError, bounded_json
-from costprobe.core.regular_file import read_regular
+from costprobe.core.outside import UnusableInputError, bounded_json, read_regular
 
 SALT_DIGITS: Final = 12
 MAX_LENGTH_TOKENS: Final = 1_000_000

@@ -1,4 +1,1 @@
-"""Sensors: the child process, which loads the drivers' libraries, and its supervisor in the daemon.
-
-The daemon imports only `supervisor/` and `protocol/`, and never loads a vendor's library.
-"""
+"""The daemon's side of the sensor child: its messages, its supervisor, and the host's devices."""

@@ -1,1 +1,1 @@
-"""Configuration: field types, sections, loading and error reports."""
+"""Configuration files: types of values, the loader with all errors at once, and the root model."""

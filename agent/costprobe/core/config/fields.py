@@ -1,10 +1,19 @@
-"""Types of configuration values: durations, sizes, shares, names, money."""
+"""Types of configuration values: durations, sizes, shares, names, money; and sections of kinds.
+
+A section of several kinds is the union type of a table, built from a registry. Two sections that
+others share are here: [host] with the tags of every row of this host, and the source of values
+that change over time: a file, a command or an HTTP endpoint.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from functools import reduce
+from operator import or_
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -20,6 +29,13 @@ from pydantic import (
     Tag,
 )
 
+from costprobe.core.periods import (
+    WEEKDAYS,
+    Weekday,
+    is_within,
+    minutes_of,
+)
+from costprobe.core.schema import OWN_TAGS
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
 
 
@@ -171,3 +187,127 @@ def key(name: str, default: Any = ..., **more: Any) -> Any:
 def kind_of(value: Any) -> str:
     """Return the `kind` of a table, which selects its section."""
     return str(value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None))
+
+
+def union_of_kinds(kinds: Mapping[str, type[Section]], key: str) -> Any:
+    """Return the type of a table whose key selects one of several section classes.
+
+    Args:
+        kinds: Section classes by kind, as a registry lists them.
+        key: Key of the table that names the kind.
+    """
+
+    def kind_of(value: Any) -> str:
+        return str(value.get(key) if isinstance(value, dict) else getattr(value, key, None))
+
+    members = (Annotated[section, Tag(kind)] for kind, section in kinds.items())
+    return Annotated[reduce(or_, members), Discriminator(kind_of)]
+
+
+class WeeklyHoursConfig(Section):
+    """Hours of the week with a figure of their own; they may end on the next day."""
+
+    days: tuple[Weekday, ...] = Field(
+        WEEKDAYS,
+        min_length=1,
+        description="Days on which the hours start.",
+        examples=[["mon", "tue", "wed", "thu", "fri"]],
+    )
+    start: ClockTime = Field(description="Start, in `timezone`.", examples=["08:00"])
+    end: ClockTime = Field(
+        description="End, in `timezone`; at or before `start` it is on the next day.",
+        examples=["20:00"],
+    )
+
+    def minutes(self) -> set[int]:
+        """Return the minutes of the week, from Monday's midnight, that these hours contain."""
+        return minutes_of(self.days, self.start, self.end)
+
+    def contains(self, time_ns: int, timezone: str) -> bool:
+        """Return whether an instant lies in these hours.
+
+        Args:
+            time_ns: UTC in ns since 1970.
+            timezone: IANA name.
+        """
+        return is_within(self.days, self.start, self.end, timezone, time_ns)
+
+
+def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
+    """Check that each of some hours, of which the first match applies, has a minute of its own.
+
+    Raises:
+        ValueError: Earlier ones contain all minutes of one; the message names its index.
+    """
+    covered: set[int] = set()
+    for index, span in enumerate(hours):
+        minutes = span.minutes()
+        if minutes <= covered:
+            raise ValueError(
+                f"hours[{index}] never apply: earlier hours contain them; remove them, or write"
+                " them first"
+            )
+        covered |= minutes
+
+
+def _label(name: str) -> str:
+    if name in OWN_TAGS:
+        raise ValueError("is a tag of costprobe; choose another name")
+    return name
+
+
+Labels = dict[Annotated[Name, AfterValidator(_label)], Label]
+
+
+class HostConfig(Section):
+    """This host: its tags in the series, and what it is."""
+
+    name: Annotated[Label, Field(min_length=1)] | None = Field(
+        None, description="The tag `host`; by default the host name.", examples=["gpu-01"]
+    )
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Further tags on every row, such as rack or team.",
+        examples=[{"rack": "a1"}],
+    )
+
+    detect: Literal["auto", "off"] = Field(
+        "auto",
+        description=(
+            "Whether to detect the cloud instance, for its list price, while no `[[price]]` is"
+            ' configured: "auto" reads DMI, and requests type and region from the metadata service of'
+            " the cloud that DMI names."
+        ),
+        examples=["off"],
+    )
+
+
+class SourceConfig(Section):
+    """A source of values that change over time."""
+
+    file: Path | None = Field(
+        None,
+        description="CSV or JSON file of values over time; read again when it changes.",
+        examples=["/var/lib/prices/spot.csv"],
+    )
+    command: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=32,
+        description="Program and arguments that print the same to standard output.",
+        examples=[["/usr/local/bin/spot-price"]],
+    )
+    url: Annotated[str, Field(max_length=500), IS_URL] | None = Field(
+        None,
+        description="HTTP endpoint that returns the same.",
+        examples=["https://prices.example.com/spot"],
+    )
+    every_s: Duration = key("every", 300.0, description="Time between two reads.")
+    stale_after_s: Duration = key(
+        "stale_after", 7200.0, description="Age after which the last known value is stale."
+    )
+
+    @property
+    def sources(self) -> int:
+        """Number of sources (file, command, url) that are configured."""
+        return sum(source is not None for source in (self.file, self.command, self.url))

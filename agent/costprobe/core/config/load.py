@@ -1,4 +1,12 @@
-"""Read the configuration file; all errors are reported at once, each with its key and a fix."""
+"""Reading the configuration file: all errors at once, each with its key and a fix.
+
+Pydantic's errors become texts of what is wrong and how to fix it, with suggestions for misspelt
+names.
+
+Paths of the configuration and of its store are found without validating the file, for commands
+that only read the store or query the daemon: validation takes ten times as long as the rest of
+such a command.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +17,105 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from costprobe.core.bounded import UnusableInputError, bounded_toml
 from costprobe.core.config.location import MAX_FILE_BYTES
-from costprobe.core.config.root import (
+from costprobe.core.config.model import (
     CrossFieldError,
     RootSection,
     SectionClasses,
     section_in,
+    toml_value,
     valid_part,
 )
-from costprobe.core.config.suggest import nearest
-from costprobe.core.config.wording import example_of, problem_words
-from costprobe.core.regular_file import read_regular
+from costprobe.core.outside import UnusableInputError, bounded_toml, read_regular
+from costprobe.core.units import format_duration
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to a word; None if none is similar.
+
+    Args:
+        word: The word as written.
+        known: The known names.
+    """
+    # Imported here, because a file without errors does not need it.
+    import difflib  # noqa: PLC0415
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+_TYPES = {
+    "missing": "is missing; add it",
+    "bool": "must be true or false",
+    "string": "must be text in quotes",
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "decimal": "must be a number",
+    "finite": "must be a finite number",
+    "tuple": "must be a list in brackets",
+    "list": "must be a list in brackets",
+    "dict": "must be a table of names and values",
+    "model": "must be a table of keys",
+    "path": "must be a path in quotes",
+    "date": "must be a date without quotes and without a time",
+}
+# Kind of error to the key of its limit and the words; a limit of a duration has its unit.
+_LIMITS = {
+    "greater_than": ("gt", "must be more than {}"),
+    "greater_than_equal": ("ge", "must be at least {}"),
+    "less_than": ("lt", "must be less than {}"),
+    "less_than_equal": ("le", "must be at most {}"),
+    "too_short": ("min_length", "must have {} or more entries"),
+    "too_long": ("max_length", "must have {} or fewer entries"),
+    "string_too_short": ("min_length", "must have {} or more characters"),
+    "string_too_long": ("max_length", "must have {} or fewer characters"),
+    "decimal_max_digits": ("max_digits", "must have at most {} digits"),
+    "decimal_max_places": ("decimal_places", "must have at most {} digits after the point"),
+    "decimal_whole_digits": ("whole_digits", "must have at most {} digits before the point"),
+}
+
+
+def problem_words(detail: Mapping[str, Any], field: str) -> str:
+    """Return what is wrong with a value.
+
+    Args:
+        detail: An error of pydantic.
+        field: Name of the field, whose suffix is the unit of its limits.
+    """
+    kind, context = str(detail["type"]), detail.get("ctx", {})
+    if kind in ("too_short", "too_long") and isinstance(detail["input"], str):
+        kind = f"string_{kind}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"write one of {context['expected']}"
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        limit = context[key]
+        return words.format(format_duration(limit) if field.endswith("_s") else limit)
+    return _TYPES.get(kind.partition("_")[0], "is not valid")
+
+
+def example_of(key: str, field: FieldInfo | None) -> str:
+    """Return a line of TOML with a valid value of a key; empty if none is known.
+
+    Args:
+        key: The key in the file.
+        field: Its field; None if the error is not of one field.
+    """
+    if field is None:
+        return ""
+    default = None if field.is_required() else field.default
+    value = field.examples[0] if field.examples else default
+    if value is None or value == ():
+        return ""
+    if not field.examples and isinstance(value, float) and not isinstance(default, int):
+        # Of a duration, the default is a number of seconds.
+        value = format_duration(value) if field.alias else value
+    try:
+        return f"{key} = {toml_value(value)}"
+    except TypeError:
+        return ""
+
 
 Root = TypeVar("Root", bound=RootSection)
 MAX_INTEGER = 2**63 - 1

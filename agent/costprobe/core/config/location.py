@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from costprobe.core.bounded import bounded_toml
-from costprobe.core.regular_file import read_regular
+from costprobe.core.outside import bounded_toml, read_regular
 
 SYSTEM_PATH = Path("/etc/costprobe/costprobe.toml")
 SYSTEM_STORE = Path("/var/lib/costprobe/costprobe.db")

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.storage.errors import decoding
-from costprobe.core.printable import one_line
+from costprobe.adapters.store.database import decoding
+from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.colour import SEVERITIES, paint

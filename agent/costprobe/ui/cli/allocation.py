@@ -8,10 +8,9 @@ from typing import Final, get_args
 
 import click
 
-from costprobe.app.budgeting.spend_reading import Usual
-from costprobe.app.overview.key_allocation import Key, KeyAllocation, allocation_by
+from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
-from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.spend.query import Key, KeyAllocation, Usual, allocation_by
 from costprobe.ui import key_costs
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines

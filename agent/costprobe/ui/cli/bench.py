@@ -10,26 +10,28 @@ from types import FrameType
 
 import click
 
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.probing.neighbour import is_busy
-from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
-from costprobe.adapters.probing.start_outcome import StartOutcome
-from costprobe.adapters.system.host_name import host_tags
-from costprobe.adapters.system.page_cache import evict
-from costprobe.adapters.system.signal_event import SignalFlag
-from costprobe.app.accounting.ledger import MemoryLedger
-from costprobe.app.accounting.remembered_prices import RememberedPrices
-from costprobe.app.measuring.cold_starts import ColdStarts, measured_starts
-from costprobe.app.measuring.measuring import Measurer
-from costprobe.app.measuring.probe_accounts import ProbeAccounts
-from costprobe.app.measuring.probe_jobs import BUSY_CHECK_S
-from costprobe.app.measuring.targets import AnyProbe, ProbeTarget, targets
+from costprobe.adapters.host.files import evict
+from costprobe.adapters.host.host_name import host_tags
+from costprobe.adapters.host.processes import SignalFlag
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress, StartOutcome
+from costprobe.adapters.probe_child.runner import is_busy
+from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.clock import SystemClock
-from costprobe.core.device_kinds import DEVICE_KINDS
-from costprobe.core.records import Device
-from costprobe.domain.costing.load.point import LoadStep
-from costprobe.domain.costing.probe.run import MeasuredRun, ProbeReport
-from costprobe.domain.pricing.book import Terms
+from costprobe.core.records import DEVICE_KINDS, Device
+from costprobe.pricing.book import Terms
+from costprobe.pricing.prices import RememberedPrices
+from costprobe.probing.jobs import BUSY_CHECK_S, ProbeAccounts
+from costprobe.probing.load_curve import LoadStep
+from costprobe.probing.rows import MeasuredRun, ProbeReport
+from costprobe.probing.run import (
+    AnyProbe,
+    ColdStarts,
+    Measurer,
+    ProbeTarget,
+    measured_starts,
+    targets,
+)
+from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name

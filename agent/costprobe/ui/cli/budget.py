@@ -10,17 +10,16 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from costprobe.app.budgeting.budget_status import budget_overviews
-from costprobe.app.budgeting.harmonic import MissingLibraryError, UnfitError
-from costprobe.app.budgeting.spend_reading import Usual
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
+from costprobe.core.money import money
+from costprobe.core.outside import one_line
+from costprobe.core.periods import TimeSpan, local_time
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import percent
-from costprobe.domain.costing.budgets.budget import BudgetStatus, payers_of
-from costprobe.domain.costing.budgets.periods import TimeSpan, local_time
-from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.spend.budget import BudgetStatus, payers_of
+from costprobe.spend.evaluate import budget_overviews
+from costprobe.spend.forecast import MissingLibraryError, UnfitError
+from costprobe.spend.query import SpendBook, Usual
+from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines

@@ -6,27 +6,27 @@ import time
 
 import click
 
-from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.app.configuration import Config
-from costprobe.app.measuring.load_curve import (
-    DEADLINE_MARGIN_S,
-    POINT_OVERHEAD_S,
-    longest_point_s,
-)
-from costprobe.app.measuring.production_watch import ProductionWatch, watched
-from costprobe.core.money_text import money
+from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.configuration import Config
+from costprobe.core.money import money
 from costprobe.core.records import Point
 from costprobe.core.units import counted
-from costprobe.domain.costing.load.point import LoadStep
-from costprobe.domain.costing.probe.run import MeasuredRun
-from costprobe.domain.costing.serving.calibration import (
+from costprobe.probing.load_curve import (
+    DEADLINE_MARGIN_S,
+    POINT_OVERHEAD_S,
+    LoadStep,
+    longest_point_s,
+)
+from costprobe.probing.rows import MeasuredRun
+from costprobe.probing.settings import OpenAiProbeConfig
+from costprobe.serving.latency_watch import ProductionWatch, watched
+from costprobe.serving.tokens import (
     CalibrationWindow,
     LengthMix,
     calibrated,
     calibration_mixes,
+    calibration_point,
 )
-from costprobe.domain.costing.serving.stored_calibration import calibration_point
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
 from costprobe.ui.cli.support.calibration_load import PlannedLoad, planned_load

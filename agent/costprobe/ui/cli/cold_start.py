@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from costprobe.app.measuring.cold_starts import MIB, ColdStarts
+from costprobe.adapters.probe_child.results import ModelStart
 from costprobe.core.records import Point
 from costprobe.core.units import counted
-from costprobe.domain.costing.comparison.compare import summarized
-from costprobe.domain.costing.probe.cold_start import PageCache, start_point
-from costprobe.domain.costing.probe.reported import ModelStart
+from costprobe.probing.rows import PageCache, start_point
+from costprobe.probing.run import MIB, ColdStarts
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import local
+from costprobe.unit_costs.compare import summarized
 
 # Starts with each state of the page cache; both are stored in one request to the daemon.
 RUNS_MAX: Final = 32

@@ -10,17 +10,15 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.catalogue.files import hosted_models
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
-from costprobe.core.money_text import money, price_text, scale_words
-from costprobe.core.printable import one_line
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config
+from costprobe.core.money import money, price_text, scale_words
+from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
+from costprobe.core.schema import PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import percent, significant
-from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
-from costprobe.domain.costing.comparison.compare import Candidate, Group, LeftOut, Summary, compared
-from costprobe.domain.costing.comparison.compare_rows import probe_candidates, service_candidates
-from costprobe.domain.costing.comparison.read_fields import PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
+from costprobe.pricing.catalogue_files import hosted_models
+from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.ui import hosted_apis
 from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -35,6 +33,15 @@ from costprobe.ui.cli.views.api_view import api_lines
 from costprobe.ui.cli.views.compare_plot import plotted, scale_of
 from costprobe.ui.text import local
 from costprobe.ui.token_figures import per_million_tokens
+from costprobe.unit_costs.compare import (
+    Candidate,
+    Group,
+    LeftOut,
+    Summary,
+    compared,
+    probe_candidates,
+    service_candidates,
+)
 
 _BASIS_WORDS = {
     "probe": "probe basis: one inference on an otherwise idle device",

@@ -9,19 +9,18 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.system.safe_write import replace_file, write_new
-from costprobe.app.accounting.assumed_prices import assumed_prices
-from costprobe.app.configuration import demo_config
+from costprobe.adapters.host.files import replace_file, write_new
+from costprobe.configuration import demo_config
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, default_store
 from costprobe.core.units import counted
+from costprobe.pricing.prices import assumed_prices, host_detector
 from costprobe.ui.cli.support.config_notes import device_notes, spot_file_findings
 from costprobe.ui.cli.support.config_sample import host_sample
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
-from costprobe.ui.cli.support.price_books import host_detector
 from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from costprobe.adapters.system.host_name import host_tag
-from costprobe.core.printable import one_line
+from costprobe.adapters.host.host_name import host_tag
+from costprobe.core.outside import one_line
 from costprobe.ui.cli.support.checks import (
     Check,
     host_checks,

@@ -9,28 +9,24 @@ from typing import Any
 
 import click
 
-from costprobe.app.watching.explaining import (
+from costprobe.core.money import money
+from costprobe.core.outside import one_line
+from costprobe.core.periods import TimeSpan
+from costprobe.core.records import Point
+from costprobe.core.units import counted, significant
+from costprobe.drift.causes import Cause, Share, action_of
+from costprobe.drift.explain import (
     ComparedPeriods,
     ExplainedSeries,
     Explaining,
     subject_of,
 )
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
-from costprobe.core.records import Point
-from costprobe.core.units import counted, significant
-from costprobe.domain.alerting.change_message import change_message
-from costprobe.domain.alerting.period_change import PeriodChange
-from costprobe.domain.costing.budgets.periods import TimeSpan
-from costprobe.domain.detection.causes import Cause, Share, action_of
+from costprobe.drift.message import change_message
+from costprobe.drift.periods import PeriodChange
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import (
-    STORED_DEVICES,
-    STORED_PROBES,
-    STORED_SERVICES,
-)
+from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_PROBES, STORED_SERVICES
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local

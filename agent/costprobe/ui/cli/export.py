@@ -10,16 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.storage.rollup.rolled import tags_with_period
-from costprobe.app.budgeting.charges_by_period import period_charges
-from costprobe.app.budgeting.spend_reading import DAY_NS, Usual
-from costprobe.app.budgeting.tenant_charges import tenant_charges
-from costprobe.app.configuration import Config
-from costprobe.core.moments import iso
-from costprobe.core.printable import csv_cell, one_line
+from costprobe.adapters.store.read import StoreReader, tags_with_period
+from costprobe.configuration import Config
+from costprobe.core.outside import csv_cell, one_line
+from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import SCHEMA
-from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
+from costprobe.spend.query import DAY_NS, Usual, period_charges, tenant_charges
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.timespan import Moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from costprobe.adapters.fleet.registry import fleet_reader
+from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.core.clock import SystemClock
 from costprobe.ui.cli.dashboard import listen_options, require_packages
 from costprobe.ui.cli.support.examples import ExampleCommand
@@ -45,12 +45,8 @@ def dashboard(
     """
     require_packages()
     # These packages are optional.
-    from costprobe.ui.dashboard.fleet.page import (  # noqa: PLC0415 - explained above
-        FleetSetup,
-        PlannedMonth,
-        fleet_page,
-    )
-    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
+    from costprobe.ui.dashboard.fleet.page import FleetSetup, PlannedMonth, fleet_page
+    from costprobe.ui.dashboard.serving import (
         ListenError,
         bound,
         parse_listen,

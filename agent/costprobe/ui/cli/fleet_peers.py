@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from costprobe.app.fleet.outliers import fleet_outliers
-from costprobe.app.fleet.rollouts import aligned, fleet_changes
-from costprobe.app.fleet.version_history import hosts_with
+from costprobe.core.records import SOFTWARE_TAGS
 from costprobe.core.units import counted
-from costprobe.domain.costing.probe.software_tags import SOFTWARE_TAGS
+from costprobe.fleet.outliers import fleet_outliers
+from costprobe.fleet.rollouts import aligned, fleet_changes, hosts_with
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -19,7 +18,12 @@ from costprobe.ui.cli.support.fleet_options import (
     period_options,
     require_rows,
 )
-from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.output import (
+    echo,
+    echo_file,
+    echo_json,
+    echo_lines,
+)
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import peer_tables

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from costprobe.app.fleet.report import FleetReport, fleet_report
+from costprobe.fleet.report import FleetReport, fleet_report
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,

@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
-from costprobe.app.fleet.savings import FleetSaving, fleet_savings
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
+from costprobe.core.money import money
+from costprobe.core.outside import one_line
 from costprobe.core.units import percent
+from costprobe.fleet.spend import FleetSaving, fleet_savings
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.fitting import table_lines

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from costprobe.app.fleet.spend import fleet_spend
 from costprobe.core.units import counted
+from costprobe.fleet.spend import fleet_spend
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -16,7 +16,12 @@ from costprobe.ui.cli.support.fleet_options import (
     period_options,
     require_rows,
 )
-from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
+from costprobe.ui.cli.support.output import (
+    echo,
+    echo_file,
+    echo_json,
+    echo_lines,
+)
 from costprobe.ui.cli.views import fleet_tables
 from costprobe.ui.fleet_documents import head_of, spend_document
 from costprobe.ui.text import local

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 
 import click
 
-from costprobe.app.fleet.status import HostState, fleet_status
+from costprobe.fleet.hosts import HostState, fleet_status
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,

@@ -10,19 +10,18 @@ from contextlib import closing
 
 import click
 
-from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.watch_settings import FleetSection
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.system.log import line_time, start_logging
-from costprobe.app.configuration import Config
-from costprobe.app.fleet.watch import FleetWatch
+from costprobe.adapters.databases.kinds import fleet_reader
+from costprobe.adapters.host.log import line_time, start_logging
+from costprobe.adapters.store.database import StoreError
+from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
 from costprobe.core.incident import Fault
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.domain.costing.budgets.budget import BudgetStatus
-from costprobe.domain.costing.budgets.budget_watch import forecast_words
+from costprobe.fleet.settings import FleetSection
+from costprobe.fleet.watch import FleetWatch
+from costprobe.spend.budget import BudgetStatus, forecast_words
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
@@ -61,8 +60,8 @@ def watch(config: str | None, *, once: bool, as_json: bool) -> None:
 
 def _run(settings: LoadedConfig) -> None:
     # Imported here: other commands of this group do not need the daemon's parts.
-    from costprobe.daemon.fleet_service import FleetService, watch_problem  # noqa: PLC0415
-    from costprobe.daemon.sd_notify import SystemdNotifier  # noqa: PLC0415
+    from costprobe.daemon.fleet_watch import FleetService, watch_problem  # noqa: PLC0415
+    from costprobe.daemon.systemd import SystemdNotifier  # noqa: PLC0415
 
     problem = watch_problem(settings.config)
     if problem or settings.path is None:

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from costprobe.adapters.sinks.settings import HttpSinkConfig
-from costprobe.adapters.system.safe_write import replace_file
-from costprobe.core.regular_file import read_regular
+from costprobe.adapters.host.files import replace_file
+from costprobe.core.outside import read_regular
+from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS

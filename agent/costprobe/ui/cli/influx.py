@@ -10,14 +10,12 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.net.errors import Misconfigured
-from costprobe.adapters.net.secret import Secret
-from costprobe.adapters.sinks.influx_client import InfluxClient
-from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
-from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
-from costprobe.adapters.system.safe_write import replace_file
+from costprobe.adapters.host.files import replace_file
+from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
 from costprobe.core.units import parse_duration_s
+from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
@@ -25,7 +23,12 @@ from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb
 from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
-from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
+from costprobe.ui.influx_setup.steps import (
+    HOURLY,
+    SetupError,
+    SetupOptions,
+    SetupStep,
+)
 from costprobe.ui.influx_setup.v1 import InfluxV1Setup
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 

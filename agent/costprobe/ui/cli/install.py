@@ -12,7 +12,13 @@ from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.service_files import CONFIG, FILES, OTHER_UNITS, SERVICE, VENV
+from costprobe.ui.cli.support.service_files import (
+    CONFIG,
+    FILES,
+    OTHER_UNITS,
+    SERVICE,
+    VENV,
+)
 from costprobe.ui.cli.support.service_host import (
     HOST,
     JSON_OPTION,

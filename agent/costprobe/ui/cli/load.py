@@ -9,34 +9,42 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.probing.served_settings import ServedProbeConfig
-from costprobe.adapters.serving.errors import ScrapeError
-from costprobe.app.configuration import Config
-from costprobe.app.measuring.load_curve import (
+from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.alerts.settings import matches
+from costprobe.configuration import Config
+from costprobe.core.money import money
+from costprobe.core.periods import is_within
+from costprobe.core.records import END_OF_TIME_NS, Point
+from costprobe.core.schema import event_point
+from costprobe.core.units import counted
+from costprobe.drift.load_curve import CurveChange
+from costprobe.pricing.book import Terms
+from costprobe.probing.load_curve import (
     DEADLINE_MARGIN_S,
+    LoadCurve,
     LoadPlan,
+    LoadPoint,
+    LoadStep,
     LoadStoppedError,
     MeasuredLoops,
+    curve_rows,
+    curves_from_rows,
     load_plan,
     longest_point_s,
     measured_loops,
+    point_of,
 )
-from costprobe.app.measuring.production_watch import ProductionWatch, watched
-from costprobe.core.event_points import event_point
-from costprobe.core.money_text import money
-from costprobe.core.records import END_OF_TIME_NS, Point
-from costprobe.core.units import counted
-from costprobe.core.weekly_hours import is_within
-from costprobe.domain.alerting.matching import matches
-from costprobe.domain.costing.load.change import CurveChange
-from costprobe.domain.costing.load.curve import LoadCurve
-from costprobe.domain.costing.load.point import LoadPoint, LoadStep, point_of
-from costprobe.domain.costing.load.rows import curve_rows, curves_from_rows
-from costprobe.domain.pricing.book import Terms
+from costprobe.probing.settings import ServedProbeConfig
+from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.load_changes import change_event
-from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.loaded_config import (
+    BadInputError,
+    LoadedConfig,
+    bad_input,
+    reader_of,
+)
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.text import ago
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from costprobe import __version__
-from costprobe.adapters.system.core_dumps import forbid_core_dumps
-from costprobe.core.outside_error import OutsideError
-from costprobe.core.printable import one_line
+from costprobe.adapters.host.processes import forbid_core_dumps
+from costprobe.core.outside import OutsideError, one_line
 from costprobe.ui.cli.support.colour import colour_of
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 from costprobe.ui.cli.support.lazy_group import LazyGroup

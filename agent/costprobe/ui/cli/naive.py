@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from costprobe.domain.costing.probe.reported import MISTAKES, NaiveTiming
-from costprobe.domain.costing.probe.run import MeasuredRun
+from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming
+from costprobe.probing.rows import MeasuredRun
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import local
 

@@ -7,18 +7,19 @@ from typing import Any
 
 import click
 
-from costprobe.app.accounting.documents import optional_text
-from costprobe.core.moments import iso
-from costprobe.core.money_text import money
+from costprobe.core.money import money
+from costprobe.core.periods import iso
 from costprobe.core.records import END_OF_TIME_NS, Device
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.carbon import CarbonBook, Intensity
-from costprobe.domain.pricing.tariff import (
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import (
+    CarbonBook,
     ElectricityConfig,
+    Intensity,
     metered_per_kwh,
     tariff_in_force,
     tariff_per_kwh,
 )
+from costprobe.probing.rows import optional_text
 from costprobe.ui.cli.price_catalogue import listing, update
 from costprobe.ui.cli.price_export import export
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices

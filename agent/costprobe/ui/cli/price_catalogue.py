@@ -12,16 +12,14 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from costprobe.adapters.catalogue.files import hosted_models
-from costprobe.adapters.feeds.source import SourceError, read_source
-from costprobe.adapters.system.outside_text import outside_text
-from costprobe.app.accounting.assumed_prices import catalogue_folder
-from costprobe.app.accounting.documents import optional_text
+from costprobe.adapters.clouds.source import SourceError, read_source
+from costprobe.adapters.host.redaction import outside_text
+from costprobe.core.config.fields import SourceConfig
 from costprobe.core.units import counted
-from costprobe.domain.pricing.catalogue.catalogue import Catalogue
-from costprobe.domain.pricing.catalogue.hosted import HostedPrice
-from costprobe.domain.pricing.catalogue.offer import Offer, Purchase
-from costprobe.domain.pricing.source import SourceConfig
+from costprobe.pricing.catalogue import Catalogue, HostedPrice, Offer, Purchase
+from costprobe.pricing.catalogue_files import hosted_models
+from costprobe.pricing.prices import catalogue_folder
+from costprobe.probing.rows import optional_text
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input

@@ -6,18 +6,17 @@ import time
 
 import click
 
-from costprobe.core.moments import iso
-from costprobe.core.money_text import money
+from costprobe.core.money import money
+from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import SERVICE_FIELDS
 from costprobe.core.units import percent
-from costprobe.domain.costing.comparison.read_fields import SERVICE_FIELDS
-from costprobe.domain.costing.serving.gateway_prices import DOLLAR, PRICE_FILES, model_prices
-from costprobe.domain.costing.serving.token_prices import token_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_file
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.unit_costs.price_files import DOLLAR, PRICE_FILES, model_prices, token_prices
 
 
 @click.command(

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS, ProbeConfig
-from costprobe.app.accounting.documents import report_document
-from costprobe.app.configuration import Config
-from costprobe.app.measuring.targets import AnyProbe
-from costprobe.domain.costing.load.change import curve_change
-from costprobe.domain.costing.load.curve import LoadCurve
+from costprobe.configuration import Config
+from costprobe.drift.load_curve import curve_change
+from costprobe.probing.load_curve import LoadCurve
+from costprobe.probing.rows import report_document
+from costprobe.probing.run import AnyProbe
+from costprobe.probing.settings import BUILT_IN_MODELS, ProbeConfig
 from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench

@@ -14,19 +14,24 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.system.host_name import host_tag, host_tags
-from costprobe.app.accounting.row_labels import RowLabels
-from costprobe.app.configuration import Config
+from costprobe.adapters.host.host_name import host_tag, host_tags
+from costprobe.adapters.store.ledger import RowLabels
+from costprobe.adapters.store.read import StoreReader
+from costprobe.alerts.engine import AlertEngine
+from costprobe.alerts.replay import (
+    COLLECTOR,
+    Replayed,
+    merged,
+    replay,
+)
+from costprobe.alerts.rules.kinds import effective_rules
+from costprobe.configuration import Config
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
-from costprobe.domain.alerting.defaults import effective_rules
-from costprobe.domain.alerting.drift_causes import RowHistory
-from costprobe.domain.alerting.drift_monitor import DriftMonitor
-from costprobe.domain.alerting.engine import AlertEngine
-from costprobe.domain.alerting.notifier_settings import NotifierConfig
-from costprobe.domain.alerting.replay import COLLECTOR, Replayed, merged, replay
+from costprobe.delivery.contract import NotifierConfig
+from costprobe.drift.message import RowHistory
+from costprobe.drift.monitor import DriftMonitor
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import echo_json, echo_lines

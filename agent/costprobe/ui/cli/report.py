@@ -12,12 +12,13 @@ from pathlib import Path
 
 import click
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
-from costprobe.app.budgeting.spend_reading import Usual
-from costprobe.app.configuration import Config
-from costprobe.app.overview.spending import host_budgets, is_planned
-from costprobe.domain.costing.comparison.read_fields import RUN_FIELDS
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config
+from costprobe.core.schema import RUN_FIELDS
+from costprobe.savings.gather import history_of
+from costprobe.spend.evaluate import BudgetOverview, budget_overviews
+from costprobe.spend.now import host_budgets, is_planned
+from costprobe.spend.query import Usual
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
@@ -25,7 +26,6 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, read
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.output_file import replace_file
 from costprobe.ui.cli.support.plan_files import plans_of
-from costprobe.ui.cli.support.savings_history import history_of
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.report.gather import ReportSources, report_of
 from costprobe.ui.report.model import Report

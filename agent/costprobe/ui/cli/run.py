@@ -8,17 +8,15 @@ import time
 
 import click
 
-from costprobe.adapters.probing.outcome import ProbeFault, ProbeProgress
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.system.log import line_time, start_logging
-from costprobe.app.accounting.documents import report_document, terms_document
-from costprobe.app.measuring.listeners import Listeners
-from costprobe.app.measuring.targets import AnyProbe, ProbeTarget
+from costprobe.adapters.host.log import line_time, start_logging
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress
+from costprobe.adapters.store.database import StoreError
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.location import SYSTEM_PATH
-from costprobe.daemon.lifecycle import Daemon
-from costprobe.daemon.sd_notify import SystemdNotifier
-from costprobe.domain.costing.probe.run import ProbeReport
+from costprobe.daemon.main import Daemon
+from costprobe.daemon.systemd import SystemdNotifier
+from costprobe.probing.rows import ProbeReport, report_document, terms_document
+from costprobe.probing.run import AnyProbe, Listeners, ProbeTarget
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.place import may_run_service

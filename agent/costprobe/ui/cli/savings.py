@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from costprobe.core.money_text import money
+from costprobe.core.money import money
 from costprobe.core.units import counted, percent, significant
-from costprobe.domain.advice.savings import Answer, Supply, savings
-from costprobe.domain.advice.scaling import WAITING_SHARE_MAX
+from costprobe.savings.gather import devices_in, history_of
+from costprobe.savings.savings import Answer, Supply, savings
+from costprobe.savings.supply import WAITING_SHARE_MAX
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
@@ -23,7 +24,6 @@ from costprobe.ui.cli.support.plan_files import (
     plans_of,
     reservations_of,
 )
-from costprobe.ui.cli.support.savings_history import devices_in, history_of
 from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.device_text import short
 from costprobe.ui.load_position import position_lines

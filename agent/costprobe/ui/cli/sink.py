@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.storage.errors import decoding
-from costprobe.adapters.storage.outbox.outbox import SinkStatus
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.adapters.system.safe_write import write_new
-from costprobe.core.moments import iso
+from costprobe.adapters.host.files import write_new
+from costprobe.adapters.store.cursors import SinkStatus
+from costprobe.adapters.store.database import decoding
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.control_client import ask, present_states
 from costprobe.ui.cli.support.examples import ExampleGroup

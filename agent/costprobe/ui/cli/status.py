@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.storage.errors import decoding
+from costprobe.adapters.store.database import decoding
 from costprobe.ui.cli.support.colour import Role
 from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.examples import ExampleCommand

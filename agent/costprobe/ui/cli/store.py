@@ -7,12 +7,10 @@ from pathlib import Path
 
 import click
 
-from costprobe.adapters.storage.compact import compact
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.health import back_up, examine
-from costprobe.app.delivery.retention import keep_since
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.upkeep import back_up, compact, examine, keep_since
 from costprobe.core.clock import SystemClock
-from costprobe.core.moments import iso
+from costprobe.core.periods import iso
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of

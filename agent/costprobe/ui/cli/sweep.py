@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.probing.model_settings import ProbeConfig
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.schema import make_point
-from costprobe.domain.costing.load.rows import is_load_row
-from costprobe.domain.costing.probe.run import ProbeReport
+from costprobe.probing.load_curve import is_load_row
+from costprobe.probing.rows import ProbeReport
+from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 

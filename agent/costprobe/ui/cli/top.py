@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.storage.errors import decoding
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.database import decoding
+from costprobe.adapters.store.read import StoreReader
 from costprobe.ui.cli.support.colour import is_coloured
 from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.examples import ExampleCommand

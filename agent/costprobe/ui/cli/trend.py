@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.core.config.suggest import nearest
-from costprobe.core.moments import iso
-from costprobe.core.printable import csv_cell
-from costprobe.core.schema import SCHEMA
-from costprobe.core.serving_ratios import SERVING_RATIOS, SERVING_SUMS
-from costprobe.core.serving_words import MEASURES
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.config.load import nearest
+from costprobe.core.outside import csv_cell
+from costprobe.core.periods import HOUR_NS, TimeSpan, iso
+from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted
-from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
-from costprobe.domain.costing.serving.serving_change import change_of, compared_spans
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.label_option import LABEL
@@ -30,7 +25,12 @@ from costprobe.ui.cli.support.name_completion import (
     STORED_PROBES,
     STORED_SERVICES,
 )
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.output import (
+    echo,
+    echo_coloured,
+    echo_json,
+    echo_lines,
+)
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.support.timespan import Moment
@@ -43,16 +43,17 @@ from costprobe.ui.cli.views.trend_table import (
     series_scale,
     trend_table,
 )
-from costprobe.ui.continued_series import (
+from costprobe.ui.text import local
+from costprobe.unit_costs.change import change_of, compared_spans
+from costprobe.unit_costs.now import (
     ContinuedSeries,
     TagChange,
     continued_series,
     identity_of,
 )
-from costprobe.ui.text import local
 
 if TYPE_CHECKING:  # loaded for a name that the store does not know
-    from costprobe.app.configuration import Config
+    from costprobe.configuration import Config
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000

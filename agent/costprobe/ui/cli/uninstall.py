@@ -9,7 +9,13 @@ import click
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.service_files import FILES, OTHER_UNITS, SERVICE, USER, VENV
+from costprobe.ui.cli.support.service_files import (
+    FILES,
+    OTHER_UNITS,
+    SERVICE,
+    USER,
+    VENV,
+)
 from costprobe.ui.cli.support.service_host import (
     HOST,
     JSON_OPTION,

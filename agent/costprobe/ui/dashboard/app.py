@@ -14,21 +14,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
 from costprobe.ui.dashboard.budgets import DashboardBudgets
 from costprobe.ui.dashboard.curves import sweeps_document
 from costprobe.ui.dashboard.guard import Guard
-from costprobe.ui.dashboard.history import (
-    incidents_document,
-    marks_document,
-    trend_document,
-)
+from costprobe.ui.dashboard.history import incidents_document, marks_document, trend_document
 from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document
 from costprobe.ui.dashboard.overview import overview_document
-from costprobe.ui.dashboard.parameters import ParameterError, known, time_range, trend_query
+from costprobe.ui.dashboard.parameters import (
+    ParameterError,
+    known,
+    time_range,
+    trend_query,
+)
 from costprobe.ui.dashboard.responses import (
     STATIC_FILES,
     error_response,

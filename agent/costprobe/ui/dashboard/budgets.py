@@ -8,19 +8,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.budget_status import BudgetOverview, budget_overviews
-from costprobe.app.budgeting.spend_reading import Usual
-from costprobe.app.configuration import Config, demo_config, load
-from costprobe.app.overview.overview import overview
-from costprobe.app.overview.overview_records import Overview
-from costprobe.app.overview.spending import host_budgets, paid_currencies
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config, demo_config, load
 from costprobe.core.clock import Clock
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.budgets.budget import period_words
-from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.spend.budget import period_words
+from costprobe.spend.evaluate import BudgetOverview, budget_overviews
+from costprobe.spend.now import host_budgets, paid_currencies
+from costprobe.spend.query import SpendBook, Usual
 from costprobe.ui.dashboard.now import NS_PER_MS
+from costprobe.ui.host_overview import overview
+from costprobe.ui.overview_records import Overview
 
 # A fit takes some 0.1 s of CPU time, and the daemon itself forecasts less often.
 FRESH_S = 60.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from costprobe.adapters.net.connection_slots import ConnectionSlots, SlotLimits
+from costprobe.adapters.http.server import ConnectionSlots, SlotLimits
 from costprobe.ui.dashboard.live import LIFETIME_S, LISTENERS_MAX, LIVE_PATH
 
 LIMITS: Final = SlotLimits(

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.columns import number
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.row_values import number
-from costprobe.domain.costing.load.rows import curve_from_rows, is_load_row
+from costprobe.probing.load_curve import curve_from_rows, is_load_row
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 
 CURVES_MAX = 40

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from costprobe.core.device_names import natural
+from costprobe.core.records import natural
 from costprobe.ui.dashboard.parameters import TrendQuery
 from costprobe.ui.dashboard.thinning import ThinnedSeries, interval_of
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from costprobe.adapters.net.connection_slots import site_of
-from costprobe.adapters.storage.errors import StoreError
+from costprobe.adapters.http.server import site_of
+from costprobe.adapters.store.database import StoreError
 
 LIVE_PATH = "/api/live"
 LISTENERS_MAX = 32

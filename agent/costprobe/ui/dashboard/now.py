@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from costprobe.adapters.storage.errors import decoding
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.watching.faults import disk_of, present_faults
-from costprobe.core.device_names import natural
-from costprobe.core.records import NS_PER_S, FieldValue, Point
+from costprobe.adapters.store.database import decoding
+from costprobe.adapters.store.read import StoreReader
+from costprobe.alerts.faults import disk_of, present_faults
+from costprobe.core.records import NS_PER_S, FieldValue, Point, natural
 from costprobe.core.schema import OWN_TAGS
 from costprobe.ui.incidents import is_running
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.app.overview.overview_records import MainChange, Overview
-from costprobe.app.overview.records import Spending
-from costprobe.app.overview.unit_records import UnitCost, UnitGroup
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.budgets.budget import period_words
+from costprobe.spend.budget import period_words
+from costprobe.spend.now import Spending
 from costprobe.ui.dashboard.now import NS_PER_MS
+from costprobe.ui.overview_records import MainChange, Overview
+from costprobe.unit_costs.now import UnitCost, UnitGroup
 
 
 def overview_document(overview: Overview) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from costprobe.core.moments import parse_moment_ns
+from costprobe.core.periods import parse_moment_ns
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SCHEMA
 

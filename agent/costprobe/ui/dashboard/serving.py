@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import uvicorn
 from starlette.types import ASGIApp
 
-from costprobe.adapters.net.connection_slots import ConnectionSlots, SlotLimits
+from costprobe.adapters.http.server import ConnectionSlots, SlotLimits
 from costprobe.ui.dashboard.connections import LIMITS, BoundedProtocol
 
 KEEP_ALIVE_S = 5

@@ -6,16 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.label_spend import label_spend
-from costprobe.app.budgeting.spend_reading import LATE_NS, Usual, span_spend
-from costprobe.app.overview.day_allocation import day_allocations
-from costprobe.app.overview.key_allocation import KeyAllocation, allocation_by
-from costprobe.app.overview.records import DayAllocation
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.periods import TimeSpan
 from costprobe.core.schema import OWN_TAGS
-from costprobe.domain.costing.budgets.periods import TimeSpan
-from costprobe.domain.costing.budgets.spend import SpendBook
+from costprobe.spend.now import DayAllocation, day_allocations
+from costprobe.spend.query import (
+    LATE_NS,
+    KeyAllocation,
+    SpendBook,
+    Usual,
+    allocation_by,
+    label_spend,
+    span_spend,
+)
 from costprobe.ui.dashboard.now import NS_PER_MS
 
 # Length of a row of a device with fewer than three.

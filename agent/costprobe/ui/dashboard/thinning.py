@@ -13,13 +13,12 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.records import Point
-from costprobe.core.serving_ratios import SERVING_RATIOS
-from costprobe.domain.costing.serving.serving_change import ratio_of_sums
-from costprobe.ui.continued_series import Identity, TagChange, identity_of
+from costprobe.core.schema import SERVING_RATIOS
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
+from costprobe.unit_costs.change import ratio_of_sums
+from costprobe.unit_costs.now import Identity, TagChange, identity_of
 
 NO_RATIOS: Final[Mapping[int, float]] = MappingProxyType({})
 

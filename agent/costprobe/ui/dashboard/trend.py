@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.core.device_names import natural
-from costprobe.core.records import NS_PER_S
-from costprobe.ui.continued_series import ContinuedSeries, Identity, continued_series, identity_of
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.records import NS_PER_S, natural
 from costprobe.ui.dashboard.grouping import grouped, is_mixed
 from costprobe.ui.dashboard.parameters import DAY_S, TimeRange, TrendQuery
 from costprobe.ui.dashboard.thinning import (
@@ -24,6 +22,12 @@ from costprobe.ui.dashboard.thinning import (
     interval_ratios,
     is_production_ratio,
     thin,
+)
+from costprobe.unit_costs.now import (
+    ContinuedSeries,
+    Identity,
+    continued_series,
+    identity_of,
 )
 
 SERIES_MAX: Final = 60

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from costprobe import __version__
-from costprobe.app.fleet.report import FleetReport
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
+from costprobe.fleet.report import FleetReport
 from costprobe.ui.fleet_report.tables import headlines, tables, title
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

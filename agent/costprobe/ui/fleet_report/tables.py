@@ -6,12 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from costprobe.app.fleet.answers import hours_of
-from costprobe.app.fleet.device_spend import FleetSpend
-from costprobe.app.fleet.report import FleetReport, idle_cost
-from costprobe.app.fleet.unit_costs import FleetUnitCost
-from costprobe.core.money_text import common_scale, money, scale_words
-from costprobe.core.units import KWH_J, MONTH_H, counted, percent
+from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.units import (
+    KWH_J,
+    MONTH_H,
+    counted,
+    percent,
+)
+from costprobe.fleet.answers import hours_of
+from costprobe.fleet.report import FleetReport, idle_cost
+from costprobe.fleet.spend import FleetSpend
+from costprobe.fleet.unit_costs import FleetUnitCost
 from costprobe.ui.text import ago, local
 
 ROWS_MAX: Final = 20

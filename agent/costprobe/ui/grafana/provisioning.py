@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from costprobe.core.bounded import bounded_object
+from costprobe.core.outside import bounded_object
 from costprobe.ui.grafana.silent_agents import alert_rules
 
 SOURCE = "costprobe"

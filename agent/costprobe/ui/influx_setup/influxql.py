@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.core.influxql_text import identifier, literal
+from costprobe.core.line_protocol import identifier, literal
 from costprobe.ui.influx_setup.rollup import HourlySeries
 
 _HOUR_S = 3600

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from costprobe.adapters.net.destination import Destination
-from costprobe.adapters.net.errors import DeliveryError
-from costprobe.adapters.net.status import (
+from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.errors import (
+    DeliveryError,
     Hints,
     HttpResponse,
     json_object,
     raise_for_status,
     server_message,
 )
-from costprobe.adapters.sinks.influx_write import http_client
-from costprobe.adapters.sinks.settings import HttpSinkConfig
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
+from costprobe.delivery.contract import HttpSinkConfig
+from costprobe.delivery.influx import http_client
 from costprobe.ui.influx_setup.steps import SetupError
 
 _HINTS = Hints(unauthorized="check the permissions of these credentials")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from costprobe.adapters.storage.rollup.aggregation import Kind, kind_of
-from costprobe.core.schema import SCHEMA
-from costprobe.core.serving_ratios import SERVING_RATIOS
+from costprobe.adapters.store.hours import Aggregation, kind_of
+from costprobe.core.schema import SCHEMA, SERVING_RATIOS
 
 
 class HourlySeries(NamedTuple):
@@ -23,12 +22,12 @@ class HourlySeries(NamedTuple):
     basis: str = ""
 
     @property
-    def fields(self) -> dict[Kind, list[str]]:
+    def fields(self) -> dict[Aggregation, list[str]]:
         """The numeric fields by their aggregation: sum, mean, median, max, last.
 
         Ratios of production are left out: they are divided from the sums of an hour.
         """
-        fields: dict[Kind, list[str]] = {}
+        fields: dict[Aggregation, list[str]] = {}
         for name, kind in SCHEMA[self.measurement].fields.items():
             if kind in (int, float) and not (self.basis == "serving" and name in SERVING_RATIOS):
                 how = kind_of(self.measurement, name, kind(0))

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from costprobe.adapters.net.errors import Misconfigured
-from costprobe.adapters.net.secret import Secret
-from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
-from costprobe.core.influxql_text import identifier, literal
+from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.errors import Misconfigured
+from costprobe.core.line_protocol import identifier, literal
 from costprobe.core.units import parse_duration_s
+from costprobe.delivery.influx import InfluxV1Config
 from costprobe.ui.influx_setup import influxql
 from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
 from costprobe.ui.influx_setup.rollup import ROLLED

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from costprobe.adapters.net.errors import DeliveryError
-from costprobe.adapters.sinks.influx_client import InfluxClient
-from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
+from costprobe.adapters.http.errors import DeliveryError
+from costprobe.delivery.influx import InfluxClient, InfluxV2Config
 from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.secret import write_new_secret
 from costprobe.ui.influx_setup.steps import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from costprobe.core.columns import number
 from costprobe.core.records import Point
-from costprobe.core.row_values import number
 from costprobe.ui.device_text import devices_text
 from costprobe.ui.report.model import ReportedChange
 from costprobe.ui.report.spend import HOUR_NS

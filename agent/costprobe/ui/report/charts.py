@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.report.model import Bucket
 from costprobe.ui.report.words import day, minute

@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from costprobe.core.moments import iso
-from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.core.periods import TimeSpan, iso
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.report.model import Bucket, Outlook, Price, Report, ReportedChange, Spend, Trend
+from costprobe.ui.report.model import (
+    Bucket,
+    Outlook,
+    Price,
+    Report,
+    ReportedChange,
+    Spend,
+    Trend,
+)
 from costprobe.ui.savings import document as savings_document
 
 

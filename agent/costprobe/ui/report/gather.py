@@ -7,39 +7,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from costprobe.adapters.catalogue.files import hosted_models
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.budget_status import BudgetOverview
-from costprobe.app.budgeting.spend_reading import DAY_NS, LATE_NS, Usual, cost_rows
-from costprobe.app.configuration import Config
-from costprobe.app.overview.key_allocation import allocation_by
-from costprobe.app.overview.overview import overview
-from costprobe.core.device_kinds import is_slice_kind
-from costprobe.core.device_names import natural
-from costprobe.core.row_columns import RowColumns
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.configuration import Config
+from costprobe.core.columns import RowColumns
+from costprobe.core.periods import TimeSpan
+from costprobe.core.records import is_slice_kind, natural
+from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import HOUR_S
-from costprobe.domain.advice.history import History
-from costprobe.domain.advice.hosted_apis import HostingChoice, hosting_choices
-from costprobe.domain.advice.savings import savings
-from costprobe.domain.costing.budgets.periods import TimeSpan
-from costprobe.domain.costing.budgets.spend import coverage_of, spend_by_step
-from costprobe.domain.costing.comparison.compare import Candidate, compared
-from costprobe.domain.costing.comparison.compare_rows import (
-    probe_candidates,
-    service_candidates,
+from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.catalogue_files import hosted_models
+from costprobe.pricing.electricity import ElectricityConfig, tariff_per_kwh
+from costprobe.savings.evidence import History
+from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
+from costprobe.savings.savings import savings
+from costprobe.spend.evaluate import BudgetOverview
+from costprobe.spend.query import (
+    DAY_NS,
+    LATE_NS,
+    Usual,
+    allocation_by,
+    cost_rows,
+    coverage_of,
+    spend_by_step,
 )
-from costprobe.domain.costing.comparison.read_fields import (
-    PAID_FIELDS,
-    SERVICE_FIELDS,
-)
-from costprobe.domain.pricing.book import PriceBook, Terms
-from costprobe.domain.pricing.tariff import ElectricityConfig, tariff_per_kwh
+from costprobe.ui.host_overview import overview
 from costprobe.ui.report.changes import changes
-from costprobe.ui.report.model import Drawn, Price, Report, Spend
+from costprobe.ui.report.model import (
+    Drawn,
+    Price,
+    Report,
+    Spend,
+)
 from costprobe.ui.report.outlook import outlook_of
 from costprobe.ui.report.spend import Period, spent
 from costprobe.ui.report.trends import CountedTrend, counted_trends, trends
+from costprobe.unit_costs.compare import Candidate, compared, probe_candidates, service_candidates
 
 UNKNOWN_CURRENCY: Final = "?"
 # Totals of energy and emissions.

@@ -7,11 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from costprobe.core.device_names import natural
-from costprobe.domain.costing.comparison.compare import Candidate, Summary
+from costprobe.core.records import natural
 from costprobe.ui.report.identical_devices import ModelFigures, TrendGroup
-from costprobe.ui.report.model import Bucket, Price, Report, Trend
+from costprobe.ui.report.model import (
+    Bucket,
+    Price,
+    Report,
+    Trend,
+)
 from costprobe.ui.token_figures import per_million_tokens
+from costprobe.unit_costs.compare import Candidate, Summary
 
 
 def trend_groups(trends: Sequence[Trend], models: Mapping[str, str]) -> list[TrendGroup]:

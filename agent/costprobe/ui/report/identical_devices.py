@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from costprobe.core.money_text import PER_THOUSAND, price_scale, unit_price
+from costprobe.core.money import PER_THOUSAND, price_scale, unit_price
 from costprobe.ui.report.model import Bucket, Trend
 
 _DAY_NS: Final = 86_400 * 10**9

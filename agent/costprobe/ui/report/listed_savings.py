@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costprobe.core.money_text import money
+from costprobe.core.money import money
 from costprobe.core.units import percent as share
-from costprobe.domain.advice.load_position import LoadCost, LoadPosition
-from costprobe.domain.advice.savings import Answer, Supply
+from costprobe.savings.load import LoadCost, LoadPosition
+from costprobe.savings.savings import Answer, Supply
 from costprobe.ui.device_text import devices_text, short
 from costprobe.ui.load_position import position_lines
 from costprobe.ui.savings import held_out_words, load_words

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
+from costprobe.core.money import money
+from costprobe.core.outside import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.device_text import devices_text

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from costprobe.app.overview.key_allocation import KeyAllocation
-from costprobe.app.overview.overview_records import Overview
-from costprobe.domain.advice.hosted_apis import HostingChoice
-from costprobe.domain.advice.savings import Answer
-from costprobe.domain.costing.comparison.compare import Group, LeftOut
+from costprobe.savings.hosted_apis import HostingChoice
+from costprobe.savings.savings import Answer
+from costprobe.spend.query import KeyAllocation
+from costprobe.ui.overview_records import Overview
+from costprobe.unit_costs.compare import Group, LeftOut
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
+from costprobe.core.periods import local_time
 from costprobe.core.units import percent
-from costprobe.domain.costing.budgets.budget import BudgetStatus
-from costprobe.domain.costing.budgets.periods import local_time
+from costprobe.spend.budget import BudgetStatus
 from costprobe.ui.report.model import Outlook
 from costprobe.ui.report.spend import rounded
 

@@ -9,8 +9,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from costprobe import __version__
-from costprobe.core.money_text import PER_THOUSAND, SCALES, money
-from costprobe.core.printable import one_line
+from costprobe.core.money import PER_THOUSAND, SCALES, money
+from costprobe.core.outside import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.device_text import devices_text

@@ -9,16 +9,18 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.app.budgeting.label_spend import label_spend
-from costprobe.app.budgeting.spend_reading import SpanSpend, Usual, span_spend
-from costprobe.core.device_names import natural
-from costprobe.core.records import NS_PER_S
+from costprobe.adapters.store.read import SeriesValues
+from costprobe.core.money import exact, total_of
+from costprobe.core.periods import TimeSpan
+from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import HOUR_S
-from costprobe.domain.costing.budgets.periods import TimeSpan
-from costprobe.domain.costing.budgets.spend import hourly_change
-from costprobe.domain.costing.money import exact, total_of
-from costprobe.ui.report.model import Amount, Bucket, Spend, Use
+from costprobe.spend.query import SpanSpend, Usual, hourly_change, label_spend, span_spend
+from costprobe.ui.report.model import (
+    Amount,
+    Bucket,
+    Spend,
+    Use,
+)
 
 HOUR_NS: Final = 3600 * NS_PER_S
 DAY_NS: Final = 24 * HOUR_NS

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterator
 from typing import Final
 
-from costprobe.core.moments import iso
-from costprobe.core.printable import csv_cell
+from costprobe.core.outside import csv_cell
+from costprobe.core.periods import iso
 from costprobe.ui import key_costs
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import cause_text

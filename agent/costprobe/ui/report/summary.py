@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from costprobe.app.overview.overview_records import MainChange
-from costprobe.app.overview.records import Spending
-from costprobe.app.overview.unit_records import UnitGroup
-from costprobe.core.money_text import money, unit_price
+from costprobe.core.money import money, total_of, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
-from costprobe.domain.costing.money import total_of
+from costprobe.spend.now import Spending
 from costprobe.ui.device_text import devices_text
+from costprobe.ui.overview_records import MainChange
 from costprobe.ui.report.grouping import trend_groups
 from costprobe.ui.report.identical_devices import TrendGroup
 from costprobe.ui.report.listed_savings import saving_groups
 from costprobe.ui.report.model import Report, ReportedChange, Spend
-from costprobe.ui.report.words import PARTS, energy, minute, percent, spend_change
+from costprobe.ui.report.words import (
+    PARTS,
+    energy,
+    minute,
+    percent,
+    spend_change,
+)
+from costprobe.unit_costs.now import UnitGroup
 
 MAX_ALERTS: Final = 3
 MAX_SAVINGS: Final = 3

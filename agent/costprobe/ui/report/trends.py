@@ -7,13 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from costprobe.core.device_names import natural
-from costprobe.core.money_text import PER_THOUSAND
-from costprobe.core.records import NS_PER_S
-from costprobe.core.row_columns import RowColumns, numbers_of
-from costprobe.domain.costing.serving.serving_change import ratio_of_columns
+from costprobe.core.columns import RowColumns, numbers_of
+from costprobe.core.money import PER_THOUSAND
+from costprobe.core.records import NS_PER_S, natural
 from costprobe.ui.report.model import Bucket, Trend
 from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
+from costprobe.unit_costs.change import ratio_of_columns
 
 MAX_MODELS: Final = 24
 # Of 30 days six hours are a step, so that a change of the last hours is not lost in a day's median.

@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from costprobe.core.money_text import money, price_scale, unit_price
+from costprobe.core.money import money, price_scale, unit_price
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, KWH_J, significant
 from costprobe.core.units import percent as share
-from costprobe.ui.report.model import Drawn, Price, Report, ReportedChange, Spend
+from costprobe.ui.report.model import (
+    Drawn,
+    Price,
+    Report,
+    ReportedChange,
+    Spend,
+)
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {

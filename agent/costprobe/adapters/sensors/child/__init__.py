@@ -1,1 +1,1 @@
-"""The sensor child: owns NVML and RAPL, samples devices, answers energy requests."""
+"""The sensor child: loads NVML and RAPL, samples devices, answers requests for energy."""

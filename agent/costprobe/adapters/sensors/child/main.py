@@ -1,23 +1,542 @@
 """The sensor child: the only process that loads a vendor's driver library.
 
 The daemon runs it as `python -m costprobe.adapters.sensors.child.main`; see
-`costprobe.adapters.sensors.protocol.messages` for its input and output. It exits when its input
-closes, and with its parent.
+`costprobe.adapters.sensors.messages` for its input and output. It exits when its input closes,
+and with its parent.
+
+The search for each vendor's devices has a thread of its own, because a driver may hang in its
+initialization. The main thread checks the devices' threads for driver calls that hang, and does
+not take a stopped process for a hanging call. Any thread may queue a message; one thread writes
+the pipe.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import signal
 import sys
-from typing import Final, NoReturn
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
 
-from costprobe.adapters.sensors.child.registry import SENSORS
-from costprobe.adapters.sensors.child.sensor import SensorTable
-from costprobe.adapters.sensors.child.sensor_child import SensorChild
-from costprobe.adapters.sensors.protocol.messages import decode, parse_settings
-from costprobe.core.clock import SystemClock
+from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
+from costprobe.adapters.sensors.child.kinds import SENSORS
+from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext, SensorTable
+from costprobe.adapters.sensors.messages import (
+    UNKNOWN,
+    Absent,
+    Backoff,
+    LineSplitter,
+    Message,
+    Quarantined,
+    Reaction,
+    SensorFault,
+    SensorSettings,
+    activity_message,
+    decode,
+    encode,
+    energy_message,
+    fault_message,
+    parse_command,
+    parse_settings,
+)
+from costprobe.core.clock import Clock, SystemClock
+from costprobe.core.records import NS_PER_S
+
+Emit = Callable[[Message], None]
+
+# First wait after a failure in s; it doubles up to `quarantine_first_s`.
+RETRY_FIRST_S: Final = 2.0
+RETRY_RESET_S: Final = 600.0
+
+
+@dataclass(slots=True)
+class _Vendor:
+    """The state of one vendor: when it is searched again, in CLOCK_MONOTONIC ns, and its fault."""
+
+    backoff: Backoff
+    retry_ns: int | None = 0
+    began_ns: int | None = None
+    is_reported: bool = False
+    fault: SensorFault | None = None
+
+
+class DriverSearch:
+    """Calls the factories of the vendors, in their order, until each has returned its devices.
+
+    What is found is passed on as a message of type `found`. A factory that hangs is reported and
+    left behind in its thread; the vendors after it are searched by another one.
+
+    Args:
+        table: The table of sensors.
+        settings: Deadlines and waits.
+        clock: CLOCK_MONOTONIC.
+        emit: Takes messages for the main thread; must not block.
+
+    Attributes:
+        versions: Versions of the drivers, by name.
+    """
+
+    def __init__(
+        self,
+        table: SensorTable,
+        settings: SensorSettings,
+        clock: Clock,
+        emit: Emit,
+    ) -> None:
+        self.versions: dict[str, str] = {}
+        self._table = table
+        self._settings = settings
+        self._clock = clock
+        self._emit = emit
+        self._found: dict[str, Sensor] = {}
+        self._report_ns = int(settings.report_s * NS_PER_S)
+        last_s = settings.quarantine_first_s
+        self._vendors = {
+            name: _Vendor(Backoff(min(RETRY_FIRST_S, last_s), last_s, RETRY_RESET_S))
+            for name in table
+        }
+        self._thread: threading.Thread | None = None
+
+    def step(self) -> None:
+        """Search the vendors that are due, and report one that hangs; called by one thread, often."""
+        now_ns = self._clock.monotonic_ns()
+        for name, vendor in self._vendors.items():
+            began_ns = vendor.began_ns
+            if began_ns is None or vendor.is_reported or now_ns - began_ns < self._report_ns:
+                continue
+            vendor.is_reported = True
+            waited_s = (now_ns - began_ns) / NS_PER_S
+            detail = f"it has not returned for {waited_s:.1f} s; `dmesg` may show why"
+            call = f"initialization of the {name} driver"
+            self._fail(vendor, SensorFault(call, "DEADLINE", Reaction.TRANSIENT, detail))
+            # The thread ends whenever the call returns.
+            self._thread = None
+        if self._thread is None and self._due(now_ns):
+            self._thread = threading.Thread(target=self._search, name="drivers", daemon=True)
+            self._thread.start()
+
+    def is_settled(self) -> bool:
+        """Whether every vendor was searched, failed, or was reported as hanging."""
+        return self._thread is None and not self._due(self._clock.monotonic_ns())
+
+    def hanging_ns(self, now_ns: int) -> int:
+        """For how long a factory has not returned, in ns; 0 if none is running."""
+        began = [
+            vendor.began_ns for vendor in self._vendors.values() if vendor.began_ns is not None
+        ]
+        return now_ns - min(began, default=now_ns)
+
+    def faults(self) -> dict[str, str]:
+        """The reason for each vendor whose devices are unknown."""
+        return {
+            name: str(vendor.fault)
+            for name, vendor in self._vendors.items()
+            if vendor.fault is not None
+        }
+
+    def _due(self, now_ns: int) -> list[str]:
+        return [
+            name
+            for name, vendor in self._vendors.items()
+            if vendor.began_ns is None and vendor.retry_ns is not None and now_ns >= vendor.retry_ns
+        ]
+
+    def _search(self) -> None:
+        this = threading.current_thread()
+        for name in self._due(self._clock.monotonic_ns()):
+            self._search_vendor(name)
+            if self._thread is not this:
+                return  # it hung, and another thread took over
+        self._thread = None
+
+    def _search_vendor(self, name: str) -> None:
+        vendor, faults = self._vendors[name], list[SensorFault]()
+
+        def report(device: str, fault: SensorFault) -> None:
+            self._emit(fault_message(device or None, fault))
+            faults.append(fault)
+
+        vendor.began_ns = self._clock.monotonic_ns()
+        is_complete = not self.faults()
+        context = SensorContext(
+            self._settings,
+            self._clock,
+            report,
+            tuple(self._found.values()),
+            self.versions,
+            is_complete,
+        )
+        sensors: Sequence[Sensor] = ()
+        try:
+            sensors = list(self._table[name](context))
+        except SensorFault as fault:
+            self._fail(vendor, fault)
+        except Exception as error:  # noqa: BLE001 - an error of one vendor must not end the search
+            detail = f"{type(error).__name__}: {error}"
+            self._fail(vendor, SensorFault(name, "FAILED", Reaction.TRANSIENT, detail))
+        else:
+            vendor.fault = None
+        vendor.retry_ns = self._next_ns(vendor, is_done=bool(sensors) and not faults)
+        vendor.began_ns, vendor.is_reported = None, False
+        if sensors:
+            self._found.update((sensor.name, sensor) for sensor in sensors)
+            self._emit({"type": "found", "sensors": sensors})
+
+    def _fail(self, vendor: _Vendor, fault: SensorFault) -> None:
+        vendor.fault = fault
+        self._emit(fault_message(None, fault))
+        if fault.reaction is Reaction.RESTART:
+            self._emit({"type": "restart", "device": None})
+
+    def _next_ns(self, vendor: _Vendor, *, is_done: bool) -> int | None:
+        """When a vendor is searched again: a driver may be loaded late, or again in an upgrade."""
+        if is_done:
+            return None
+        now_ns, wait_s = self._clock.monotonic_ns(), self._settings.quarantine_first_s
+        if vendor.fault is not None:
+            wait_s = vendor.backoff.next_s(now_ns)
+        return now_ns + int(wait_s * NS_PER_S)
+
+
+# A check that is later than expected by this, in s, follows a stop of the process (SIGSTOP, a frozen
+# control group): the calls were stopped, too.
+LATE_S: Final = 2.0
+
+
+class HangWatch:
+    """The watchdog of the driver calls.
+
+    Args:
+        clock: CLOCK_MONOTONIC.
+        every_s: Longest time between two checks in s, unless the process is stopped.
+    """
+
+    def __init__(self, clock: Clock, every_s: float) -> None:
+        self._clock = clock
+        self._late_ns = int((every_s + LATE_S) * NS_PER_S)
+        self._checked_ns = clock.monotonic_ns()
+        # The last stop: its end in CLOCK_MONOTONIC ns, and its length in ns.
+        self._stop_end_ns = 0
+        self._stop_ns = 0
+
+    def hung(self, workers: Iterable[DeviceWorker]) -> tuple[str, SensorFault] | None:
+        """Return the device whose call hangs longest, others may only wait for its lock, with the fault."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._checked_ns > self._late_ns:
+            self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._checked_ns
+        self._checked_ns = now_ns
+        visits = [(worker.visit, worker.sensor) for worker in workers]
+        hung = [
+            (visit.began_ns, sensor.name, sensor.call)
+            for visit, sensor in visits
+            if visit is not None and now_ns > visit.deadline_ns + self.stopped_ns(visit.began_ns)
+        ]
+        if not hung:
+            return None
+        began_ns, device, call = min(hung)
+        detail = (
+            f"the call has not returned for {(now_ns - began_ns) / NS_PER_S:.1f} s;"
+            " `dmesg` may show why (Xid messages)"
+        )
+        return device, SensorFault(call, "DEADLINE", Reaction.RESTART, detail)
+
+    def stopped_ns(self, since_ns: int) -> int:
+        """Return for how long the process was stopped since an instant, in ns."""
+        return self._stop_ns if since_ns < self._stop_end_ns else 0
+
+
+QUEUE_MAX: Final = 4096
+# Devices are sampled at the same instants: messages within this time are sent in one write, so that
+# the daemon wakes once and commits their rows in one transaction.
+GATHER_S: Final = 0.05
+
+
+class MessageWriter:
+    """A bounded queue of messages, and the pipe to the daemon.
+
+    Args:
+        write_fd: File descriptor of the pipe.
+
+    Attributes:
+        dropped: Messages that were dropped because the queue was full.
+    """
+
+    def __init__(self, write_fd: int) -> None:
+        self.dropped = 0
+        self._write_fd = write_fd
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def put(self, message: Message) -> None:
+        """Queue a message from any thread; drop it if the queue is full, never block."""
+        if self._messages.qsize() >= QUEUE_MAX:
+            self.dropped += 1
+        else:
+            self._messages.put(message)
+
+    def gather(self, timeout_s: float) -> list[Message]:
+        """Wait for a message, and return it with those that follow within GATHER_S; none at the timeout."""
+        try:
+            gathered = [self._messages.get(timeout=timeout_s)]
+        except queue.Empty:
+            return []
+        time.sleep(GATHER_S)
+        try:
+            while True:
+                gathered.append(self._messages.get_nowait())
+        except queue.Empty:
+            return gathered
+
+    def write(self, *messages: dict[str, Any] | Message) -> None:
+        """Write messages at once; end the process if the daemon is gone."""
+        data = b"".join(encode(message) for message in messages)
+        try:
+            while data:
+                data = data[os.write(self._write_fd, data) :]
+        except OSError:
+            os._exit(0)
+
+
+# Messages between the threads, which do not leave the process.
+INTERNAL: Final = frozenset({"stop", "restart", "slices", "gone", "flushed", "found", "relist"})
+# How often the watchdog checks for hung driver calls, in s; sooner with a short deadline.
+WATCH_EVERY_S: Final = 2.0
+HEARTBEAT_EVERY_S: Final = 10.0
+# Other messages are sent with a heartbeat if the last one is at least this old, in s.
+HEARTBEAT_WITH_MESSAGES_S: Final = 5.0
+FLUSH_WAIT_S: Final = 0.5
+# A driver whose initialization hangs is loaded again by a new process after `startup_s`, and after
+# this many times as long while other devices are read.
+HUNG_DRIVER_STARTUPS: Final = 10
+
+
+class SensorChild:
+    """The process: one thread per device, and the main thread, which writes and is the watchdog.
+
+    Args:
+        sensors: The table of sensors.
+        settings: Settings from the daemon.
+        quarantined: Devices that must not be accessed at first.
+        clock: The host's clocks.
+        read_fd: File descriptor of the daemon's commands.
+        write_fd: File descriptor of the pipe to the daemon.
+    """
+
+    def __init__(
+        self,
+        sensors: SensorTable,
+        settings: SensorSettings,
+        quarantined: Sequence[Quarantined],
+        clock: Clock,
+        read_fd: int,
+        write_fd: int,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._read_fd = read_fd
+        self._writer = MessageWriter(write_fd)
+        self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
+        self._workers = self._pool.workers
+        self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
+        self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
+        self._search = DriverSearch(sensors, settings, clock, self._writer.put)
+        self._driver_faults: dict[str, str] = {}
+        # When the process ends to load another library, in CLOCK_MONOTONIC ns.
+        self._restart_ns: int | None = None
+        self._is_serving = False
+        self._heartbeat_ns = 0
+
+    def run(self) -> NoReturn:
+        """Find the devices, write the handshake, and serve until the daemon ends it."""
+        threading.Thread(target=self._read_commands, name="stdin", daemon=True).start()
+        self._write_handshake(self._await_devices())
+        self._is_serving = True
+        while True:
+            self._serve_once()
+
+    def _await_devices(self) -> list[Message]:
+        """Wait until each device was discovered, quarantined, or is reported as slow; return them."""
+        devices: list[Message] = []
+        until_ns = self._clock.monotonic_ns() + int(self._settings.report_s * NS_PER_S)
+        while True:
+            self._search_drivers()
+            # Read before the messages: a settled device's message is among them.
+            workers = list(self._workers.values())
+            unsettled = [worker for worker in workers if not worker.settled]
+            is_settled = self._search.is_settled() and not unsettled
+            messages = self._writer.gather(0.0 if is_settled else 0.02)
+            devices += [message["device"] for message in messages if message["type"] == "device"]
+            self._pass_on([message for message in messages if message["type"] != "device"])
+            self._exit_if_hung()
+            # The last messages may have started workers, of a board's slices for example.
+            if is_settled and len(workers) == len(self._workers):
+                return devices
+            if self._clock.monotonic_ns() >= until_ns:
+                self._writer.write(*(self._slow(worker.sensor) for worker in unsettled))
+                return devices
+
+    def _slow(self, sensor: Sensor) -> Message:
+        """The message of a device whose discovery takes long."""
+        detail = (
+            f"the discovery has not returned for {self._settings.report_s:g} s; without the"
+            " driver's persistence mode each GPU is initialized first"
+        )
+        fault = SensorFault(sensor.call, "SLOW", Reaction.TRANSIENT, detail)
+        return fault_message(sensor.name, fault)
+
+    def _search_drivers(self) -> None:
+        """Search for devices where that is due, and report which drivers fail."""
+        self._search.step()
+        self._report_drivers()
+
+    def _report_drivers(self) -> None:
+        faults = self._search.faults()
+        if faults != self._driver_faults:
+            self._driver_faults = faults
+            self._writer.write({"type": "drivers", "faults": faults})
+
+    def _write_handshake(self, devices: Sequence[Message]) -> None:
+        self._writer.write(
+            {
+                "type": "handshake",
+                "pid": os.getpid(),
+                **self._search.versions,
+                "driver_faults": self._driver_faults,
+                "devices": devices,
+            }
+        )
+
+    def _serve_once(self) -> None:
+        """Pass on the messages of the devices, and check on them."""
+        messages = self._writer.gather(self._watch_s)
+        age_s = (self._clock.monotonic_ns() - self._heartbeat_ns) / NS_PER_S
+        if age_s >= (HEARTBEAT_WITH_MESSAGES_S if messages else HEARTBEAT_EVERY_S):
+            messages.append(self._heartbeat())
+        self._pass_on(messages)
+        self._exit_if_hung()
+        self._search_drivers()
+        if self._restart_ns is not None and self._clock.monotonic_ns() >= self._restart_ns:
+            self._exit("library_mismatch", None)
+
+    def _pass_on(self, messages: Sequence[Message]) -> None:
+        """Write the messages that are for the daemon, then act on those that are for this thread."""
+        self._writer.write(*(message for message in messages if self._is_for_the_daemon(message)))
+        for message in messages:
+            match message["type"]:
+                case "stop":
+                    self._exit("stop", None)
+                case "restart":
+                    self._restart(message["device"])
+                case "found":
+                    self._pool.start(message["sensors"])
+                    if self._is_serving:
+                        self._write_handshake([])
+                case "relist":
+                    self._pool.relist(message["device"])
+                case "slices":
+                    self._writer.write(
+                        self._pool.keep_slices(message["device"], message["sensors"])
+                    )
+                case "gone":
+                    self._pool.drop_slice(message["sensor"])
+
+    def _is_for_the_daemon(self, message: Message) -> bool:
+        """Whether a message leaves the process: not the late fault of a slice that was dropped."""
+        device = message["device"] if message["type"] == "fault" else None
+        is_stale = device is not None and device not in self._workers
+        return message["type"] not in INTERNAL and not is_stale
+
+    def _command(self, command: Message) -> None:
+        """Pass a command to its device; reject it if the device cannot accept it."""
+        if command["cmd"] == "stop":
+            self._writer.put({"type": "stop"})
+            return
+        worker = self._workers.get(str(command["device"]))
+        if worker is not None and worker.offer(command):
+            return
+        reason = "no such device" if worker is None else "too many requests at once"
+        if command["cmd"] == "energy":
+            self._writer.put(energy_message(int(command["id"]), Absent(reason)))
+        elif command["cmd"] == "activity":
+            self._writer.put(activity_message(int(command["id"]), UNKNOWN))
+
+    def _heartbeat(self) -> Message:
+        self._heartbeat_ns = now_ns = self._clock.monotonic_ns()
+        ages_s = {
+            name: round((now_ns - worker.sampled_ns) / NS_PER_S, 3)
+            for name, worker in self._workers.items()
+            if worker.opened and worker.sampled_ns is not None
+        }
+        return {
+            "type": "heartbeat",
+            "t_ns": now_ns,
+            "ages_s": ages_s,
+            "dropped": self._writer.dropped,
+        }
+
+    def _restart(self, device: str | None) -> None:
+        """End the process, so that a new one loads the driver's library.
+
+        Args:
+            device: The device that failed; None where a whole driver cannot be used: the devices
+                of other vendors are then read for a while first.
+        """
+        self._report_drivers()
+        if device is not None or not self._has_devices():
+            self._exit("library_mismatch", device)
+        wait_ns = int(self._settings.quarantine_first_s * NS_PER_S)
+        self._restart_ns = self._clock.monotonic_ns() + wait_ns
+
+    def _has_devices(self) -> bool:
+        return any(worker.opened for worker in self._workers.values())
+
+    def _exit_if_hung(self) -> None:
+        """End the process if a driver call exceeded its deadline: its thread cannot be ended."""
+        if (hung := self._hang_watch.hung(self._workers.values())) is not None:
+            device, fault = hung
+            self._writer.write(fault_message(device, fault))
+            self._exit("hung", device)
+        now_ns = self._clock.monotonic_ns()
+        hanging_ns = self._search.hanging_ns(now_ns)
+        patience_s = self._settings.startup_s * (HUNG_DRIVER_STARTUPS if self._has_devices() else 1)
+        stopped_ns = self._hang_watch.stopped_ns(now_ns - hanging_ns)
+        if hanging_ns - stopped_ns > patience_s * NS_PER_S:
+            self._exit("hung", None)
+
+    def _exit(self, reason: str, device: str | None) -> NoReturn:
+        """Write the incomplete intervals of the devices and the reason, and end the process."""
+        until_ns = self._clock.monotonic_ns() + int(FLUSH_WAIT_S * NS_PER_S)
+        flushing = {
+            name
+            for name, worker in self._workers.items()
+            if worker.opened and worker.visit is None and worker.offer({"cmd": "flush"})
+        }
+        while flushing and (wait_s := (until_ns - self._clock.monotonic_ns()) / NS_PER_S) > 0:
+            messages = self._writer.gather(wait_s)
+            self._writer.write(
+                *(message for message in messages if message["type"] not in INTERNAL)
+            )
+            flushing -= {message["device"] for message in messages if message["type"] == "flushed"}
+        self._writer.write({"type": "exit", "reason": reason, "device": device})
+        os._exit(0)
+
+    def _read_commands(self) -> NoReturn:
+        """Read the daemon's commands; a closed pipe means that the daemon ended."""
+        lines = LineSplitter()
+        while data := os.read(self._read_fd, 65536):
+            for line in lines.feed(data):
+                try:
+                    command = parse_command(line)
+                except ValueError:
+                    self._writer.dropped += 1
+                else:
+                    self._command(command)
+        os._exit(0)
+
 
 PR_SET_PDEATHSIG: Final = 1
 

@@ -1,15 +1,768 @@
-"""The sensors of NVIDIA's GPUs, read through NVML."""
+"""The sensors of NVIDIA's boards and MIG devices, read through NVML: metrics, power, energy.
+
+Each metric has the ways to read it, best first. A way returns fields of
+`costprobe.adapters.sensors.messages.Sample`, except `reasons` (see ThrottleClock) and the two
+sets of processes, which the sensor merges.
+
+All ways to read the power and energy of a board are in one scope. On a module, a board with a CPU
+of its own such as GH200, NVML has power of the GPU alone and of the module. Its energy counter
+(nvmlDeviceGetTotalEnergyConsumption) covers the module on GH200 (ml-energy/zeus, pull request
+172). Field values name their scope (nvml.h, NVML_POWER_SCOPE_*).
+
+A MIG device is a compute instance on a board in MIG mode.
+"""
 
 from __future__ import annotations
 
-from costprobe.adapters.sensors.child.metric_reader import MAY_PASS
-from costprobe.adapters.sensors.child.nvidia_device import NvmlDevice
-from costprobe.adapters.sensors.child.nvidia_mig import MIG_BY_NUMBER, NO_MIG_DEVICE, MigSensor
-from costprobe.adapters.sensors.child.nvml import NO_DRIVER, Library, nvml_setting
-from costprobe.adapters.sensors.child.sensor import Report, Sensor, SensorContext
-from costprobe.adapters.sensors.protocol.faults import Reaction, SensorFault
-from costprobe.core.clock import Clock
-from costprobe.core.records import Device
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pynvml
+
+from costprobe.adapters.sensors.child.nvml import (
+    NO_DRIVER,
+    PROCESS_LISTS,
+    VALUE_TYPE_UNSIGNED_INT,
+    Call,
+    Library,
+    ListedProcesses,
+    Values,
+    Way,
+    fault_of,
+    known,
+    number,
+    nvml_call,
+    nvml_setting,
+    process_util_pct,
+)
+from costprobe.adapters.sensors.child.sensor import (
+    MAY_PASS,
+    MetricReader,
+    Report,
+    Sensor,
+    SensorContext,
+)
+from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
+from costprobe.core.clock import Clock, utc_ns
+from costprobe.core.records import NS_PER_S, Device, EnergyScope
+
+WHOLE_PCT: Final = 100
+UNSIGNED_INT: Final = 0xFFFFFFFF
+
+# nvml.h: clocks event reasons. Boards without the two finer bits set HW_SLOWDOWN alone; it counts
+# as thermal, which is more frequent than the fast power trigger that also sets it.
+REASON_SW_POWER_CAP: Final = 0x04
+REASON_HW_SLOWDOWN: Final = 0x08
+REASON_SW_THERMAL: Final = 0x20
+REASON_HW_THERMAL: Final = 0x40
+REASON_HW_POWER_BRAKE: Final = 0x80
+POWER_REASONS: Final = REASON_SW_POWER_CAP | REASON_HW_POWER_BRAKE
+THERMAL_REASONS: Final = REASON_SW_THERMAL | REASON_HW_THERMAL
+
+
+def _share_pct(value: int) -> float | None:
+    """A share of time in percent; None for a value that is none."""
+    return float(value) if value <= WHOLE_PCT else None
+
+
+def _utilization(call: Call, handle: object) -> Values:
+    rates = call("nvmlDeviceGetUtilizationRates", handle)
+    gpu_pct, memory_pct = number(rates, "gpu"), number(rates, "memory")
+    return {"util_pct": _share_pct(gpu_pct), "mem_util_pct": _share_pct(memory_pct)}
+
+
+def _memory(info: Any) -> Values:  # noqa: ANN401 - pynvml has no types
+    return {
+        "mem_used_bytes": known(info.used, bits=64),
+        "mem_total_bytes": known(info.total, bits=64),
+    }
+
+
+def _memory_v2(call: Call, handle: object) -> Values:
+    # Version 2 excludes the driver's reserved memory from `used`.
+    info = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    return _memory(info)
+
+
+def _memory_v1(call: Call, handle: object) -> Values:
+    info = call("nvmlDeviceGetMemoryInfo", handle)
+    return _memory(info)
+
+
+def _celsius(temperature: int) -> Values:
+    # One function returns a signed integer, the other an unsigned one.
+    value = known(temperature & UNSIGNED_INT)
+    return {"temp_c": None if value is None else float(temperature)}
+
+
+def _temperature_v(call: Call, handle: object) -> Values:
+    return _celsius(call("nvmlDeviceGetTemperatureV", handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
+def _temperature(call: Call, handle: object) -> Values:
+    return _celsius(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
+def _clock_mhz(call: Call, handle: object, clock: int) -> float | None:
+    clock_mhz = known(call("nvmlDeviceGetClockInfo", handle, clock))
+    return None if clock_mhz is None else float(clock_mhz)
+
+
+def _sm_clock(call: Call, handle: object) -> Values:
+    return {"sm_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_SM)}
+
+
+def _mem_clock(call: Call, handle: object) -> Values:
+    return {"mem_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_MEM)}
+
+
+def _power_limit(call: Call, handle: object) -> Values:
+    # The lowest of all limits in force, in mW (nvml.h): that of the operator, and of the board.
+    milliwatts = known(call("nvmlDeviceGetEnforcedPowerLimit", handle))
+    return {"power_limit_w": None if not milliwatts else milliwatts / 1000}
+
+
+def _violated_s(call: Call, handle: object, policy: int) -> float | None:
+    # nvmlViolationTime_t.violationTime is in ns (nvml.h), cumulative since the driver was loaded.
+    status = call("nvmlDeviceGetViolationStatus", handle, policy)
+    time_ns = known(status.violationTime, bits=64)
+    return None if time_ns is None else time_ns / NS_PER_S
+
+
+def _violations(call: Call, handle: object) -> Values:
+    return {
+        "throttle_power_s": _violated_s(call, handle, pynvml.NVML_PERF_POLICY_POWER),
+        "throttle_thermal_s": _violated_s(call, handle, pynvml.NVML_PERF_POLICY_THERMAL),
+    }
+
+
+def _event_reasons(call: Call, handle: object) -> Values:
+    return {"reasons": int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))}
+
+
+def _throttle_reasons(call: Call, handle: object) -> Values:
+    return {"reasons": int(call("nvmlDeviceGetCurrentClocksThrottleReasons", handle))}
+
+
+def _ecc(call: Call, handle: object) -> Values:
+    uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    count = call("nvmlDeviceGetTotalEccErrors", handle, uncorrected, pynvml.NVML_VOLATILE_ECC)
+    return {"ecc_uncorrected": known(count, bits=64)}
+
+
+def _pids(field: str, symbol: str, call: Call, handle: object) -> Values:
+    return {field: call(symbol, handle)}
+
+
+def _process_ways(field: str, kind: str) -> tuple[Way, ...]:
+    """The ways to list the processes of a kind: by the newest version that the driver has."""
+    symbols = [symbol for symbol in PROCESS_LISTS if symbol.startswith(f"nvmlDeviceGet{kind}")]
+    return tuple(partial(_pids, field, symbol) for symbol in symbols)
+
+
+# The ways to read each metric; those of power depend on the board (nvidia_power.py).
+WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
+    "power": (),
+    "utilization": (_utilization,),
+    "memory": (_memory_v2, _memory_v1),
+    "temperature": (_temperature_v, _temperature),
+    "sm_clock": (_sm_clock,),
+    "mem_clock": (_mem_clock,),
+    "power_limit": (_power_limit,),
+    "throttle": (_violations, _event_reasons, _throttle_reasons),
+    "ecc": (_ecc,),
+    "compute_processes": _process_ways("compute_pids", "Compute"),
+    "mps_processes": _process_ways("mps_pids", "MPSCompute"),
+    "graphics_processes": _process_ways("graphics_pids", "Graphics"),
+}
+# What lists the processes that use a device, and what a full sample reads.
+PROCESSES: Final = ("compute_processes", "mps_processes", "graphics_processes")
+FULL: Final = tuple(metric for metric in WAYS if metric != "graphics_processes")
+
+# What changes within a second, so that its mean or maximum needs every sample. Other metrics
+# change slowly, or are running totals that matter at the ends of an interval only.
+QUICK: Final = ("power", "utilization", "sm_clock")
+
+# Metrics that a MIG device has of its own, and metrics that only a whole board has.
+OF_A_SLICE: Final = frozenset({"memory", "compute_processes"})
+BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes", "graphics_processes"})
+
+
+def is_counted(way: Way | None) -> bool:
+    """Whether the driver counts throttled time; otherwise each sample must read the reasons.
+
+    Args:
+        way: The way to read `throttle` that is left.
+    """
+    return way is None or way is _violations
+
+
+class ThrottleClock:
+    """Throttled seconds, summed from the current reasons where the driver does not count them.
+
+    A reason that is set at a sample counts from the sample before, for at most two seconds, so
+    that a pause in sampling is not counted as throttling.
+    """
+
+    _MAX_STEP_S = 2.0
+
+    def __init__(self) -> None:
+        self._last_ns: int | None = None
+        self._power_s = 0.0
+        self._thermal_s = 0.0
+
+    def add(self, t_ns: int, reasons: int) -> Values:
+        """Add the reasons that are set at an instant; return the fields of seconds so far."""
+        since_ns = t_ns if self._last_ns is None else self._last_ns
+        step_s = min(self._MAX_STEP_S, (t_ns - since_ns) / NS_PER_S)
+        self._last_ns = t_ns
+        by_power = bool(reasons & POWER_REASONS)
+        unnamed = bool(reasons & REASON_HW_SLOWDOWN) and not by_power
+        self._power_s += step_s * by_power
+        self._thermal_s += step_s * (bool(reasons & THERMAL_REASONS) or unnamed)
+        return {"throttle_power_s": self._power_s, "throttle_thermal_s": self._thermal_s}
+
+
+# nvml.h: NVML_POWER_SCOPE_GPU and NVML_POWER_SCOPE_MODULE.
+SCOPE_GPU: Final = 0
+SCOPE_MODULE: Final = 1
+# nvml.h: NVML_FI_DEV_POWER_AVERAGE (over 1 s) and NVML_FI_DEV_POWER_INSTANT in mW, and
+# NVML_FI_DEV_ENERGY in mJ.
+FIELD_POWER_AVERAGE: Final = 185
+FIELD_POWER_INSTANT: Final = 186
+FIELD_ENERGY: Final = 191
+# nvml.h: NVML_TOTAL_POWER_SAMPLES and NVML_MODULE_POWER_SAMPLES, in mW.
+SAMPLES_OF_SCOPE: Final = {SCOPE_GPU: 0, SCOPE_MODULE: 7}
+NOT_SUPPORTED: Final = 3
+# A module draws more than its GPU; a driver that ignores the scope reports the same for both.
+MODULE_LEAST_W: Final = 5.0
+# Counters of two scopes differ by more than one counter can advance between two readings.
+SAME_COUNTER_J: Final = 300.0
+
+
+class FieldReader:
+    """Reads field values, each of a scope, into memory of its own.
+
+    Args:
+        fields: Pairs of a field's id and its scope.
+    """
+
+    def __init__(self, fields: Sequence[tuple[int, int]]) -> None:
+        self._memory = (pynvml.c_nvmlFieldValue_t * len(fields))()
+        self._fields = tuple(self._memory)
+        for field, (field_id, scope) in zip(self._fields, fields, strict=True):
+            field.fieldId, field.scopeId = field_id, scope
+        self._values = tuple(field.value for field in self._fields)
+        self.worst_code = 0
+
+    def read(self, call: Call, handle: object) -> list[float | None]:
+        """Return each value in W or J; None where the driver has none.
+
+        Raises:
+            SensorFault: The call failed.
+        """
+        call("nvmlDeviceGetFieldValues", handle, self._memory)
+        values: list[float | None] = []
+        self.worst_code = 0
+        for field, value in zip(self._fields, self._values, strict=True):
+            code = number(field, "nvmlReturn")
+            self.worst_code = code or self.worst_code
+            values.append(value_of(number(field, "valueType"), code, value.ullVal))
+        return values
+
+
+def value_of(value_type: int, code: int, value: int) -> float | None:
+    """The W or J that an nvmlFieldValue_t in mW or mJ holds; None for an error or no value."""
+    if code:
+        return None
+    bits = 32 if value_type == VALUE_TYPE_UNSIGNED_INT else 64
+    # The power of a working board is never 0 W: zero means that the field is not supported.
+    milli = known(value & (1 << bits) - 1, bits)
+    return None if not milli else milli / 1000
+
+
+class PowerFields:
+    """Power by NVML's field values; each device has its own memory for them.
+
+    Args:
+        scope: NVML_POWER_SCOPE_* of the fields.
+    """
+
+    def __init__(self, scope: int) -> None:
+        self._reader = FieldReader([(FIELD_POWER_AVERAGE, scope), (FIELD_POWER_INSTANT, scope)])
+
+    def __call__(self, call: Call, handle: object) -> Values:
+        """Return the power in W.
+
+        Raises:
+            SensorFault: The call failed, or the driver has neither field.
+        """
+        average_w, instant_w = self._reader.read(call, handle)
+        if average_w is None and instant_w is None:
+            raise fault_of("nvmlDeviceGetFieldValues", self._reader.worst_code or NOT_SUPPORTED)
+        return {
+            "power_w": instant_w if average_w is None else average_w,
+            "power_instant_w": average_w if instant_w is None else instant_w,
+            "is_averaged": average_w is not None,
+        }
+
+
+def _power_usage(call: Call, handle: object) -> Values:
+    milliwatts = known(call("nvmlDeviceGetPowerUsage", handle))
+    watts = None if not milliwatts else milliwatts / 1000
+    return {"power_w": watts, "power_instant_w": watts}
+
+
+def _read_total_j(call: Call, handle: object) -> float | None:
+    total_mj = known(call("nvmlDeviceGetTotalEnergyConsumption", handle), bits=64)
+    return None if total_mj is None else total_mj / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PowerScope:
+    """What of a board power and energy are read of.
+
+    Attributes:
+        covers: "module" where that includes the module's CPU and memory.
+        power_scope: NVML_POWER_SCOPE_* of the power.
+        energy_scope: The same of the energy's field; None: the counter that has no scope.
+    """
+
+    covers: EnergyScope
+    power_scope: int
+    energy_scope: int | None = None
+
+    def power_ways(self) -> list[Way]:
+        """The ways to read power, best first."""
+        fields = PowerFields(self.power_scope)
+        return [fields, _power_usage] if self.power_scope == SCOPE_GPU else [fields]
+
+    def counter(self) -> Callable[[Call, object], float | None]:
+        """A function that reads the energy counter in J."""
+        if self.energy_scope is None:
+            return _read_total_j
+        reader = FieldReader([(FIELD_ENERGY, self.energy_scope)])
+
+        def read_field_j(call: Call, handle: object) -> float | None:
+            (energy_j,) = reader.read(call, handle)
+            if reader.worst_code:
+                raise fault_of("nvmlDeviceGetFieldValues", reader.worst_code)
+            return energy_j
+
+        return read_field_j
+
+
+# A board that is no module has one scope, and counters without one.
+WHOLE_GPU: Final = PowerScope("device", SCOPE_GPU)
+
+
+def scopes_of(call: Call, handle: object) -> list[PowerScope]:
+    """The scopes in which power and energy can be read, the most probable first.
+
+    That of the GPU where NVML counts the GPU's energy apart from the module's; otherwise that of
+    the module, whose counter is the one without a scope on GH200. If the self-test finds that
+    power and counter disagree, the next one applies.
+
+    Raises:
+        SensorFault: The call failed.
+    """
+    fields = (FIELD_POWER_INSTANT, FIELD_POWER_AVERAGE, FIELD_ENERGY)
+    scopes = (SCOPE_GPU, SCOPE_MODULE)
+    powers = FieldReader([(field, scope) for field in fields for scope in scopes]).read(
+        call, handle
+    )
+    gpu_w, module_w = powers[0] or powers[2], powers[1] or powers[3]
+    gpu_j, module_j = powers[4:]
+    if module_w is None or module_w - (gpu_w or 0.0) < MODULE_LEAST_W:
+        return [WHOLE_GPU]
+    module = PowerScope("module", SCOPE_MODULE, None if module_j is None else SCOPE_MODULE)
+    if gpu_w is None:
+        return [module]
+    if gpu_j is None:
+        return [module, WHOLE_GPU]
+    gpu = PowerScope("device", SCOPE_GPU, SCOPE_GPU)
+    has_own = module_j is None or abs(module_j - gpu_j) > SAME_COUNTER_J
+    return [gpu, module] if has_own else [module, gpu]
+
+
+def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list[tuple[int, float]]:
+    """The driver's new buffered samples as (UTC us, W), oldest first.
+
+    Args:
+        value_type: Which member of the union holds the value.
+        samples: The result of nvmlDeviceGetSamples.
+        seen_us: UTC us of the last one read before; 0 for none.
+    """
+    powers = []
+    for sample in samples:
+        value = sample.sampleValue
+        unsigned_int = value_type == VALUE_TYPE_UNSIGNED_INT
+        milliwatts = known(value.uiVal) if unsigned_int else known(value.ullVal, bits=64)
+        # An unused slot holds zeros.
+        if int(sample.timeStamp) > seen_us and milliwatts:
+            powers.append((int(sample.timeStamp), milliwatts / 1000))
+    return sorted(powers)
+
+
+# A counter reading that took longer than the counter's own step has no exact time.
+COUNTER_READ_MAX_NS: Final = 100_000_000
+
+UNINITIALIZED: Final = 1
+PIDS: Final = ("compute_pids", "mps_pids")
+
+
+class NvmlDevice(Sensor):
+    """A device on a board that NVML finds by its index.
+
+    Args:
+        name: Name of the device.
+        index: NVML index of the board.
+        library: The process's NVML, initialized.
+        clock: Clock of the readings.
+        report: Called once with each fault that does not end a sample.
+    """
+
+    def __init__(
+        self, name: str, index: int, library: Library, clock: Clock, report: Report
+    ) -> None:
+        super().__init__(name)
+        self._index = index
+        self._library = library
+        self._clock = clock
+        self._report = report
+        self._uuid: str | None = None
+        self._uninitialized = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._handle: Any = None
+        self._generation = self._library.generation
+        self._metrics = MetricReader(self.name, self._report, WAYS, self._clock)
+        self._throttle = ThrottleClock()
+        self._listed = ListedProcesses()
+        self._samples_seen_us = 0
+        self._scopes: list[PowerScope] = [WHOLE_GPU]
+        self._scopes_are_known = False
+        self._support_all()
+
+    def _support_all(self) -> None:
+        """Try again what was not supported, in the first of the scopes."""
+        scope = self._scopes[0]
+        self.energy_scope = scope.covers
+        self._metrics.support({**WAYS, "power": scope.power_ways()})
+        self._counter: Callable[[Call, object], float | None] | None = scope.counter()
+        self._has_process_use = True
+        self._has_power_samples = True
+
+    def _nvml(self, function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no types
+        self.call = function
+        try:
+            return nvml_call(function, *args)
+        except SensorFault as fault:
+            self._uninitialized |= fault.reaction is Reaction.REINIT
+            raise
+
+    def discover(self) -> Device:
+        """Find the GPU; by its UUID once that is known, because indices move when a GPU is lost.
+
+        Initializes the library again first where a call reported that it is not initialized.
+
+        Raises:
+            SensorFault: The GPU cannot be used; an error that concerns one call only counts as
+                reason for quarantine here.
+        """
+        if self._uninitialized:
+            self._library.reopen(self._generation)
+            self._uninitialized = False
+        self._reset()
+        try:
+            if self._uuid is None:
+                self._handle = self._nvml("nvmlDeviceGetHandleByIndex", self._index)
+                self._uuid = str(self._nvml("nvmlDeviceGetUUID", self._handle))
+            else:
+                self._handle = self._nvml("nvmlDeviceGetHandleByUUID", self._uuid)
+            self._find_scopes()
+            return self._describe(self._uuid)
+        except SensorFault as fault:
+            raise quarantining(fault) from fault
+
+    def _find_scopes(self) -> None:
+        try:
+            self._scopes = scopes_of(self._nvml, self._handle)
+            self._scopes_are_known = True
+        except SensorFault as fault:
+            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
+                raise
+        self._support_all()
+
+    def change_energy_scope(self) -> bool:
+        """Read power and energy in the next scope, if the board has one that was not tried."""
+        if not self._scopes_are_known:
+            self._find_scopes()
+            return self._scopes != [WHOLE_GPU]
+        if len(self._scopes) == 1:
+            return False
+        self._scopes = self._scopes[1:]
+        self._support_all()
+        return True
+
+    @abstractmethod
+    def _describe(self, uuid: str) -> Device:
+        """Describe the device, on the board of this UUID.
+
+        Raises:
+            SensorFault: It cannot be used.
+        """
+
+    def _check(self) -> None:
+        """Check that the device is still the one that was discovered.
+
+        Raises:
+            SensorFault: It is gone, or the library or the whole GPU is concerned.
+        """
+
+    def _has(self, metric: str) -> bool:  # noqa: ARG002 - a MIG device lacks some
+        """Whether the driver has a metric for devices of this kind."""
+        return True
+
+    def _handle_of(self, metric: str) -> object:  # noqa: ARG002 - a MIG device has two
+        """The handle by which a metric is read."""
+        return self._handle
+
+    def sample(self, *, quick: bool = False) -> Sample:
+        """Read every metric that the GPU supports.
+
+        Args:
+            quick: Only QUICK, and the throttle reasons where the driver does not count their time.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned, or nothing at all is supported.
+        """
+        if not quick:
+            return self._read_all(FULL, is_quick=False)
+        metrics = QUICK if is_counted(self._metrics.best("throttle")) else (*QUICK, "throttle")
+        return self._read_all(metrics, is_quick=True)
+
+    def _read_all(self, metrics: Iterable[str], *, is_quick: bool) -> Sample:
+        if self._generation != self._library.generation:
+            # Another GPU's thread initialized the library again, which made this handle invalid.
+            raise fault_of(self.call, UNINITIALIZED, "the library was initialized again")
+        self._check()
+        if self._clock.monotonic_ns() >= self._metrics.retry_ns:
+            self._support_all()
+        values: Values = {}
+        for metric in metrics:
+            if self._has(metric):
+                values |= self._read(metric)
+        if not values and not self._metrics.has_any():
+            detail = "the driver supports no metric of this GPU"
+            raise SensorFault(self.call, "NOT_SUPPORTED", Reaction.QUARANTINE, detail)
+        t_ns = self._clock.monotonic_ns()
+        if "reasons" in values:
+            values.update(self._throttle.add(t_ns, values.pop("reasons")))
+        pids = [values.pop(key) for key in PIDS if key in values]
+        if pids:
+            values["pids"] = tuple(sorted(set().union(*pids)))
+            self._listed.add(t_ns, values["pids"])
+        return Sample(t_ns=t_ns, is_quick=is_quick, **values)
+
+    def read_energy(self) -> EnergyReading | None:
+        """Read the energy counter (Volta and later), in J since the driver was loaded.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if self._counter is None:
+            return None
+        before_ns = self._clock.monotonic_ns()
+        try:
+            energy_j = self._counter(self._nvml, self._handle)
+        except SensorFault as fault:
+            if self._metrics.is_absent("energy", fault):
+                self._counter = None
+            return None
+        self._metrics.works("energy")
+        after_ns = self._clock.monotonic_ns()
+        if energy_j is None or after_ns - before_ns > COUNTER_READ_MAX_NS:
+            return None
+        return EnergyReading((before_ns + after_ns) // 2, energy_j)
+
+    def read_power_w(self) -> float | None:
+        """Read the power in W: the driver's average over the last second where there is one.
+
+        On some boards the sensor of the instantaneous power samples 25 of 100 ms (Yang et al.,
+        "Part-time Power Measurements", 2023) and misses the rest.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        watts: float | None = self._read("power").get("power_w")
+        return watts
+
+    def read_power_samples(self) -> list[tuple[int, float]] | None:
+        """Read the driver's buffer of past power.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if not self._has_power_samples:
+            return None
+        arguments = (SAMPLES_OF_SCOPE[self._scopes[0].power_scope], self._samples_seen_us)
+        try:
+            kind, samples = self._nvml("nvmlDeviceGetSamples", self._handle, *arguments)
+        except SensorFault as fault:
+            if fault.code == "NOT_FOUND":  # none since the last one seen
+                return []
+            if fault.reaction is Reaction.ABSENT:
+                self._metrics.retry_later(fault)
+                self._has_power_samples = False
+                return None
+            if fault.reaction is Reaction.TRANSIENT:
+                return []
+            raise
+        offset_ns = self._clock.time_ns() - self._clock.monotonic_ns()
+        powers = sample_powers(kind, samples, self._samples_seen_us)
+        if powers:
+            self._samples_seen_us = powers[-1][0]
+        return [(time_us * 1000 - offset_ns, watts) for time_us, watts in powers]
+
+    def util_by_pid_pct(self, since_ns: int) -> dict[int, float] | None:
+        """Return how busy each process kept the multiprocessors, by the driver's own samples.
+
+        Raises:
+            SensorFault: The library or the whole GPU is concerned.
+        """
+        if not self._has_process_use:
+            return None
+        since_us = utc_ns(self._clock, since_ns) // 1000
+        try:
+            samples = self._nvml("nvmlDeviceGetProcessUtilization", self._handle, since_us)
+        except SensorFault as fault:
+            if fault.code == "NOT_FOUND":  # no sample since then: no process was busy
+                return {}
+            if fault.reaction is Reaction.ABSENT:
+                self._metrics.retry_later(fault)
+                self._has_process_use = False
+                return None
+            if fault.reaction is Reaction.TRANSIENT:
+                return None
+            raise
+        by_pid = process_util_pct(samples)
+        if not self._listed.have_all(by_pid):
+            lists = [self._read(metric) for metric in PROCESSES]
+            pids = {pid for values in lists for listed in values.values() for pid in listed}
+            self._listed.add(self._clock.monotonic_ns(), pids)
+        return self._listed.known(by_pid)
+
+    def _read(self, metric: str) -> Values:
+        """Read one metric by its best supported way; empty if it is absent, temporarily or permanently."""
+        return self._metrics.read(metric, self._nvml, self._handle_of(metric))
+
+
+def quarantining(fault: SensorFault) -> SensorFault:
+    """Return the fault with the reaction QUARANTINE: the device cannot be used without this call."""
+    if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
+        return SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
+    return fault
+
+
+MIG_BY_NUMBER: Final = "nvmlDeviceGetMigDeviceHandleByIndex"
+# What MIG_BY_NUMBER returns where there is no such MIG device, or no MIG mode any more.
+NO_MIG_DEVICE: Final = frozenset({"NOT_FOUND", "INVALID_ARGUMENT", "NOT_SUPPORTED"})
+
+
+class MigSensor(NvmlDevice):
+    """A MIG device.
+
+    It has memory and processes of its own. NVML has clock, temperature, power and energy of the
+    whole board only; power and energy are in the board's row alone, so that sums over rows are
+    correct.
+
+    Args:
+        index: NVML index of the board.
+        library: The process's NVML, initialized.
+        clock: Clock of the readings.
+        report: Called once with each fault that does not end a sample.
+        number: Number of the MIG device on the board.
+    """
+
+    def __init__(
+        self, index: int, library: Library, clock: Clock, report: Report, number: int
+    ) -> None:
+        super().__init__(f"gpu{index}.mig{number}", index, library, clock, report)
+        self.parent = f"gpu{index}"
+        self._number = number
+        self._mig_handle: Any = None
+        self._mig_uuid = ""
+
+    def _describe(self, uuid: str) -> Device:  # noqa: ARG002 - that is the board's
+        self._mig_handle = self._mig_device()
+        self._mig_uuid = str(self._nvml("nvmlDeviceGetUUID", self._mig_handle))
+        try:
+            return self._described()
+        except SensorFault as fault:
+            if fault.code in NO_MIG_DEVICE:
+                # Destroyed since its handle was read, or a call that the driver does not support.
+                self._check()
+            raise
+
+    def _described(self) -> Device:
+        attributes = self._nvml("nvmlDeviceGetAttributes_v2", self._mig_handle)
+        return Device(
+            self.name,
+            "mig",
+            self._mig_uuid,
+            str(self._nvml("nvmlDeviceGetName", self._mig_handle)),
+            self._read("memory").get("mem_total_bytes"),
+            parent=self.parent,
+            # Those of its GPU instance are shared by all compute instances on it.
+            slices=int(attributes.computeInstanceSliceCount),
+            slices_of=int(self._nvml("nvmlDeviceGetMaxMigDeviceCount", self._handle)),
+            gpu_instance=nvml_setting(self._nvml, "nvmlDeviceGetGpuInstanceId", self._mig_handle),
+        )
+
+    def _mig_device(self) -> object:
+        """The handle of the MIG device that has the number now.
+
+        Raises:
+            SensorFault: There is none, or the library or the whole GPU is concerned.
+        """
+        try:
+            return self._nvml(MIG_BY_NUMBER, self._handle, self._number)
+        except SensorFault as fault:
+            if fault.code in NO_MIG_DEVICE:
+                raise _gone(fault.call, fault.code) from fault
+            raise
+
+    def _check(self) -> None:
+        """Check that the MIG device still exists: another one may have taken its number.
+
+        Raises:
+            SensorFault: It is gone, or the library or the whole GPU is concerned.
+        """
+        try:
+            uuid = str(self._nvml("nvmlDeviceGetUUID", self._mig_device()))
+        except SensorFault as fault:
+            if fault.reaction is Reaction.TRANSIENT:
+                return
+            if fault.code in NO_MIG_DEVICE:
+                raise _gone(fault.call, fault.code) from fault
+            raise quarantining(fault) from fault
+        if uuid != self._mig_uuid:
+            raise _gone(self.call, "NOT_FOUND")
+
+    def _has(self, metric: str) -> bool:
+        return metric not in BOARD_ONLY
+
+    def _handle_of(self, metric: str) -> object:
+        return self._mig_handle if metric in OF_A_SLICE else self._handle
+
+
+def _gone(call: str, code: str) -> SensorFault:
+    return SensorFault(call, code, Reaction.GONE, "the MIG device was destroyed")
 
 
 def nvidia_sensors(context: SensorContext) -> list[Sensor]:

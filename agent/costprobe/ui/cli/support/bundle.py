@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import costprobe
-from costprobe.adapters.storage.database import open_reader
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
+from costprobe.adapters.store.database import StoreError, open_reader
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config
 from costprobe.core.config.load import as_toml_tables
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.support.bundle_secrets import without_addresses

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from costprobe.adapters.system.redaction import MASK
+from costprobe.adapters.host.redaction import MASK
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s\"'<>\\,;)]+", re.IGNORECASE)
 

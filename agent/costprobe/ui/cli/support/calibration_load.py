@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.app.configuration import Config
+from costprobe.configuration import Config
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.domain.costing.serving.calibration import (
-    LengthMix,
-)
-from costprobe.domain.costing.serving.production_load import production_load
+from costprobe.probing.settings import OpenAiProbeConfig
+from costprobe.savings.gather import probes_of
+from costprobe.serving.settings import ServiceConfig
+from costprobe.serving.tokens import LengthMix, production_load
 from costprobe.ui.cli.support.known_names import unknown_name
-from costprobe.ui.cli.support.load_evidence import probes_of
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 
 PRODUCTION_S = 86_400

@@ -11,18 +11,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from costprobe.adapters.notifiers.registry import check_notifier
-from costprobe.adapters.sensors.settings import TelemetryConfig
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.adapters.sinks.settings import SinkConfig
-from costprobe.adapters.sinks.sink_check import check_sink
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import counted
-from costprobe.domain.alerting.notifier_settings import NotifierConfig
-from costprobe.domain.costing.shared_modules import shared_modules
+from costprobe.delivery.contract import NotifierConfig, SinkConfig
+from costprobe.delivery.kinds import check_notifier, check_sink
+from costprobe.devices.settings import TelemetryConfig
+from costprobe.devices.use import shared_modules
+from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 
 MIN_FREE_BYTES = 1 << 30

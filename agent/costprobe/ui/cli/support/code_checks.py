@@ -12,15 +12,15 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from costprobe.adapters.probing.child import PROBES_FOLDER
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.storage.settings import StoreConfig
-from costprobe.adapters.system.child_environment import child_environment
-from costprobe.adapters.system.privileges import ROOT, other_writer
-from costprobe.app.configuration import Config
-from costprobe.app.measuring.targets import AnyProbe
-from costprobe.core.bounded import bounded_object
+from costprobe.adapters.host.files import ROOT, other_writer
+from costprobe.adapters.host.processes import child_environment
+from costprobe.adapters.probe_child.runner import PROBES_FOLDER
+from costprobe.adapters.store.settings import StoreConfig
+from costprobe.configuration import Config
+from costprobe.core.outside import bounded_object
 from costprobe.core.units import counted
+from costprobe.probing.run import AnyProbe
+from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.checks import Check
 
 TORCH_TIMEOUT_S: Final = 120.0

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import click
 
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
 
 Role = Literal["good", "note", "bad", "faint", "strong"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from costprobe.app.configuration import Config
+from costprobe.configuration import Config
+from costprobe.pricing.prices import StoredPrices
+from costprobe.savings.gather import SavingsSections
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.output import echo
-from costprobe.ui.cli.support.price_books import StoredPrices
-from costprobe.ui.cli.support.savings_history import SavingsSections
 
 
 def stored_prices(settings: LoadedConfig) -> StoredPrices:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from costprobe.adapters.feeds.source import SourceError
-from costprobe.app.accounting.timed_feed import read_output
-from costprobe.app.configuration import Config
-from costprobe.core.device_names import natural
-from costprobe.domain.pricing.plans.feed import FeedPlan
-from costprobe.domain.pricing.spot_prices import parse_spot
+from costprobe.adapters.clouds.source import SourceError
+from costprobe.configuration import Config
+from costprobe.core.records import natural
+from costprobe.pricing.plans import FeedPlan, parse_spot
+from costprobe.pricing.prices import read_output
 from costprobe.ui.cli.support.discovery import discovered_devices
 
 

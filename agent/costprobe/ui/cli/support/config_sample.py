@@ -8,28 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from costprobe.adapters.notifiers.alertmanager import AlertmanagerConfig
-from costprobe.adapters.probing.model_settings import ProbeConfig
-from costprobe.adapters.probing.served_settings import OpenAiProbeConfig
-from costprobe.adapters.probing.settings import ProbingConfig
-from costprobe.adapters.serving.settings import ServiceConfig
-from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
-from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
-from costprobe.adapters.storage.settings import StoreConfig
-from costprobe.core.config.fields import MONEY_PLACES
-from costprobe.core.config.sample import SampleTable, render_table
-from costprobe.core.host import HostConfig
+from costprobe.adapters.store.settings import StoreConfig
+from costprobe.alerts.rules.values import SloRuleConfig
+from costprobe.core.config.fields import MONEY_PLACES, HostConfig
+from costprobe.core.config.model import SampleTable, render_table
 from costprobe.core.records import Device
-from costprobe.domain.alerting.rules.slo import SloRuleConfig
-from costprobe.domain.costing.budgets.settings import BudgetConfig
-from costprobe.domain.pricing.assumed import LIST_PLAN, AssumedPrices
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.carbon import CarbonConfig
-from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
-from costprobe.domain.pricing.plans.owned import OwnedPlan
-from costprobe.domain.pricing.plans.reserved import ReservedPlan
-from costprobe.domain.pricing.plans.spot import SpotPlan
-from costprobe.domain.pricing.tariff import ElectricityConfig
+from costprobe.delivery.alertmanager import AlertmanagerConfig
+from costprobe.delivery.influx import InfluxV1Config, InfluxV2Config
+from costprobe.pricing.assumed import LIST_PLAN, AssumedPrices
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import CarbonConfig, ElectricityConfig
+from costprobe.pricing.plans import OnDemandPlan, OwnedPlan, ReservedPlan, SpotPlan
+from costprobe.probing.settings import OpenAiProbeConfig, ProbeConfig, ProbingConfig
+from costprobe.serving.settings import ServiceConfig
+from costprobe.spend.settings import BudgetConfig
 
 _HEAD = """\
 # costprobe: cost per inference on this host. A key that is commented out has its default, or is

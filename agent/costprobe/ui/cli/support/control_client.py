@@ -11,8 +11,13 @@ from typing import Any
 
 import click
 
-from costprobe.core.control_protocol import MAX_ANSWER_BYTES, control_path, decoded, encoded
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
+from costprobe.daemon.control import (
+    MAX_ANSWER_BYTES,
+    control_path,
+    decoded,
+    encoded,
+)
 from costprobe.ui.cli.support.place import HasStore, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from costprobe.adapters.sensors.settings import TelemetryConfig
-from costprobe.adapters.sensors.supervisor.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Device, Event
+from costprobe.devices.settings import TelemetryConfig
 
 TIMEOUT_S = 15.0
 

@@ -12,15 +12,20 @@ from typing import Any, Final, TypeVar
 import click
 from pydantic import ConfigDict
 
-from costprobe.adapters.fleet.registry import fleet_reader
-from costprobe.adapters.fleet.transport import Throttled
-from costprobe.adapters.fleet.watch_settings import FleetSection
-from costprobe.adapters.net.errors import RetryLater
-from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
+from costprobe.adapters.databases.kinds import fleet_reader
+from costprobe.adapters.databases.reader import Throttled
+from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.load import ConfigError, load_file
-from costprobe.core.config.root import RootSection
+from costprobe.core.config.model import RootSection
 from costprobe.core.records import NS_PER_S
+from costprobe.fleet.answers import (
+    ARRIVED_NS,
+    FleetAnswers,
+    FleetPeriod,
+    fleet_period,
+)
+from costprobe.fleet.settings import FleetSection
 from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import Place, bad_input, check_access

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import click
 
-from costprobe.adapters.storage.errors import StoreError
-from costprobe.adapters.storage.writer import Store
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Point
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask

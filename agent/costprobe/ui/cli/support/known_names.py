@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.core.config.suggest import nearest
-from costprobe.core.device_names import natural
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.config.load import nearest
+from costprobe.core.records import natural
 from costprobe.ui.cli.support.place import bad_input
 
 if TYPE_CHECKING:  # the import takes longer than commands that need no configuration
-    from costprobe.app.configuration import Config
+    from costprobe.configuration import Config
 
 NAMES_SHOWN = 20
 

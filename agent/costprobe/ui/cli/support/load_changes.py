@@ -6,20 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.configuration import Config
-from costprobe.core.device_names import TOGETHER
-from costprobe.core.records import NS_PER_S, Event
-from costprobe.core.row_values import number
-from costprobe.domain.alerting.load_curve_event import (
-    PresentLoad,
-    conditions_of,
-    load_curve_event,
-)
-from costprobe.domain.costing.load.change import newest_shift
-from costprobe.domain.costing.load.curve import LoadCurve
-from costprobe.domain.detection.conditions import Conditions
-from costprobe.ui.cli.support.load_evidence import probes_of
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config
+from costprobe.core.columns import number
+from costprobe.core.records import NS_PER_S, TOGETHER, Event
+from costprobe.drift.load_curve import PresentLoad, conditions_of, load_curve_event, newest_shift
+from costprobe.drift.runs import Conditions
+from costprobe.probing.load_curve import LoadCurve
+from costprobe.savings.gather import probes_of
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 
 # The present load is that of so long before a curve.

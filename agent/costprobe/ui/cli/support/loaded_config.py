@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costprobe.app.configuration import Config, demo_config, load
+from costprobe.configuration import Config, demo_config, load
 from costprobe.core.config.load import ConfigError
 from costprobe.core.config.location import SYSTEM_STORE, config_path, default_store
 from costprobe.ui.cli.support.place import (

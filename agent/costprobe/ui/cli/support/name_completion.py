@@ -41,7 +41,7 @@ def _of_config(table: str) -> _Names:
 
 def _of_tag(tag: str) -> _Names:
     def names(path: str | None) -> Iterator[str]:
-        from costprobe.adapters.storage.reader import StoreReader  # noqa: PLC0415 - as above
+        from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415 - as above
         from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
 
         with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
@@ -53,7 +53,7 @@ def _of_tag(tag: str) -> _Names:
 
 
 def _probes(path: str | None) -> Iterator[str]:
-    from costprobe.adapters.probing.model_settings import BUILT_IN_MODELS  # noqa: PLC0415 - as above
+    from costprobe.probing.settings import BUILT_IN_MODELS  # noqa: PLC0415 - as above
 
     yield from BUILT_IN_MODELS
     yield from _of_config("probe")(path)
@@ -64,7 +64,7 @@ def _names_of_any(*kinds: _Names) -> _Names:
 
 
 def _silences(path: str | None) -> Iterator[str]:
-    from costprobe.adapters.storage.reader import StoreReader  # noqa: PLC0415 - as above
+    from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415 - as above
     from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
 
     with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
 from costprobe.ui.cli.support.colour import Role, paint
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 

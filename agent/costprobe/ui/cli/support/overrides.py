@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from costprobe.app.configuration import Config, validated
-from costprobe.core.bounded import bounded_toml
+from costprobe.alerts.rules.kinds import effective_rules
+from costprobe.configuration import Config, validated
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import MAX_FILE_BYTES
-from costprobe.domain.alerting.defaults import effective_rules
+from costprobe.core.outside import bounded_toml
 from costprobe.ui.cli.support.loaded_config import bad_input
 
 COMMAND_LINE = Path("--set")

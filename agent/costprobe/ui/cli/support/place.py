@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from costprobe.core.bounded import UnusableInputError
 from costprobe.core.config.location import SYSTEM_PATH, config_path, store_of
+from costprobe.core.outside import UnusableInputError
 
 if TYPE_CHECKING:  # the import takes longer than the commands that need no store
-    from costprobe.adapters.storage.reader import StoreReader
+    from costprobe.adapters.store.read import StoreReader
 
 BAD_INPUT = 2
 
@@ -105,7 +105,7 @@ class Place:
             click.ClickException: With exit code 2 and every error of the file.
         """
         # Imported here, because the import takes longer than most commands.
-        from costprobe.app.configuration import load  # noqa: PLC0415
+        from costprobe.configuration import load  # noqa: PLC0415
         from costprobe.core.config.load import ConfigError  # noqa: PLC0415
 
         if self.path is not None:
@@ -124,8 +124,8 @@ def reader_of(place: HasStore) -> Iterator[StoreReader]:
             errors, which may be why.
     """
     # Imported here, because the import takes longer than the commands that need no store.
-    from costprobe.adapters.storage.errors import StoreError  # noqa: PLC0415
-    from costprobe.adapters.storage.reader import StoreReader  # noqa: PLC0415
+    from costprobe.adapters.store.database import StoreError  # noqa: PLC0415
+    from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415
 
     try:
         reader = StoreReader.open(place.store_path)

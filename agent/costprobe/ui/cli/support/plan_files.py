@@ -10,19 +10,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from costprobe.app.configuration import validated
-from costprobe.core.bounded import UnusableInputError, bounded_toml
+from costprobe.configuration import validated
 from costprobe.core.config.fields import MONEY_PLACES
 from costprobe.core.config.load import ConfigError
+from costprobe.core.outside import UnusableInputError, bounded_toml
 from costprobe.core.records import Device
-from costprobe.domain.pricing.assumed import AssumedPrices
-from costprobe.domain.pricing.book import PriceBook
-from costprobe.domain.pricing.catalogue.catalogue import Catalogue
-from costprobe.domain.pricing.catalogue.offer import Offer
-from costprobe.domain.pricing.plans.on_demand import OnDemandPlan
-from costprobe.domain.pricing.plans.owned import OwnedPlan
-from costprobe.domain.pricing.plans.plan import Plan
-from costprobe.domain.pricing.plans.reserved import ReservedPlan
+from costprobe.pricing.assumed import AssumedPrices
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.catalogue import Catalogue, Offer
+from costprobe.pricing.plans import OnDemandPlan, OwnedPlan, Plan, ReservedPlan
 from costprobe.ui.cli.support.loaded_config import bad_input
 
 MAX_FILE_BYTES = 1 << 20

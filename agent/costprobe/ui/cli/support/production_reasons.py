@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.adapters.storage.reader import StoreReader
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.domain.alerting.production_text import explanation
-from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan
-from costprobe.domain.costing.comparison.production_change import Unit, production_change
-from costprobe.domain.costing.comparison.production_sums import (
+from costprobe.drift.message import explanation
+from costprobe.unit_costs.change import (
+    COMPARED_SHARE,
     ProductionSums,
+    Unit,
+    middle_ns,
+    production_change,
     production_sums,
 )
-from costprobe.domain.costing.serving.serving_change import COMPARED_SHARE, middle_ns
 
 # What the cost of each field is divided by.
 _UNITS: dict[str, Unit] = {

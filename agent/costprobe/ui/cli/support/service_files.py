@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import costprobe
-from costprobe.adapters.system.safe_write import replace_file
+from costprobe.adapters.host.files import replace_file
 
 SERVICE: Final = "costprobe.service"
 DASHBOARD: Final = "costprobe-dashboard.service"

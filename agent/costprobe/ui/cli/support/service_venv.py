@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from costprobe.core.bounded import bounded_json
+from costprobe.core.outside import bounded_json
 from costprobe.ui.cli.support.service_files import is_venv
 from costprobe.ui.cli.support.service_steps import StepError, Steps
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from costprobe.adapters.kubernetes.settings import KubernetesConfig
-from costprobe.adapters.serving.counters import Engine
-from costprobe.adapters.serving.settings import ServiceConfig
+from costprobe.adapters.engines.tables import Engine
+from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.core.units import counted
+from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.checks import Check
 
 
@@ -21,8 +21,8 @@ def service_checks(
         environ: The environment, with systemd's credentials folder.
     """
     # Imported here, because it is only needed if a service is configured.
-    from costprobe.adapters.serving.reading import engine_of  # noqa: PLC0415
-    from costprobe.adapters.serving.tenants import tenants_endpoint, tenants_engine  # noqa: PLC0415
+    from costprobe.adapters.engines.scrape import engine_of  # noqa: PLC0415
+    from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
 
     for service in services:
         for url in service.url:
@@ -45,8 +45,10 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
         return
     # Imported here, because it is only needed on a Kubernetes node.
     from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
-    from costprobe.adapters.kubernetes.errors import KubernetesError  # noqa: PLC0415
-    from costprobe.adapters.kubernetes.pod_resources import PodResources  # noqa: PLC0415
+    from costprobe.adapters.kubernetes.pod_resources import (
+        KubernetesError,  # noqa: PLC0415
+        PodResources,  # noqa: PLC0415
+    )
 
     node = kubernetes.node or host
     fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
@@ -64,11 +66,16 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
 def _endpoint_check(
     service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
 ) -> Check:
-    from costprobe.adapters.net.secret import credentials_folder  # noqa: PLC0415
-    from costprobe.adapters.serving.errors import ScrapeError  # noqa: PLC0415
-    from costprobe.adapters.serving.exposition import parse_exposition  # noqa: PLC0415
-    from costprobe.adapters.serving.fetch import MetricsFetcher  # noqa: PLC0415
-    from costprobe.adapters.serving.reading import read_counters, wanted_names  # noqa: PLC0415
+    from costprobe.adapters.engines.exposition import (
+        ScrapeError,  # noqa: PLC0415
+        parse_exposition,  # noqa: PLC0415
+    )
+    from costprobe.adapters.engines.scrape import (  # noqa: PLC0415
+        MetricsFetcher,  # noqa: PLC0415
+        read_counters,
+        wanted_names,
+    )
+    from costprobe.adapters.http.access import credentials_folder  # noqa: PLC0415
 
     name = f"tenants of {service.name}" if tenant else f"service {service.name}"
     try:

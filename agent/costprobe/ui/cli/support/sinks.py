@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from costprobe.adapters.sinks.influx_v1 import InfluxV1Config
-from costprobe.adapters.sinks.influx_v2 import InfluxV2Config
-from costprobe.app.configuration import Config
+from costprobe.configuration import Config
+from costprobe.delivery.influx import InfluxV1Config, InfluxV2Config
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.place import bad_input
 

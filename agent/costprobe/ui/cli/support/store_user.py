@@ -8,12 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costprobe.core.config.location import SYSTEM_STORE, config_path, default_store, store_of
+from costprobe.core.config.location import (
+    SYSTEM_STORE,
+    config_path,
+    default_store,
+    store_of,
+)
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 
 if TYPE_CHECKING:  # imported for root alone: most commands must start fast
-    from costprobe.adapters.system.privileges import Account
+    from costprobe.adapters.host.files import Account
 
 SERVICE_USER = "costprobe"
 ROOT = 0
@@ -62,7 +67,7 @@ def act_as_owner_of(path: Path) -> Account | None:
     """
     if os.geteuid() != ROOT:
         return None
-    from costprobe.adapters.system.privileges import PrivilegeError, become, controller_of  # noqa: PLC0415 - see above
+    from costprobe.adapters.host.files import PrivilegeError, become, controller_of  # noqa: PLC0415 - see above
 
     try:
         account = controller_of(path) or _service_account(path)
@@ -88,7 +93,7 @@ def _service_account(path: Path) -> Account | None:
     """Return the service's account for a store that its first start has not yet created."""
     if path != SYSTEM_STORE or path.exists():
         return None
-    from costprobe.adapters.system.privileges import account_of  # noqa: PLC0415 - as above
+    from costprobe.adapters.host.files import account_of  # noqa: PLC0415 - as above
 
     try:
         entry = pwd.getpwnam(SERVICE_USER)

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from costprobe.core.moments import parse_moment_ns
+from costprobe.core.periods import parse_moment_ns
 from costprobe.core.units import parse_duration_s
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from costprobe.domain.advice.hosted_apis import HostingChoice
+from costprobe.savings.hosted_apis import HostingChoice
 from costprobe.ui import hosted_apis
 from costprobe.ui.cli.support.fitting import table_lines
 

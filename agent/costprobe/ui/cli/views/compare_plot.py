@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import common_scale, scale_words
-from costprobe.core.printable import one_line
-from costprobe.domain.costing.comparison.compare import Group
+from costprobe.core.money import common_scale, scale_words
+from costprobe.core.outside import one_line
 from costprobe.ui.cli.support.colour import paint
 from costprobe.ui.cli.views.plots import LETTERS, drawn
+from costprobe.unit_costs.compare import Group
 
 PLOT_ROWS = 16
 MAX_PLOT_COLUMNS = 100

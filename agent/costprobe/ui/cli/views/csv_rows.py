@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC
 from pathlib import Path
 
-from costprobe.adapters.storage.rollup.rolled import ROLLUP_TAG
-from costprobe.core.moments import parse_date_ns
-from costprobe.core.printable import from_csv_cell
+from costprobe.adapters.store.read import ROLLUP_TAG
+from costprobe.core.outside import from_csv_cell
+from costprobe.core.periods import parse_date_ns
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.ui.cli.support.place import bad_input

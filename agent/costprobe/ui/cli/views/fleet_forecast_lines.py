@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from costprobe.app.fleet.forecast import FleetForecast
-from costprobe.core.money_text import money
+from costprobe.core.money import money
+from costprobe.core.periods import TimeSpan
 from costprobe.core.units import counted, percent
-from costprobe.domain.costing.budgets.budget_forecast import MIN_HOURS
-from costprobe.domain.costing.budgets.periods import TimeSpan
+from costprobe.fleet.spend import FleetForecast
+from costprobe.spend.forecast import MIN_HOURS
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import local
 

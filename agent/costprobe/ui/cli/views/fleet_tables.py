@@ -8,15 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from costprobe.app.fleet.device_spend import FleetSpend
-from costprobe.app.fleet.spend import SpendByKey
-from costprobe.app.fleet.status import HostState
-from costprobe.app.fleet.unit_costs import FleetUnitCost
-from costprobe.core.device_names import natural
-from costprobe.core.money_text import common_scale, money, scale_words
-from costprobe.core.printable import csv_cell, one_line
-from costprobe.core.records import NS_PER_S
+from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.outside import csv_cell, one_line
+from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import KWH_J, counted, percent
+from costprobe.fleet.hosts import HostState
+from costprobe.fleet.spend import FleetSpend, SpendByKey
+from costprobe.fleet.unit_costs import FleetUnitCost
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import ago, joules
 

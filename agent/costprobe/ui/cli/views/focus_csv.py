@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from costprobe.app.budgeting.charges_by_period import PeriodCharge
-from costprobe.core.printable import csv_cell
+from costprobe.core.outside import csv_cell
 from costprobe.core.records import NS_PER_S
+from costprobe.spend.query import PeriodCharge
 
 # Provider, publisher and issuer of the charges: costprobe derives them from the host's prices.
 ISSUER: Final = "costprobe"

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from costprobe.core.money_text import money
+from costprobe.core.money import money
 from costprobe.core.units import counted, percent
-from costprobe.domain.advice.damped_trend import DayForecast, LoadForecast
-from costprobe.domain.advice.growth import CapacityEnd, Growth
-from costprobe.domain.advice.growth_cost import MarginalCost, Money
-from costprobe.domain.advice.supply import HEADROOM
+from costprobe.savings.growth import (
+    CapacityEnd,
+    DayForecast,
+    Growth,
+    LoadForecast,
+    MarginalCost,
+    Money,
+)
+from costprobe.savings.supply import HEADROOM
 from costprobe.ui.cli.support.fitting import table_lines
 
 WHOLE_FROM = 1000

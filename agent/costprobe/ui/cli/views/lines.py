@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.core.money_text import PER_THOUSAND, money, price_text
+from costprobe.core.money import PER_THOUSAND, money, price_text
 from costprobe.core.units import percent, significant
 from costprobe.ui.text import CHUNKS, joules
 

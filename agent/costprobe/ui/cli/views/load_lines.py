@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import common_scale, money, scale_words, unit_price
+from costprobe.core.money import (
+    common_scale,
+    money,
+    scale_words,
+    unit_price,
+)
 from costprobe.core.units import counted, percent, significant
-from costprobe.domain.costing.load.change import CurveChange
-from costprobe.domain.costing.load.curve import LoadCurve
-from costprobe.domain.costing.load.point import LoadPoint
-from costprobe.domain.costing.load.rows import slo_text
+from costprobe.drift.load_curve import CurveChange
+from costprobe.probing.load_curve import LoadCurve, LoadPoint, slo_text
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import joules, local
 

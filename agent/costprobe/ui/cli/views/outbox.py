@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
-    from costprobe.adapters.storage.outbox.outbox import SinkStatus
+    from costprobe.adapters.store.cursors import SinkStatus
 
 
 def outbox_document(sink: SinkStatus) -> dict[str, Any]:

@@ -6,15 +6,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from costprobe.app.fleet.rollouts import FleetChange
-from costprobe.core.money_text import money
-from costprobe.core.printable import one_line
+from costprobe.core.money import money
+from costprobe.core.outside import one_line
 from costprobe.core.units import counted, percent
-from costprobe.domain.detection.causes import action_of
-from costprobe.domain.fleet.adoption import Effect
-from costprobe.domain.fleet.discoveries import FALSE_SHARE, LEAST_EFFECT, Excess
-from costprobe.domain.fleet.excess_cost import ExcessCost
-from costprobe.domain.fleet.outliers import FleetOutliers, Outlier
+from costprobe.drift.causes import action_of
+from costprobe.fleet.peers import (
+    FALSE_SHARE,
+    LEAST_EFFECT,
+    Excess,
+    ExcessCost,
+    FleetOutliers,
+    Outlier,
+)
+from costprobe.fleet.rollouts import FleetChange
+from costprobe.fleet.updates import Effect
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.outlier_documents import monthly_document, outlier_document
 from costprobe.ui.text import local

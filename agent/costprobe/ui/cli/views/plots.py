@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
 from costprobe.ui.cli.support.colour import is_coloured
 
 # Names that plotext and click share.

@@ -8,8 +8,8 @@ from threading import Lock
 
 import click
 
-from costprobe.adapters.probing.outcome import ProbeProgress
-from costprobe.core.printable import one_line
+from costprobe.adapters.probe_child.results import ProbeProgress
+from costprobe.core.outside import one_line
 from costprobe.ui.cli.support.fitting import terminal_columns
 from costprobe.ui.cli.support.output import echo
 

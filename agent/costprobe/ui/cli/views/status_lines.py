@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from costprobe import __version__
-from costprobe.core.money_text import money, price_scale, price_text
+from costprobe.core.money import money, price_scale, price_text
+from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent
-from costprobe.domain.costing.probe.rolling import WINDOWS_S
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.serving_lines import service_lines
 from costprobe.ui.text import ago, local

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money_text import common_scale, money, scale_words
+from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from costprobe.adapters.storage.reader import StoreReader
-from costprobe.app.budgeting.spend_reading import Usual
-from costprobe.app.configuration import Config
-from costprobe.app.overview.main_change import main_change
-from costprobe.app.overview.spending import present_power_w, spending
-from costprobe.core.device_names import natural
-from costprobe.core.moments import iso
-from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.row_values import number
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config
+from costprobe.core.columns import number
+from costprobe.core.periods import iso
+from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.spend.now import present_power_w, spending
+from costprobe.spend.query import Usual
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import faults_of
 from costprobe.ui.incidents import is_running
+from costprobe.ui.main_change import main_change
 
 # A device, probe or budget without a row for longer than this is not shown.
 GONE_NS = 24 * 3600 * NS_PER_S

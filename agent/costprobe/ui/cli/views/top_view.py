@@ -9,8 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from costprobe.core.money_text import money, price_scale, scale_words
-from costprobe.core.printable import one_line
+from costprobe.core.money import money, price_scale, scale_words
+from costprobe.core.outside import one_line
 from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import wrapped
 from costprobe.ui.text import ago

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from costprobe.adapters.storage.history import SeriesValues
-from costprobe.core.device_names import natural
-from costprobe.core.printable import one_line
+from costprobe.adapters.store.read import SeriesValues
+from costprobe.core.outside import one_line
+from costprobe.core.records import natural
 from costprobe.ui.cli.views.plots import curves, legend
 from costprobe.ui.cli.views.series_names import SUBJECT_TAGS, series_names, subject_of
 from costprobe.ui.cli.views.time_plot import PlotCurve, PlotSpan, time_plot

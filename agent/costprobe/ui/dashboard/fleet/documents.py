@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from costprobe.app.fleet.device_spend import FleetSpend
-from costprobe.app.fleet.spend import SpendByKey
-from costprobe.app.fleet.status import HostState
-from costprobe.app.fleet.unit_changes import UnitChange
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import NS_PER_S
-from costprobe.domain.costing.budgets.periods import HOUR_NS
+from costprobe.fleet.hosts import HostState
+from costprobe.fleet.spend import FleetSpend, SpendByKey
+from costprobe.fleet.unit_costs import UnitChange
 from costprobe.ui.dashboard.fleet.figures import Figures
 from costprobe.ui.dashboard.fleet.sections import GpuFigures, MonthForecast
 from costprobe.ui.dashboard.now import NS_PER_MS

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any, Final, NamedTuple
 
-from costprobe.adapters.net.errors import DeliveryError
-from costprobe.app.fleet.answers import FleetAnswers
+from costprobe.adapters.http.errors import DeliveryError
 from costprobe.core.clock import Clock
-from costprobe.core.printable import one_line
+from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
+from costprobe.fleet.answers import FleetAnswers
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
-from costprobe.app.fleet.gpu_map import GpuMap, MappedGpu
-from costprobe.core.device_names import natural
-from costprobe.domain.detection.causes import action_of
+from costprobe.core.records import natural
+from costprobe.drift.causes import action_of
+from costprobe.fleet.outliers import GpuMap, MappedGpu
 from costprobe.ui.dashboard.fleet.documents import framed
 from costprobe.ui.dashboard.fleet.figures import Figures
 from costprobe.ui.outlier_documents import outliers_document

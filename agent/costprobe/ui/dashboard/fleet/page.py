@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from costprobe.adapters.fleet.reader import FleetReader
-from costprobe.adapters.fleet.settings import HOST_MARK
+from costprobe.adapters.databases.question import HOST_MARK
+from costprobe.adapters.databases.reader import FleetReader
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.dashboard.fleet import documents

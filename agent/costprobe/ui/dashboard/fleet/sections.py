@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final, NamedTuple
 
-from costprobe.adapters.fleet.reader import FleetReader
-from costprobe.app.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
-from costprobe.app.fleet.device_spend import FleetSpend
-from costprobe.app.fleet.forecast import FleetForecast, fleet_forecast
-from costprobe.app.fleet.gpu_map import fleet_gpu_map
-from costprobe.app.fleet.spend import fleet_spend
-from costprobe.app.fleet.status import fleet_status
-from costprobe.app.fleet.unit_changes import unit_changes
-from costprobe.app.fleet.unit_costs import FleetUnitCost, fleet_unit_costs
+from costprobe.adapters.databases.reader import FleetReader
 from costprobe.core.clock import Clock
+from costprobe.core.periods import HOUR_NS, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S
-from costprobe.domain.costing.budgets.periods import HOUR_NS, TimeSpan, period_at
-from costprobe.domain.costing.budgets.spend import HISTORY_HOURS
+from costprobe.fleet.answers import (
+    ARRIVED_NS,
+    FleetAnswers,
+    FleetPeriod,
+    fleet_period,
+)
+from costprobe.fleet.hosts import fleet_status
+from costprobe.fleet.outliers import fleet_gpu_map
+from costprobe.fleet.spend import FleetForecast, FleetSpend, fleet_forecast, fleet_spend
+from costprobe.fleet.unit_costs import FleetUnitCost, fleet_unit_costs, unit_changes
+from costprobe.spend.query import HISTORY_HOURS
 from costprobe.ui.dashboard.fleet.figures import Asked, PageSection
 
 DAY_S: Final = 86_400

@@ -21,7 +21,7 @@ export function number(value, digits = 4) {
   return size !== 0 && (size < 1e-9 || size >= 1e12) ? value.toExponential(digits - 1) : decimal(value, digits);
 }
 
-/** An amount with its currency, as core/money_text.py writes it: "$0.00158", "12.34 CHF", "-$5". */
+/** An amount with its currency, as core/money.py writes it: "$0.00158", "12.34 CHF", "-$5". */
 export function money(amount, currency) {
   if (!isKnown(amount)) return "–";
   const sign = SIGNS[currency];

@@ -13,7 +13,7 @@ const changes = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1, signD
 export const signed = (pct) => `${changes.format(pct)} %`;
 const axisChange = (pct) => `${pct > 0 ? "+" : ""}${number(pct, 3)} %`;
 
-// A unit price is written for 1, 1,000 or a million units, as core/money_text.py chooses it.
+// A unit price is written for 1, 1,000 or a million units, as core/money.py chooses it.
 const PRICE_SCALES = [1, 1000, 1_000_000];
 const PRICE_MIN = 0.1;
 

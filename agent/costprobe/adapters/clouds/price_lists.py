@@ -1,0 +1,315 @@
+"""Current price of an instance from the price lists of AWS, Azure and Google: request and parsing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlencode, urlsplit
+
+from costprobe.adapters.clouds.regions import AWS_LOCATIONS
+from costprobe.adapters.host.redaction import read_secret
+from costprobe.core.outside import UnusableInputError, bounded_json
+from costprobe.core.units import MONTH_H
+
+# A higher price of an instance per hour is an error of its unit.
+LARGEST_PER_H = Decimal(10_000)
+_NANO = Decimal("1e-9")
+# Units of Google's SKUs, and their hours.
+_GCP_UNITS = {"h": 1, "GiBy.h": 1, "GiBy.mo": MONTH_H}
+
+
+@dataclass(frozen=True, slots=True)
+class PriceQuery:
+    """A price to look up in a cloud's price list.
+
+    Attributes:
+        api: The price list.
+        currency: ISO 4217 code.
+        instance: Instance type in the price list; empty for "gcp".
+        region: Region in the price list; empty for "gcp".
+        url: Address of the price list; None for the cloud's own.
+        is_spot: Whether the spot price is wanted, not that on demand.
+        skus: Numbers of SKUs, by their identifiers, whose prices are added ("gcp").
+        key_file: File with the API key ("gcp").
+    """
+
+    api: Literal["aws", "azure", "gcp"]
+    currency: str
+    instance: str = ""
+    region: str = ""
+    url: str | None = None
+    is_spot: bool = False
+    skus: Mapping[str, Decimal] = field(default_factory=dict)
+    key_file: Path | None = None
+
+
+def aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
+    """Return the prices in USD of an instance with Linux on demand, in AWS's price map of a region.
+
+    Source: the JSON that AWS's page "Amazon EC2 On-Demand Pricing" reads.
+
+    Raises:
+        ValueError: It is no such map.
+    """
+    offers = _values(_values_of(_object(text), "regions").get(AWS_LOCATIONS[region]))
+    if not offers:
+        raise ValueError(f"has no list of {region}")
+    return [
+        _price(offer.get("price"))
+        for offer in offers
+        if offer.get("Instance Type") == instance and offer.get("Operating System") == "Linux"
+    ]
+
+
+def azure_prices(
+    text: str, instance: str, region: str, currency: str, *, is_spot: bool
+) -> tuple[list[Decimal], str]:
+    """Return the prices of an instance in a response of Azure's Retail Prices API.
+
+    Source: Microsoft, "Azure Retail Prices". Prices of Windows, of dedicated hosts, of Cloud
+    Services and of the retired low-priority virtual machines are skipped.
+
+    Returns:
+        Currency per hour, and the URL of the next page; empty after the last.
+
+    Raises:
+        ValueError: It is no such response, or in another currency.
+    """
+    document = _object(text)
+    prices = []
+    for item in _objects(document, "Items"):
+        kinds = f"{item.get('productName')} {item.get('skuName')} {item.get('meterName')}"
+        skipped = any(
+            word in kinds for word in ("Windows", "Dedicated", "CloudServices", "Low Priority")
+        )
+        if (
+            skipped
+            or item.get("armSkuName") != instance
+            or item.get("armRegionName") != region
+            or item.get("type") != "Consumption"
+            or item.get("unitOfMeasure") != "1 Hour"
+            or ("Spot" in kinds) is not is_spot
+        ):
+            continue
+        if item.get("currencyCode") != currency:
+            raise ValueError(
+                f"its prices are in {item.get('currencyCode')}, the plan in {currency}"
+            )
+        prices.append(_price(item.get("retailPrice")))
+    return prices, str(document.get("NextPageLink") or "")
+
+
+def gcp_prices(text: str, skus: Collection[str], currency: str) -> tuple[dict[str, Decimal], str]:
+    """Return the prices of SKUs in a page of Google's Cloud Billing Catalog.
+
+    Source: Google, "Cloud Billing API: services.skus.list". A price is the sum of units and nanos
+    of the first tier; a price per month is divided by 730 h.
+
+    Returns:
+        Currency per hour by SKU, and the token of the next page; empty after the last.
+
+    Raises:
+        ValueError: It is no such page, in another currency, or a unit is no time.
+    """
+    document = _object(text)
+    prices = {}
+    for sku in _objects(document, "skus"):
+        name = sku.get("skuId")
+        if name not in skus:
+            continue
+        (pricing,) = _objects(sku, "pricingInfo")[-1:] or ({},)
+        expression = pricing.get("pricingExpression")
+        if not isinstance(expression, dict) or expression.get("usageUnit") not in _GCP_UNITS:
+            raise ValueError(f"SKU {name} is not priced by the hour or the month")
+        (tier,) = _objects(expression, "tieredRates")[:1] or ({},)
+        unit = tier.get("unitPrice")
+        if not isinstance(unit, dict) or unit.get("currencyCode") != currency:
+            raise ValueError(f"SKU {name} has no price in {currency}, the plan's currency")
+        amount = _price(unit.get("units", 0)) + _NANO * _number(unit.get("nanos", 0))
+        prices[str(name)] = amount / _GCP_UNITS[str(expression["usageUnit"])]
+    return prices, str(document.get("nextPageToken") or "")
+
+
+def aws_price_list(document: Mapping[str, Any], currency: str | None) -> Iterator[Decimal]:
+    """Yield the on-demand prices in the output of `aws pricing get-products`.
+
+    Source: AWS, "Price List Query API: GetProducts". A product is an object, or its JSON as text.
+    Prices of 0, of capacity that is reserved already, are skipped.
+
+    Raises:
+        ValueError: It is no such output, or has no price in the currency.
+    """
+    for entry in document["PriceList"]:
+        product = _object(entry) if isinstance(entry, str) else entry
+        for term in _values(_values_of(product, "terms").get("OnDemand")):
+            for dimension in _values(term.get("priceDimensions")):
+                per_unit = dimension.get("pricePerUnit")
+                if dimension.get("unit") != "Hrs" or not isinstance(per_unit, dict):
+                    continue
+                if currency is not None and currency not in per_unit:
+                    raise ValueError(f"its prices are not in {currency}, the plan's currency")
+                price = _price(per_unit[currency or next(iter(per_unit))])
+                if price:
+                    yield price
+
+
+def only_price(prices: Collection[Decimal], words: str) -> Decimal:
+    """Return the price that all of them are.
+
+    Raises:
+        ValueError: There is none, or there are several.
+    """
+    different = sorted(set(prices))
+    if not different:
+        raise ValueError(f"has no price of {words}; check its spelling in the cloud's price list")
+    if len(different) > 1:
+        shown = ", ".join(f"{price:f}" for price in different[:5])
+        raise ValueError(f"has several prices of {words} ({shown}); narrow the selection")
+    return different[0]
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        document = bounded_json(text, parse_number=Decimal)
+    except UnusableInputError as error:
+        raise ValueError(f"{error}") from error
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - content of the response
+    return document
+
+
+def _objects(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    values = document.get(key)
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise ValueError(f"has no list {key}")
+    return values
+
+
+def _values_of(document: object, key: str) -> dict[str, Any]:
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _values(document: object) -> list[dict[str, Any]]:
+    """Return the objects in an object."""
+    values = document.values() if isinstance(document, dict) else ()
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _number(value: object) -> Decimal:
+    try:
+        number = value if isinstance(value, Decimal) else Decimal(str(value))
+    except ArithmeticError:
+        raise ValueError("a price is not a number") from None
+    if not number.is_finite() or number < 0:
+        raise ValueError("a price is not a number")
+    return number
+
+
+def _price(value: object) -> Decimal:
+    price = _number(value)
+    if price > LARGEST_PER_H:
+        raise ValueError(f"a price is above {LARGEST_PER_H} an hour")
+    return price
+
+
+# Read by AWS's own page of prices, without a key; the documented list of a region is above 1 GB.
+AWS_URL: Final = "https://b0.p.awsstatic.com/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel"
+AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
+# Google Compute Engine among Google's services.
+GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
+_GCP_FIELDS: Final = (
+    "skus(skuId,pricingInfo/pricingExpression(usageUnit,tieredRates)),nextPageToken"
+)
+_GCP_PAGE_SKUS: Final = 1000
+_PAGES_MAX: Final = 100
+# Its list has some thirty pages, and no filter.
+_GCP_MORE_TIMES: Final = 4
+
+# Returns the body of a URL, requested with further headers.
+Get = Callable[[str, Mapping[str, str], float], str]
+
+
+def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
+    """Return a current price, in the currency of the query per hour.
+
+    Args:
+        query: The price that is wanted.
+        get: Sends a request within s.
+        timeout_s: Time limit of all requests together in s; of the many pages of Google's list a
+            multiple.
+
+    Raises:
+        ValueError: The response is not as documented, or has no such price or several.
+    """
+    end_s = time.monotonic() + timeout_s
+    instance, region = query.instance, query.region
+    if query.api == "gcp":
+        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s)
+    found: list[Decimal] = []
+    if query.api == "aws":
+        place = quote(AWS_LOCATIONS[region], safe="()")
+        text = get(f"{query.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
+        found = aws_prices(text, instance, region)
+    else:
+        host, url = urlsplit(query.url or AZURE_URL).netloc, _azure_url(query)
+        for _ in range(_PAGES_MAX):
+            text = get(url, {}, _left_s(end_s))
+            prices, url = azure_prices(
+                text, instance, region, query.currency, is_spot=query.is_spot
+            )
+            found += prices
+            if not url:
+                break
+            if urlsplit(url).netloc != host:
+                raise ValueError("its next page is on another host")
+    return only_price(found, f"{instance} in {region}")
+
+
+def _azure_url(query: PriceQuery) -> str:
+    wanted = (
+        ("serviceName", "Virtual Machines"),
+        ("priceType", "Consumption"),
+        ("armRegionName", query.region),
+        ("armSkuName", query.instance),
+    )
+    parameters = {
+        "currencyCode": f"'{query.currency}'",
+        "$filter": " and ".join(f"{name} eq '{value}'" for name, value in wanted),
+    }
+    return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
+
+
+def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
+    if query.key_file is None:
+        raise ValueError("no key_file")
+    # In a header: a key in the URL would be in the logs of proxies.
+    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
+    found: dict[str, Decimal] = {}
+    parameters = {
+        "currencyCode": query.currency,
+        "pageSize": str(_GCP_PAGE_SKUS),
+        "fields": _GCP_FIELDS,
+    }
+    for _ in range(_PAGES_MAX):
+        text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
+        prices, token = gcp_prices(text, query.skus, query.currency)
+        found |= prices
+        if len(found) == len(query.skus):
+            return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
+        if not token:
+            break
+        parameters["pageToken"] = token
+    missing = sorted(set(query.skus) - set(found))
+    raise ValueError(f"has no SKU {missing[0]}; check its spelling in Google's price list")
+
+
+def _left_s(end_s: float) -> float:
+    left_s = end_s - time.monotonic()
+    if left_s <= 0:
+        raise ValueError("took too long")
+    return left_s

@@ -1,0 +1,1 @@
+"""Metrics of serving engines: the table of their counters, and the scrape of a page."""

@@ -1,0 +1,269 @@
+"""Parsing the Prometheus text format, for a given set of counters.
+
+The response is not trusted: its size, its lines, its series and the CPU time of parsing it are
+limited, and a counter must be a finite number of at least zero that appears once.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from costprobe.adapters.host.redaction import outside_text
+
+
+class ScrapeError(Exception):
+    """A failed scrape.
+
+    Its text is one line for the operator with problem and fix, without secrets and with at most an
+    excerpt of the response.
+    """
+
+
+MAX_BYTES = 8 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024
+MAX_LINES = 200_000
+MAX_SERIES = 2000
+MAX_SERIES_CHARS = 2048
+# CPU time of parsing one response.
+MAX_PARSE_S = 0.25
+# No real counter is larger, and beyond 2**53 a double no longer increments by one.
+MAX_VALUE = 1e18
+STARTED = "process_start_time_seconds"
+_EXCERPT_CHARS = 60
+_SUFFIXES = ("_total", "_sum", "_count")
+# Lines between two looks at the clock.
+_LINES_A_LOOK = 256
+_TYPE_WITHIN = 8
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSample:
+    """One value of one series.
+
+    Attributes:
+        labels: Names and values, ordered by name.
+        value: As written.
+        created_s: UTC in s at which the series began; None if the server does not expose it.
+    """
+
+    labels: Labels
+    value: float
+    created_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """The wanted counters that a server exposes.
+
+    Attributes:
+        samples: Their values, by metric name as written.
+        types: Declared types of the wanted metrics, by name as declared.
+        started_s: UTC in s at which the process started; None if it is not exposed.
+        names: The requested prefix, if a metric's name begins with it; else empty.
+    """
+
+    samples: Mapping[str, tuple[CounterSample, ...]]
+    types: Mapping[str, str]
+    started_s: float | None
+    names: frozenset[str]
+
+    def type_of(self, name: str) -> str | None:
+        """The declared type of a metric: by its name, or by the name without its suffix.
+
+        Ray declares a counter with `_total`, and without it a gauge.
+        """
+        return self.types.get(name, self.types.get(family_of(name)))
+
+
+def family_of(name: str) -> str:
+    """The name under which a metric is declared: without `_total`, `_sum` or `_count`."""
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def parse_exposition(
+    body: bytes,
+    wanted: Collection[str],
+    prefix: str = "",
+    max_parse_s: float = MAX_PARSE_S,
+    cpu_s: Callable[[], float] = time.thread_time,
+) -> Exposition:
+    """Parse the wanted counters of a response.
+
+    Args:
+        body: The response.
+        wanted: Names of metrics.
+        prefix: Prefix whose presence among the metric names is reported.
+        max_parse_s: Longest CPU time in s.
+        cpu_s: CPU time of this thread in s.
+
+    Raises:
+        ScrapeError: It is not in the text format, a wanted counter has an invalid value, or parsing
+            takes longer than max_parse_s.
+    """
+    collected = _Collected(wanted)
+    ends_s = cpu_s() + max_parse_s
+    for number, line in _relevant_lines(body, collected.starts):
+        if number % _LINES_A_LOOK == 0 and cpu_s() > ends_s:
+            raise ScrapeError(
+                f"parsing the response takes more than {max_parse_s:g} s of CPU time; expose fewer"
+                " metrics at this address"
+            )
+        if line.startswith("#"):
+            collected.declare(line)
+        elif line:
+            collected.add(line, number)
+    return collected.exposition({prefix} if _has_name(body, prefix.encode()) else ())
+
+
+class _Collected:
+    """What was parsed so far."""
+
+    def __init__(self, wanted: Collection[str]) -> None:
+        self._wanted = wanted
+        self._families = {family_of(name) for name in wanted}
+        self._created_names = {f"{family}_created": family for family in self._families}
+        self._types: dict[str, str] = {}
+        self._found: dict[str, dict[Labels, float]] = {}
+        self._created: dict[tuple[str, Labels], float] = {}
+        self._started_s: float | None = None
+        self._series = 0
+
+    @property
+    def starts(self) -> tuple[bytes, ...]:
+        """What every line begins with that `add` may use."""
+        names = {*self._wanted, *self._created_names, STARTED}
+        return tuple(name.encode() for name in names)
+
+    def declare(self, line: str) -> None:
+        """Parse a line that begins with "#"."""
+        declared = _declared(line)
+        if declared is not None:
+            name, kind = declared
+            if family_of(name) in self._families:
+                self._types[name] = kind
+
+    def add(self, line: str, number: int) -> None:
+        """Parse a line with a value."""
+        name = line[: _name_end(line)]
+        if name in self._wanted:
+            labels, value = _sample(line, number)
+            series = self._found.setdefault(name, {})
+            if labels in series:
+                raise ScrapeError(f"line {number}: {name} appears twice with the same labels")
+            series[labels] = _counted(name, value, number)
+            self._count()
+        elif name in self._created_names:
+            labels, value = _sample(line, number)
+            self._created[self._created_names[name], labels] = value
+            self._count()
+        elif name == STARTED:
+            self._started_s = _sample(line, number)[1]
+            self._count()
+
+    def exposition(self, names: Collection[str]) -> Exposition:
+        """Everything that was parsed, with the names that it begins with."""
+        samples = {
+            name: tuple(
+                CounterSample(labels, value, _instant(self._created.get((family_of(name), labels))))
+                for labels, value in series.items()
+            )
+            for name, series in self._found.items()
+        }
+        return Exposition(samples, self._types, _instant(self._started_s), frozenset(names))
+
+    def _count(self) -> None:
+        self._series += 1
+        if self._series > MAX_SERIES:
+            raise ScrapeError(f"more than {MAX_SERIES} series of the counters")
+
+
+def _relevant_lines(body: bytes, starts: tuple[bytes, ...]) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines that declare a type or begin with a wanted name, and every 256th line.
+
+    One at a time: a list of them would use ten times their memory.
+    """
+    if len(body) > MAX_BYTES:
+        raise ScrapeError(f"the response is larger than {MAX_BYTES} bytes")
+    if body and not body.endswith(b"\n"):
+        # Half a number is a smaller number, which would look like a counter reset.
+        raise ScrapeError(
+            "the response ends within a line, or is not in the Prometheus text format"
+        )
+    for number, line in enumerate(io.BytesIO(body), start=1):
+        if number > MAX_LINES:
+            raise ScrapeError(f"the response has more than {MAX_LINES} lines")
+        if len(line) > MAX_LINE_BYTES:
+            raise ScrapeError(f"a line of the response is longer than {MAX_LINE_BYTES} bytes")
+        begun = line.lstrip()
+        if begun.startswith(b"#"):
+            is_relevant = b"TYPE" in begun[:_TYPE_WITHIN]
+        else:
+            is_relevant = begun.startswith(starts)
+        if not is_relevant and number % _LINES_A_LOOK and line.isascii():
+            continue
+        try:
+            yield number, begun.decode().rstrip()
+        except UnicodeDecodeError:
+            # Without the cause: its text would contain the response.
+            raise ScrapeError("the response is not UTF-8 text") from None
+
+
+def _has_name(body: bytes, prefix: bytes) -> bool:
+    """Return whether a metric's name begins with a prefix, by a search without parsing."""
+    starts = (b"\n" + prefix, b"TYPE " + prefix)
+    return bool(prefix) and (body.startswith(prefix) or any(start in body for start in starts))
+
+
+def _declared(line: str) -> tuple[str, str] | None:
+    """Name and type of a line `# TYPE name type`."""
+    words = line.split(None, 4)
+    return (words[2], words[3]) if len(words) >= 4 and words[1] == "TYPE" else None  # noqa: PLR2004 - as the docstring has it
+
+
+def _name_end(line: str) -> int:
+    ends = (line.find(mark) for mark in "{ \t")
+    return min((end for end in ends if end >= 0), default=len(line))
+
+
+def _sample(line: str, number: int) -> tuple[Labels, float]:
+    """Labels and value of a line."""
+    # Loaded with the first scrape: most daemons have no service.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    if len(line) > MAX_SERIES_CHARS:
+        raise ScrapeError(f"line {number}: more than {MAX_SERIES_CHARS} characters for one series")
+    try:
+        (family,) = text_string_to_metric_families(line + "\n")
+        (sample,) = family.samples
+        value = float(sample.value)
+    except (ValueError, LookupError, TypeError, OverflowError):
+        # Without the cause: its text would contain the line.
+        raise ScrapeError(
+            f"line {number} is not in the Prometheus text format: {excerpt(line)}"
+        ) from None
+    return tuple(sorted(sample.labels.items())), value
+
+
+def _counted(name: str, value: float, number: int) -> float:
+    if not math.isfinite(value) or value < 0 or value > MAX_VALUE:
+        raise ScrapeError(f"line {number}: {name} is {value:g}, which is not a valid counter")
+    return value
+
+
+def _instant(time_s: float | None) -> float | None:
+    return time_s if time_s is not None and math.isfinite(time_s) and time_s > 0 else None
+
+
+def excerpt(text: str) -> str:
+    """A short excerpt of a response, in one line of printable characters."""
+    plain = outside_text(text)
+    return f'"{plain[:_EXCERPT_CHARS]}{"…" if len(plain) > _EXCERPT_CHARS else ""}"'

@@ -1,0 +1,492 @@
+"""Scraping the metrics endpoint of a serving engine: its engine, counters, latency, model names.
+
+One GET with the credentials and limits of the endpoint. The engine is detected by the names of
+its counters. Each measure is mapped to its series, or to the counter that is missing.
+
+The latency of a service is the time to first token, or that of a whole request, as its engine
+exposes it.
+
+A server chooses the model names in its labels: an adapter for each tenant, a path with a date.
+Each name creates new series in every database, so a service has at most MAX_NAMES; the rest are
+"other".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from costprobe.adapters.engines.exposition import (
+    MAX_BYTES,
+    CounterSample,
+    Exposition,
+    Labels,
+    ScrapeError,
+    parse_exposition,
+)
+from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine
+from costprobe.adapters.host.redaction import outside_text
+from costprobe.adapters.http.access import Destination, Secret
+from costprobe.adapters.http.client import HttpClient
+from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
+from costprobe.adapters.http.limits import ExchangeLimits
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import MEASURES, Measure
+
+MAX_MODEL_CHARS = 200
+_LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
+_SCALES = (
+    (re.compile(r"_(us|microseconds)(_total|_sum)?"), 1e-6),
+    (re.compile(r"_(ms|milliseconds)(_total|_sum)?"), 1e-3),
+    (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
+)
+_TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesValue:
+    """The current value of a series.
+
+    Attributes:
+        value: Its count, in the measure's unit.
+        model: Served model in its labels; "" if they name none.
+        created_s: UTC in s at which the series began; None if it is not exposed.
+    """
+
+    value: float
+    model: str
+    created_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSeries:
+    """The series of one measure at one server.
+
+    Attributes:
+        counter: Name of the metric.
+        series: Its matching series by labels; empty before the first count.
+    """
+
+    counter: str
+    series: Mapping[Labels, SeriesValue]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterReading:
+    """The counters of one server at an instant.
+
+    Attributes:
+        measures: Its measures; one that the server does not count is absent.
+        missing: Required counters that are not exposed, for messages.
+        started_s: UTC in s at which the process started; None if it is not exposed.
+    """
+
+    measures: Mapping[Measure, MeasureSeries]
+    missing: tuple[str, ...]
+    started_s: float | None
+
+
+def engine_of(endpoint: MetricsEndpoint) -> Engine:
+    """Return the engine of a server, or the one that its own counters define."""
+    return (
+        ENGINES[endpoint.engine] if endpoint.counters is None else generic_engine(endpoint.counters)
+    )
+
+
+def wanted_names(engine: Engine) -> frozenset[str]:
+    """Return all metric names under which an engine's counters may be exposed."""
+    return frozenset(
+        name
+        for counters in engine.counters.values()
+        for counter in counters
+        for counter_part in (counter, *counter.plus)
+        for name in aliases(counter_part.name)
+    )
+
+
+def aliases(name: str) -> tuple[str, ...]:
+    """Return the names of a counter: with and without `_total`, and with "_" for ":"."""
+    bare = name.removesuffix("_total")
+    written = (name, bare if name.endswith("_total") else f"{name}_total")
+    return tuple(dict.fromkeys((*written, *(alias.replace(":", "_") for alias in written))))
+
+
+def read_counters(
+    exposition: Exposition,
+    engine: Engine,
+    models: Sequence[str] | None = None,
+    unnamed: str = "",
+) -> CounterReading:
+    """Find an engine's measures among the exposed counters.
+
+    Args:
+        exposition: The counters that the server exposes.
+        engine: Its counters.
+        models: Served models that count; None for all.
+        unnamed: Model of series without a model label; "" if none is configured.
+
+    Raises:
+        ScrapeError: A required counter is declared as a gauge.
+    """
+    measures: dict[Measure, MeasureSeries] = {}
+    for measure, counters in engine.counters.items():
+        counted = _counted(exposition, engine, counters, models, unnamed)
+        if counted is not None:
+            _check_type(exposition, counted.counter, measure in engine.required)
+            measures[measure] = counted
+    missing = []
+    for measure, counters in engine.counters.items():
+        if measure in measures:
+            continue
+        if _has_counted_nothing(exposition, engine, measures, measure):
+            measures[measure] = MeasureSeries(counters[0].name, {})
+        elif measure in engine.required:
+            missing.append(_missing(measure, counters, exposition, engine))
+    missing += _absent_models(exposition, measures, models)
+    return CounterReading(measures, tuple(missing), exposition.started_s)
+
+
+def _counted(
+    exposition: Exposition,
+    engine: Engine,
+    counters: Sequence[Counter],
+    models: Collection[str] | None,
+    unnamed: str,
+) -> MeasureSeries | None:
+    """Return the first counter with values, or else the first one that is declared."""
+    for counter in counters:
+        for name in aliases(counter.name):
+            if name in exposition.samples:
+                series = _series(exposition, name, counter, engine, unnamed)
+                for added in counter.plus:
+                    series |= _added(exposition, added, engine, unnamed)
+                if models is not None:
+                    series = {
+                        labels: value
+                        for labels, value in series.items()
+                        if value.model in models or not _names_model(labels, engine)
+                    }
+                return MeasureSeries(name, series)
+    for counter in counters:
+        for name in aliases(counter.name):
+            if exposition.type_of(name) is not None:
+                return MeasureSeries(name, {})
+    return None
+
+
+def _series(
+    exposition: Exposition, name: str, counter: Counter, engine: Engine, unnamed: str
+) -> dict[Labels, SeriesValue]:
+    """The matching series of an exposed metric."""
+    return {
+        sample.labels: SeriesValue(
+            sample.value * counter.scale,
+            _model(sample, engine.model_label) or unnamed,
+            sample.created_s,
+        )
+        for sample in _of_lowest_rank(exposition.samples[name], counter.one_of)
+        if _matches(dict(sample.labels), counter)
+    }
+
+
+def _added(
+    exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
+) -> dict[Labels, SeriesValue]:
+    """The series of a counter that is added to another, distinguished from them by its name."""
+    for name in aliases(counter.name):
+        if name in exposition.samples:
+            series = _series(exposition, name, counter, engine, unnamed)
+            return {(*labels, ("__name__", name)): value for labels, value in series.items()}
+    return {}
+
+
+def _model(sample: CounterSample, label: str) -> str:
+    text = dict(sample.labels).get(label, "") if label else ""
+    return outside_text(text, MAX_MODEL_CHARS)
+
+
+def _names_model(labels: Labels, engine: Engine) -> bool:
+    return any(name == engine.model_label and text for name, text in labels)
+
+
+def _matches(labels: Mapping[str, str], counter: Counter) -> bool:
+    return all(labels.get(name) in texts for name, texts in counter.only.items()) and not any(
+        labels.get(name) in texts for name, texts in counter.without.items()
+    )
+
+
+def _of_lowest_rank(
+    samples: Sequence[CounterSample], ranks: Collection[str]
+) -> list[CounterSample]:
+    """Return one series of each group of ranks that report the same count."""
+    if not ranks:
+        return list(samples)
+    lowest: dict[Labels, tuple[tuple[tuple[int, str], ...], CounterSample]] = {}
+    for sample in samples:
+        labels = tuple(label for label in sample.labels if label[0] not in ranks)
+        # Numbers are compared by value: "10" is above "9".
+        rank = tuple((len(text), text) for name, text in sample.labels if name in ranks)
+        if labels not in lowest or rank < lowest[labels][0]:
+            lowest[labels] = (rank, sample)
+    return [sample for _, sample in lowest.values()]
+
+
+def _has_counted_nothing(
+    exposition: Exposition,
+    engine: Engine,
+    measures: Mapping[Measure, MeasureSeries],
+    measure: Measure,
+) -> bool:
+    """Return whether a counter is not exposed because it has no count yet."""
+    companions: tuple[Measure, ...] = (
+        ("tokens_out", "inferences") if measure == "requests" else ("requests",)
+    )
+    return (
+        engine.counts_begin_at_zero
+        and engine.prefix in exposition.names
+        and not any(
+            value.value > 0
+            for companion in companions
+            if companion in measures
+            for value in measures[companion].series.values()
+        )
+    )
+
+
+def _check_type(exposition: Exposition, name: str, is_required: bool) -> None:  # noqa: FBT001 - both callers name it
+    if exposition.type_of(name) == "gauge" and is_required:
+        raise ScrapeError(f"{name} is a gauge; name a counter")
+
+
+def _missing(
+    measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
+) -> str:
+    names = " or ".join(counter.name for counter in counters)
+    if engine.prefix and engine.prefix not in exposition.names:
+        return f"{names} ({measure}); no metric begins with {engine.prefix}"
+    return f"{names} ({measure})"
+
+
+def _absent_models(
+    exposition: Exposition, measures: Mapping[Measure, MeasureSeries], models: Sequence[str] | None
+) -> list[str]:
+    """Return configured models without a series, if the server exposes series of others."""
+    requests = measures.get("requests")
+    if models is None or requests is None or requests.counter not in exposition.samples:
+        return []
+    present = {value.model for value in requests.series.values()}
+    return [f"{requests.counter} of the model {model}" for model in models if model not in present]
+
+
+def generic_engine(config: CountersConfig) -> Engine:
+    """Return the engine of the configured counters."""
+    counters: dict[Measure, tuple[Counter, ...]] = {}
+    for measure in MEASURES:
+        selector = getattr(config, measure)
+        if selector is None:
+            continue
+        match = SELECTOR.fullmatch(selector)
+        if match is None:
+            raise ScrapeError(f'counters.{measure}: write name or name{{label="value"}}')
+        scale = _scale(match[1]) if measure in _TIMES else 1.0
+        only = {name: (text,) for name, text in _LABEL.findall(match[2] or "")}
+        counters[measure] = (Counter(match[1], only=only, scale=scale),)
+    return Engine(
+        name="generic",
+        counters=counters,
+        required=tuple(counters),
+        model_label=config.model_label,
+    )
+
+
+def _scale(name: str) -> float:
+    """Return seconds per count, by the unit suffix of the name; 1 without a suffix."""
+    return next((scale for ending, scale in _SCALES if re.search(f"{ending.pattern}$", name)), 1.0)
+
+
+def engine_of_page(body: bytes) -> str | None:
+    """Return the name of the engine whose counters a page has.
+
+    Args:
+        body: A page in the Prometheus text format.
+
+    Returns:
+        The engine most of whose measures are there, and all of the required ones; else the first
+        whose prefix is; else None.
+    """
+    best, most = None, 0
+    by_prefix = None
+    for name, engine in ENGINES.items():
+        try:
+            exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
+            reading = read_counters(exposition, engine)
+        except ScrapeError:
+            continue
+        if len(reading.measures) > most and not reading.missing:
+            best, most = name, len(reading.measures)
+        if by_prefix is None and engine.prefix and exposition.names:
+            by_prefix = name
+    return best or by_prefix
+
+
+_OK = 200
+_HINTS = Hints(
+    unauthorized="check token_file",
+    not_found="check the path, and that metrics are enabled",
+)
+
+
+class MetricsFetcher:
+    """Fetches the metrics endpoints of a service, with a connection for each request.
+
+    Args:
+        endpoint: Its timeout, token and certificates.
+        credentials: Where systemd stored this process's credentials; None without any.
+    """
+
+    def __init__(self, endpoint: MetricsEndpoint, credentials: Path | None) -> None:
+        self._token = Secret("token", endpoint.token_file, endpoint.token_credential, credentials)
+        limits = ExchangeLimits(
+            endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
+        )
+        self._client = HttpClient(limits, ca_file=endpoint.ca_file)
+
+    def __call__(self, url: str) -> bytes:
+        """Fetch an endpoint; return its body in the Prometheus text format.
+
+        Raises:
+            ScrapeError: No such response, in one line and without secrets or the URL.
+        """
+        headers = {"Accept": "text/plain;version=0.0.4"}
+        try:
+            destination = Destination.parse(url).unnamed()
+            secrets = []
+            if self._token.is_given:
+                secrets.append(self._token.read_ascii())
+                headers["Authorization"] = f"Bearer {secrets[0]}"
+            response = self._client.request("GET", destination, headers)
+            # Scrapes are not retried: only the message is used.
+            raise_for_status(
+                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
+            )
+        except DeliveryError as error:
+            raise ScrapeError(error.reason) from None
+        return _body(response)
+
+
+def _body(response: HttpResponse) -> bytes:
+    if response.status != _OK:
+        raise ScrapeError(f"HTTP {response.status}")
+    # The decompressed size of a response would not be limited.
+    if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise ScrapeError("the response is compressed, which was not requested")
+    if len(response.body) > MAX_BYTES:
+        raise ScrapeError(f"the response is larger than {MAX_BYTES} bytes")
+    return response.body
+
+
+# For each engine the counters of total latency, and of the requests in it.
+LATENCIES: Final[Mapping[str, tuple[str, str]]] = {
+    engine: (f"{histogram}_sum", f"{histogram}_count")
+    for engine, histogram in {
+        "vllm": "vllm:time_to_first_token_seconds",
+        "ray_vllm": "ray_vllm_time_to_first_token_seconds",
+        "sglang": "sglang:time_to_first_token_seconds",
+        "tgi": "tgi_request_duration",
+        "kserve": "request_predict_seconds",
+        "mlserver": "model_infer_request_duration",
+        "tensorrt_llm": "trtllm_time_to_first_token_seconds",
+        "dynamo": "dynamo_frontend_time_to_first_token_seconds",
+        "nim": "time_to_first_token_seconds",
+    }.items()
+} | {
+    "triton": ("nv_inference_request_duration_us", "nv_inference_request_success"),
+    "torchserve": ("ts_inference_latency_microseconds", "ts_inference_requests_total"),
+}
+
+
+class LatencyTotal(NamedTuple):
+    """Latency summed over requests since the start of a service.
+
+    Attributes:
+        total: In the engine's unit; only ratios are compared.
+        requests: Number of requests in it.
+    """
+
+    total: float
+    requests: float
+
+
+def read_latency(endpoint: MetricsEndpoint, fetch: Callable[[str], bytes]) -> LatencyTotal:
+    """Read the latency of a service, over all its replicas and models.
+
+    Counters that are not exposed count as 0: some engines create them with the first request.
+
+    Args:
+        endpoint: Its metrics; its engine is one of LATENCIES.
+        fetch: Fetches the metrics at an address.
+
+    Raises:
+        ScrapeError: They cannot be read.
+    """
+    sums = [0.0, 0.0]
+    for url in endpoint.url:
+        body = fetch(url)
+        for index, counter in enumerate(LATENCIES[endpoint.engine]):
+            names = aliases(counter)
+            samples = parse_exposition(body, names).samples
+            found = next((samples[name] for name in names if name in samples), None)
+            sums[index] += sum(sample.value for sample in found or ())
+    return LatencyTotal(*sums)
+
+
+MAX_NAMES: Final = 64
+OTHER: Final = "other"
+# A name that was not seen for this time may be replaced, in s.
+KEPT_S: Final = 7 * 86_400.0
+
+
+class ModelNames:
+    """Names that a server or a cluster chose, a limited number of them at a time.
+
+    Args:
+        utc_ns: UTC ns.
+        known: Names that already have series, and UTC in ns at which they were last seen.
+        names_max: Their number.
+    """
+
+    def __init__(
+        self,
+        utc_ns: Callable[[], int],
+        known: Mapping[str, int] | None = None,
+        names_max: int = MAX_NAMES,
+    ) -> None:
+        self._utc_ns = utc_ns
+        self._names_max = names_max
+        known_ns = {name: at_ns for name, at_ns in (known or {}).items() if name not in ("", OTHER)}
+        newest = sorted(known_ns, key=lambda name: known_ns[name], reverse=True)[:names_max]
+        self._seen_ns = {name: known_ns[name] for name in newest}
+
+    def name(self, model: str) -> str:
+        """Return the name under which a model is counted: its own, or "other" beyond the limit.
+
+        Args:
+            model: Its name at the server; "" if there is none, which is returned unchanged.
+        """
+        if model in ("", OTHER):
+            return model
+        now_ns = self._utc_ns()
+        if model not in self._seen_ns and len(self._seen_ns) >= self._names_max:
+            self._drop_old(now_ns)
+            if len(self._seen_ns) >= self._names_max:
+                return OTHER
+        self._seen_ns[model] = now_ns
+        return model
+
+    def _drop_old(self, now_ns: int) -> None:
+        since_ns = now_ns - int(KEPT_S * NS_PER_S)
+        self._seen_ns = {name: at_ns for name, at_ns in self._seen_ns.items() if at_ns >= since_ns}

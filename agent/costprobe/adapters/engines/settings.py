@@ -1,0 +1,191 @@
+"""Where a server's counters are read, and which: the keys of an endpoint in the configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from costprobe.adapters.engines.tables import ENGINES
+from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.core.config.fields import (
+    Duration,
+    Section,
+    has_port,
+    key,
+    matching,
+)
+
+METRICS_PATH = "/metrics"
+MAX_REPLICAS = 64
+_URL = re.compile(r"(https?)://([^/@\s?#]+)(/[^\s?#]*)?")
+# A metric's name, perhaps with labels that it must have: name{label="value",other="value"}.
+_LABEL = r'[A-Za-z_]\w*="[^"{}\\]*"'
+SELECTOR = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{({_LABEL}(?:,{_LABEL})*)\}})?")
+
+
+def _urls(value: object) -> object:
+    """Parse one URL or several; METRICS_PATH is added to a URL without a path."""
+    urls = [value] if isinstance(value, str) else value
+    if not isinstance(urls, list | tuple) or not all(isinstance(url, str) for url in urls):
+        raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')
+    if not 1 <= len(urls) <= MAX_REPLICAS:
+        raise ValueError(f"write 1 to {MAX_REPLICAS} URLs, one for each replica")
+    return tuple(_with_path(url) for url in urls)
+
+
+def _with_path(url: str) -> str:
+    match = _URL.fullmatch(url)
+    if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
+        raise ValueError(
+            "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, query or"
+            " fragment; a token"
+            " goes into token_file"
+        )
+    return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
+
+
+def _selector(value: object) -> object:
+    if isinstance(value, str) and not SELECTOR.fullmatch(value):
+        raise ValueError(
+            'write the counter\'s name, or name{label="value"} where only a part of it counts'
+        )
+    return value
+
+
+Urls = Annotated[tuple[str, ...], BeforeValidator(_urls)]
+Selector = Annotated[str, BeforeValidator(_selector), Field(max_length=500)]
+
+
+if TYPE_CHECKING:
+    EngineName = str
+else:
+    EngineName = Literal[(*ENGINES, "generic")]
+
+
+class CountersConfig(Section):
+    """The counters of a server for which costprobe has no engine, by metric name."""
+
+    requests: Selector | None = Field(
+        None,
+        description="Counter of completed requests; not needed where tokens are counted.",
+        examples=["my_requests_total"],
+    )
+    errors: Selector | None = Field(
+        None, description="Counter of failed requests.", examples=["my_errors_total"]
+    )
+    inferences: Selector | None = Field(
+        None,
+        description="Counter of inferences, if a request may contain several.",
+        examples=["my_inferences_total"],
+    )
+    tokens_in: Selector | None = Field(
+        None, description="Counter of prompt tokens.", examples=["my_prompt_tokens_total"]
+    )
+    tokens_out: Selector | None = Field(
+        None, description="Counter of generated tokens.", examples=["my_generated_tokens_total"]
+    )
+    cached_tokens: Selector | None = Field(
+        None,
+        description="Counter of prompt tokens served from a cache.",
+        examples=["my_cached_tokens_total"],
+    )
+    prefill_s: Selector | None = key(
+        "prefill_time",
+        None,
+        description=(
+            "Counter of the device time of prefill: a batch counts once. The unit is the suffix of"
+            " its name, else seconds."
+        ),
+        examples=["my_prefill_seconds_total"],
+    )
+    decode_s: Selector | None = key(
+        "decode_time",
+        None,
+        description="Counter of the device time of decode, likewise.",
+        examples=["my_decode_seconds_total"],
+    )
+    compute_s: Selector | None = key(
+        "compute_time",
+        None,
+        description="Counter of device time, where prefill and decode are not separated.",
+        examples=["my_compute_seconds_total"],
+    )
+    decode_request_s: Selector | None = key(
+        "decode_request_time",
+        None,
+        description="Counter of decode time summed over requests: a batch of 32 counts 32 times.",
+        examples=["my_inter_token_seconds_sum"],
+    )
+    compute_request_s: Selector | None = key(
+        "compute_request_time",
+        None,
+        description="Counter of compute time summed over requests.",
+        examples=["my_request_compute_seconds_sum"],
+    )
+    executions: Selector | None = Field(
+        None, description="Counter of executed batches.", examples=["my_batches_total"]
+    )
+    model_label: Annotated[
+        str,
+        Field(max_length=100),
+        matching(r"([A-Za-z_]\w*)?", "a label has letters, digits and _"),
+    ] = Field(
+        "",
+        description="Label with the model's name; empty if there is none.",
+        examples=["model_name"],
+    )
+
+    @model_validator(mode="after")
+    def _counts_answers(self) -> CountersConfig:
+        if self.requests is None and self.tokens_in is None and self.tokens_out is None:
+            raise ValueError(
+                "nothing to divide the cost by: name requests, tokens_in or tokens_out, such as"
+                ' counters = { requests = "my_requests_total" }'
+            )
+        return self
+
+
+class MetricsEndpoint(Section):
+    """The metrics of a server: their addresses, its engine, and what a request needs."""
+
+    url: Urls = Field(
+        description="Address of the metrics of each replica; without a path, /metrics is added.",
+        examples=["http://127.0.0.1:8000"],
+    )
+    engine: EngineName = Field(
+        description="Serving engine, which defines the names of the counters.", examples=["vllm"]
+    )
+    counters: CountersConfig | None = Field(
+        None,
+        description='Which metrics to read, for `engine = "generic"`.',
+        examples=[{"requests": "my_requests_total"}],
+    )
+    timeout_s: Duration = key("timeout", 5.0, description="Timeout of a whole scrape.")
+    token_file: TokenFile = None
+    token_credential: TokenCredential = None
+    ca_file: CaFile = None
+
+    @field_validator("url")
+    @classmethod
+    def _each_once(cls, url: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(url)) < len(url):
+            raise ValueError("a URL appears twice: its requests would count twice; remove one")
+        return url
+
+    @model_validator(mode="after")
+    def _counters_match_engine(self) -> MetricsEndpoint:
+        if self.engine == "generic" and self.counters is None:
+            raise ValueError(
+                'engine = "generic" needs counters; name at least'
+                ' counters = { requests = "my_requests_total" }'
+            )
+        if self.engine != "generic" and self.counters is not None:
+            raise ValueError(
+                f'counters are not for engine = "{self.engine}", whose counters are known;'
+                ' remove them, or write engine = "generic"'
+            )
+        if self.token_file and self.token_credential:
+            raise ValueError("give token_file or token_credential, not both")
+        return self

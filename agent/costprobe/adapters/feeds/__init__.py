@@ -1,1 +1,0 @@
-"""Sources of prices and carbon intensities: files, commands and HTTP endpoints."""

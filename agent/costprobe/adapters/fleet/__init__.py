@@ -1,1 +1,0 @@
-"""Questions about all hosts to the database that they push to, or that scrapes them."""

@@ -1,0 +1,162 @@
+"""The HTTP client of every adapter: limits on time and size, no redirects, no secrets in errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from costprobe import __version__
+from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.errors import DeliveryError, HttpResponse, Misconfigured
+from costprobe.adapters.http.limits import ExchangeLimits
+
+if TYPE_CHECKING:
+    # Imported by the first request: most configurations send none.
+    import ssl
+
+    import urllib3
+
+
+class HttpClient:
+    """Sends HTTP requests; thread-safe.
+
+    A request is sent once, redirects are not followed, proxies of the environment are not used,
+    and responses are neither requested nor decoded in compressed form.
+
+    Args:
+        limits: Limits of each exchange.
+        ca_file: Certificates to trust; None for the system's. Read at the first request over TLS,
+            and again after one that failed for its certificate.
+        proxy: URL of an HTTP proxy, with the user and password that it requires; None for a
+            direct connection.
+        keep: Number of connections that are kept for further requests; with 0 each request opens one.
+        further_headers: Returns headers of every request; raises Misconfigured.
+    """
+
+    def __init__(
+        self,
+        limits: ExchangeLimits,
+        *,
+        ca_file: Path | None = None,
+        proxy: str | None = None,
+        keep: int = 0,
+        further_headers: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._limits = limits
+        self._ca_file = ca_file
+        self._proxy = proxy
+        self._keep = keep
+        self._further_headers = further_headers
+        self._lock = Lock()
+        self._pools: dict[bool, urllib3.PoolManager] = {}
+
+    def request(
+        self,
+        method: str,
+        destination: Destination,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> HttpResponse:
+        """Send a request; return the response with any status.
+
+        Args:
+            method: "GET", "POST" and so on.
+            destination: The server and path.
+            headers: Headers in addition to Host, Content-Length and User-Agent.
+            body: Content.
+
+        Raises:
+            RetryLater: No complete response within the limits.
+            Misconfigured: The URL is not valid, TLS cannot be established with these certificates, or
+                a key cannot be read.
+        """
+        all_headers = {"User-Agent": f"costprobe/{__version__}", **self._further_headers()}
+        all_headers.update(headers or {})
+        if not self._keep:
+            all_headers["Connection"] = "close"
+        try:
+            pool = self._pool(is_tls=destination.is_tls)
+            response = pool.request(
+                method,
+                destination.url,
+                body=body,
+                headers=all_headers,
+                redirect=False,
+                retries=False,
+            )
+        except Exception as error:
+            failure = self._translated(error, destination)
+            if failure is None:
+                raise
+            # Without the cause: a library's text may contain what was sent or received.
+            raise failure from None
+        lower_headers = {name.lower(): value for name, value in response.headers.items()}
+        is_truncated = bool(getattr(response, "is_truncated", False))
+        return HttpResponse(response.status, lower_headers, response.data, is_truncated)
+
+    def check_certificates(self) -> None:
+        """Load `ca_file`, if there is one.
+
+        Raises:
+            Misconfigured: It cannot be used.
+        """
+        if self._ca_file is not None:
+            self._context()
+
+    def close(self) -> None:
+        """Close idle connections; the next request opens another. May be called twice."""
+        with self._lock:
+            for pool in self._pools.values():
+                pool.clear()
+            self._pools.clear()
+
+    def _pool(self, *, is_tls: bool) -> urllib3.PoolManager:
+        import urllib3  # noqa: PLC0415 - see above
+
+        from costprobe.adapters.http.connections import limit  # noqa: PLC0415 - as above
+
+        is_tls = is_tls or (self._proxy or "").startswith("https")
+        with self._lock:
+            if is_tls not in self._pools:
+                options: dict[str, Any] = {
+                    "num_pools": 1,
+                    "maxsize": max(1, self._keep),
+                    "timeout": None,
+                }
+                if is_tls:
+                    options["ssl_context"] = self._context()
+                if self._proxy:
+                    user = urllib3.util.parse_url(self._proxy).auth
+                    proxy_headers = (
+                        urllib3.make_headers(proxy_basic_auth=unquote(user)) if user else None
+                    )
+                    options["proxy_headers"] = proxy_headers
+                    pool: urllib3.PoolManager = urllib3.ProxyManager(self._proxy, **options)
+                else:
+                    pool = urllib3.PoolManager(**options)
+                self._pools[is_tls] = limit(pool, self._limits)
+            return self._pools[is_tls]
+
+    def _context(self) -> ssl.SSLContext:
+        import ssl  # noqa: PLC0415 - see above
+
+        from costprobe.adapters.http.connections import tls_context  # noqa: PLC0415 - as above
+
+        try:
+            return tls_context(self._ca_file)
+        except OSError as error:
+            is_read = isinstance(error, ssl.SSLError)
+            words = "no certificates in it" if is_read else error.strerror
+            raise Misconfigured(f"ca_file {self._ca_file}: cannot be used ({words})") from error
+
+    def _translated(self, error: Exception, destination: Destination) -> DeliveryError | None:
+        from costprobe.adapters.http.connections import translated  # noqa: PLC0415 - as above
+
+        failure = translated(error, destination, self._limits)
+        if isinstance(failure, Misconfigured):
+            # The file of certificates may have been replaced: the next request reads it again.
+            self.close()
+        return failure

@@ -1,1 +1,0 @@
-"""Delivery of alerts: one queue, worker and kind of destination per notifier."""

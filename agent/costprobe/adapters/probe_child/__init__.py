@@ -1,0 +1,1 @@
+"""A run of a probe in a child process, and what the child reports, validated."""

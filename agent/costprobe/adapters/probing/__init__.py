@@ -1,1 +1,0 @@
-"""Probe children: requests, supervision and results; only the child process imports torch."""

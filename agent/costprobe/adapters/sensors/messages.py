@@ -1,0 +1,657 @@
+"""The protocol between the daemon and the sensor child: one JSON object per line.
+
+All times are CLOCK_MONOTONIC ns. The daemon's first line is the settings; then come commands
+(`watch`, `mark`, `energy`, `activity`, `stop`). The child's first line is the `handshake`; then
+come `heartbeat`, `reading`, `energy`, `activity`, `selftest`, `fault`, `drivers`, `device`,
+`slices` and `exit` lines. A closed pipe means stop.
+
+A sample has the metrics of one device; its energy counter has readings of its own. Activity is a
+device's conditions in a window: other processes, throttling, clock, temperature, memory. Faults
+of sensors are classified by the reaction to them, with the back-off after failures.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+from costprobe.core.outside import bounded_object
+from costprobe.core.records import (
+    NS_PER_S,
+    Device,
+    Energy,
+    EnergyScope,
+    FieldValue,
+    Reading,
+)
+
+CounterMethod = Literal["counter", "rapl", "modelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyReading:
+    """A device's running total of energy at an instant.
+
+    Attributes:
+        t_ns: CLOCK_MONOTONIC ns, the middle of the call that read it.
+        energy_j: Joules since some instant; falls only when the counter was reset.
+        method: What counts: the device, RAPL, or a model.
+    """
+
+    t_ns: int
+    energy_j: float
+    method: CounterMethod = "counter"
+
+
+class Sample(NamedTuple):
+    """One sample of a device's metrics; a metric that the device lacks is None.
+
+    Attributes:
+        t_ns: CLOCK_MONOTONIC ns at which it was taken.
+        power_w: Power in W, averaged over about the last second where the driver does that.
+        power_instant_w: Instantaneous power in W, for the maximum.
+        util_pct: Share of time in which the device computed, in percent.
+        mem_util_pct: Share of time in which its memory was read or written, in percent.
+        mem_used_bytes: Memory in use in bytes.
+        mem_total_bytes: Memory of the device in bytes.
+        temp_c: Temperature in degrees Celsius.
+        sm_clock_mhz: Clock of the compute units in MHz.
+        mem_clock_mhz: Clock of the memory in MHz.
+        power_limit_w: Power limit in force in W, the lowest of all.
+        throttle_power_s: Seconds throttled by a power limit, counted since some instant.
+        throttle_thermal_s: Seconds throttled by temperature, counted since some instant.
+        ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
+        pids: Processes that compute on the device.
+        counter: The energy counter, if the sample read it.
+        dram_j: Joules of the host's memory since some instant; part of no other figure.
+        is_quick: Only what changes within a second was read; the rest is None.
+        is_averaged: `power_w` is the driver's average over the last second.
+    """
+
+    t_ns: int
+    power_w: float | None = None
+    power_instant_w: float | None = None
+    util_pct: float | None = None
+    mem_util_pct: float | None = None
+    mem_used_bytes: int | None = None
+    mem_total_bytes: int | None = None
+    temp_c: float | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    power_limit_w: float | None = None
+    throttle_power_s: float | None = None
+    throttle_thermal_s: float | None = None
+    ecc_uncorrected: int | None = None
+    pids: tuple[int, ...] | None = None
+    counter: EnergyReading | None = None
+    dram_j: float | None = None
+    is_quick: bool = False
+    is_averaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The reason why an energy is unknown."""
+
+    reason: str
+
+
+SAMPLES_MAX: Final = 600
+# A sample within this distance of a short window, in sample intervals, is included.
+BRACKET_INTERVALS: Final = 1.5
+# A share of time needs two readings of its counter, and a window two samples of its own.
+ENOUGH: Final = 2
+
+Series = list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The conditions of a device in a window; each is None if unknown.
+
+    Attributes:
+        contended: Whether another process used the device.
+        throttled_pct: Share of the time throttled by power or temperature, in percent.
+        throttled_power_pct: Share of the time throttled by a power limit, in percent.
+        throttled_thermal_pct: Share of the time throttled by temperature, in percent.
+        sm_clock_mhz: Mean clock of the compute units over the window's time, in MHz.
+        mem_clock_mhz: The same of the memory.
+        power_limit_w: Mean power limit in force in W.
+        temp_max_c: Highest temperature in degrees Celsius.
+        mem_used_pct: Mean share of the device's memory in use, in percent.
+        ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
+        util_pct: Mean utilization over the window's time, in percent; not a field, because in
+            a probe's own window it has no meaning.
+    """
+
+    contended: bool | None = None
+    throttled_pct: float | None = None
+    throttled_power_pct: float | None = None
+    throttled_thermal_pct: float | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    power_limit_w: float | None = None
+    temp_max_c: float | None = None
+    mem_used_pct: float | None = None
+    ecc_uncorrected: int | None = None
+    util_pct: float | None = None
+
+    def fields(self) -> dict[str, FieldValue | None]:
+        """These conditions as fields of the `probe` series."""
+        return {name: value for name, value in asdict(self).items() if name != "util_pct"}
+
+    def without_neighbour(self) -> Activity:
+        """The same conditions without the contention, for devices whose other processes belong to the measurement."""
+        return replace(self, contended=None)
+
+
+UNKNOWN = Activity()
+
+
+def worst_of(activities: Sequence[Activity]) -> Activity:
+    """Return the conditions of a group of devices: the worst of each, as each waits for the slowest.
+
+    Args:
+        activities: One for each device, at least one.
+    """
+
+    def found(name: str) -> list[Any]:
+        values = (getattr(activity, name) for activity in activities)
+        return [value for value in values if value is not None]
+
+    if len(activities) == 1:
+        return activities[0]
+    highest = {name: max(found(name), default=None) for name in _HIGHEST}
+    return Activity(
+        **highest,
+        contended=any(found("contended")) if found("contended") else None,
+        sm_clock_mhz=min(found("sm_clock_mhz"), default=None),
+        mem_clock_mhz=min(found("mem_clock_mhz"), default=None),
+        power_limit_w=min(found("power_limit_w"), default=None),
+        ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
+    )
+
+
+_HIGHEST = (
+    "throttled_pct",
+    "throttled_power_pct",
+    "throttled_thermal_pct",
+    "temp_max_c",
+    "mem_used_pct",
+    "util_pct",
+)
+
+
+class ActivityLog:
+    """The last ten minutes of a device's conditions, at one sample a second.
+
+    Args:
+        every_ns: Time between the samples in ns.
+    """
+
+    def __init__(self, every_ns: int = NS_PER_S) -> None:
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self._beyond_ns = int(BRACKET_INTERVALS * every_ns)
+
+    def add(self, *samples: Sample) -> None:
+        """Add the next samples."""
+        self._samples.extend(samples)
+
+    @property
+    def seen_ns(self) -> int:
+        """CLOCK_MONOTONIC ns of the last sample; 0 before the first."""
+        return self._samples[-1].t_ns if self._samples else 0
+
+    def between(
+        self,
+        start_ns: int,
+        end_ns: int,
+        own_pids: Collection[int],
+        busy_pids: Collection[int] | None = None,
+    ) -> Activity:
+        """The conditions in a window, from its samples.
+
+        Quick samples count for utilization alone. If a window has fewer than two full samples, those
+        that bracket it count as well: the last before it and the first after it, each at most one
+        and a half sample intervals away.
+        A share of throttled time is then that of the time between the bracketing samples, because
+        the counters were not read closer to the window; clock and memory are interpolated.
+
+        A process counts if it was busy on the device; if the driver does not report that, if it
+        has a context on the device, though it may have been idle. Power and temperature limit the
+        same clock separately, so that their times are added, up to the whole time.
+
+        Args:
+            start_ns: CLOCK_MONOTONIC ns at which the window began.
+            end_ns: CLOCK_MONOTONIC ns at which it ended.
+            own_pids: Processes that may use the device: the probe's own.
+            busy_pids: Processes that were busy on it in the window; None if unknown.
+        """
+        full_samples = [sample for sample in self._samples if not sample.is_quick]
+        inside, near = self._within(full_samples, start_ns, end_ns)
+        _, all_near = self._within(self._samples, start_ns, end_ns)
+        loaded = _while_held(near, own_pids)
+        power = _series(near, "throttle_power_s")
+        thermal = _series(near, "throttle_thermal_s")
+        both = [
+            (sample.t_ns, sample.throttle_power_s + sample.throttle_thermal_s)
+            for sample in near
+            if sample.throttle_power_s is not None and sample.throttle_thermal_s is not None
+        ]
+        memory = [
+            (sample.t_ns, 100 * sample.mem_used_bytes / sample.mem_total_bytes)
+            for sample in loaded
+            if sample.mem_used_bytes is not None and sample.mem_total_bytes
+        ]
+        temps_c = [sample.temp_c for sample in loaded if sample.temp_c is not None]
+        errors = [s.ecc_uncorrected for s in near if s.ecc_uncorrected is not None]
+        return Activity(
+            contended=_contended(inside or near, own_pids, busy_pids),
+            throttled_pct=_advance_pct(both),
+            throttled_power_pct=_advance_pct(power),
+            throttled_thermal_pct=_advance_pct(thermal),
+            sm_clock_mhz=_mean_over(_series(loaded, "sm_clock_mhz"), start_ns, end_ns),
+            mem_clock_mhz=_mean_over(_series(loaded, "mem_clock_mhz"), start_ns, end_ns),
+            power_limit_w=_mean_over(_series(near, "power_limit_w"), start_ns, end_ns),
+            temp_max_c=max(temps_c, default=None),
+            mem_used_pct=_mean_over(memory, start_ns, end_ns),
+            ecc_uncorrected=errors[-1] if errors else None,
+            util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
+        )
+
+    def _within(
+        self, samples: Iterable[Sample], start_ns: int, end_ns: int
+    ) -> tuple[list[Sample], list[Sample]]:
+        """The samples in a window; and for a short one the same with those that bracket it."""
+        since_ns, until_ns = start_ns - self._beyond_ns, end_ns + self._beyond_ns
+        near = [sample for sample in samples if since_ns <= sample.t_ns <= until_ns]
+        inside = [sample for sample in near if start_ns <= sample.t_ns <= end_ns]
+        if len(inside) >= ENOUGH:
+            return inside, inside
+        before = [sample for sample in near if sample.t_ns < start_ns][-1:]
+        after = [sample for sample in near if sample.t_ns > end_ns][:1]
+        return inside, [*before, *inside, *after]
+
+
+def _contended(
+    samples: Sequence[Sample], own_pids: Collection[int], busy_pids: Collection[int] | None
+) -> bool | None:
+    pid_sets = [sample.pids for sample in samples if sample.pids is not None]
+    if not pid_sets:
+        return None
+    pids = set().union(*pid_sets)
+    # In a container with its own process ids the driver reports other ids for the same processes,
+    # so that own processes cannot be recognized.
+    ours_are_known = not own_pids or bool(pids & set(own_pids))
+    others = (pids if busy_pids is None else set(busy_pids)) - set(own_pids)
+    return bool(others) if ours_are_known or not others else None
+
+
+def _while_held(samples: list[Sample], own_pids: Collection[int]) -> list[Sample]:
+    """The samples during which the measurement used the device, if that is known.
+
+    A sample after a short window is often taken when the probe has ended: its memory is free and
+    the clock has dropped, which is not the window's condition.
+    """
+    own_set = set(own_pids)
+    return [sample for sample in samples if own_set & set(sample.pids or ())] or samples
+
+
+def _series(samples: Sequence[Sample], name: str) -> Series:
+    """A metric of the samples over time, without unknown values."""
+    values = ((sample.t_ns, getattr(sample, name)) for sample in samples)
+    return [(t_ns, value) for t_ns, value in values if value is not None]
+
+
+def _advance_pct(counted_s: Series) -> float | None:
+    """Share of the time by which a counter of seconds advanced, in percent; None if unknown."""
+    if len(counted_s) < ENOUGH:
+        return None
+    (first_ns, first_s), (last_ns, last_s) = counted_s[0], counted_s[-1]
+    if last_ns <= first_ns or last_s < first_s:
+        return None
+    return 100 * min(1.0, (last_s - first_s) / ((last_ns - first_ns) / NS_PER_S))
+
+
+def _mean_over(series: Series, start_ns: int, end_ns: int) -> float | None:
+    """The time-weighted mean in a window: linear between samples, held beyond the outermost."""
+    if not series:
+        return None
+    inside = [(t_ns, value) for t_ns, value in series if start_ns < t_ns < end_ns]
+    first = (start_ns, _value_at(series, start_ns))
+    if end_ns <= start_ns:
+        return first[1]
+    points = [first, *inside, (end_ns, _value_at(series, end_ns))]
+    area = sum((t1 - t0) * (v0 + v1) / 2 for (t0, v0), (t1, v1) in pairwise(points))
+    return area / (end_ns - start_ns)
+
+
+def _value_at(series: Series, t_ns: int) -> float:
+    before = [point for point in series if point[0] <= t_ns]
+    after = [point for point in series if point[0] > t_ns]
+    if not before or not after:
+        return before[-1][1] if before else after[0][1]
+    (t0, v0), (t1, v1) = before[-1], after[0]
+    return v0 + (v1 - v0) * (t_ns - t0) / (t1 - t0)
+
+
+class Backoff:
+    """Waits that double with each failure and start again after a time without failures.
+
+    Args:
+        first_s: Wait after the first failure in s.
+        max_s: Longest wait in s.
+        reset_after_s: A failure later than this after the end of the last wait, in s, is a
+            first one again.
+    """
+
+    def __init__(self, first_s: float, max_s: float, reset_after_s: float) -> None:
+        self._first_s = first_s
+        self._max_s = max_s
+        self._reset_after_s = reset_after_s
+        self._over_ns: int | None = None
+        self.failures = 0
+
+    def next_s(self, now_ns: int) -> float:
+        """Return the wait in s after a failure at this instant (CLOCK_MONOTONIC ns)."""
+        good_ns = 0 if self._over_ns is None else now_ns - self._over_ns
+        if good_ns > self._reset_after_s * NS_PER_S:
+            self.failures = 0
+        # 2**62 s exceeds any maximum; the bound prevents an overflow.
+        wait_s = min(self._max_s, self._first_s * 2.0 ** min(self.failures, 62))
+        self.failures += 1
+        self._over_ns = now_ns + int(wait_s * NS_PER_S)
+        return wait_s
+
+
+class Reaction(enum.Enum):
+    """Reaction of the sensor child to an error of a driver call."""
+
+    ABSENT = "absent"
+    """The device does not support this: do not read it again."""
+
+    TRANSIENT = "transient"
+    """Temporary: omit this value and read it again with the next sample."""
+
+    REINIT = "reinit"
+    """The library lost its state: initialize it again and discover the device again."""
+
+    QUARANTINE = "quarantine"
+    """The device is gone or unusable: do not access it for some time, then try again."""
+
+    GONE = "gone"
+    """The device was removed, as a MIG device that was destroyed: that is no fault."""
+
+    RESTART = "restart"
+    """Only a new process can load the library that matches the driver."""
+
+    MODELLED = "modelled"
+    """The host has no readable energy sensor: energy is modelled instead."""
+
+
+class SensorFault(Exception):  # noqa: N818 - a fault of the device, as the protocol calls it
+    """A sensor's call failed.
+
+    Attributes:
+        call: The driver's function, or the file, that failed.
+        code: The vendor's name of the error.
+        reaction: Reaction of the sensor child.
+        detail: The vendor's message, and a fix for the operator.
+    """
+
+    def __init__(self, call: str, code: str, reaction: Reaction, detail: str = "") -> None:
+        super().__init__(f"{call}: {code}" + (f": {detail}" if detail else ""))
+        self.call = call
+        self.code = code
+        self.reaction = reaction
+        self.detail = detail
+
+
+# The longest line: a handshake with 16 devices takes 4 kB, a reading 1 kB.
+LINE_BYTES_MAX: Final = 65536
+# Writes of up to this many bytes (PIPE_BUF) to a pipe are atomic.
+COMMAND_BYTES_MAX: Final = 4096
+
+Message = Mapping[str, Any]
+
+# `json.dumps` constructs an encoder for each message.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+# The keys of each command: integers, except the device's name and the list of processes.
+_TIMES: Final = ("start_ns", "end_ns")
+COMMAND_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stop": (),
+    "watch": ("device", "until_ns"),
+    "mark": ("device",),
+    "energy": ("device", "id", *_TIMES, "steady_start_ns", "steady_end_ns"),
+    "activity": ("device", "id", *_TIMES, "own_pids"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorSettings:
+    """How the sensor child reads this host's devices: the section [telemetry], and what is fixed.
+
+    Attributes:
+        every_s: Time between the samples of a device in s.
+        aggregate_s: Length of an aggregate in s.
+        deadline_s: A driver call that takes longer, in s, counts as hung.
+        gpus: Whether to read GPUs.
+        cpu: Whether to read the processors; "auto": if no GPU is found.
+        cpu_idle_w: Modelled power of all idle processors in W; None for an average processor.
+        cpu_max_w: Modelled power of all busy processors in W; None likewise.
+        processes: Whether to read how busy each process keeps a device.
+        startup_s: Longest discovery of a device in s: without the driver's persistence mode each
+            GPU is initialized first.
+        report_s: A driver or a device whose discovery takes longer, in s, is reported, and the
+            others are read meanwhile.
+        sysfs_root: Root of the file system that holds /proc and /sys.
+        quarantine_first_s: How long a device that failed is not accessed at first, in s.
+        quarantine_max_s: How long at most, after doubling each time, in s.
+        selftest_s: Time in s for which a GPU's energy counter is compared with its power; 0: never.
+    """
+
+    every_s: float
+    aggregate_s: float
+    deadline_s: float
+    gpus: bool
+    cpu: bool | Literal["auto"]
+    cpu_idle_w: float | None
+    cpu_max_w: float | None
+    processes: bool
+    startup_s: float = 60.0
+    report_s: float = 5.0
+    sysfs_root: str = "/"
+    quarantine_first_s: float = 60.0
+    quarantine_max_s: float = 3600.0
+    selftest_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A device that a new child must not access for a while.
+
+    Attributes:
+        device: Name of the device.
+        retry_after_s: How long, in s.
+    """
+
+    device: str
+    retry_after_s: float
+
+
+def encode(message: Message) -> bytes:
+    """Encode one line."""
+    return _ENCODER.encode(message).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Decode the object of a line.
+
+    Raises:
+        ValueError: It is not a JSON object.
+    """
+    return bounded_object(line)
+
+
+def parse_command(line: bytes) -> Message:
+    """Parse a command of the daemon.
+
+    Raises:
+        ValueError: The line is not a command.
+    """
+    command = decode(line)
+    keys = COMMAND_KEYS.get(str(command.get("cmd")))
+    if keys is None or not command.keys() >= set(keys):
+        raise ValueError("a command is one of " + ", ".join(COMMAND_KEYS) + ", with its keys")
+    return command
+
+
+def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined]) -> Message:
+    """The daemon's first line."""
+    return {**asdict(settings), "quarantined": [asdict(entry) for entry in quarantined]}
+
+
+def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
+    """Parse the first line; unknown keys are ignored."""
+    names = {field.name for field in fields(SensorSettings)}
+    settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
+    quarantined = tuple(
+        Quarantined(str(entry["device"]), float(entry["retry_after_s"]))
+        for entry in message.get("quarantined", ())
+    )
+    return settings, quarantined
+
+
+def device_message(device: Device) -> Message:
+    """The message of a device."""
+    return asdict(device)
+
+
+def parse_device(message: Message) -> Device:
+    """Parse a device.
+
+    Raises:
+        TypeError: A key is missing or unknown.
+    """
+    return Device(**message)
+
+
+def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:
+    """The message of a fault."""
+    message: dict[str, Any] = {
+        "type": "fault",
+        "device": device,
+        "call": fault.call,
+        "code": fault.code,
+        "reaction": fault.reaction.value,
+        "detail": fault.detail,
+    }
+    return {**message, **more}
+
+
+def selftest_message(device: str, ratio: float, *, suspect: bool) -> Message:
+    """The message of a self-test's result."""
+    return {"type": "selftest", "device": device, "ratio": ratio, "suspect": suspect}
+
+
+def energy_message(
+    identity: int, result: Energy | Absent, scope: EnergyScope = "device"
+) -> Message:
+    """The answer to an `energy` command."""
+    if isinstance(result, Absent):
+        return {"type": "energy", "id": identity, "absent": result.reason}
+    return {
+        "type": "energy",
+        "id": identity,
+        "energy_j": result.energy_j,
+        "method": result.method,
+        "rel_err": result.rel_err,
+        "idle_power_w": result.idle_power_w,
+        "scope": scope,
+        "suspect": result.suspect,
+    }
+
+
+def activity_message(identity: int, activity: Activity) -> Message:
+    """The answer to an `activity` command."""
+    return {"type": "activity", "id": identity, **asdict(activity)}
+
+
+def reading_message(reading: Reading) -> Message:
+    """The message of a reading."""
+    message: dict[str, Any] = {
+        "type": "reading",
+        "device": reading.device,
+        "start_ns": reading.start_ns,
+        "end_ns": reading.end_ns,
+        "fields": dict(reading.fields),
+    }
+    if reading.busy_by_pid_s is not None:
+        # As pairs, because the keys of a JSON object are text.
+        message["busy_by_pid_s"] = list(reading.busy_by_pid_s.items())
+    return message
+
+
+def parse_reading(message: Message) -> Reading:
+    """Parse a reading.
+
+    Raises:
+        KeyError, TypeError, ValueError: The message is not a reading.
+    """
+    start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
+    pairs = message.get("busy_by_pid_s")
+    busy = None if pairs is None else {int(pid): float(busy_s) for pid, busy_s in pairs}
+    return Reading(str(message["device"]), start_ns, end_ns, dict(message["fields"]), busy)
+
+
+def parse_energy(message: Message) -> Energy | Absent:
+    """Parse the answer to an `energy` command."""
+    if "absent" in message:
+        return Absent(str(message["absent"]))
+    keys = ("energy_j", "method", "rel_err", "idle_power_w")
+    scope, suspect = message.get("scope", "device"), message.get("suspect")
+    energy_j, method, rel_err, idle_power_w = (message[key] for key in keys)
+    return Energy(energy_j, method, rel_err, idle_power_w, scope, suspect)
+
+
+def parse_activity(message: Message) -> Activity:
+    """Parse the answer to an `activity` command; missing keys are unknown."""
+    names = {field.name for field in fields(Activity)}
+    return Activity(**{key: message[key] for key in message.keys() & names})
+
+
+class LineSplitter:
+    """Splits a stream of bytes into lines of bounded length, and counts longer ones.
+
+    Args:
+        max_bytes: Longest line in bytes; longer ones are discarded.
+    """
+
+    def __init__(self, max_bytes: int = LINE_BYTES_MAX) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = b""
+        self._skipping = False
+        self.overlong_lines = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add bytes; return the lines that they complete, without line ends."""
+        *lines, incomplete = (self._buffer + data).split(b"\n")
+        if lines and self._skipping:
+            lines.pop(0)
+            self._skipping = False
+        complete = [line for line in lines if len(line) <= self._max_bytes]
+        self.overlong_lines += len(lines) - len(complete)
+        if self._skipping:
+            incomplete = b""
+        elif len(incomplete) > self._max_bytes:
+            self.overlong_lines += 1
+            self._skipping = True
+            incomplete = b""
+        self._buffer = incomplete
+        return complete

@@ -1,1 +1,0 @@
-"""Messages between the sensor child and its supervisor."""

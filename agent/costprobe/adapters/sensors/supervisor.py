@@ -1,0 +1,717 @@
+"""The daemon's supervisor of the sensor child: starts it, reads it, restarts it when it hangs.
+
+The child is a process group with three pipes; the tail of its stderr is kept. A session is the
+reading of one child, from its start to its end; threads of the daemon wait for its answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from costprobe.adapters.host.processes import child_environment
+from costprobe.adapters.sensors.devices import (
+    DeviceRegistry,
+    FaultLog,
+    child_end_event,
+    recovery_event,
+    removal_event,
+    replacement_event,
+    selftest_event,
+)
+from costprobe.adapters.sensors.messages import (
+    COMMAND_BYTES_MAX,
+    UNKNOWN,
+    Absent,
+    Activity,
+    Backoff,
+    LineSplitter,
+    Message,
+    SensorSettings,
+    decode,
+    encode,
+    parse_activity,
+    parse_energy,
+    parse_reading,
+    settings_message,
+)
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S, Device, Energy, Event, Reading
+
+
+class PendingAnswers:
+    """The requests without an answer, by their numbers; thread-safe."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, Future[Message | str]] = {}
+
+    def ask(
+        self, send: Callable[[Message], bool], request: Message, timeout_s: float
+    ) -> Message | str:
+        """Send a request and wait for its answer; return the reason if there is none.
+
+        Args:
+            send: Sends a message; returns False if the child cannot be reached.
+            request: The request, which receives a number.
+            timeout_s: How long to wait, in s.
+        """
+        number = next(self._numbers)
+        answer: Future[Message | str] = Future()
+        self._pending[number] = answer
+        try:
+            if not send({**request, "id": number}):
+                return "the sensor process is not running"
+            return answer.result(timeout_s)
+        except TimeoutError:
+            return f"the sensor process did not answer within {timeout_s:g} s"
+        finally:
+            del self._pending[number]
+
+    def take(self, answer: Message) -> None:
+        """Hand an answer to the thread that waits for it, if it still does."""
+        self._set(self._pending.get(answer["id"]), answer)
+
+    def fail(self, reason: str) -> None:
+        """End every wait, because the child ended."""
+        for waiting in list(self._pending.values()):
+            self._set(waiting, reason)
+
+    @staticmethod
+    def _set(waiting: Future[Message | str] | None, answer: Message | str) -> None:
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+
+log = logging.getLogger(__name__)
+
+# Receives readings that arrived together, each with its device.
+ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]
+
+
+class MessageHandler:
+    """Handles the messages of successive children, in the thread that reads them.
+
+    Args:
+        settings: How long a device that hung is quarantined.
+        on_event: Receives faults and recoveries.
+        clock: CLOCK_MONOTONIC for intervals, UTC for events.
+
+    Attributes:
+        registry: The devices.
+        faults: The faults reported so far.
+        consumers: Receive the readings; readings without a consumer are discarded.
+        answers: Hands the child's answers to the threads that wait for them.
+        handshake: The last handshake; empty before the first.
+        driver_faults: The reason for each vendor whose driver cannot be used.
+        known: Set once a child has reported its devices.
+        is_down: A child ended, and none has replaced it yet.
+        callback_errors: Errors of consumers and of `on_event`, which are logged and otherwise ignored.
+    """
+
+    def __init__(
+        self, settings: SensorSettings, on_event: Callable[[Event], None], clock: Clock
+    ) -> None:
+        self.registry = DeviceRegistry(settings)
+        self.faults = FaultLog()
+        self.consumers: tuple[ReadingConsumer, ...] = ()
+        self.answers = PendingAnswers()
+        self.handshake: Message = {}
+        self.driver_faults: dict[str, str] = {}
+        self.known = threading.Event()
+        self.is_down = False
+        self.callback_errors = 0
+        self._on_event = on_event
+        self._clock = clock
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
+            "energy": self.answers.take,
+            "activity": self.answers.take,
+            "selftest": self._take_selftest,
+            "fault": self._take_fault,
+            "drivers": lambda message: self._take_driver_faults(message["faults"]),
+            "device": lambda message: self._add_device(message["device"]),
+            "slices": lambda message: self._keep_slices(str(message["device"]), message["names"]),
+            "handshake": self._take_handshake,
+            "exit": self._take_exit,
+        }
+
+    def take(self, messages: Sequence[Message]) -> int:
+        """Handle messages of the child that arrived together; return the number of malformed ones."""
+        malformed = 0
+        readings: list[tuple[Reading, Device]] = []
+        for message in messages:
+            try:
+                if message["type"] != "reading":
+                    self._act_on(message)
+                    continue
+                reading = parse_reading(message)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                malformed += 1
+                continue
+            device = self.registry.get(reading.device)
+            if device is not None:
+                readings.append((reading, device))
+        if readings:
+            for consumer in self.consumers:
+                self._call(consumer, readings)
+        return malformed
+
+    def _act_on(self, message: Message) -> None:
+        """Handle one message.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: It does not follow the protocol.
+        """
+        handle = self._handlers.get(message["type"])
+        if handle is None:
+            raise ValueError("the protocol has no message of this type")
+        handle(message)
+
+    def _take_exit(self, message: Message) -> None:
+        if message["reason"] == "hung" and message["device"]:
+            now_ns = self._clock.monotonic_ns()
+            self.registry.quarantine_hung(str(message["device"]), now_ns)
+
+    def _take_handshake(self, message: Message) -> None:
+        for device in message["devices"]:
+            self._add_device(device)
+        self.handshake = message
+        self._take_driver_faults(message.get("driver_faults", {}))
+        self.known.set()
+        if self.is_down:
+            self.is_down = False
+            title = "sensors: the sensor process is running again"
+            self.report(recovery_event(title, "", self._clock.time_ns()))
+
+    def _take_driver_faults(self, faults: Message) -> None:
+        before = self.driver_faults
+        self.driver_faults = {str(vendor): str(fault) for vendor, fault in faults.items()}
+        for vendor in sorted(before.keys() - self.driver_faults.keys()):
+            title = f"sensors: the {vendor} driver works again"
+            self.report(recovery_event(title, "", self._clock.time_ns()))
+
+    def _take_selftest(self, message: Message) -> None:
+        device, ratio = str(message["device"]), float(message["ratio"])
+        suspect = bool(message["suspect"])
+        if self.registry.set_selftest(device, ratio, suspect=suspect):
+            now_ns = self._clock.time_ns()
+            self.report(selftest_event(device, ratio, now_ns, suspect=suspect))
+
+    def _add_device(self, message: Message) -> None:
+        is_back = self.registry.add(message)
+        name = str(message["name"])
+        if is_back:
+            title = f"{name}: {message['model']} responds again"
+            self.report(recovery_event(title, name, self._clock.time_ns()))
+        device = self.registry.get(name)
+        if device is not None and not device.is_host:
+            for cpu in self.registry.drop_fallback():
+                self.report(replacement_event(cpu, self._clock.time_ns()))
+
+    def _keep_slices(self, board: str, names: Sequence[str]) -> None:
+        for name in self.registry.keep_slices(board, names):
+            self.report(removal_event(name, self._clock.time_ns()))
+
+    def _take_fault(self, message: Message) -> None:
+        now_ns = self._clock.monotonic_ns()
+        event = self.faults.event(message, now_ns, self._clock.time_ns())
+        if event is not None:
+            self.report(event)
+        if message["reaction"] == "quarantine" and message["device"]:
+            wait_s = float(message["retry_after_s"])
+            self.registry.quarantine(message["device"], wait_s, now_ns)
+
+    def report(self, event: Event) -> None:
+        """Pass on an event."""
+        self._call(self._on_event, event)
+
+    def _call(self, callback: Callable[[Any], None], argument: object) -> None:
+        try:
+            callback(argument)
+        except Exception:
+            self.callback_errors += 1
+            log.exception("a consumer of the sensors failed")
+
+
+STDERR_TAIL_BYTES: Final = 2000
+READ_BYTES: Final = 65536
+
+
+class ChildProcess:
+    """A started child. The kernel kills it when the thread that started it ends.
+
+    Args:
+        command: Program and arguments.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        # Its own session, so that Ctrl-C in the daemon's terminal reaches only the daemon.
+        self._process = subprocess.Popen(  # noqa: S603 - the daemon's own configuration
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=child_environment(os.environ),
+            start_new_session=True,
+        )
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise OSError("the child has no pipes")
+        self._pipes = (stdin, stdout, stderr)
+        os.set_blocking(stdin.fileno(), False)
+        self._write_lock = threading.Lock()
+        self._lines = LineSplitter()
+        self._stderr_tail = b""
+        self.pid = self._process.pid
+        self.stdout_fd = stdout.fileno()
+        self.stderr_fd = stderr.fileno()
+
+    @property
+    def overlong_lines(self) -> int:
+        """Number of lines that were discarded because they were too long."""
+        return self._lines.overlong_lines
+
+    def send(self, message: Message) -> bool:
+        """Write a command without blocking; False if the child is gone or does not read."""
+        line = encode(message)
+        if len(line) > COMMAND_BYTES_MAX:
+            return False
+        with self._write_lock:
+            try:
+                return os.write(self._pipes[0].fileno(), line) == len(line)
+            except (OSError, ValueError):  # ValueError: the pipe was closed
+                return False
+
+    def read_lines(self) -> list[bytes] | None:
+        """Return the available lines of its output; None once it is closed."""
+        data = os.read(self.stdout_fd, READ_BYTES)
+        return self._lines.feed(data) if data else None
+
+    def read_stderr(self) -> bool:
+        """Read the tail of its stderr; return False once it is closed."""
+        data = os.read(self.stderr_fd, READ_BYTES)
+        self._stderr_tail = (self._stderr_tail + data)[-STDERR_TAIL_BYTES:]
+        return bool(data)
+
+    def kill(self) -> None:
+        """Kill the child and its descendants."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def end(self, grace_s: float, kill_wait_s: float) -> int | None:
+        """Wait for its end, then kill it; return its exit status, or None if it does not end."""
+        status = self.reap(grace_s)
+        if status is None:
+            self.kill()
+            status = self.reap(kill_wait_s)
+        return status
+
+    def reap(self, timeout_s: float) -> int | None:
+        """Wait for its end and return its exit status; None if it does not end.
+
+        SIGKILL has no effect on a process that is blocked inside the driver until the call
+        returns.
+        """
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self) -> None:
+        """Close the daemon's ends of the pipes."""
+        with self._write_lock:
+            for pipe in self._pipes:
+                pipe.close()
+
+    def stderr_line(self) -> str:
+        """Return the last line of its stderr; empty if there is none."""
+        lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+# A child without a message for its deadline plus this margin, in s, is killed; it sends a heartbeat
+# every 10 s.
+HEARTBEAT_MARGIN_S: Final = 12.0
+# A wait is at most this long, in s, so that one that ends later by LATE_S is noticed.
+WAIT_MAX_S: Final = 5.0
+LATE_S: Final = 2.0
+
+
+class SensorSession:
+    """Reads a child until it ends or misses its deadline.
+
+    The child must write its handshake within its start-up time, and then a message at least each
+    `deadline_s` and the margin.
+
+    Args:
+        process: The child, to which the settings were sent.
+        settings: Its deadlines.
+        clock: CLOCK_MONOTONIC.
+        on_messages: Receives the messages that arrived together; returns the number of malformed ones.
+        wake_fd: Becomes readable when the child is to be stopped.
+        margin_s: Time beyond its deadline in which the child must write something, in s.
+
+    Attributes:
+        has_handshake: Set once the child wrote its handshake.
+        malformed_lines: Number of lines that do not follow the protocol.
+    """
+
+    def __init__(
+        self,
+        process: ChildProcess,
+        settings: SensorSettings,
+        clock: Clock,
+        on_messages: Callable[[Sequence[Message]], int],
+        wake_fd: int,
+        margin_s: float = HEARTBEAT_MARGIN_S,
+    ) -> None:
+        self.process = process
+        self.has_handshake = threading.Event()
+        self.malformed_lines = 0
+        self._clock = clock
+        self._on_messages = on_messages
+        self._wake_fd = wake_fd
+        self._has_exit_message = False
+        self._patience_s = settings.deadline_s + margin_s
+        first_s = max(settings.startup_s, settings.deadline_s) + margin_s
+        self._deadline_ns = clock.monotonic_ns() + int(first_s * NS_PER_S)
+
+    def run(self) -> str:
+        """Read to the end.
+
+        Returns:
+            How the child ended, as a clause; empty if it wrote the reason itself.
+        """
+        with selectors.DefaultSelector() as selector:
+            for fd in (self.process.stdout_fd, self.process.stderr_fd, self._wake_fd):
+                selector.register(fd, selectors.EVENT_READ)
+            while True:
+                ready = self._wait(selector)
+                if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
+                    return self._missed_deadline()
+                if self._wake_fd in ready:
+                    selector.unregister(self._wake_fd)
+                    self.process.send({"cmd": "stop"})
+                if self.process.stderr_fd in ready and not self.process.read_stderr():
+                    selector.unregister(self.process.stderr_fd)
+                if self.process.stdout_fd in ready:
+                    lines = self.process.read_lines()
+                    if lines is None:
+                        return "" if self._has_exit_message else "ended"
+                    self._take(lines)
+
+    def _wait(self, selector: selectors.BaseSelector) -> list[int]:
+        """Return the readable descriptors; none at the deadline, or after a while.
+
+        A wait that ends late means that this process was stopped, and the child perhaps with it: its
+        time begins again.
+        """
+        began_ns = self._clock.monotonic_ns()
+        wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
+        events = selector.select(wait_s)
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - began_ns > (wait_s + LATE_S) * NS_PER_S:
+            renewed_ns = now_ns + int(self._patience_s * NS_PER_S)
+            self._deadline_ns = max(self._deadline_ns, renewed_ns)
+        return [key.fd for key, _ in events or selector.select(0)]
+
+    def _missed_deadline(self) -> str:
+        if self.has_handshake.is_set():
+            return f"sent no message for {self._patience_s:.0f} s and was killed"
+        return "did not find the devices in time and was killed"
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        messages: list[Message] = []
+        for line in lines:
+            try:
+                messages.append(decode(line))
+            except ValueError:
+                self.malformed_lines += 1
+        types = {message.get("type") for message in messages}
+        if "handshake" in types:
+            self.has_handshake.set()
+        self._has_exit_message |= "exit" in types
+        malformed = self._on_messages(messages)
+        self.malformed_lines += malformed
+        if self.has_handshake.is_set() and len(messages) > malformed:
+            self._deadline_ns = self._clock.monotonic_ns() + int(self._patience_s * NS_PER_S)
+
+
+def describe_end(status: int | None) -> str:
+    """Describe an exit status as a clause; None for a child that could not be killed."""
+    if status is None:
+        return "hangs in the driver and cannot be killed"
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+# -P: do not import from the folder that a command is run in.
+CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "costprobe.adapters.sensors.child.main")
+
+REAP_WAIT_S: Final = 2.0
+UNKILLABLE_MAX: Final = 16
+RESTART_MAX_S: Final = 60.0
+RESTART_RESET_S: Final = 300.0
+OWN_PIDS_MAX: Final = 256
+
+
+class SensorSupervisor:
+    """Keeps one sensor child running and exchanges messages with it.
+
+    One thread starts the child, reads it and enforces its deadline; any thread may make requests.
+    Consumers and `on_event` are called in that one thread, in the order of the child's lines; an
+    error of theirs is logged and counted.
+
+    Args:
+        command: How to start the child; CHILD_COMMAND in production.
+        settings: What to read, and how often.
+        on_event: Receives faults and recoveries.
+        clock: CLOCK_MONOTONIC for deadlines, UTC for events.
+        restart_first_s: Wait before the first restart in s; it doubles up to a minute.
+        margin_s: Time beyond its deadline in which the child must write something, in s.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        settings: SensorSettings,
+        on_event: Callable[[Event], None],
+        clock: Clock,
+        restart_first_s: float = 1.0,
+        margin_s: float = HEARTBEAT_MARGIN_S,
+    ) -> None:
+        self._command = tuple(command)
+        self._settings = settings
+        self._clock = clock
+        self._margin_s = margin_s
+        self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
+        self._handler = MessageHandler(settings, on_event, clock)
+        self._session: SensorSession | None = None
+        self._unkillable: list[ChildProcess] = []
+        self._starts = 0
+        self._malformed_lines = 0
+        self._stopping = threading.Event()
+        self._wake_read_fd, self._wake_write_fd = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
+
+    def deliver_to(self, *consumers: ReadingConsumer) -> None:
+        """Set the consumers of the readings; readings without a consumer are discarded."""
+        self._handler.consumers = consumers
+
+    def start(self) -> None:
+        """Start the thread that starts the child."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 3.0) -> None:
+        """Let the child write its incomplete intervals, and wait for its end.
+
+        Args:
+            timeout_s: Time in s after which it is killed.
+        """
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        os.write(self._wake_write_fd, b"x")
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        session = self._session
+        if self._thread.is_alive() and session is not None:
+            session.process.kill()
+            self._thread.join(2 * REAP_WAIT_S)
+        if not self._thread.is_alive():
+            os.close(self._wake_read_fd)
+            os.close(self._wake_write_fd)
+
+    def is_alive(self) -> bool:
+        """Return whether the thread that reads the child is running, or was not started yet."""
+        return self._thread.ident is None or self._thread.is_alive()
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return every device seen since the start, quarantined ones included."""
+        return self._handler.registry.devices()
+
+    def wait_for_devices(self, timeout_s: float) -> tuple[Device, ...]:
+        """Return the devices after the first handshake of a child, or those known at the timeout in s."""
+        self._handler.known.wait(timeout_s)
+        return self._handler.registry.devices()
+
+    def has_looked(self) -> bool:
+        """Return whether a child has reported its devices, if any."""
+        return self._handler.known.is_set()
+
+    def is_available(self, device: str) -> bool:
+        """Whether a device is known and not quarantined."""
+        return self._handler.registry.is_available(device)
+
+    @property
+    def restarts(self) -> int:
+        """Number of restarts of the child."""
+        return max(0, self._starts - 1)
+
+    def watch(self, device: str, until_ns: int) -> bool:
+        """Request that every metric is read at every sample; False if the child cannot be reached.
+
+        Args:
+            device: Name of the device.
+            until_ns: CLOCK_MONOTONIC ns; one in the past ends it.
+        """
+        return self._send({"cmd": "watch", "device": device, "until_ns": until_ns})
+
+    def mark(self, device: str) -> bool:
+        """Request a reading of the energy counter, at an edge of a window; False if that fails."""
+        return self._send({"cmd": "mark", "device": device})
+
+    def energy(
+        self,
+        device: str,
+        start_ns: int,
+        end_ns: int,
+        steady_start_ns: int,
+        steady_end_ns: int,
+        timeout_s: float = 5.0,
+    ) -> Energy | Absent:
+        """Return the energy of a device between two instants, or the reason why it is unknown.
+
+        Args:
+            device: Name of the device.
+            start_ns: CLOCK_MONOTONIC ns of the window's start.
+            end_ns: CLOCK_MONOTONIC ns of its end.
+            steady_start_ns: Start of the time in which the load was the window's.
+            steady_end_ns: End of that time.
+            timeout_s: How long to wait in s; polled devices answer after the next sample.
+        """
+        request = {
+            "cmd": "energy",
+            "device": device,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "steady_start_ns": steady_start_ns,
+            "steady_end_ns": steady_end_ns,
+        }
+        answer = self._handler.answers.ask(self._send, request, timeout_s)
+        return Absent(answer) if isinstance(answer, str) else parse_energy(answer)
+
+    def activity(
+        self,
+        device: str,
+        start_ns: int,
+        end_ns: int,
+        own_pids: Collection[int],
+        timeout_s: float = 5.0,
+    ) -> Activity:
+        """Return a device's conditions in a window: other processes, throttling, clock, memory.
+
+        Args:
+            device: Name of the device.
+            start_ns: CLOCK_MONOTONIC ns of the window's start.
+            end_ns: CLOCK_MONOTONIC ns of its end.
+            own_pids: Processes that belong to the measurement, at most 256.
+            timeout_s: How long to wait in s; the answer follows the first sample after the window.
+        """
+        request = {
+            "cmd": "activity",
+            "device": device,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "own_pids": sorted(own_pids)[:OWN_PIDS_MAX],
+        }
+        answer = self._handler.answers.ask(self._send, request, timeout_s)
+        return UNKNOWN if isinstance(answer, str) else parse_activity(answer)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the sensors for `costprobe status`."""
+        session = self._session
+        state = "waiting"
+        if self._stopping.is_set():
+            state = "stopped"
+        elif session is not None:
+            state = "running" if session.has_handshake.is_set() else "starting"
+        return {
+            "state": state,
+            "pid": session.process.pid if session else None,
+            "driver_version": self._handler.handshake.get("driver_version"),
+            "nvml_version": self._handler.handshake.get("nvml_version"),
+            "driver_faults": self._handler.driver_faults,
+            "child_restarts": self.restarts,
+            "malformed_lines": self._malformed_lines + (session.malformed_lines if session else 0),
+            "callback_errors": self._handler.callback_errors,
+            "unkillable": len(self._unkillable),
+            "last_fault": self._handler.faults.last.title if self._handler.faults.last else "",
+            "devices": self._handler.registry.status(self._clock.monotonic_ns()),
+        }
+
+    def _send(self, message: Message) -> bool:
+        session = self._session
+        if session is None or not session.has_handshake.is_set():
+            return False
+        return session.process.send(message)
+
+    def _run(self) -> None:
+        """Start one child after the other until `stop`."""
+        while not self._stopping.is_set():
+            try:
+                how, stderr_line = self._run_child()
+            except Exception:
+                log.exception("the sensor process could not be read")
+                how, stderr_line = "could not be read, and was killed", ""
+            self._handler.answers.fail("the sensor process ended")
+            if self._stopping.is_set():
+                break
+            self._handler.is_down = True
+            wait_s = self._restart.next_s(self._clock.monotonic_ns())
+            failures = self._restart.failures
+            # In a series of failures, the first, second, fourth, eighth ... is reported.
+            if how and failures & (failures - 1) == 0:
+                now_ns = self._clock.time_ns()
+                self._handler.report(child_end_event(how, stderr_line, failures, wait_s, now_ns))
+            self._stopping.wait(wait_s)
+
+    def _run_child(self) -> tuple[str, str]:
+        """Run one child; return how it ended, empty if it wrote the reason, and its last line."""
+        self._unkillable = [child for child in self._unkillable if child.reap(0) is None]
+        try:
+            process = ChildProcess(self._command)
+        except OSError as error:
+            return f"cannot be started: {error}", ""
+        self._starts += 1
+        session = SensorSession(
+            process,
+            self._settings,
+            self._clock,
+            self._handler.take,
+            self._wake_read_fd,
+            self._margin_s,
+        )
+        quarantined = self._handler.registry.quarantined(self._clock.monotonic_ns())
+        process.send(settings_message(self._settings, quarantined))
+        self._session = session
+        how = ""
+        try:
+            how = session.run()
+        finally:
+            self._session = None
+            self._malformed_lines += session.malformed_lines + process.overlong_lines
+            status = process.end(REAP_WAIT_S if how in ("", "ended") else 0, REAP_WAIT_S)
+            process.close()
+        if status is None:
+            self._unkillable = [*self._unkillable, process][-UNKILLABLE_MAX:]
+        if how == "ended" or status is None:
+            how = describe_end(status)
+        return how, process.stderr_line()

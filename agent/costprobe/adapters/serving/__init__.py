@@ -1,1 +1,0 @@
-"""Scraping serving engines: their Prometheus endpoints, fetched, parsed and counted."""

@@ -1,1 +1,0 @@
-"""Sinks: where the stored series are sent, and how they are delivered."""

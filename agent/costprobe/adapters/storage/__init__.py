@@ -1,1 +1,0 @@
-"""The store: every point is committed here before anything is sent."""

@@ -1,1 +1,0 @@
-"""The store as an outbox: cursors, bounds and order of what each sink sends."""

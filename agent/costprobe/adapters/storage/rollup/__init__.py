@@ -1,1 +1,0 @@
-"""Retention and aggregation of old rows."""

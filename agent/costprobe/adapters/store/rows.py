@@ -1,0 +1,162 @@
+"""Points, small named documents and totals of counters, as they are stored.
+
+A point is rendered to line protocol once, and sent by sinks without changes.
+
+Totals of the counters of `/metrics` are committed together with the rows that they add up.
+Retention deletes rows and leaves the totals. A row that is stored again unchanged counts once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from costprobe.core.line_protocol import field_set, parse_field_set, parse_series_key, series_key
+from costprobe.core.money import total_of
+from costprobe.core.outside import bounded_json
+from costprobe.core.records import Point
+from costprobe.core.schema import COUNTED, StoredSample, increments
+
+TIME_NS_MAX = 2**63 - 2  # the maximum of InfluxDB
+CACHED_SERIES_MAX = 10_000
+
+
+class StoredRow(NamedTuple):
+    """A point in line protocol, in its three parts.
+
+    Attributes:
+        key: Measurement and tags.
+        fields: The field set, never empty.
+        time_ns: UTC in ns since 1970.
+    """
+
+    key: str
+    fields: str
+    time_ns: int
+
+
+def rendered(points: Iterable[Point]) -> list[StoredRow]:
+    """Render points to rows; points without fields are skipped.
+
+    Raises:
+        ValueError: A point without a measurement or with a time beyond 64 bits.
+    """
+    rows = []
+    for point in points:
+        if abs(point.time_ns) > TIME_NS_MAX:
+            raise ValueError(f"{point.time_ns} ns does not fit into 64 bits")
+        fields = field_set(point.fields)
+        if fields:
+            rows.append(StoredRow(series_key(point.measurement, point.tags), fields, point.time_ns))
+    return rows
+
+
+class SeriesIds:
+    """Cache of series ids."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Empty the cache, after a rollback or after series were deleted."""
+        self._ids.clear()
+
+    def of(self, connection: sqlite3.Connection, key: str) -> int:
+        """Return the id of a series; create it if it is new."""
+        cached = self._ids.get(key)
+        if cached is not None:
+            return cached
+        if len(self._ids) >= CACHED_SERIES_MAX:
+            self._ids.clear()
+        measurement, tags = parse_series_key(key)
+        connection.execute(
+            "INSERT OR IGNORE INTO series (measurement, key, tags) VALUES (?, ?, ?)",
+            (measurement, key, json.dumps(tags, ensure_ascii=False)),
+        )
+        (series_id,) = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
+        self._ids[key] = int(series_id)
+        return int(series_id)
+
+
+def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[StoredRow]) -> None:
+    """Insert rows; a row replaces one of the same identity and gets a new seq."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
+        [(ids.of(connection, row.key), row.time_ns, row.fields) for row in rows],
+    )
+
+
+def state_text(document: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return a document as it is stored.
+
+    Raises:
+        ValueError: It contains NaN or an infinity, which JSON does not have.
+        TypeError: It is not a JSON value.
+    """
+    return json.dumps(document, allow_nan=False)
+
+
+def put_states(connection: sqlite3.Connection, states: Mapping[str, str], time_ns: int) -> None:
+    """Store documents by name; each replaces the previous one.
+
+    Args:
+        connection: In a transaction.
+        states: As `state_text` returns them.
+        time_ns: UTC in ns.
+    """
+    connection.executemany(
+        "INSERT OR REPLACE INTO states (name, document, time_ns) VALUES (?, ?, ?)",
+        [(name, text, time_ns) for name, text in states.items()],
+    )
+
+
+def add_totals(connection: sqlite3.Connection, ids: SeriesIds, rows: Iterable[StoredRow]) -> None:
+    """Add rows to the totals; call it before the rows are inserted.
+
+    Args:
+        connection: In the transaction that inserts the rows.
+        ids: Ids of the series.
+        rows: The rows; others than counted ones are skipped.
+    """
+    added: dict[tuple[str, str], list[Decimal]] = {}
+    for row in dict.fromkeys(rows):
+        if row.key.partition(",")[0] not in COUNTED or _is_stored(connection, ids, row):
+            continue
+        measurement, tags = _parsed(row.key)
+        for amount in increments(measurement, tags, parse_field_set(row.fields)):
+            key = (amount.name, json.dumps(amount.labels, ensure_ascii=False, sort_keys=True))
+            added.setdefault(key, []).append(amount.value)
+    for key, values in added.items():
+        before = connection.execute(
+            "SELECT value FROM totals WHERE name = ? AND labels = ?", key
+        ).fetchone()
+        total = total_of([*values, Decimal(before[0]) if before else Decimal(0)])
+        connection.execute(
+            "INSERT OR REPLACE INTO totals (name, labels, value) VALUES (?, ?, ?)",
+            (*key, str(total)),
+        )
+
+
+def read_totals(connection: sqlite3.Connection) -> Iterator[StoredSample]:
+    """Return every total, in the order of names and labels."""
+    rows = connection.execute("SELECT name, labels, value FROM totals ORDER BY name, labels")
+    for name, labels, value in rows.fetchall():
+        yield StoredSample(name, bounded_json(labels), Decimal(value))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(key: str) -> tuple[str, dict[str, str]]:
+    """Cached: a host writes the same few dozen series repeatedly."""
+    return parse_series_key(key)
+
+
+def _is_stored(connection: sqlite3.Connection, ids: SeriesIds, row: StoredRow) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM points WHERE series_id = ? AND time_ns = ? AND fields = ?",
+        (ids.of(connection, row.key), row.time_ns, row.fields),
+    ).fetchone()
+    return found is not None

@@ -1,0 +1,326 @@
+"""Write access to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from costprobe.adapters.store.cursors import (
+    DROPPED_POINTS,
+    Backlog,
+    NotifierStatus,
+    QueuedNotice,
+    Rejections,
+    SinkAccess,
+    SinkOutbox,
+    SinkStatus,
+    add_to_counter,
+    counter_value,
+    delete_notifier,
+    delete_progress,
+    drop_notice,
+    enqueue_notices,
+    mark_notices_sent,
+    notifier_statuses,
+    register_sink,
+    sink_backlog,
+    sink_rejections,
+    sink_statuses,
+    waiting_notices,
+)
+from costprobe.adapters.store.database import (
+    BUSY_TIMEOUT_MS,
+    Database,
+    StoreLock,
+    open_reader,
+    open_writer,
+    size_bytes,
+)
+from costprobe.adapters.store.hours import (
+    KeepSince,
+    Retained,
+    release_free_pages,
+    retain,
+    summarize,
+)
+from costprobe.adapters.store.rows import (
+    SeriesIds,
+    StoredRow,
+    add_totals,
+    insert,
+    put_states,
+    rendered,
+    state_text,
+)
+from costprobe.core.clock import Clock
+from costprobe.core.outside import bounded_json
+from costprobe.core.records import Point
+
+RETAIN_ROWS = 500
+SUMMARIES = 4
+# The outbox is read sequentially: pages are not read again.
+OUTBOX_CACHE_KB = 512
+
+
+class Store:
+    """All measured points, and the delivery progress of each sink.
+
+    Methods are thread-safe. Each change is one transaction, durable when the method returns; if it
+    fails with StoreError it had no effect.
+    """
+
+    def __init__(
+        self, path: Path, database: Database, clock: Clock, lock: StoreLock | None = None
+    ) -> None:
+        self.path = path
+        self._lock = lock
+        self._database = database
+        self._clock = clock
+        self._ids = SeriesIds()
+        self._series_lock = Lock()
+        self._outbox_reader: Database | None = None
+        self._outbox_lock = Lock()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        clock: Clock,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        *,
+        alone: bool = False,
+        lock: StoreLock | None = None,
+    ) -> Store:
+        """Open the store; create it if absent, and migrate its schema.
+
+        Args:
+            path: The file; created with mode 0640, its directory with 0700.
+            clock: For the times of states and of delivery progress.
+            busy_timeout_ms: How long to wait for another program that is writing, in ms.
+            alone: Whether to require and keep exclusive access.
+            lock: Released when the store is closed, and if it cannot be opened.
+
+        Raises:
+            StoreError: It cannot be written, is damaged, or has another schema.
+        """
+        try:
+            database = open_writer(path, clock.time_ns(), busy_timeout_ms, alone=alone)
+            return cls(path, database, clock, lock)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def append(self, points: Sequence[Point]) -> None:
+        """Commit points in one transaction; a point replaces one of the same identity.
+
+        Points without fields are skipped.
+
+        Raises:
+            StoreError: Nothing was stored.
+            ValueError: A point without a measurement or with a time beyond 64 bits.
+        """
+        self.write(rendered(points))
+
+    def write(
+        self,
+        rows: Sequence[StoredRow],
+        states: Mapping[str, str] | None = None,
+        dropped_before: int = 0,
+    ) -> None:
+        """Commit rendered rows and the texts of named documents, and count dropped points, in one transaction.
+
+        Raises:
+            StoreError: Nothing was stored.
+        """
+        if not rows and not states and not dropped_before:
+            return
+        with self._series_lock:
+            try:
+                with self._database.transaction("write to") as connection:
+                    add_totals(connection, self._ids, rows)
+                    insert(connection, self._ids, rows)
+                    put_states(connection, states or {}, self._clock.time_ns())
+                    if dropped_before:
+                        add_to_counter(connection, DROPPED_POINTS, dropped_before)
+            except BaseException:
+                self._ids.clear()  # ids created in the transaction were rolled back
+                raise
+
+    def outbox_of(self, sink: str, *, important_first: bool, max_points: int) -> SinkOutbox:
+        """Return the outbox of a registered sink.
+
+        Args:
+            sink: Name of the sink.
+            important_first: Whether a backlog is sent newest first, with device and agent rows last.
+            max_points: Most rows in the backlog.
+        """
+        with self._outbox_lock:
+            if self._outbox_reader is None:
+                self._outbox_reader = open_reader(self.path)
+                self._outbox_reader.limit_cache(OUTBOX_CACHE_KB)
+        access = SinkAccess(self._database, self._outbox_reader, self._clock, sink)
+        return SinkOutbox(access, important_first=important_first, max_points=max_points)
+
+    def register_sink(self, sink: str, *, from_beginning: bool = True) -> None:
+        """Create the cursor of a sink; an existing cursor is kept.
+
+        Args:
+            sink: Name of the sink.
+            from_beginning: Whether a new sink receives the rows already stored.
+        """
+        with self._database.transaction("register a sink in") as connection:
+            register_sink(connection, sink, from_beginning=from_beginning)
+
+    def forget_sink(self, sink: str) -> None:
+        """Delete the state of a sink that is no longer configured."""
+        with self._database.transaction("delete a sink in") as connection:
+            connection.execute("DELETE FROM cursors WHERE sink = ?", (sink,))
+            delete_progress(connection, sink)
+
+    def backlog(self, sink: str) -> Backlog:
+        """Return the backlog of a sink.
+
+        Raises:
+            KeyError: The sink is not registered.
+        """
+        with self._database.reading("read") as connection:
+            return sink_backlog(connection, sink)
+
+    def sinks(self) -> list[SinkStatus]:
+        """Return the status of every registered sink, by name."""
+        with self._database.reading("read") as connection:
+            return sink_statuses(connection)
+
+    def rejections(self, sink: str) -> Rejections | None:
+        """Return the points that a sink permanently rejected; None if there are none."""
+        with self._database.reading("read") as connection:
+            return sink_rejections(connection, sink)
+
+    def dropped_points(self) -> int:
+        """Return the points lost since the store was created: past retention unsent, or never stored."""
+        with self._database.reading("read") as connection:
+            return counter_value(connection, DROPPED_POINTS)
+
+    def commit_alerts(
+        self,
+        points: Sequence[Point],
+        states: Mapping[str, Any],
+        notices: Sequence[tuple[str, Mapping[str, Any]]],
+    ) -> None:
+        """Commit the results of alerting in one transaction, so that a crash neither repeats nor loses notices.
+
+        Args:
+            points: Rows of `alert`.
+            states: Documents by name.
+            notices: Notifier and alert of each notice, in order.
+
+        Raises:
+            StoreError: Nothing was stored.
+        """
+        rows = rendered(points)
+        texts = {name: state_text(document) for name, document in states.items()}
+        time_ns = self._clock.time_ns()
+        with self._series_lock:
+            try:
+                with self._database.transaction("store incidents in") as connection:
+                    insert(connection, self._ids, rows)
+                    put_states(connection, texts, time_ns)
+                    enqueue_notices(connection, notices, time_ns)
+            except BaseException:
+                self._ids.clear()  # ids created in the transaction were rolled back
+                raise
+
+    def notices(self, notifier: str, limit: int) -> list[QueuedNotice]:
+        """Return up to `limit` queued notices of a notifier, oldest first."""
+        with self._database.reading("read") as connection:
+            return waiting_notices(connection, notifier, limit)
+
+    def notices_sent(self, notices: Sequence[int]) -> None:
+        """Record that notices were delivered."""
+        with self._database.transaction("record notices in") as connection:
+            mark_notices_sent(connection, notices, self._clock.time_ns())
+
+    def notice_dropped(self, notice: int, reason: str) -> None:
+        """Record that a notice was discarded."""
+        with self._database.transaction("record a notice in") as connection:
+            drop_notice(connection, notice, reason)
+
+    def forget_notifier(self, notifier: str) -> None:
+        """Delete a notifier that is no longer configured, with its queue."""
+        with self._database.transaction("delete a notifier in") as connection:
+            delete_notifier(connection, notifier)
+
+    def notifiers(self) -> list[NotifierStatus]:
+        """Return the status of every notifier, by name."""
+        with self._database.reading("read") as connection:
+            return notifier_statuses(connection)
+
+    def put_state(self, name: str, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Store a small named document; it replaces the previous one.
+
+        Raises:
+            ValueError: It contains NaN or an infinity, which JSON does not have.
+            TypeError: It is not a JSON value.
+        """
+        self.write((), {name: state_text(document)})
+
+    def state(self, name: str) -> Any | None:  # noqa: ANN401 - any JSON value
+        """Return a named document; None if there is none."""
+        with self._database.reading("read") as connection:
+            row = connection.execute(
+                "SELECT document FROM states WHERE name = ?", (name,)
+            ).fetchone()
+        return bounded_json(row[0]) if row else None
+
+    def retain(self, since: KeepSince, limit: int = RETAIN_ROWS) -> Retained:
+        """Run one bounded step of retention: aggregate old rows, delete the oldest.
+
+        A row older than the limit of its measurement is merged into its minute or hour once every
+        registered sink has received it, or once it is also older than `since.outbox_ns`; then it
+        counts as dropped. Call again until `is_done`.
+
+        Args:
+            since: Retention limits.
+            limit: Approximate number of rows of a step; at most four times as many.
+        """
+        with self._series_lock:
+            with self._database.transaction("roll up") as connection:
+                retained = retain(connection, since, limit)
+            if retained.removed:
+                self._ids.clear()  # a series without rows was deleted
+        return retained
+
+    def summarize(self, until_ns: int, usual_s: float, limit: int = SUMMARIES) -> bool:
+        """Summarize at most `limit` full hours of series, as of a UTC ns; True if all are done.
+
+        `usual_s` is the length of a row of `device` in s if there are too few to derive it.
+        """
+        with self._database.transaction("summarize") as connection:
+            return summarize(connection, until_ns, usual_s, limit)
+
+    def release_pages(self, *, keep: bool = True) -> bool:
+        """Return some free pages to the file system in a short step; True if there are more.
+
+        Args:
+            keep: Whether to keep pages that the next rows will need.
+        """
+        with self._database.reading("shrink") as connection:
+            return release_free_pages(connection, keep=keep)
+
+    def size_bytes(self) -> int:
+        """Return the size of the store on disk in bytes, log included."""
+        return size_bytes(self.path)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._outbox_lock:
+            if self._outbox_reader is not None:
+                self._outbox_reader.close()
+        try:
+            self._database.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()

@@ -1,1 +1,0 @@
-"""The host: logging, journal, child processes and secrets."""

@@ -1,0 +1,1 @@
+"""Alert rules: the contract, the kinds, and the table with the default rules."""

@@ -1,0 +1,332 @@
+"""Alert rules on detected changes: drift, anomaly and a changed load curve, from rows of events.
+
+A drift is a persistent shift of a monitored series and lasts from its event until it reverts; a
+changed load curve lasts until a curve is back at the level before. Single outliers last until
+none has occurred for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from pydantic import Field
+
+from costprobe.alerts.rules.rule import (
+    MAX_SERIES,
+    Rule,
+    RuleConfig,
+    SeriesTable,
+    labels_of,
+    where,
+)
+from costprobe.core.columns import number
+from costprobe.core.config.fields import Duration, Share, key
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.schema import LOAD_CURVE
+from costprobe.core.units import format_duration
+from costprobe.drift.load_curve import ACCEPTED_AFTER_S, CHANGE_MIN
+from costprobe.drift.settings import Metric, ServingMetric
+
+MAX_TIMES = 1000
+
+
+class AnomalyRuleConfig(RuleConfig):
+    """Single outliers; resolved when none has occurred for `within`."""
+
+    kind: Literal["anomaly"] = Field(description="Kind of rule.", examples=["anomaly"])
+    metrics: tuple[Metric, ...] = Field(
+        ("cost", "latency", "energy", "throughput"), description="Monitored series of a probe."
+    )
+    at_least: int = Field(1, ge=1, le=1000, description="Number of outliers that fires.")
+    within_s: Duration = key(
+        "within",
+        3600.0,
+        description=(
+            "Window in which outliers are counted; the incident is resolved after as "
+            "long without one."
+        ),
+    )
+
+
+class AnomalyRule(Rule):
+    """The state of a rule of kind `anomaly`."""
+
+    def __init__(self, config: AnomalyRuleConfig) -> None:
+        self._config = config
+        self._outliers: dict[str, dict[str, Any]] = {}
+
+    def observe_event(self, event: Event) -> None:
+        """Add an anomaly."""
+        tags = {**event.subject, "device": event.device}
+        if event.kind != "anomaly" or event.metric not in self._config.metrics:
+            return
+        labels = labels_of(tags)
+        series = f"{event.metric}{where(labels)}"
+        outliers = self._outliers.pop(series, {"times_at_ns": []})
+        # After a restart an event may be delivered again.
+        times_ns = [at_ns for at_ns in outliers["times_at_ns"] if at_ns != event.time_ns]
+        self._outliers[series] = {
+            "labels": dict(labels),
+            "times_at_ns": [*times_ns, event.time_ns][-MAX_TIMES:],
+            "text": f"{event.title} ({event.detail})",
+            "cause": event.cause,
+            "change_pct": event.change_pct,
+        }
+        while len(self._outliers) > MAX_SERIES:
+            del self._outliers[next(iter(self._outliers))]
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return each series with enough outliers in the window."""
+        config = self._config
+        since_ns = time_ns - int(config.within_s * NS_PER_S)
+        symptoms = []
+        for series, outliers in list(self._outliers.items()):
+            outliers["times_at_ns"] = [
+                at_ns for at_ns in outliers["times_at_ns"] if at_ns >= since_ns
+            ]
+            if not outliers["times_at_ns"]:
+                del self._outliers[series]
+            elif len(outliers["times_at_ns"]) >= config.at_least:
+                symptoms.append(
+                    Symptom(
+                        rule=config.name,
+                        series=series,
+                        text=outliers["text"],
+                        since_ns=outliers["times_at_ns"][0],
+                        value=outliers["change_pct"],
+                        cause=outliers["cause"],
+                        severity=config.severity,
+                        labels=outliers["labels"],
+                    )
+                )
+        return symptoms
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the outliers in the window."""
+        return self._outliers
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        self._outliers = {str(series): dict(outliers) for series, outliers in document.items()}
+
+
+# Below this share of the smallest shift, the series has reverted.
+REVERTED_SHARE = 0.5
+# A shift that returns after this many ends within RECUR_NS is intermittent: it lasts until it has stayed
+# away for `accept_after`.
+RECURRENT_ENDS = 2
+RECUR_NS = 2 * 86_400 * NS_PER_S
+MAX_ENDS = 50
+
+
+Direction = Literal["up", "down", "both"]
+
+
+class DriftRuleConfig(RuleConfig):
+    """A persistent shift of a monitored series; resolved when it reverts or is accepted as normal."""
+
+    kind: Literal["drift"] = Field(description="Kind of rule.", examples=["drift"])
+    metrics: tuple[Metric | ServingMetric, ...] = Field(
+        ("cost", "latency", "energy", "throughput", "serving_time", "serving_energy"),
+        description="Monitored series of a probe or a service.",
+    )
+    at_least: Share = Field(0.01, description="Smallest shift that is reported.")
+    direction: Direction = Field("both", description="Direction of the shift.")
+    accept_after_s: Duration = key(
+        "accept_after",
+        86400.0,
+        description="When a new level counts as normal and the incident is resolved.",
+    )
+
+
+class DriftRule(Rule):
+    """The state of a rule of kind `drift`."""
+
+    def __init__(self, config: DriftRuleConfig) -> None:
+        self._config = config
+        # Shifts by series; one that ended is kept for RECUR_NS.
+        self._shifts: dict[str, dict[str, Any]] = {}
+
+    def observe_event(self, event: Event) -> None:
+        """Add a drift: a new shift, a further shift, or a reversal."""
+        config = self._config
+        tags = {**event.subject, "device": event.device}
+        if event.kind != "drift" or event.metric not in config.metrics:
+            return
+        labels = labels_of(tags)
+        series = f"{event.metric}{where(labels)}"
+        level_pct = event.level_pct if event.level_pct is not None else event.change_pct or 0.0
+        min_pct = config.at_least * 100
+        known = self._shifts.get(series)
+        before = None if known is None or known.get("is_over") else known
+        ends_ns = [] if known is None else known.get("ended_at_ns", [])
+        if abs(level_pct) < REVERTED_SHARE * min_pct:
+            if before is not None:
+                before["ended_at_ns"] = [*ends_ns, event.time_ns][-MAX_ENDS:]
+                before["is_over"] = not before.get("is_intermittent")
+                before["quiet_at_ns"] = before["reported_at_ns"] = event.time_ns
+                before["ending"] = "It has reverted."
+            return
+        is_selected = config.direction == "both" or (config.direction == "up") == (level_pct > 0)
+        if before is None and (abs(level_pct) < min_pct or not is_selected):
+            return
+        if before is not None and not is_selected:
+            del self._shifts[series]
+            return
+        since_ns = event.since_ns if event.since_ns is not None else event.time_ns
+        ends_ns = [end_ns for end_ns in ends_ns if event.time_ns - end_ns < RECUR_NS]
+        self._shifts[series] = {
+            "labels": dict(labels),
+            "level_pct": level_pct,
+            "since_at_ns": since_ns if before is None else before["since_at_ns"],
+            "reported_at_ns": event.time_ns,
+            "text": event.title,
+            # A further shift is reported with the cause of the first.
+            "detail": event.detail or (f"At first: {before['began']}" if before else ""),
+            "began": before["began"] if before else event.text,
+            # An improvement is reported with severity info.
+            "severity": "info" if event.severity == "info" else config.severity,
+            "cause": event.cause or (before or {}).get("cause", ""),
+            "ended_at_ns": ends_ns,
+            "is_intermittent": len(ends_ns) >= RECURRENT_ENDS,
+            "quiet_at_ns": None,
+            "is_over": False,
+        }
+        while len(self._shifts) > MAX_SERIES:
+            del self._shifts[next(iter(self._shifts))]
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return the shifts that have neither reverted nor been accepted as normal."""
+        config = self._config
+        accept_ns = int(config.accept_after_s * NS_PER_S)
+        for series, drift in list(self._shifts.items()):
+            age_ns = time_ns - drift["reported_at_ns"]
+            if drift.get("is_over"):
+                if age_ns > RECUR_NS:
+                    del self._shifts[series]
+            elif age_ns > accept_ns:
+                drift["is_over"] = True
+                lasted = format_duration(config.accept_after_s)
+                drift["ending"] = (
+                    f"It has not changed for {lasted}: the new level counts as normal."
+                    if drift["quiet_at_ns"] is None
+                    else f"It has not come back for {lasted}."
+                )
+        return [
+            Symptom(
+                rule=config.name,
+                series=series,
+                text=drift["text"],
+                detail=". ".join(filter(None, (drift.get("detail", ""), _recurrence(drift)))),
+                since_ns=drift["since_at_ns"],
+                value=drift["level_pct"],
+                threshold=config.at_least * 100,
+                cause=drift["cause"],
+                severity=drift["severity"],
+                labels=drift["labels"],
+            )
+            for series, drift in self._shifts.items()
+            if not drift.get("is_over")
+        ]
+
+    def ending(self, series: str) -> str:
+        """Return whether a shift reverted, or was accepted as normal."""
+        return str(self._shifts.get(series, {}).get("ending", ""))
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the shifts."""
+        return self._shifts
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        self._shifts = {str(series): dict(drift) for series, drift in document.items()}
+
+
+def _recurrence(shift: dict[str, Any]) -> str:
+    """Describe how often an intermittent shift occurred; empty for another."""
+    if not shift.get("is_intermittent"):
+        return ""
+    count = len(shift["ended_at_ns"]) + (shift["quiet_at_ns"] is None)
+    return f"Intermittent: {count} times in two days"
+
+
+class LoadCurveRuleConfig(RuleConfig):
+    """A changed load curve; resolved when a later curve is back, or accepted as normal."""
+
+    kind: Literal["load_curve"] = Field(description="Kind of rule.", examples=["load_curve"])
+    at_least: Share = Field(
+        CHANGE_MIN, description="Smallest change of the throughput at the same loads."
+    )
+    accept_after_s: Duration = key(
+        "accept_after",
+        ACCEPTED_AFTER_S,
+        description="When a new level counts as normal and the incident is resolved.",
+    )
+
+
+class LoadCurveRule(Rule):
+    """The state of a rule of kind `load_curve`: the shift of each probe's curve."""
+
+    measurement = "event"
+
+    def __init__(self, config: LoadCurveRuleConfig) -> None:
+        self._config = config
+        self._shifts: SeriesTable[dict[str, Any]] = SeriesTable()
+
+    def observe(self, row: Point) -> None:
+        """Add an event of a changed load curve; one of a level near 0 ends the shift."""
+        if row.tags.get("metric") != LOAD_CURVE:
+            return
+        labels = labels_of(row.tags)
+        level_pct = number(row, "level_pct") or 0.0
+        if abs(level_pct) < self._config.at_least * 100:
+            self._shifts.pop(labels, None)
+            return
+        before = self._shifts.get(labels)
+        since_ns = int(number(row, "since_ns") or row.time_ns)
+        is_improvement = row.fields.get("severity") == "info"
+        self._shifts.put(
+            labels,
+            {
+                "level_pct": level_pct,
+                "since_at_ns": since_ns if before is None else before["since_at_ns"],
+                "reported_at_ns": row.time_ns,
+                "text": str(row.fields.get("title", "")),
+                "detail": str(row.fields.get("detail", "")),
+                "cause": str(row.fields.get("cause", "")),
+                "severity": "info" if is_improvement else self._config.severity,
+            },
+        )
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
+        """Return the curves that are neither back nor accepted as normal."""
+        config = self._config
+        accept_ns = int(config.accept_after_s * NS_PER_S)
+        for labels, shift in list(self._shifts.items()):
+            if time_ns - shift["reported_at_ns"] > accept_ns:
+                del self._shifts[labels]
+        return [
+            Symptom(
+                rule=config.name,
+                series=f"{LOAD_CURVE}{where(labels)}",
+                text=shift["text"],
+                detail=shift["detail"],
+                since_ns=shift["since_at_ns"],
+                value=shift["level_pct"],
+                threshold=config.at_least * 100,
+                cause=shift["cause"],
+                severity=shift["severity"],
+                labels=dict(labels),
+            )
+            for labels, shift in self._shifts.items()
+        ]
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the shifts."""
+        return self._shifts.document(lambda shift: shift)
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        self._shifts.restore(document, lambda **shift: shift)

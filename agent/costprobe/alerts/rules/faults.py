@@ -1,0 +1,101 @@
+"""A fault of costprobe or of the host, and what `costprobe fleet watch` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from pydantic import Field
+
+from costprobe.alerts.rules.rule import Rule, RuleConfig
+from costprobe.core.incident import Fault, Symptom
+
+FaultName = Literal[
+    "device_lost",
+    "driver_failing",
+    "energy_suspect",
+    "sensor_restarting",
+    "probe_failing",
+    "service_unread",
+    "pods_unread",
+    "service_uncosted",
+    "sink_behind",
+    "rows_rejected",
+    "notifier_failing",
+    "http_failing",
+    "store_failing",
+    "store_replaced",
+    "disk_low",
+    "price_stale",
+    "carbon_stale",
+    "config_refused",
+    "fleet_unread",
+    "host_silent",
+    "gpu_outlier",
+    "fleet_drift",
+]
+
+# What `costprobe fleet watch` finds: no fault of costprobe or of its host. A rule has to name it.
+OF_FLEET: tuple[FaultName, ...] = ("host_silent", "gpu_outlier", "fleet_drift")
+# Labels of faults of a fleet, beside host and device.
+FLEET_LABELS = ("workload", "model", "currency", "silent_since")
+
+
+class FaultRuleConfig(RuleConfig):
+    """A fault of costprobe or of the host; what `costprobe fleet watch` finds, if `faults` names it."""
+
+    kind: Literal["fault"] = Field(description="Kind of rule.", examples=["fault"])
+    faults: tuple[FaultName, ...] | None = Field(
+        None,
+        description=(
+            f"Faults that fire; by default all but what `costprobe fleet watch` finds ({', '.join(OF_FLEET)})."
+        ),
+        examples=[["disk_low"]],
+    )
+
+
+class FaultRule(Rule):
+    """The state of a rule of kind `fault`: the severity of a fault applies unless the rule has one."""
+
+    def __init__(self, config: FaultRuleConfig) -> None:
+        self._config = config
+        self._has_severity = "severity" in config.model_fields_set
+        self._since_ns: dict[str, int] = {}
+
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        """Return the faults that the rule selects."""
+        config = self._config
+        selected = {
+            f"{fault.name} {fault.subject}".strip(): fault
+            for fault in faults
+            if (
+                fault.name in config.faults
+                if config.faults is not None
+                else fault.name not in OF_FLEET
+            )
+        }
+        self._since_ns = {series: self._since_ns.get(series, time_ns) for series in selected}
+        return [
+            Symptom(
+                rule=config.name,
+                series=series,
+                text=fault.text,
+                since_ns=self._since_ns[series],
+                value=fault.value,
+                cause=fault.cause or fault.name,
+                severity=config.severity if self._has_severity else fault.severity,
+                labels=dict(fault.labels),
+                detail=fault.detail,
+            )
+            for series, fault in selected.items()
+        ]
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the start of each fault."""
+        return {"since_at_ns": self._since_ns}
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Restore a state."""
+        self._since_ns = {
+            str(series): int(since_ns) for series, since_ns in document["since_at_ns"].items()
+        }

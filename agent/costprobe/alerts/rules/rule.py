@@ -1,0 +1,205 @@
+"""The contract of an alert rule, and the measurement and field that it compares.
+
+Measurement and field are checked against the series schema.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field
+
+from costprobe.core.config.fields import (
+    Label,
+    Level,
+    Match,
+    Name,
+    Pause,
+    Section,
+    key,
+)
+from costprobe.core.config.load import nearest
+from costprobe.core.incident import Fault, Symptom
+from costprobe.core.records import Event, Point
+from costprobe.core.schema import SCHEMA
+
+
+def _known_measurement(name: str) -> str:
+    if name not in SCHEMA:
+        raise ValueError(f"write one of {', '.join(SCHEMA)}")
+    return name
+
+
+MeasurementName = Annotated[Name, AfterValidator(_known_measurement)]
+
+
+def numeric_field(measurement: str | None, field: str) -> str:
+    """Return the name of a numeric field of a measurement.
+
+    Args:
+        measurement: The measurement; None if it is invalid, so that any field is accepted.
+        field: The configured field.
+
+    Raises:
+        ValueError: The measurement has no such field, or its values are text.
+    """
+    fields = SCHEMA[measurement].fields if measurement is not None else {field: float}
+    if field not in fields:
+        suggestion = nearest(field, fields)
+        hint = f'did you mean "{suggestion}"?' if suggestion else f"it has {', '.join(fields)}"
+        raise ValueError(f"{measurement} has no field {field!r}; {hint}")
+    if fields[field] is str:
+        raise ValueError(f"{field} is text; a rule compares numbers")
+    return field
+
+
+# Most series that a rule tracks; beyond it the least recently seen are dropped.
+MAX_SERIES = 2000
+SERIES_TAGS = ("device", "probe", "service", "served_model", "sink", "notifier", "budget")
+
+Labels = tuple[tuple[str, str], ...]
+Value = TypeVar("Value")
+
+
+class RuleConfig(Section):
+    """A `[[rule]]` section: options of all alert rules."""
+
+    kind: str = Field(description="Kind of rule.", examples=["drift"])
+    name: Name = Field(
+        description="Name of the rule; it replaces a built-in rule of the same name.",
+        examples=["slow"],
+    )
+    enabled: bool = Field(True, description="False disables the rule, also a built-in one.")
+    match: Match = Field(
+        default_factory=dict,
+        description="Series that the rule applies to: a pattern for each tag.",
+        examples=[{"probe": "chat*"}],
+    )
+    group: Name | None = Field(
+        None,
+        description="Rules with the same group share incidents; by default the name of the rule.",
+        examples=["performance"],
+    )
+    group_by: tuple[Name, ...] = Field(
+        ("host", "device"), description="Tags that distinguish incidents."
+    )
+    severity: Level = Field("warning", description="Severity of the incidents.")
+    labels: dict[Name, Label] = Field(
+        default_factory=dict,
+        description="Labels added to the incidents.",
+        examples=[{"team": "ml"}],
+    )
+    for_s: Pause = key(
+        "for",
+        0.0,
+        description="How long a symptom must last before the rule fires.",
+        examples=["10m"],
+    )
+    cool_down_s: Pause = key(
+        "cool_down",
+        0.0,
+        description="How long a resolved incident cannot fire again.",
+        examples=["30m"],
+    )
+    notify: tuple[Name, ...] | None = Field(
+        None, description="Notifiers by name; by default all.", examples=[["pager"]]
+    )
+
+
+class Rule(ABC):
+    """The state of one alert rule: a pure function of the rows, events and faults passed to it.
+
+    A kind of rule is a subclass with `evaluate`, a RuleConfig section in the same file, and a line
+    in `costprobe.alerts.rules.kinds.RULES`. All other methods are optional. A rule
+    receives only what the `match` of its section selects. It has no clock and does no I/O: the
+    same calls return the same symptoms.
+
+    Attributes:
+        measurement: Series whose rows `observe` receives; empty for none.
+    """
+
+    measurement: str = ""
+
+    @abstractmethod
+    def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:
+        """Return the symptoms at an instant, one for each series that violates the rule.
+
+        Args:
+            time_ns: UTC in ns; not before that of the previous call.
+            faults: Faults that are present now.
+        """
+
+    def observe(self, row: Point) -> None:  # noqa: B027 - optional
+        """Add a row of `measurement`; rows of one series arrive in order of time."""
+
+    def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
+        """Add a drift or an anomaly."""
+
+    def ending(self, series: str) -> str:  # noqa: ARG002 - of the contract
+        """Return how the last symptom of a series ended, as a sentence; empty if its end needs no words."""
+        return ""
+
+    def forget_device(self, device: str) -> None:  # noqa: B027 - optional
+        """Drop the series of a device that does not exist any more."""
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the state as JSON; None for a rule without state.
+
+        Its instants (UTC ns) stand under keys that end in `_at_ns`: after a step of the wall clock
+        those that lie in the future are moved, and the state is restored.
+        """
+        return None
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401, B027 - any JSON value; optional
+        """Replace the state by one that `document` returned: after a restart or a clock step.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: It is damaged.
+        """
+
+
+class SeriesTable(OrderedDict[Labels, Value]):
+    """A value for each series; at most MAX_SERIES, the least recently set are dropped."""
+
+    def put(self, labels: Labels, value: Value) -> None:
+        """Set the value of a series."""
+        self[labels] = value
+        self.move_to_end(labels)
+        while len(self) > MAX_SERIES:
+            self.popitem(last=False)
+
+    def document(self, to_document: Callable[[Value], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the table as JSON: the labels of each series, and the document of its value."""
+        return [{"labels": dict(labels), **to_document(value)} for labels, value in self.items()]
+
+    def restore(
+        self, document: Iterable[Mapping[str, Any]], of_document: Callable[..., Value]
+    ) -> None:
+        """Replace the table by one that `document` returned.
+
+        Args:
+            document: The document.
+            of_document: Returns a value from the keys of its document.
+        """
+        self.clear()
+        for entry in document:
+            values = {key: value for key, value in entry.items() if key != "labels"}
+            self.put(tuple(entry["labels"].items()), of_document(**values))
+
+
+def labels_of(tags: Mapping[str, str]) -> Labels:
+    """Return the tags that identify a series for rules; the batch of a probe is not one."""
+    return tuple((name, tags[name]) for name in SERIES_TAGS if tags.get(name))
+
+
+def where(labels: Labels) -> str:
+    """Describe a series: " of encoder on gpu0", " of gpu0"."""
+    names = dict(labels)
+    device = names.pop("device", "")
+    others = " ".join(names.values())
+    if others:
+        return f" of {others} on {device}" if device else f" of {others}"
+    return f" of {device}" if device else ""

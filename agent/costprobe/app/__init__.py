@@ -1,1 +1,0 @@
-"""Use cases that combine adapters, which are passed as arguments."""

@@ -1,1 +1,0 @@
-"""Conversion of readings, probe results and serving counters to stored rows."""

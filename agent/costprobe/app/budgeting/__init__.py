@@ -1,1 +1,0 @@
-"""Status and forecast of budgets, computed from the store."""

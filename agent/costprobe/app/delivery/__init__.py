@@ -1,1 +1,0 @@
-"""Delivery to sinks and notifiers, and retention."""

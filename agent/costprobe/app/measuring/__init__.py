@@ -1,1 +1,0 @@
-"""Probe jobs: scheduling and running probes, and joining their energy."""

@@ -1,1 +1,0 @@
-"""Detection and alert rules over new rows."""

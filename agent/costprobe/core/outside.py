@@ -1,0 +1,282 @@
+"""Text, JSON, TOML and files from outside the process: bounded, printable, read without waiting.
+
+Parsing of JSON and TOML limits size, depth and number of values. Every reader of such text uses
+these functions, so that no input can exhaust memory or the stack. One filter makes text printable
+for terminals, files and messages. Files that the configuration names are read without waiting for
+the writer of a FIFO.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+MAX_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 64
+# An empty list takes two characters and 56 bytes.
+MAX_VALUES: Final = 500_000
+# Of documents that are parsed at once: together they stay within the limits.
+_BATCH_TEXTS: Final = 500
+_BATCH_CHARS: Final = MAX_BYTES // _BATCH_TEXTS
+_BATCH_VALUES: Final = 50_000
+# What the use of a document raises whose values have another shape than its reader expects.
+SHAPE_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_LEVELS: Final = (dict, list)
+# Bytes that are neither a bracket nor a quote.
+_NEITHER: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+
+
+class UnusableInputError(ValueError):
+    """A text is malformed, or exceeds a limit; the message contains no part of it."""
+
+
+class OversizedInputError(UnusableInputError):
+    """A text has more bytes or values than the limit."""
+
+
+def bounded_json(
+    text: str | bytes,
+    max_bytes: int = MAX_BYTES,
+    parse_number: Callable[[str], Any] | None = None,
+) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON.
+
+    Args:
+        text: The document.
+        max_bytes: Its longest length, in bytes or characters.
+        parse_number: Converts numbers; by default to int and float.
+
+    Raises:
+        OversizedInputError: It has too many bytes or values.
+        UnusableInputError: It is malformed, or nested more than MAX_DEPTH deep.
+    """
+    if len(text) > max_bytes:
+        raise OversizedInputError(f"more than {max_bytes} bytes")
+    openers, commas = _counts(text)
+    if openers + commas > MAX_VALUES:
+        raise OversizedInputError(f"more than {MAX_VALUES} values")
+    document = _parsed(text, parse_number)
+    if openers > MAX_DEPTH and not _is_flat(text) and _is_deeper(document):
+        raise UnusableInputError(f"nested more than {MAX_DEPTH} deep")
+    return document
+
+
+def bounded_json_list(texts: Iterable[str]) -> list[Any]:
+    """Parse small JSON documents, many at once: one by one takes twice as long.
+
+    Raises:
+        OversizedInputError: One of them has too many bytes or values.
+        UnusableInputError: One of them is malformed, or nested more than MAX_DEPTH deep.
+    """
+    documents: list[Any] = []
+    batch: list[str] = []
+    values = 0
+    for text in texts:
+        openers, commas = _counts(text)
+        if openers + commas > _BATCH_VALUES or openers > MAX_DEPTH or len(text) > _BATCH_CHARS:
+            documents += _parsed_batch(batch)
+            documents.append(bounded_json(text))
+            batch, values = [], 0
+            continue
+        batch.append(text)
+        values += openers + commas
+        if values > _BATCH_VALUES or len(batch) == _BATCH_TEXTS:
+            documents += _parsed_batch(batch)
+            batch, values = [], 0
+    return documents + _parsed_batch(batch)
+
+
+def _parsed_batch(texts: Sequence[str]) -> list[Any]:
+    documents: list[Any] = _parsed(f"[{','.join(texts)}]")
+    if len(documents) != len(texts):
+        raise UnusableInputError("not valid JSON: several documents instead of one")
+    return documents
+
+
+def _parsed(text: str | bytes, parse_number: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(text, parse_float=parse_number, parse_int=parse_number)
+    except RecursionError:
+        raise UnusableInputError(f"nested more than {MAX_DEPTH} deep") from None
+    except json.JSONDecodeError as error:
+        raise UnusableInputError(
+            f"not valid JSON: {error.msg}: line {error.lineno} column {error.colno}"
+        ) from None
+    except (ValueError, ArithmeticError):
+        # Without the cause: a library's text may contain a part of the document.
+        raise UnusableInputError(
+            "not valid JSON: not UTF-8 text, or a number is too long"
+        ) from None
+
+
+def bounded_object(text: str | bytes, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Parse a JSON object; arguments and errors as in `bounded_json`."""
+    document = bounded_json(text, max_bytes)
+    if not isinstance(document, dict):
+        raise UnusableInputError("not a JSON object")
+    return document
+
+
+def bounded_toml(content: str | bytes, max_bytes: int) -> dict[str, Any]:
+    """Parse TOML; numbers with a fraction are Decimal.
+
+    Args:
+        content: The document.
+        max_bytes: Its longest length, in bytes or characters.
+
+    Raises:
+        UnusableInputError: It is malformed or too large.
+    """
+    if len(content) > max_bytes:
+        raise UnusableInputError(f"is larger than {max_bytes} bytes; is it the right file?")
+    try:
+        text = content.decode() if isinstance(content, bytes) else content
+    except UnicodeDecodeError as error:
+        raise UnusableInputError(f"is not UTF-8 text (byte {error.start})") from None
+    import tomllib  # noqa: PLC0415 - the sensor child, which reads JSON only, does without its memory
+
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, ArithmeticError) as error:
+        raise UnusableInputError(f"is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UnusableInputError("is not valid TOML: it is nested too deep") from None
+    except ValueError:
+        # Python converts no longer ones.
+        raise UnusableInputError(
+            "has an integer of over 4,300 digits; write a smaller one"
+        ) from None
+
+
+def _counts(text: str | bytes) -> tuple[int, int]:
+    """Return upper bounds of the number of lists and objects, and of further values in them."""
+    if isinstance(text, bytes):
+        return text.count(b"[") + text.count(b"{"), text.count(b",")
+    return text.count("[") + text.count("{"), text.count(",")
+
+
+def _is_flat(text: str | bytes) -> bool:
+    """Return whether valid JSON is known to be nested at most MAX_DEPTH deep, without a look at its values.
+
+    From its brackets and quotes alone, unless a string contains a bracket or an escape.
+    """
+    if isinstance(text, str) or b"\\" in text:
+        return False
+    # An opening quote that a bracket follows is left over.
+    brackets = text.translate(_SQUARE, _NEITHER).replace(b'""', b"")
+    if b'"' in brackets:
+        return False
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return True
+    return False
+
+
+def _is_deeper(document: object) -> bool:
+    level = [document] if isinstance(document, _LEVELS) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, _LEVELS)
+        ]
+        if not level:
+            return False
+    return True
+
+
+class OutsideError(Exception):
+    """A disk, a server or another program failed; the text says all, without a traceback."""
+
+
+_HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
+# Characters that begin a formula in a spreadsheet.
+_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
+
+
+def one_line(text: str) -> str:
+    """Return a text as one printable line.
+
+    Control characters, line breaks, and invisible characters that change the direction of text
+    become one space together with the white space beside them.
+
+    Args:
+        text: Text from outside: of a module, a server, a silence, the store.
+    """
+    if text.isprintable():
+        return text
+    shown = "".join(mark if mark.isprintable() else "\0" for mark in text)
+    return _HOLE.sub(" ", shown).rstrip()
+
+
+def csv_cell(text: str) -> str:
+    """Return a text as a cell of CSV: one line that no spreadsheet evaluates as a formula.
+
+    Such a text gets an apostrophe in front; numbers stay as they are.
+    """
+    line = one_line(text)
+    is_formula = text.startswith(_FORMULA_MARKS) or line.lstrip().startswith(_FORMULA_MARKS)
+    return f"'{line}" if is_formula and not _is_number(line) else line
+
+
+def from_csv_cell(text: str) -> str:
+    """Return the text that `csv_cell` neutralized."""
+    return text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA_MARKS) else text
+
+
+def _is_number(text: str) -> bool:
+    # float() takes "+inf", "1_000" and digits of other scripts, too.
+    if not set(text) <= set("+-.0123456789eE"):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Return at most `max_bytes` from the start of a regular file, or of the one that a link names.
+
+    Raises:
+        OSError: It cannot be read, or is a FIFO, a device or the like, which could block forever.
+    """
+    with open_regular(path) as handle, os.fdopen(handle, "rb", closefd=False) as file:
+        return file.read(max_bytes)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[int]:
+    """Open a regular file for reading, and close its descriptor after the block.
+
+    Raises:
+        OSError: It cannot be opened, or is a FIFO, a device or the like.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def check_regular(path: Path | str) -> None:
+    """Check that a library may open a path: a FIFO could block it forever.
+
+    Raises:
+        OSError: It is not a regular file, or cannot be found.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
+        raise OSError(errno.EINVAL, "not a regular file", str(path))

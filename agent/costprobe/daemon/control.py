@@ -1,0 +1,437 @@
+"""The control socket of CLI and daemon: one JSON request and one answer per connection.
+
+The protocol is one JSON line each way over a Unix socket. Each request is validated before it is
+passed to a part.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+from costprobe.alerts.watching import Watching
+from costprobe.core.incident import Silence, silence_document
+from costprobe.core.outside import bounded_object, one_line
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import LOAD_CURVE, make_point
+from costprobe.daemon.parts import Runtime
+from costprobe.delivery.loop import Notifying
+
+SOCKET_NAME = "control.sock"
+MAX_LINE_BYTES = 1 << 16
+# The status of a host with many probes takes several 100 KB.
+MAX_ANSWER_BYTES = 1 << 23
+# A path in sockaddr_un ends with a NUL byte.
+MAX_PATH_BYTES = 107
+
+
+def control_path(store_path: Path, environ: Mapping[str, str]) -> Path:
+    """Return the socket's path: in systemd's runtime directory, or else in the folder of the store.
+
+    Args:
+        store_path: The store.
+        environ: The environment; RUNTIME_DIRECTORY is read.
+    """
+    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return (Path(runtime) if runtime else store_path.parent) / SOCKET_NAME
+
+
+def encoded(document: Mapping[str, Any], max_bytes: int = MAX_LINE_BYTES) -> bytes:
+    """Return a request or an answer as a line.
+
+    Raises:
+        ValueError: It is longer than max_bytes, or contains NaN.
+    """
+    line = json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    if len(line) > max_bytes:
+        raise ValueError(f"more than {max_bytes} bytes")
+    return line
+
+
+def decoded(line: bytes, max_bytes: int = MAX_LINE_BYTES) -> dict[str, Any]:
+    """Return a request or an answer from its line.
+
+    Raises:
+        ValueError: The line is not a JSON object, or is longer than max_bytes.
+    """
+    return bounded_object(line, max_bytes)
+
+
+logger = logging.getLogger(__name__)
+
+CLIENT_S = 5.0
+BACKLOG = 8
+JOIN_S = 1.0
+ROOT_UID = 0
+# Requests that change nothing and are not logged.
+QUERIES = frozenset({"status", "silences", "alerts"})
+_CREDENTIALS = struct.Struct("3i")
+
+Handler = Callable[[Mapping[str, Any]], Any]
+
+
+class ControlServer:
+    """Answer one request per connection, one connection at a time.
+
+    The socket has mode 0600, and the kernel's peer credentials must be those of the daemon's own
+    user or root. A client that has not sent its whole request within CLIENT_S is disconnected.
+
+    Args:
+        path: Path of the socket; a stale socket is replaced.
+        handlers: Handler of each request, by name, which returns a JSON value for the request. A
+            KeyError or ValueError is returned to the client as its error.
+        stop: Ends the thread.
+        client_s: Timeout in seconds for a client to send its request.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        handlers: Mapping[str, Handler],
+        stop: Flag,
+        client_s: float = CLIENT_S,
+    ) -> None:
+        self.path = path
+        self._client_s = client_s
+        self._handlers = dict(handlers)
+        self._stop = stop
+        self._socket: socket.socket | None = None
+        self._fault: str | None = None
+        self._thread = Thread(target=self._run, name="control", daemon=True)
+
+    def is_alive(self) -> bool:
+        """Return False if the server was started and its thread has ended."""
+        return self._thread.ident is None or self._thread.is_alive()
+
+    def open(self) -> None:
+        """Start; a failure is logged: without a socket only silences and tests are unavailable."""
+        try:
+            self.start()
+        except OSError as error:
+            self._fault = str(error)
+            logger.warning("no control socket: %s", error)
+
+    def status(self) -> dict[str, str | None]:
+        """Return the path of the socket, and why there is none."""
+        return {"path": str(self.path), "fault": self._fault}
+
+    def start(self) -> None:
+        """Create the socket and answer requests in a thread.
+
+        Raises:
+            OSError: The socket cannot be created, or another daemon serves it.
+        """
+        if len(os.fsencode(self.path)) > MAX_PATH_BYTES:
+            raise OSError(f"{self.path} is too long for a socket: {MAX_PATH_BYTES} bytes at most")
+        if _is_served(self.path):
+            raise OSError(f"{self.path} is served by another daemon")
+        self.path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listening.bind(str(self.path))
+        except OSError:
+            listening.close()
+            raise
+        finally:
+            os.umask(before)
+        listening.listen(BACKLOG)
+        self._socket = listening
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and remove the socket; may be called twice, and without a start."""
+        if self._socket is None:
+            return
+        self._stop.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends the wait for a client
+        self._thread.join(JOIN_S)
+        self._socket.close()
+        self._socket = None
+        self.path.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        listening = self._socket
+        while listening is not None and not self._stop.is_set():
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            with client, suppress(OSError):
+                client.sendall(self._answer(client))
+
+    def _answer(self, client: socket.socket) -> bytes:
+        # Always read: closing with unread bytes would reset the connection before our response.
+        line = _line_of(client, self._client_s)
+        if _uid_of(client) not in (os.geteuid(), ROOT_UID):
+            return encoded({"error": "only the daemon's own user and root may send requests"})
+        try:
+            request = decoded(line)
+            handler = self._handlers[str(request.get("do"))]
+        except (KeyError, ValueError):
+            return encoded(
+                {"error": "unknown request; check that client and daemon have the same version"}
+            )
+        try:
+            answer = encoded({"answer": handler(request)}, MAX_ANSWER_BYTES)
+        except KeyError as error:
+            return encoded({"error": f"there is no {error.args[0] if error.args else 'such item'}"})
+        except ValueError as error:
+            return encoded({"error": str(error)})
+        except Exception:
+            logger.exception("control request %s failed", request.get("do"))
+            return encoded({"error": "the request failed in the daemon; see its log"})
+        level = logging.DEBUG if request["do"] in QUERIES else logging.INFO
+        logger.log(level, "control request %s by uid %d", request["do"], _uid_of(client))
+        return answer
+
+
+def _line_of(client: socket.socket, client_s: float) -> bytes:
+    """Return a client's request line.
+
+    Raises:
+        TimeoutError: It was not complete within client_s.
+    """
+    line, ends_s = b"", time.monotonic() + client_s
+    while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
+        # A timeout per read would let a client that sends a byte now and then block all others.
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        client.settimeout(left_s)
+        part = client.recv(4096)
+        if not part:
+            break
+        line += part
+    client.settimeout(client_s)
+    return line
+
+
+def _uid_of(client: socket.socket) -> int:
+    """Return the client's user id from the kernel."""
+    peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(peer)[1])
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(CLIENT_S)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+MAX_TEXT_CHARS = 500
+MAX_PATTERNS = 20
+MAX_ROWS = 64
+# Measurements whose rows commands may add; all others are written by the daemon only.
+KEPT = frozenset({"sweep", "cold_start", "calibration"})
+# The only event among them: a change of a load curve.
+KEPT_EVENT = {"kind": "drift", "metric": LOAD_CURVE}
+# 2100-01-01, the last instant that dates of the command line can name.
+LATEST_NS = 4_102_444_800 * NS_PER_S
+_Parts = TypeVar("_Parts")
+
+
+class AlertingParts(Protocol):
+    """The parts that silences, incidents and test alerts concern."""
+
+    @property
+    def watching(self) -> Watching:
+        """The rules, incidents and silences."""
+        ...
+
+    @property
+    def notifying(self) -> Notifying:
+        """The notifiers."""
+        ...
+
+    @property
+    def store_path(self) -> Path:
+        """Path of the store."""
+        ...
+
+
+class AlertingRequests:
+    """The requests about incidents, silences and notifiers.
+
+    Args:
+        alerting: Returns the parts in force; None while the process starts or stops.
+    """
+
+    def __init__(self, alerting: Callable[[], AlertingParts | None]) -> None:
+        self._alerting = alerting
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each request, by name."""
+        return {
+            "silence": self._silence,
+            "unsilence": self._unsilence,
+            "silences": self._silences,
+            "test": self._test,
+            "alerts": self._alerts,
+        }
+
+    def _silence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        added = silence_of(request)
+        _present(self._alerting()).watching.add_silence(added)
+        return silence_document(added)
+
+    def _unsilence(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        silence_id = str(request.get("id"))
+        watching = _present(self._alerting()).watching
+        try:
+            return silence_document(watching.end_silence(silence_id))
+        except KeyError:
+            raise ValueError(f"there is no silence {silence_id}") from None
+
+    def _silences(self, _: Mapping[str, Any]) -> list[dict[str, Any]]:
+        watching = _present(self._alerting()).watching
+        return [silence_document(silence) for silence in watching.silences()]
+
+    def _test(self, request: Mapping[str, Any]) -> dict[str, str]:
+        notifier = _name(request, "notifier")
+        notifying = _present(self._alerting()).notifying
+        try:
+            return dict(notifying.send_test(notifier))
+        except KeyError:
+            raise ValueError(f"there is no notifier {notifier}") from None
+
+    def _alerts(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the incidents; None to a client that asks for another store's."""
+        parts = _present(self._alerting())
+        return dict(parts.watching.alerts()) if _is_about(request, parts.store_path) else None
+
+
+class ControlRequests(AlertingRequests):
+    """The requests, and the parts of the configuration in force that handle them.
+
+    Args:
+        running: Returns the parts in force; None while the daemon starts or stops.
+        status: Returns the status document, also while the store cannot be written.
+    """
+
+    def __init__(
+        self, running: Callable[[], Runtime | None], status: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        super().__init__(running)
+        self._running = running
+        self._status = status
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each request, by name."""
+        return {
+            **super().handlers(),
+            "annotate": self._annotate,
+            "retry": self._retry,
+            "keep": self._keep,
+            "status": lambda _: self._status_and_alerts(),
+        }
+
+    def _parts(self) -> Runtime:
+        return _present(self._running())
+
+    def _annotate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        annotation = {key: value for key, value in request.items() if key != "do"}
+        return self._parts().annotations.add(annotation)
+
+    def _retry(self, request: Mapping[str, Any]) -> list[str]:
+        sink = _name(request, "sink")
+        delivery = self._parts().delivery
+        try:
+            return list(delivery.retry(sink))
+        except KeyError:
+            raise ValueError(f"there is no sink {sink}") from None
+
+    def _status_and_alerts(self) -> dict[str, Any]:
+        runtime = self._running()
+        alerts = runtime.watching.alerts()["alerts"] if runtime is not None else []
+        return {**self._status(), "alerts": alerts}
+
+    def _keep(self, request: Mapping[str, Any]) -> int:
+        rows = measured_rows(request)
+        parts = self._parts()
+        if not _is_about(request, parts.store_path):
+            return 0
+        parts.ledger.append(rows)
+        return len(rows)
+
+
+def _present(parts: _Parts | None) -> _Parts:
+    if parts is None:
+        raise ValueError("the daemon is starting or stopping; retry in a few seconds")
+    return parts
+
+
+def measured_rows(request: Mapping[str, Any]) -> list[Point]:
+    """Return the rows in a request that a command measured; see KEPT.
+
+    Raises:
+        ValueError: There are none or too many, or one does not conform to the schema.
+    """
+    rows = request.get("rows")
+    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
+        raise ValueError(f"a measurement has 1 to {MAX_ROWS} rows")
+    try:
+        return [_measured_row(row) for row in rows]
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"not a row of a measurement: {error}") from error
+
+
+def silence_of(request: Mapping[str, Any]) -> Silence:
+    """Return the silence of a request.
+
+    Raises:
+        ValueError: A part is missing, too long, or of the wrong type.
+    """
+    match = request.get("match")
+    if not isinstance(match, dict) or not match or len(match) > MAX_PATTERNS:
+        raise ValueError(f"a silence matches 1 to {MAX_PATTERNS} labels")
+    times = [request.get(name) for name in ("starts_ns", "ends_ns")]
+    if not all(isinstance(time_ns, int) for time_ns in times):
+        raise ValueError("a silence has a start and an end")
+    texts = [one_line(str(request.get(name, ""))) for name in ("id", "comment", "author")]
+    patterns = {str(name): str(pattern) for name, pattern in match.items()}
+    if any(len(text) > MAX_TEXT_CHARS for text in [*texts, *patterns, *patterns.values()]):
+        raise ValueError(f"a text of a silence has at most {MAX_TEXT_CHARS} characters")
+    if not texts[0] or not texts[1].strip():
+        raise ValueError("a silence has an id and a comment")
+    starts_ns, ends_ns = (int(time_ns or 0) for time_ns in times)
+    if not 0 <= starts_ns <= ends_ns <= LATEST_NS:
+        raise ValueError("a silence must end after its start, between 1970 and 2100")
+    return Silence(texts[0], patterns, starts_ns, ends_ns, texts[1], texts[2])
+
+
+def _measured_row(row: Mapping[str, Any]) -> Point:
+    measurement = str(row["measurement"])
+    tags = {str(name): str(value)[:MAX_TEXT_CHARS] for name, value in row["tags"].items()}
+    is_change = measurement == "event" and KEPT_EVENT.items() <= tags.items()
+    if measurement not in KEPT and not is_change:
+        raise ValueError(f"rows of {measurement} are written by the daemon only")
+    time_ns = int(row["time_ns"])
+    if not 0 <= time_ns <= LATEST_NS:
+        raise ValueError("a row is of a time between 1970 and 2100")
+    return make_point(measurement, tags, row["fields"], time_ns)
+
+
+def _is_about(request: Mapping[str, Any], store: Path) -> bool:
+    """Return whether a request is for this store: a client may reach the daemon of another one."""
+    return str(request.get("store")) == str(store.resolve())
+
+
+def _name(request: Mapping[str, Any], key: str) -> str | None:
+    value = request.get(key)
+    return None if value is None else str(value)

@@ -1,1 +1,0 @@
-"""The control socket and its requests."""

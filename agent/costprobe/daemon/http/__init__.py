@@ -1,1 +1,0 @@
-"""The `[http]` pages: health, status and metrics."""

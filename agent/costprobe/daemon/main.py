@@ -1,0 +1,414 @@
+"""The daemon's life cycle: start the parts, run, reload, stop them in order.
+
+A reload rejects an invalid configuration file. A damaged store is renamed, so that measuring
+continues in a new one. The liveness of the parts is reported to systemd's watchdog.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from costprobe import __version__
+from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.host.host_name import host_tag
+from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
+from costprobe.adapters.host.schedule import Schedule
+from costprobe.adapters.store.database import StoreError, StoreLock, prepare, translated
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.upkeep import is_damaged, quarantine, quarantined
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.watching import IncidentStore
+from costprobe.configuration import Config, load
+from costprobe.core.clock import Clock, ClockMonitor
+from costprobe.core.config.load import ConfigError
+from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.core.units import counted
+from costprobe.daemon.control import ControlRequests, ControlServer, control_path
+from costprobe.daemon.pages import HttpPages, Sources
+from costprobe.daemon.parts import CurrentRuntime, DeviceWatch, SharedParts, gap_event
+from costprobe.daemon.systemd import SystemdNotifier
+from costprobe.pricing.book import Terms
+from costprobe.probing.run import Listeners
+
+
+class ReloadError(Exception):
+    """The configuration file cannot replace the configuration in force; the text gives the reason."""
+
+
+def reloaded(path: Path, current: Config) -> Config:
+    """Return the current configuration of the file.
+
+    Args:
+        path: The configuration file.
+        current: The configuration in force.
+
+    Raises:
+        ReloadError: The file is not valid, or changes a key that needs a restart.
+    """
+    try:
+        config = load(path)
+    except ConfigError as error:
+        raise ReloadError(str(error)) from error
+    if config.store.path != current.store.path:
+        raise ReloadError(f"{path}: store.path: needs a restart of the service")
+    return config
+
+
+def needs_new_sensor(before: Config, after: Config) -> bool:
+    """Return whether the sensor child has to be restarted for another configuration."""
+    return before.sensor_settings != after.sensor_settings
+
+
+def refusal_event(reason: str, time_ns: int) -> Event:
+    """Return the event of a rejected configuration.
+
+    Args:
+        reason: Reason of the rejection.
+        time_ns: UTC in ns.
+    """
+    return Event(
+        kind="fault",
+        severity="warning",
+        title="the new configuration was rejected; the old one stays in force",
+        time_ns=time_ns,
+        detail=reason,
+        cause="configuration",
+    )
+
+
+logger = logging.getLogger(__name__)
+
+
+def open_store(path: Path, clock: Clock) -> tuple[Store, Event | None]:
+    """Return the store, locked, and the event of a damaged file that was replaced by a new one.
+
+    Args:
+        path: The store's file.
+        clock: The host's clocks.
+
+    Raises:
+        StoreError: It cannot be opened, another daemon uses it, or a damaged file cannot be renamed.
+    """
+    with translated("open", path):
+        prepare(path)
+    lock = StoreLock(path)
+    try:
+        event = _replaced_if_damaged(path, clock)
+    except BaseException:
+        lock.release()
+        raise
+    return Store.open(path, clock, lock=lock), event
+
+
+def _replaced_if_damaged(path: Path, clock: Clock) -> Event | None:
+    event = None
+    if is_damaged(path):
+        now_ns = clock.time_ns()
+        renamed = quarantine(path, now_ns)
+        logger.error("%s is damaged: it is kept as %s, and a new store is created", path, renamed)
+        event = Event(
+            kind="fault",
+            severity="critical",
+            title="the store was damaged: a new one was created",
+            time_ns=now_ns,
+            detail=f"the old one is kept as {renamed}; `sqlite3 FILE .recover` saves what it can",
+            cause="damaged store",
+        )
+    return event
+
+
+# If no run of a ten-second job has ended for this time, in s, the thread pool or the store hangs.
+# A disk that is slow for a minute does not require a restart.
+JOBS_SILENT_S: Final = 120.0
+# Less frequent jobs may miss one or two runs.
+PERIODS_SILENT: Final = 3
+# Time in s for a run that waits for a busy device, searches for a batch size or compiles a model;
+# its own deadlines end it long before.
+LONG_RUN_S: Final = 3600.0
+LONG_RUNNING: Final = ("probe ",)
+
+
+class Watchdog:
+    """Notify systemd's watchdog while every part is alive, and log dead parts.
+
+    Without a notification systemd restarts the daemon. Every measurement is in the store.
+
+    Args:
+        notifier: Sends notifications to systemd.
+        parts: Whether each part is alive, by name.
+    """
+
+    def __init__(self, notifier: SystemdNotifier, parts: Callable[[], Mapping[str, bool]]) -> None:
+        self._notifier = notifier
+        self._parts = parts
+        self._dead: tuple[str, ...] = ()
+
+    def beat(self) -> None:
+        """Check the parts; notify the watchdog, or log the dead ones."""
+        dead = tuple(sorted(name for name, is_alive in self._parts().items() if not is_alive))
+        if dead != self._dead:
+            self._dead = dead
+            if dead:
+                logger.error("dead parts: %s; the watchdog is not notified", ", ".join(dead))
+                self._notifier.status(f"dead parts: {', '.join(dead)}")
+            else:
+                logger.info("every part is alive again")
+                self._notifier.status("measuring")
+        if not dead:
+            self._notifier.alive()
+
+
+def job_liveness(schedule: Schedule) -> dict[str, bool]:
+    """Return whether each periodic job ended a run within its own limit, by name."""
+    return {
+        f"job {name}": not schedule.is_silent(name, longest_silence_s(name, record.every_s))
+        for name, record in schedule.records.items()
+    }
+
+
+def longest_silence_s(name: str, every_s: float) -> float:
+    """Return the seconds after which a job without an ended run counts as dead.
+
+    Args:
+        name: The job's name in the schedule.
+        every_s: Its period in seconds.
+    """
+    own_s = LONG_RUN_S if name.startswith(LONG_RUNNING) else 0.0
+    return max(JOBS_SILENT_S, PERIODS_SILENT * every_s) + own_s
+
+
+# Interval at which new devices and clock steps are detected; a stop or a reload wakes the loop.
+# Shorter if systemd's watchdog requires it.
+TICK_S = 10.0
+
+
+class Daemon:
+    """All parts of costprobe on one host.
+
+    Args:
+        config: The configuration.
+        config_path: Its file; None in demo mode, which cannot be reloaded.
+        store_path: The store.
+        clock: The host's clocks.
+        listeners: Callbacks for probe runs.
+        notifier: Sends notifications to systemd.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        config_path: Path | None,
+        store_path: Path,
+        clock: Clock,
+        listeners: Listeners,
+        notifier: SystemdNotifier,
+    ) -> None:
+        self._config = config
+        self._config_path = config_path
+        self._config_fault: str | None = None
+        self._store_path = store_path
+        self._clock = clock
+        self._steps = ClockMonitor(clock)
+        self._listeners = Listeners(
+            listeners.on_progress,
+            lambda report: self._notify_and_store_status(listeners.on_report, report),
+            lambda *fault: self._notify_and_store_status(listeners.on_fault, *fault),
+        )
+        self._stop = SignalFlag()
+        self._reload = SignalFlag()
+        self._woken = SignalWakeUp()
+        self._started_ns = clock.time_ns()
+        self._store, damage = open_store(store_path, clock)
+        self._ledger = StoreLedger(self._store)
+        self._incidents = IncidentStore(self._store)
+        self._watch = DeviceWatch(config.sensor_settings, self._on_event, clock, self._stop)
+        shared = SharedParts(
+            self._store,
+            self._ledger,
+            self._incidents,
+            self._watch.sensor,
+            clock,
+            self._steps,
+            self._listeners,
+            InstanceDetector(),
+        )
+        self._current = CurrentRuntime(shared, self._status, [damage] if damage else ())
+        self._unstored_points = 0
+        requests = ControlRequests(lambda: self._current.runtime, self._current.status)
+        self._control = ControlServer(
+            control_path(store_path, os.environ), requests.handlers(), self._stop
+        )
+        self._notifier = notifier
+        self._watchdog = Watchdog(notifier, self._liveness)
+        self._http = HttpPages(
+            Sources(
+                store_path,
+                self._liveness,
+                self._current.status,
+                self._current.agent_point,
+                self._current.annotate,
+            ),
+            clock,
+        )
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The discovered devices."""
+        return self._watch.devices
+
+    def stop_summary(self) -> str:
+        """Return one sentence on where the measurements are, after `run`."""
+        if not self._unstored_points:
+            return f"stopped; the measurements stay in {self._store_path}"
+        lost = counted(self._unstored_points, "point")
+        reason = self._ledger.fault or "the store is not writable"
+        return f"stopped; {lost} could not be stored and are lost: {reason}"
+
+    def terms_now(self, device: str) -> Terms | None:
+        """Return the price terms in force for a device; None without a price."""
+        runtime = self._current.runtime
+        return runtime.prices.terms_now(device) if runtime else None
+
+    @property
+    def wake_fd(self) -> int:
+        """For `signal.set_wakeup_fd`: a signal ends the wait between two jobs."""
+        return self._woken.fd
+
+    def request_stop(self) -> None:
+        """End `run`; safe in a signal handler."""
+        self._stop.set()
+        self._woken.set()
+
+    def request_reload(self) -> None:
+        """Make `run` reload the configuration file; safe in a signal handler."""
+        self._reload.set()
+        self._woken.set()
+
+    def run(self, on_ready: Callable[[Daemon], None]) -> None:
+        """Run until `request_stop`.
+
+        Args:
+            on_ready: Called once, when the devices are known and before the first probe.
+        """
+        try:
+            self._watch.start()
+            self._control.open()
+            self._http.serve(self._config.http)
+            self._current.build(self._config, self._watch)
+            on_ready(self)
+            self._current.start()
+            self._notifier.ready(self._summary())
+            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
+            while not self._stop.is_set():
+                self._tick()
+                # Jobs start at whole multiples: waking with them wakes the host once.
+                wait_s = tick_s - self._clock.time_ns() / NS_PER_S % tick_s
+                self._steps.expect(wait_s)
+                self._woken.wait(wait_s)
+                self._steps.woke()
+        finally:
+            self._close()
+
+    def _tick(self) -> None:
+        self._watchdog.beat()
+        if self._reload.is_set():
+            self._reload.clear()
+            self._notifier.reloading()
+            self._reload_config()
+            self._notifier.ready(self._summary())
+        if self._watch.changed():
+            self._current.rebuild(self._config, self._watch)
+        self._steps.check()
+        for gap in self._steps.gaps():
+            self._on_event(gap_event(gap))
+
+    def _liveness(self) -> dict[str, bool]:
+        """Return whether each part with a thread or process of its own is alive."""
+        self._steps.check()
+        runtime = self._current.runtime
+        parts = {
+            "sensors": self._watch.sensor.is_alive(),
+            "control socket": self._control.is_alive(),
+            "http": self._http.is_alive(),
+        }
+        if runtime is not None:
+            parts |= {**runtime.delivery.liveness(), **runtime.notifying.liveness()}
+            parts |= job_liveness(runtime.schedule)
+        return parts
+
+    def _summary(self) -> str:
+        """Return one line for `systemctl status`."""
+        devices = counted(len(self._watch.devices), "device")
+        return f"measuring {devices} with {counted(len(self._config.probe), 'probe')}"
+
+    def _reload_config(self) -> None:
+        if self._config_path is None:
+            logger.warning("there is no configuration file to reload")
+            return
+        before = self._config
+        try:
+            config = reloaded(self._config_path, before)
+        except ReloadError as error:
+            self._config_fault = str(error)
+            for line in self._config_fault.splitlines():
+                logger.error("not reloaded, the old configuration stays in force: %s", line)  # noqa: TRY400 - the text is the operator's
+            self._on_event(refusal_event(self._config_fault, self._clock.time_ns()))
+            return
+        self._config, self._config_fault = config, None
+        if needs_new_sensor(before, config):
+            self._watch.replace(config.sensor_settings)
+        self._http.serve(config.http)
+        self._current.rebuild(self._config, self._watch)
+        logger.info("%s: reloaded", self._config_path)
+
+    def _on_event(self, event: Event) -> None:
+        self._current.take_event(event)
+
+    def _notify_and_store_status(self, listener: Callable[..., None], *news: object) -> None:
+        """Call a listener, and store the status, which has changed."""
+        listener(*news)
+        self._current.store_status()
+
+    def _status(self) -> dict[str, Any]:
+        """Return the status of the process, without that of its parts."""
+        return {
+            "state": "running",
+            "version": __version__,
+            "pid": os.getpid(),
+            "host": host_tag(self._config.host),
+            "started_ns": self._started_ns,
+            "config": str(self._config_path) if self._config_path else None,
+            "config_fault": self._config_fault,
+            "devices": [
+                {"name": device.name, "kind": device.kind, "model": device.model}
+                for device in self._watch.devices
+            ],
+            "sensor": self._watch.sensor.status(),
+            "store": {
+                "path": str(self._store_path),
+                "fault": self._ledger.fault,
+                "replaced": [str(path) for path in quarantined(self._store_path)],
+            },
+            "control": self._control.status(),
+            "http": self._http.status(),
+        }
+
+    def _close(self) -> None:
+        """Stop the parts in the order of the data flow."""
+        self._notifier.stopping()
+        self._stop.set()
+        self._control.close()
+        self._http.close()
+        self._current.stop()
+        self._watch.stop()
+        self._current.close()
+        self._ledger.flush()
+        self._unstored_points = self._ledger.unstored_points + self._incidents.waiting_points
+        try:
+            self._store.close()
+        except StoreError as error:
+            logger.error("%s", error)  # noqa: TRY400 - no traceback: the text has the cause

@@ -1,0 +1,723 @@
+"""The parts of the daemon for one configuration and one set of devices, built and replaced.
+
+A reload, or other devices, build new parts; the shared parts are kept. Parts that only some
+configurations need are imported when they are constructed: a daemon without them does not load
+their modules.
+
+What costprobe stores about itself is the `agent` series, and events for the gaps in its
+operation.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any, Final
+
+from costprobe import __version__
+from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.host.host_name import host_tags
+from costprobe.adapters.host.processes import SignalFlag
+from costprobe.adapters.host.schedule import Schedule
+from costprobe.adapters.http.access import learn_secrets
+from costprobe.adapters.sensors.messages import Backoff, SensorSettings
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
+from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.faults import disk_of, present_faults
+from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
+from costprobe.configuration import Config
+from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
+from costprobe.core.config.fields import SourceConfig
+from costprobe.core.incident import Fault
+from costprobe.core.records import NS_PER_S, Device, Event, Point
+from costprobe.core.schema import make_point
+from costprobe.delivery.loop import Notifying, SinkDelivery
+from costprobe.devices.charges import DeviceCharges
+from costprobe.devices.readings import Accounts
+from costprobe.devices.use import ProbeRuns, longest_gap_s
+from costprobe.drift.annotations import Annotations
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import CarbonBook
+from costprobe.pricing.prices import RETRY_S, CarbonFeed, HostPricing, RememberedPrices, SpotFeeds
+from costprobe.probing.jobs import StoredHistory
+from costprobe.probing.rows import cpu_s, rss_bytes
+from costprobe.probing.run import Listeners
+from costprobe.serving.service import Surroundings
+
+if TYPE_CHECKING:
+    from costprobe.probing.jobs import HostProbes
+    from costprobe.serving.device_costs import Claimant
+    from costprobe.serving.service import Serving
+    from costprobe.spend.evaluate import BudgetTracker
+
+
+logger = logging.getLogger(__name__)
+
+DEVICES_TIMEOUT_S = 8.0
+DEVICES_POLL_S = 0.2
+# Shortest time between two rebuilds for changed devices; it doubles while they keep changing.
+REBUILD_FIRST_S = 5.0
+REBUILD_MAX_S = 300.0
+SENSOR_STOP_S = 1.0
+
+
+class DeviceWatch:
+    """Starts the sensor child, and follows the devices that it finds.
+
+    Args:
+        settings: The settings of the sensor child.
+        on_event: Receives its faults and recoveries.
+        clock: The host's clocks.
+        stop: Set when the daemon stops.
+
+    Attributes:
+        sensor: The sensor child's supervisor.
+        devices: The devices that are measured; empty before `start`.
+    """
+
+    def __init__(
+        self,
+        settings: SensorSettings,
+        on_event: Callable[[Event], None],
+        clock: Clock,
+        stop: SignalFlag,
+    ) -> None:
+        self._on_event = on_event
+        self._clock = clock
+        self._stop = stop
+        self.sensor = self._new_sensor(settings)
+        self.devices: tuple[Device, ...] = ()
+        self._rebuilds = Backoff(REBUILD_FIRST_S, REBUILD_MAX_S, reset_after_s=REBUILD_MAX_S)
+        self._rebuild_ns = 0
+
+    def start(self) -> None:
+        """Start the sensor child, and wait for its devices."""
+        self.sensor.start()
+        self.devices = self._found()
+
+    def replace(self, settings: SensorSettings) -> None:
+        """Replace the sensor child by one with other settings."""
+        self.stop()
+        self.sensor = self._new_sensor(settings)
+        self.start()
+
+    def stop(self) -> None:
+        """Stop the sensor child."""
+        self.sensor.stop(SENSOR_STOP_S)
+
+    def changed(self) -> bool:
+        """Return whether other devices are measured from now on; less often while they keep changing.
+
+        A change ends running probes, and MIG devices may be created and destroyed every second.
+        """
+        devices, now_ns = self.sensor.devices(), self._clock.monotonic_ns()
+        if devices == self.devices or now_ns < self._rebuild_ns:
+            return False
+        logger.info("the devices changed: %s", ", ".join(device.name for device in devices))
+        self._rebuild_ns = now_ns + int(self._rebuilds.next_s(now_ns) * NS_PER_S)
+        self.devices = devices
+        return True
+
+    def _found(self) -> tuple[Device, ...]:
+        """Wait for the sensor child's discovery, and return the devices known by then."""
+        ends_ns = self._clock.monotonic_ns() + int(DEVICES_TIMEOUT_S * NS_PER_S)
+        while self._clock.monotonic_ns() < ends_ns and not self._stop.is_set():
+            devices = self.sensor.wait_for_devices(DEVICES_POLL_S)
+            if self.sensor.has_looked():
+                return devices
+        return self.sensor.devices()
+
+    def _new_sensor(self, settings: SensorSettings) -> SensorSupervisor:
+        return SensorSupervisor(CHILD_COMMAND, settings, self._on_event, self._clock)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """The parts that are kept across reloads.
+
+    Attributes:
+        store: The store that this process writes; the outbox of the sinks.
+        ledger: Rows and documents, queued in memory while the store rejects writes.
+        incidents: Incidents, likewise.
+        sensor: The sensor child's supervisor.
+        clock: The host's clocks.
+        steps: Detects steps of the wall clock.
+        listeners: Callbacks for probe runs.
+        detector: Detects the cloud instance.
+    """
+
+    store: Store
+    ledger: StoreLedger
+    incidents: IncidentStore
+    sensor: SensorSupervisor
+    clock: Clock
+    steps: ClockMonitor
+    listeners: Listeners
+    detector: InstanceDetector
+
+
+def budget_tracker(
+    config: Config,
+    parts: SharedParts,
+    tags: Mapping[str, str],
+    on_event: Callable[[Event], None],
+    stop: Flag,
+) -> BudgetTracker | None:
+    """Return the tracker of the budgets; None without a budget.
+
+    Args:
+        config: The configuration.
+        parts: The parts that are kept across reloads.
+        tags: Host and static labels.
+        on_event: Stores events.
+        stop: Ends a computation.
+    """
+    if not config.budget:
+        return None
+    from costprobe.spend.evaluate import BudgetTracker
+    from costprobe.spend.query import Usual
+
+    return BudgetTracker(
+        config.budget,
+        Usual(config.telemetry.aggregate_s),
+        parts.ledger,
+        parts.store.path,
+        parts.clock,
+        tags,
+        on_event=on_event,
+        stop=stop,
+    )
+
+
+def host_probes(  # noqa: PLR0913 - the parts that it combines
+    config: Config,
+    devices: Sequence[Device],
+    parts: SharedParts,
+    prices: RememberedPrices,
+    *,
+    history: StoredHistory,
+    runs: ProbeRuns,
+    lock_folder: Path,
+    stop: Flag,
+) -> HostProbes | None:
+    """Return the probes; None without a probe.
+
+    Args:
+        config: The configuration.
+        devices: The discovered devices.
+        parts: The parts that are kept across reloads.
+        prices: The prices of the runs.
+        history: The runs in the store.
+        runs: Receives when the probes used the devices.
+        lock_folder: Folder of the devices' lock files.
+        stop: Ends running probes.
+    """
+    if not config.probe:
+        return None
+    from costprobe.probing.jobs import HostProbes, ProbeAccounts
+
+    tags = host_tags(config.host)
+    accounts = ProbeAccounts(prices, parts.ledger, parts.clock, tags, history.costs)
+    return HostProbes(
+        config.probing,
+        config.probe,
+        devices,
+        parts.sensor,
+        accounts,
+        parts.ledger,
+        clock=parts.clock,
+        listeners=parts.listeners,
+        runs=runs,
+        lock_folder=lock_folder,
+        stop=stop,
+    )
+
+
+def serving_part(config: Config, devices: Sequence[Device], around: Surroundings) -> Serving | None:
+    """Return the services and containers; None without a service and Kubernetes.
+
+    Args:
+        config: The configuration.
+        devices: The discovered devices.
+        around: The inputs of their cost.
+    """
+    if not config.service and config.kubernetes is None:
+        return None
+    from costprobe.serving.service import Serving
+
+    return Serving(
+        config.service,
+        config.kubernetes,
+        config.telemetry,
+        devices,
+        around,
+        window_s=config.longest_window_s,
+    )
+
+
+def price_file_jobs(
+    config: Config, store_path: Path, clock: Clock
+) -> Sequence[tuple[str, float, Callable[[], None]]]:
+    """Return name, period in s and function of the job of each price file; empty without services.
+
+    Args:
+        config: The configuration.
+        store_path: The store that costs are read from.
+        clock: The host's clocks.
+    """
+    if not config.price_file or not (config.service or config.kubernetes):
+        return ()
+    from costprobe.unit_costs.price_files import EVERY_S, PriceFile
+
+    models = {service.name: service.model for service in config.service if service.model}
+    files = [PriceFile(settings, models, store_path, clock) for settings in config.price_file]
+    return [(file.name, EVERY_S, file.write) for file in files]
+
+
+SPARE_WORKERS = 3
+# For the scrapes and windows of pods.
+POD_WORKERS = 8
+BUDGETS_EVERY_S = 600.0
+FILE_EVERY_S = 10.0
+
+
+class Runtime:
+    """The jobs, prices, sinks, rules and notifiers of one configuration.
+
+    Args:
+        config: The configuration.
+        devices: The discovered devices.
+        parts: The parts that are kept across reloads.
+        lock_folder: Folder of the devices' lock files.
+    """
+
+    def __init__(
+        self, config: Config, devices: Sequence[Device], parts: SharedParts, lock_folder: Path
+    ) -> None:
+        learn_secrets(config, os.environ)
+        self._parts = parts
+        self._history = StoredHistory(parts.store.path, parts.clock)
+        self._stop = Flag()
+        self.tags = host_tags(config.host)
+        self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
+        self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
+        self._pricing = HostPricing(
+            config.price,
+            config.host,
+            parts.store.path,
+            parts.detector,
+            parts.ledger,
+            parts.clock,
+            on_event=self._take_event,
+        )
+        assumed = self._pricing.assumed
+        book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
+        self._labels = RowLabels(config.probe, config.service)
+        self.watching = Watching(
+            watched_sections(config),
+            parts.store,
+            parts.ledger,
+            parts.clock,
+            self.tags,
+            parts.steps,
+            incidents=parts.incidents,
+            labels=self._labels,
+        )
+        self.annotations = Annotations(
+            {
+                "device": [device.name for device in devices],
+                "probe": [probe.name for probe in config.probe],
+                "service": [service.name for service in config.service],
+            },
+            self.tags,
+            parts.ledger,
+            parts.clock,
+        )
+        parts.ledger.observe(self.watching.take)
+        parts.ledger.label_with(self._labels)
+        carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
+        charges = DeviceCharges(
+            book,
+            config.longest_window_s,
+            longest_gap_s(config.telemetry.every_s),
+        )
+        self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
+        self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
+        self._budgets = budget_tracker(config, parts, self.tags, self._take_event, self._stop)
+        runs = ProbeRuns()
+        self._probes = host_probes(
+            config,
+            devices,
+            parts,
+            self.prices,
+            history=self._history,
+            runs=runs,
+            lock_folder=lock_folder,
+            stop=self._stop,
+        )
+        around = Surroundings(
+            charges=charges,
+            runs=runs,
+            clock=parts.clock,
+            tags=self.tags,
+            ledger=parts.ledger,
+            on_event=self._take_event,
+            store_path=parts.store.path,
+            carbon=carbon,
+            on_containers=self._take_containers,
+        )
+        self._serving = serving_part(config, devices, around)
+        self._price_files = price_file_jobs(config, parts.store.path, parts.clock)
+        probe_jobs = len(self._probes.jobs) if self._probes is not None else 0
+        # A service's scrape and the end of its window may be due together.
+        workers = probe_jobs + 2 * len(config.service) + SPARE_WORKERS
+        workers += POD_WORKERS if config.kubernetes is not None else 0
+        self.schedule = Schedule(workers, parts.clock, parts.steps.is_stepped)
+        self.delivery = SinkDelivery(
+            config.sink, parts.store, parts.clock, self._stop, self.tags["host"]
+        )
+        self.notifying = Notifying(
+            config.notifier,
+            parts.store,
+            parts.clock,
+            self._stop,
+            self.watching.firing_for,
+            self.tags,
+        )
+        self._add_jobs()
+
+    def _add_jobs(self) -> None:
+        """Schedule the configuration's probes, budgets, services and feeds."""
+        if self._probes is not None:
+            self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
+        if self._budgets is not None:
+            self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
+        if self._serving is not None:
+            self._serving.schedule_on(self.schedule)
+        for name, every_s, run in self._price_files:
+            self.schedule.add(name, every_s, run, at_once=True)
+        for name, every_s, run in self._pricing.jobs():
+            self.schedule.add(name, every_s, run, at_once=True)
+        for plan in self.spots.plans:
+            refresh, retry = (partial(f, plan.name) for f in (self.spots.refresh, self.spots.retry))
+            self._watch_source(f"spot price {plan.name}", plan, refresh, retry)
+        if (source := self.carbon.source) is not None:
+            self._watch_source("carbon intensity", source, self.carbon.refresh, self.carbon.retry)
+
+    @property
+    def ledger(self) -> StoreLedger:
+        """The ledger, which stores rows."""
+        return self._parts.ledger
+
+    @property
+    def store_path(self) -> Path:
+        """Path of the store."""
+        return self._parts.store.path
+
+    def _watch_source(
+        self,
+        name: str,
+        source: SourceConfig,
+        refresh: Callable[[], None],
+        retry: Callable[[], None],
+    ) -> None:
+        # A file is read often: it is cheap, and a change by the operator takes effect early.
+        every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
+        self.schedule.add(name, every_s, refresh, at_once=True)
+        if every_s > RETRY_S:
+            self.schedule.add(f"{name}, after a failure", RETRY_S / 2, retry)
+
+    def _take_event(self, event: Event) -> None:
+        self.accounts.take_event(event)
+
+    def start(self) -> None:
+        """Start measuring and delivering."""
+        consumers = [self.accounts.record_readings]
+        if self._serving is not None:
+            consumers.append(self._serving.record_readings)
+        self._parts.sensor.deliver_to(*consumers)
+        self._parts.steps.subscribe(self._clock_was_stepped)
+        self.delivery.start()
+        self.notifying.start()
+        if self._serving is not None:
+            self._serving.begin()
+        self.schedule.start()
+
+    def stop(self) -> None:
+        """Stop the parts; probe children are killed, unsent rows stay in the store.
+
+        Readings are stored until `close`, or until another runtime is started.
+        """
+        self._stop.set()
+        self._parts.steps.unsubscribe(self._clock_was_stepped)
+        self.schedule.stop()
+        if self._probes is not None:
+            self._probes.close()
+        self.watching.close()
+        self._parts.ledger.observe(None)
+        self.notifying.stop()
+        self.delivery.stop()
+
+    def close(self) -> None:
+        """Store and allocate the last readings, once `stop` was called and no more come."""
+        self.accounts.close()
+        if self._serving is not None:
+            self._serving.stop()
+
+    def _clock_was_stepped(self, _: ClockStep) -> None:
+        self.schedule.realign()
+
+    def refresh_faults(self) -> None:
+        """Update the faults that the store shows, and store their events."""
+        for event in self.delivery.new_rejections():
+            self.accounts.take_event(event)
+
+    def evaluate(self, faults: Sequence[Fault]) -> None:
+        """Evaluate the alert rules, and deliver the resulting notices.
+
+        Args:
+            faults: The current faults.
+        """
+        if self.watching.tick(faults):
+            self.notifying.wake()
+        self.notifying.send_unstored(self.watching.unstored())
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of each part; the same keys as EMPTY_STATUS of `current_runtime`."""
+        return {
+            "probes": self._probes.status(self.schedule) if self._probes is not None else [],
+            "services": self._serving.status() if self._serving else [],
+            "kubernetes": self._serving.pods_status() if self._serving else {},
+            "jobs": {name: record.document() for name, record in self.schedule.records.items()},
+            "sinks": self.delivery.status(),
+            "notifiers": self.notifying.status(),
+            "alerting": self.watching.status(),
+            "spot_prices": self.spots.status(),
+            "carbon": self.carbon.status(),
+            "budgets": self._budgets.status() if self._budgets is not None else [],
+        }
+
+    def _take_containers(self, containers: Sequence[Claimant]) -> None:
+        """Label the rows of the containers of this node, and let alerts concern them."""
+        for container in containers:
+            self._labels.add_service(container.name, container.labels)
+        self.watching.set_containers([container.name for container in containers])
+
+
+def watched_sections(config: Config) -> WatchedSections:
+    """Return what rules and detectors use of a configuration."""
+    return WatchedSections(
+        rules=config.rule,
+        alerting=config.alerting,
+        maintenance=config.maintenance,
+        notifiers=config.notifier,
+        detection=config.detection,
+        probes=[probe.name for probe in config.probe],
+        services=[service.name for service in config.service],
+        budgets=[budget.name for budget in config.budget],
+        has_pods=config.kubernetes is not None,
+    )
+
+
+def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: int) -> Point:
+    """Return a row of `agent`.
+
+    Args:
+        runtime: The parts of the configuration in force.
+        store: The store that this process writes.
+        child_restarts: Restarts of the sensor child.
+        time_ns: UTC in ns.
+    """
+    delivered = runtime.delivery.totals()
+    fields = {
+        "rss_bytes": rss_bytes(),
+        "cpu_s": cpu_s(),
+        "outbox_points": delivered.outbox_points,
+        "outbox_lag_s": delivered.outbox_lag_s,
+        "sent_points": delivered.sent_points,
+        "dropped_points": store.dropped_points(),
+        "late_jobs": runtime.schedule.late_jobs,
+        "child_restarts": child_restarts,
+    }
+    return make_point("agent", {**runtime.tags, "version": __version__}, fields, time_ns)
+
+
+def gap_event(gap: Gap) -> Event:
+    """Return the event of a time in which the daemon did not run."""
+    what = "the host was suspended" if gap.is_suspension else "the daemon was stopped"
+    return Event(
+        kind="fault",
+        severity="info",
+        title=f"{what} for {gap.length_s:.0f} s",
+        time_ns=gap.end_ns,
+        detail="Rows of this time may be missing, and results of probes that include it are discarded.",
+        cause="gap",
+        since_ns=gap.start_ns,
+    )
+
+
+# Devices' rows end at whole multiples, too: rules are evaluated after the rows of that instant.
+EVALUATE_AFTER_S = 0.1
+AGENT_EVERY_S = 60.0
+DETECTORS_EVERY_S = 3600.0
+# The longest age of the stored status.
+STATUS_EVERY_S = 10.0
+MAX_EARLY_EVENTS = 100
+# The status before the parts are built.
+EMPTY_STATUS: Final[Mapping[str, Any]] = {
+    "probes": [],
+    "services": [],
+    "kubernetes": {},
+    "jobs": {},
+    "sinks": {},
+    "notifiers": {},
+    "alerting": {},
+    "spot_prices": {},
+    "carbon": {},
+    "budgets": [],
+}
+
+
+class CurrentRuntime:
+    """Builds the parts of a configuration, and replaces them when it or the devices change.
+
+    Args:
+        parts: The parts that are kept.
+        process_status: Returns the status of the process itself.
+        early: Events of the start, which are stored with the first parts.
+
+    Attributes:
+        runtime: The parts; None before the first `build`, and after `close`.
+    """
+
+    def __init__(
+        self,
+        parts: SharedParts,
+        process_status: Callable[[], dict[str, Any]],
+        early: Iterable[Event] = (),
+    ) -> None:
+        self.runtime: Runtime | None = None
+        self._parts = parts
+        self._process_status = process_status
+        self._early_events = deque(early, MAX_EARLY_EVENTS)
+        self._retention = Retention(parts.store, parts.ledger, parts.clock)
+
+    def build(self, config: Config, watch: DeviceWatch) -> None:
+        """Build the parts of a configuration, and add the daemon's own jobs."""
+        self._parts = replace(self._parts, sensor=watch.sensor)
+        runtime = Runtime(config, watch.devices, self._parts, self._parts.store.path.parent)
+        self.runtime = runtime
+        schedule = runtime.schedule
+        schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
+        schedule.add("retention", RETENTION_EVERY_S, lambda: self._retain(config))
+        every_s = config.alerting.evaluate_every_s
+        schedule.add(
+            "alerting",
+            every_s,
+            self._evaluate,
+            offset_s=min(EVALUATE_AFTER_S, every_s / 2),
+            at_once=True,
+        )
+        if every_s > STATUS_EVERY_S:
+            schedule.add("status", STATUS_EVERY_S, self.store_status)
+        schedule.add("detectors", DETECTORS_EVERY_S, runtime.watching.keep_detectors)
+        while self._early_events:
+            runtime.accounts.take_event(self._early_events.popleft())
+        self.store_status()
+
+    def start(self) -> None:
+        """Start the parts."""
+        if self.runtime is not None:
+            self.runtime.start()
+
+    def rebuild(self, config: Config, watch: DeviceWatch) -> None:
+        """Replace the parts; no reading is lost."""
+        before = self.runtime
+        if before is not None:
+            before.stop()
+        self.build(config, watch)
+        self.start()
+        if before is not None:
+            before.close()
+
+    def stop(self) -> None:
+        """Stop the parts; readings are stored until `close`."""
+        if self.runtime is not None:
+            self.runtime.stop()
+
+    def close(self) -> None:
+        """Store what the parts still hold, and the last status."""
+        if self.runtime is not None:
+            self.runtime.close()
+        self.store_status(state="stopped")
+        self.runtime = None
+
+    def take_event(self, event: Event) -> None:
+        """Log an event, and store it."""
+        logger.log(
+            logging.INFO if event.severity == "info" else logging.WARNING,
+            "%s%s",
+            event.title,
+            f" ({event.detail})" if event.detail else "",
+        )
+        if self.runtime is None:
+            self._early_events.append(event)
+        else:
+            self.runtime.accounts.take_event(event)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of the process and of each part."""
+        of_parts = self.runtime.status() if self.runtime else EMPTY_STATUS
+        return {**self._process_status(), **of_parts}
+
+    def store_status(self, **changes: object) -> None:
+        """Store the status, which `costprobe status` shows even if the daemon is dead.
+
+        Args:
+            changes: Keys whose values replace those of the document.
+        """
+        self._parts.ledger.put_state("status", {**self.status(), **changes})
+
+    def annotate(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Store an annotation; None while there are no parts."""
+        return None if self.runtime is None else self.runtime.annotations.add(request)
+
+    def agent_point(self) -> Point | None:
+        """Return what the daemon measures of itself now; None while there are no parts."""
+        if self.runtime is None:
+            return None
+        parts = self._parts
+        return agent_point(self.runtime, parts.store, parts.sensor.restarts, parts.clock.time_ns())
+
+    def _write_agent_point(self) -> None:
+        point = self.agent_point()
+        if point is not None:
+            self._parts.ledger.append([point])
+
+    def _evaluate(self) -> None:
+        """Evaluate the alert rules with the present faults, and store the status that follows."""
+        runtime = self.runtime
+        if runtime is None:
+            return
+        try:
+            disk = disk_of(self._parts.store.path)
+        except OSError:
+            disk = None
+        try:
+            runtime.refresh_faults()
+            runtime.evaluate(present_faults(self.status(), disk))
+        finally:
+            self.store_status()
+
+    def _retain(self, config: Config) -> None:
+        self._retention.apply(config.store, config.telemetry.aggregate_s)
+        if self.runtime is not None:
+            self.runtime.delivery.keep_bounds()

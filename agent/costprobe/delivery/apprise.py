@@ -1,0 +1,183 @@
+"""Mail, chat and pagers through Apprise, in a child process for each message."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from costprobe.adapters.host.processes import child_environment
+from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.errors import Misconfigured, RetryLater
+from costprobe.core.config.fields import Duration, Name, key
+from costprobe.core.incident import Alert
+from costprobe.core.outside import bounded_object
+from costprobe.delivery.contract import Notifier, NotifierConfig, text_of, title_of
+
+MAX_ANSWER_BYTES = 4096
+MAX_BODY_CHARS = 4000
+MAX_REASON_CHARS = 300
+KILL_TIMEOUT_S = 5.0
+_TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"}
+
+
+class AppriseConfig(NotifierConfig):
+    """Mail, Slack, Teams, PagerDuty, Telegram and about a hundred more, by an Apprise URL in a file."""
+
+    kind: Literal["apprise"] = Field(description="Kind of notifier.", examples=["apprise"])
+    url_file: Path | None = Field(
+        None, description="File with the Apprise URL.", examples=["/etc/costprobe/apprise.url"]
+    )
+    url_credential: Name | None = Field(
+        None, description="Name of the systemd credential with that URL.", examples=["apprise-url"]
+    )
+    timeout_s: Duration = key("timeout", 30.0, description="Timeout of one message.")
+
+    @model_validator(mode="after")
+    def _one_url(self) -> AppriseConfig:
+        if (self.url_file is None) == (self.url_credential is None):
+            raise ValueError("give url_file or url_credential: an Apprise URL contains secrets")
+        return self
+
+
+class Apprise(Notifier):
+    """One Apprise URL.
+
+    Args:
+        config: Its section of the configuration.
+        credentials: Where systemd stored this process's credentials; None without any.
+        python: The interpreter and its options; our own by default.
+    """
+
+    def __init__(
+        self,
+        config: AppriseConfig,
+        credentials: Path | None,
+        python: Sequence[str] = (sys.executable,),
+    ) -> None:
+        self._url = Secret("URL", config.url_file, config.url_credential, credentials)
+        self._timeout_s = config.timeout_s
+        self._command = (*python, "-P", "-m", "costprobe.delivery.apprise_child")
+        self._lock = Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def send(self, alerts: Sequence[Alert], time_ns: int) -> None:  # noqa: ARG002 - the contract's
+        """Send alerts in order, one message each; see `Notifier.send`."""
+        for alert in alerts:
+            if alert.state != "pending":
+                self._send_message(alert)
+
+    def problems(self) -> list[str]:
+        """Return the problems that can be detected without sending."""
+        problems = self._url.problems()
+        if importlib.util.find_spec("apprise") is None:
+            problems.append(
+                "the apprise package is not installed; fix it with: pip install apprise"
+            )
+        return problems
+
+    def close(self) -> None:
+        """Kill the child process if one is running; its message is then retried later."""
+        with self._lock:
+            if self._child is not None:
+                _kill(self._child)
+
+    def _send_message(self, alert: Alert) -> None:
+        message = {
+            "url": self._url.read(),
+            "title": title_of(alert),
+            "body": text_of(alert)[:MAX_BODY_CHARS],
+            "type": "success" if alert.state == "resolved" else _TYPES[alert.severity],
+            "timeout_s": self._timeout_s,
+        }
+        result = self._run_child(json.dumps(message).encode())
+        if result.get("ok") is True:
+            return
+        reason = f"{self._url.where}: {str(result.get('reason'))[:MAX_REASON_CHARS]}"
+        if result.get("kind") == "misconfigured":
+            raise Misconfigured(reason)
+        if self._url.credential is None:
+            reason = f"{reason}; see why with: apprise -vv -b test --config {self._url.where}"
+        raise RetryLater(reason)
+
+    def _run_child(self, message: bytes) -> dict[str, Any]:
+        ends_s = time.monotonic() + self._timeout_s
+        child = self._start_child(message)
+        try:
+            line = _read_line(child, ends_s)
+        finally:
+            with self._lock:
+                _kill(child)
+                self._child = None
+            if child.stdout is not None:
+                child.stdout.close()
+        try:
+            return bounded_object(line, MAX_ANSWER_BYTES)
+        except ValueError:
+            pass  # no complete line
+        if time.monotonic() >= ends_s:
+            raise RetryLater(f"{self._url.where}: not delivered within {self._timeout_s:g} s")
+        raise RetryLater(f"{self._url.where}: the child process ended without a result")
+
+    def _start_child(self, message: bytes) -> subprocess.Popen[bytes]:
+        environment = {
+            name: value
+            for name, value in child_environment(os.environ).items()
+            if name.lower() not in _PROXIES
+        }
+        try:
+            # A memory file: writing to the pipe of a hung child could block.
+            with os.fdopen(os.memfd_create("message"), "w+b") as file, self._lock:
+                file.write(message)
+                file.seek(0)
+                self._child = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                    self._command,
+                    stdin=file,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    start_new_session=True,
+                )
+                return self._child
+        except OSError as error:
+            words = error.strerror or type(error).__name__
+            raise RetryLater(f"no process could be started: {words}") from error
+
+
+def _read_line(child: subprocess.Popen[bytes], ends_s: float) -> bytes:
+    """Return one line of the child's output, or the part that it wrote in time."""
+    if child.stdout is None:
+        return b""
+    line, poll = b"", select.poll()
+    poll.register(child.stdout, select.POLLIN)
+    while b"\n" not in line and len(line) < MAX_ANSWER_BYTES:
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0 or not poll.poll(left_s * 1000):
+            break
+        piece = os.read(child.stdout.fileno(), MAX_ANSWER_BYTES)
+        if not piece:
+            break
+        line += piece
+    return line
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child's process group and reap it; once only, because its id may be reused."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(KILL_TIMEOUT_S)

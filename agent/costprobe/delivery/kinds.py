@@ -1,0 +1,124 @@
+"""The kinds of sink and the kinds of notifier, in one table each.
+
+`costprobe doctor` tests a sink by the check here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
+from costprobe.core.clock import Clock
+from costprobe.delivery.alertmanager import Alertmanager, AlertmanagerConfig
+from costprobe.delivery.apprise import Apprise, AppriseConfig
+from costprobe.delivery.contract import Notifier, NotifierConfig, Sink, SinkConfig
+from costprobe.delivery.influx import InfluxV1, InfluxV1Config, InfluxV2, InfluxV2Config
+from costprobe.delivery.otlp import Otlp, OtlpConfig
+from costprobe.delivery.webhook import Webhook, WebhookConfig
+
+
+class NotifierKind(NamedTuple):
+    """A kind of notifier.
+
+    Attributes:
+        config: Its configuration section, whose `kind` is the name in the table.
+        build: Constructs the notifier from that section and the folder of systemd's credentials.
+    """
+
+    config: type[NotifierConfig]
+    build: Callable[[Any, Path | None], Notifier]
+
+
+NOTIFIERS: Mapping[str, NotifierKind] = {
+    "alertmanager": NotifierKind(AlertmanagerConfig, Alertmanager),
+    "webhook": NotifierKind(WebhookConfig, Webhook),
+    "apprise": NotifierKind(AppriseConfig, Apprise),
+}
+
+
+def build_notifier(config: NotifierConfig, credentials: Path | None) -> Notifier:
+    """Construct the notifier of a section, without reading or connecting to anything.
+
+    Args:
+        config: The section.
+        credentials: Where systemd stored this process's credentials ($CREDENTIALS_DIRECTORY); None
+            without any.
+    """
+    return NOTIFIERS[config.kind].build(config, credentials)
+
+
+def check_notifier(config: NotifierConfig, credentials: Path | None = None) -> list[str]:
+    """Check a notifier's secrets, certificates and URL without sending.
+
+    Args:
+        config: Its section.
+        credentials: As for `build_notifier`; without them credentials are not checked, because
+            only the service has them.
+
+    Returns:
+        A sentence for each problem, without secrets.
+    """
+    notifier = build_notifier(config, credentials)
+    try:
+        return notifier.problems()
+    finally:
+        notifier.close()
+
+
+class SinkKind(NamedTuple):
+    """A kind of sink.
+
+    Attributes:
+        config: Its section of the configuration, with `api: Literal["..."]`.
+        sink: Its constructor, which takes that section and the host's clocks.
+    """
+
+    config: type[SinkConfig]
+    sink: Callable[[Any, Clock], Sink]
+
+
+# By `api`. A module here imports what is large when its sink is constructed.
+SINKS: Final = {
+    "v1": SinkKind(InfluxV1Config, InfluxV1),
+    "v2": SinkKind(InfluxV2Config, InfluxV2),
+    "otlp": SinkKind(OtlpConfig, Otlp),
+}
+
+
+def build_sink(config: SinkConfig, clock: Clock) -> Sink:
+    """Return the sink of a section; nothing is connected yet."""
+    return SINKS[config.api].sink(config, clock)
+
+
+class SinkCheck(NamedTuple):
+    """Whether a sink accepts points.
+
+    Attributes:
+        ok: Whether it does.
+        detail: Result of the test.
+        fix: What an operator should do; empty if nothing.
+    """
+
+    ok: bool
+    detail: str
+    fix: str
+
+
+def check_sink(config: SinkConfig, clock: Clock) -> SinkCheck:
+    """Test a sink without storing a point."""
+    section = "see the sink's section in the configuration"
+    sink = build_sink(config, clock)
+    try:
+        return SinkCheck(True, sink.check(), "")
+    except Misconfigured as error:
+        return SinkCheck(False, error.reason, section)
+    except RetryLater as error:
+        return SinkCheck(False, error.reason, "check that the database is running, and url")
+    except Rejected as error:
+        return SinkCheck(False, error.reason, "check url and its scheme, http or https")
+    except Exception as error:  # noqa: BLE001 - an operator needs to see any failure
+        return SinkCheck(False, f"unexpected {type(error).__name__}", section)
+    finally:
+        sink.close()

@@ -1,0 +1,1296 @@
+"""Delivery of rows to sinks and of notices to notifiers: retries, back-off, batching, backlog.
+
+Each notifier's queue is delivered in order by a thread of its own, so that none delays another.
+Each sink has a thread that decides when rows are sent, at what rate, and how failures are
+retried. The size of a request adapts to what the server accepts, and rows that a sink rejects are
+isolated. Up to three requests are in flight while a backlog is drained, finished in the order of
+their rows.
+
+Hosts that start together (a rollout, the end of a power outage) would otherwise send together,
+and a database would have to be sized for their common peak. Each host sends at its own phase of
+the flush interval, a hash of its name: the same after every restart, spread evenly over a fleet,
+and without any coordination. A backlog begins at a random moment instead, because an outage makes
+all hosts begin at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from random import Random
+from threading import Event as Flag
+from threading import Lock, Thread
+from typing import Any, Final, NamedTuple
+
+from costprobe.adapters.http.access import credentials_folder
+from costprobe.adapters.http.errors import (
+    DeliveryError,
+    Misconfigured,
+    Rejected,
+    RetryBackoff,
+    RetryLater,
+    TokenBucket,
+)
+from costprobe.adapters.store.cursors import (
+    NoticeQueue,
+    Outbox,
+    PendingNotice,
+    QueuedNotice,
+    Rejections,
+    RowStream,
+    SinkOutbox,
+)
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.write import Store
+from costprobe.core.clock import Clock
+from costprobe.core.incident import Alert, Notice, Symptom
+from costprobe.core.records import NS_PER_S, Event, OutboxRow, RowBatch
+from costprobe.core.units import format_duration
+from costprobe.delivery.contract import Notifier, NotifierConfig, Sink, SinkConfig
+from costprobe.delivery.kinds import build_notifier, build_sink
+
+logger = logging.getLogger(__name__)
+
+# Wait while the queue is empty or cannot be read, in s.
+IDLE_S = 5.0
+UNSTORED_MAX = 100
+FIRST_RETRY_S = 1.0
+LEAST_RETRY_S = 0.5
+MAX_RETRY_S = 300.0
+# Wait after an answer that only another configuration can change, in s.
+MISCONFIGURED_S = 60.0
+
+
+class DeliveryWorker:
+    """Deliver one notifier's queue in order, retrying with back-off until acknowledged.
+
+    Args:
+        queue: Notices to deliver.
+        notifier: Where they are sent.
+        config: The notifier's configuration: name, rate and retention.
+        clock: The host's clocks.
+        stop: Ends `run`.
+        rng: Spreads retries.
+        firing: Returns the delivered alerts that are still firing.
+    """
+
+    def __init__(
+        self,
+        queue: NoticeQueue,
+        notifier: Notifier,
+        config: NotifierConfig,
+        *,
+        clock: Clock,
+        stop: Flag,
+        rng: random.Random,
+        firing: Callable[[], Sequence[Alert]] = tuple,
+    ) -> None:
+        self.name = config.name
+        self._queue = queue
+        self._notifier = notifier
+        self._config = config
+        self._clock = clock
+        self._stop = stop
+        self._firing = firing
+        # Both clocks: a step of the wall clock must not age the queue.
+        self._started_ns = clock.time_ns(), clock.monotonic_ns()
+        self._woken = Flag()
+        self._lock = Lock()
+        self._backoff = RetryBackoff(FIRST_RETRY_S, MAX_RETRY_S, rng, LEAST_RETRY_S)
+        # Why the last attempt failed; None after a success.
+        self._failing: str | None = None
+        self._failing_since_ns: int | None = None
+        self._not_before_s = 0.0
+        self._resent_s = self._now_s()
+        per_minute = config.rate_per_minute
+        self._rate = TokenBucket(per_minute / 60, per_minute, self._now_s())
+        self._sent_ids: list[int] = []
+        # The last notice of a rejected batch: up to it each notice is sent alone, to find the cause.
+        self._one_by_one_until_id: int | None = None
+        self._resend_rejection = ""
+        self._unstored: deque[Alert] = deque()
+
+    def run(self) -> None:
+        """Deliver until stopped; never raises."""
+        while not self._stop.is_set():
+            try:
+                wait_s = self.step()
+            except Exception:
+                logger.exception("notifier %s: its queue could not be read", self.name)
+                wait_s = IDLE_S
+            if wait_s > 0:
+                self._woken.wait(wait_s)
+                self._woken.clear()
+
+    def wake(self) -> None:
+        """End a wait: there is a new notice, or `stop` was set."""
+        self._woken.set()
+
+    def send_unstored(self, alerts: Sequence[Alert]) -> None:
+        """Queue alerts that could not be stored; they are delivered before the queue.
+
+        Beyond UNSTORED_MAX the oldest is discarded. A crash loses them, and they fire again after
+        the restart.
+        """
+        with self._lock:
+            self._unstored += alerts
+            while len(self._unstored) > UNSTORED_MAX:
+                self._unstored.popleft()
+                logger.error("notifier %s: alert discarded: too many are not stored", self.name)
+        self.wake()
+
+    def status(self) -> dict[str, Any]:
+        """Return the status for `costprobe status`; `failing` is None while deliveries succeed."""
+        with self._lock:
+            left_s = max(0.0, self._not_before_s - self._now_s())
+            return {
+                "failing": self._failing,
+                "since_ns": self._failing_since_ns,
+                "failures": self._backoff.failures,
+                "retry_in_s": left_s if self._failing else None,
+            }
+
+    def step(self) -> float:
+        """Deliver what is due; return the seconds until the next step.
+
+        Raises:
+            Exception: The queue could not be read or written.
+        """
+        now_s = self._now_s()
+        if now_s < self._not_before_s:
+            return self._not_before_s - now_s
+        if self._unstored:
+            return self._deliver_unstored(now_s)
+        self._record_sent()
+        notices = self._next_notices()
+        if not notices:
+            return self._resend(now_s)
+        alerts = self._alerts_of(notices)
+        wait_s = self._take_token(now_s) if alerts else 0.0
+        return self._deliver(alerts, now_s) if alerts and not wait_s else wait_s
+
+    def _take_token(self, now_s: float) -> float:
+        """Take a token of the rate limit and return 0.0; without one, return the seconds until it."""
+        wait_s = self._rate.wait_s(now_s, tokens=1.0)
+        if not wait_s:
+            self._rate.take()
+        return wait_s
+
+    def _deliver_unstored(self, now_s: float) -> float:
+        """Deliver alerts that are not stored; see `step`."""
+        wait_s = self._take_token(now_s)
+        if wait_s:
+            return wait_s
+        with self._lock:
+            alerts = list(islice(self._unstored, self._notifier.alerts_per_send))
+        failure = self._try(alerts)
+        if failure is not None and not isinstance(failure, Rejected):
+            return self._not_before_s - now_s
+        if isinstance(failure, Rejected):
+            logger.error("notifier %s: alert discarded: %s", self.name, failure.reason)
+        with self._lock:
+            self._unstored = deque(alert for alert in self._unstored if alert not in alerts)
+        return 0.0
+
+    def _next_notices(self) -> Sequence[PendingNotice]:
+        """Return the notices of one message: a batch, or one notice of a rejected batch."""
+        notices = self._queue.waiting(self._notifier.alerts_per_send)
+        if self._one_by_one_until_id is not None and notices:
+            if notices[0].id <= self._one_by_one_until_id:
+                return notices[:1]
+            self._one_by_one_until_id = None
+        return notices
+
+    def _deliver(self, alerts: Mapping[int, Alert], now_s: float) -> float:
+        """Send one message and act on the outcome; see `step`."""
+        failure = self._try(list(alerts.values()))
+        if isinstance(failure, Rejected):
+            if len(alerts) > 1:
+                self._one_by_one_until_id = max(alerts)
+            else:
+                self._discard(next(iter(alerts)), failure.reason)
+            return 0.0
+        if failure is not None:
+            return self._not_before_s - now_s
+        self._sent_ids = list(alerts)
+        self._record_sent()
+        if not self._queue.waiting(1):
+            self._resent_s = now_s
+        return 0.0
+
+    def _record_sent(self) -> None:
+        """Remove delivered notices from the queue; nothing is sent until that succeeds.
+
+        Otherwise a store that is not writable would repeat a notification every few seconds.
+        """
+        if self._sent_ids:
+            self._queue.sent(self._sent_ids)
+            self._sent_ids = []
+
+    def _alerts_of(self, notices: Sequence[PendingNotice]) -> dict[int, Alert]:
+        """Return alerts by id; a notice that is too old or unreadable is discarded."""
+        alerts = {}
+        started_ns, monotonic_ns = self._started_ns
+        passed_ns = self._clock.monotonic_ns() - monotonic_ns
+        now_ns = min(self._clock.time_ns(), started_ns + passed_ns)
+        for notice in notices:
+            age_s = (now_ns - notice.queued_ns) / NS_PER_S
+            if age_s > self._config.keep_s:
+                cause = self._failing or "rate limit"
+                self._discard(notice.id, f"not delivered within {self._config.keep_s:g} s: {cause}")
+                continue
+            try:
+                alerts[notice.id] = Alert.from_document(notice.alert)
+            except (TypeError, KeyError):
+                # It would block all later notices.
+                self._discard(notice.id, "unreadable: queued by another version")
+        return alerts
+
+    def _discard(self, notice_id: int, reason: str) -> None:
+        logger.error("notifier %s: alert discarded: %s", self.name, reason)
+        self._queue.dropped(notice_id, reason)
+
+    def _try(self, alerts: Sequence[Alert]) -> Exception | None:
+        """Send alerts; after a failure schedule the next attempt and return the error."""
+        try:
+            self._notifier.send(alerts, self._clock.time_ns())
+        except Rejected as error:
+            self._succeeded()  # the receiver is reachable
+            return error
+        except RetryLater as error:
+            self._failed(error.reason, after_s=error.after_s)
+            return error
+        except Misconfigured as error:
+            self._failed(error.reason, wait_s=MISCONFIGURED_S)
+            return error
+        except Exception as error:  # noqa: BLE001 - the thread must live; the text may be secret
+            self._failed(f"unexpected {type(error).__name__}")
+            return error
+        self._succeeded()
+        return None
+
+    def _succeeded(self) -> None:
+        with self._lock:
+            if self._failing is not None:
+                logger.info("notifier %s: recovered", self.name)
+            self._failing, self._failing_since_ns = None, None
+            self._backoff.succeeded()
+
+    def _failed(
+        self, reason: str, *, after_s: float | None = None, wait_s: float | None = None
+    ) -> None:
+        with self._lock:
+            if self._failing != reason:
+                logger.warning("notifier %s: %s", self.name, reason)
+            self._failing = reason
+            self._failing_since_ns = self._failing_since_ns or self._clock.time_ns()
+            backoff_s = self._backoff.failed(after_s)
+            self._not_before_s = self._now_s() + (backoff_s if wait_s is None else wait_s)
+
+    def _resend(self, now_s: float) -> float:
+        """Send alerts that still fire again, if the receiver expires them; see `step`."""
+        every_s = self._notifier.resend_every_s
+        if every_s is None:
+            return IDLE_S
+        due_s = self._resent_s + every_s
+        if now_s < due_s:
+            return min(IDLE_S, due_s - now_s)
+        alerts, size = self._firing(), self._notifier.alerts_per_send
+        for start in range(0, len(alerts), size):
+            failure = self._try(alerts[start : start + size])
+            if isinstance(failure, Rejected):
+                # The alerts of the other messages must not expire because of it.
+                self._log_resend_rejection(failure.reason)
+            elif failure is not None:
+                return self._not_before_s - now_s
+        self._resent_s = now_s
+        return IDLE_S
+
+    def _log_resend_rejection(self, reason: str) -> None:
+        if reason != self._resend_rejection:
+            logger.error("notifier %s: firing alerts were rejected: %s", self.name, reason)
+        self._resend_rejection = reason
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
+
+
+MAX_BATCH_BYTES: Final = 4 << 20
+MIN_BATCH_BYTES: Final = 16 << 10
+MIN_BATCH_POINTS: Final = 100
+# Assumed before the first lines: the size of a row of `device`.
+FIRST_LINE_BYTES: Final = 500
+# Each accepted request adds this share of the largest batch.
+STEP_SHARE: Final = 0.05
+# A request that is too large costs a round trip, and a server's limit rarely changes.
+ACCEPTED_BEFORE_LARGER: Final = 200
+
+
+class BatchSize:
+    """The size of a request: halved after a failure, increased by a step after each success.
+
+    Additive increase with multiplicative decrease settles at what a server can process, also where
+    many clients share it (Chiu and Jain 1989).
+
+    Args:
+        max_points: Most points of a request.
+
+    Attributes:
+        points: Most points of a request now.
+        size_bytes: Most bytes of a request now, before compression.
+    """
+
+    def __init__(self, max_points: int) -> None:
+        self._max_points = max_points
+        self.points = max_points
+        self.size_bytes = MAX_BATCH_BYTES
+        self._accepted = 0
+        self._line_bytes = float(FIRST_LINE_BYTES)
+
+    def limit(self) -> int:
+        """Number of points to read, such that they are unlikely to exceed `size_bytes`."""
+        return max(1, min(self.points, int(self.size_bytes / self._line_bytes)))
+
+    def fits(self, batch: RowBatch) -> bool:
+        """Return whether a batch is sent as it is; a single row always is."""
+        return len(batch.lines) <= self.size_bytes or batch.points == 1
+
+    def observe(self, points: int, lines_bytes: int) -> None:
+        """Record the size of lines; the next ones are assumed to be as long."""
+        self._line_bytes = max(1.0, lines_bytes / points)
+
+    def accepted(self) -> None:
+        """Record that a request was acknowledged."""
+        step = max(1, int(self._max_points * STEP_SHARE))
+        self.points = min(self._max_points, self.points + step)
+        if self.size_bytes < MAX_BATCH_BYTES:
+            self._accepted += 1
+            if self._accepted >= ACCEPTED_BEFORE_LARGER:
+                self._accepted = 0
+                self.size_bytes = min(MAX_BATCH_BYTES, 2 * self.size_bytes)
+
+    def failed(self) -> None:
+        """Record that the server did not respond in time, or was overloaded."""
+        least = min(MIN_BATCH_POINTS, self._max_points)
+        self.points = max(least, self.points // 2)
+
+    def too_large(self, lines_bytes: int) -> None:
+        """Record that a request was refused for its size in bytes."""
+        self._accepted = 0
+        self.size_bytes = min(self.size_bytes, max(MIN_BATCH_BYTES, lines_bytes // 2))
+
+
+# With fewer, processors of a server are idle while requests and responses are on their way.
+IN_FLIGHT_MAX: Final = 3
+
+
+class SinkRequest:
+    """One request.
+
+    Args:
+        sink: Its destination.
+        batch: The rows.
+        is_full: Whether more rows may follow.
+    """
+
+    def __init__(self, sink: Sink, batch: RowBatch, *, is_full: bool) -> None:
+        self.batch = batch
+        self.is_full = is_full
+        self._sink = sink
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Encode and send in another thread, which does not delay the end of the process."""
+        if self._thread is None:
+            self._thread = Thread(target=self._send, name="sink request", daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Return once the rows are acknowledged; raises the errors of the sink.
+
+        A request that was not started is sent by this thread.
+        """
+        if self._thread is None:
+            self._send()
+        self.wait()
+        if self._error is not None:
+            raise self._error
+
+    def wait(self) -> None:
+        """Return once a started request has ended, with any result."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _send(self) -> None:
+        try:
+            self._sink.post(self._sink.encode(self.batch.lines))
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`
+            self._error = error
+
+
+class RequestWindow:
+    """The requests of one stream of rows that are in flight, oldest first.
+
+    Threads exist only while several requests are in flight. Not thread-safe.
+
+    Args:
+        stream: The rows.
+        sink: Where they are sent.
+        size: Size of a request.
+    """
+
+    def __init__(self, stream: RowStream, sink: Sink, size: BatchSize) -> None:
+        self._stream = stream
+        self._sink = sink
+        self._size = size
+        self._requests: deque[SinkRequest] = deque()
+
+    def take(self, in_flight: int) -> SinkRequest | None:
+        """Remove and return the oldest request; None if no rows are left.
+
+        Args:
+            in_flight: Number of requests that are in flight at the same time.
+        """
+        if not self._requests and not self._read():
+            return None
+        if in_flight > 1:
+            self._fill(in_flight)
+        return self._requests.popleft()
+
+    def _fill(self, in_flight: int) -> None:
+        """Start requests, and read one more, which is started as soon as one of them is done."""
+        while len(self._requests) <= in_flight:
+            newest = self._requests[-1]
+            if not newest.is_full or not self._size.fits(newest.batch):
+                break
+            self._start(in_flight)
+            if not self._read():
+                break
+        if len(self._requests) > 1:
+            self._start(in_flight)
+
+    def _start(self, in_flight: int) -> None:
+        for request in islice(self._requests, in_flight):
+            # A batch that does not fit is divided by the caller, once the requests before it are done.
+            if self._size.fits(request.batch):
+                request.start()
+
+    def discard(self) -> None:
+        """Wait for the requests in flight and discard their results; their rows are sent again."""
+        while self._requests:
+            self._requests.popleft().wait()
+
+    def _read(self) -> bool:
+        limit = self._size.limit()
+        batch = self._stream.batch(limit, [request.batch for request in self._requests])
+        if batch is None:
+            return False
+        self._size.observe(batch.points, len(batch.lines))
+        self._requests.append(SinkRequest(self._sink, batch, is_full=batch.points >= limit))
+        return True
+
+
+class SendResult(NamedTuple):
+    """The outcome of one batch.
+
+    Attributes:
+        points: Number of rows that are done.
+        has_more: Whether more rows may follow.
+    """
+
+    points: int
+    has_more: bool
+
+
+class BatchSender:
+    """Sends batches and records each in the outbox, in order, once it is acknowledged.
+
+    Not thread-safe: the sink's delivery thread calls it.
+
+    Args:
+        config: The sink's section of the configuration.
+        outbox: The rows.
+        sink: Where they are sent.
+        stop: Ends the search for rejected rows.
+        clock: For the time of the last success.
+
+    Attributes:
+        batch_size: Size of a request, adapted to what the server accepts.
+        sent: Rows that were acknowledged.
+        rejected: Rows that were permanently rejected.
+        last_success_ns: UTC ns of the last acknowledgement; None before the first.
+    """
+
+    def __init__(
+        self, config: SinkConfig, outbox: Outbox, sink: Sink, stop: Flag, clock: Clock
+    ) -> None:
+        self._name = config.name
+        self._outbox = outbox
+        self._sink = sink
+        self._stop = stop
+        self._clock = clock
+        self.batch_size = BatchSize(config.batch_points)
+        self._live = RequestWindow(outbox.live, sink, self.batch_size)
+        self._backlog = RequestWindow(outbox.backlog, sink, self.batch_size)
+        self.sent = 0
+        self.rejected = 0
+        self.last_success_ns: int | None = None
+
+    def send_live(self) -> SendResult:
+        """Send the next live rows; raises the errors of the sink, except for rejected rows."""
+        return self._send(self._outbox.live, self._live.take(1))
+
+    def send_backlog(self, *, overlap: bool) -> SendResult:
+        """Send the next rows of the backlog, likewise.
+
+        Args:
+            overlap: Whether the rows after them are sent at the same time; the next call records
+                these.
+        """
+        request = self._backlog.take(IN_FLIGHT_MAX if overlap else 1)
+        return self._send(self._outbox.backlog, request)
+
+    def discard(self) -> None:
+        """Wait for requests in flight after a failure; their rows are sent again."""
+        self._backlog.discard()
+
+    def close(self) -> None:
+        """Wait for requests in flight and close the sink."""
+        self._backlog.discard()
+        self._sink.close()
+
+    def _send(self, stream: RowStream, request: SinkRequest | None) -> SendResult:
+        if request is None:
+            return SendResult(0, has_more=False)
+        batch = request.batch
+        if not self.batch_size.fits(batch):
+            pieces = self._within_bytes(stream.rows(batch))
+            self._split(stream, batch, deque(pieces))
+            return SendResult(batch.points, request.is_full)
+        try:
+            request.finish()
+        except Rejected as refusal:
+            if refusal.too_large:
+                self.batch_size.too_large(len(batch.lines))
+            rows = stream.rows(batch)
+            if len(rows) == 1:
+                self._split(stream, batch, deque([rows]), refusal)
+            else:
+                self._split(stream, batch, deque(_halves(rows)))
+        else:
+            self._acknowledged(stream, batch, batch.seq, batch.points)
+        return SendResult(batch.points, request.is_full)
+
+    def _split(
+        self,
+        stream: RowStream,
+        batch: RowBatch,
+        pieces: deque[Sequence[OutboxRow]],
+        refusal: Rejected | None = None,
+    ) -> None:
+        """Send pieces of a batch; bisect a rejected piece down to the row that causes it.
+
+        The outbox records every piece that is done, so that little is repeated after a failure; a
+        repetition is harmless, because it replaces the same points.
+
+        Args:
+            stream: The stream of the rows.
+            batch: The batch.
+            pieces: Its rows, in the order in which they are sent.
+            refusal: The sink's answer to the first piece, if it was sent already.
+        """
+        # Rows are done in order, and the server's limits may have changed.
+        self._backlog.discard()
+        refused, reason = 0, ""
+        try:
+            while pieces and not self._stop.is_set():
+                piece = pieces.popleft()
+                refusal = refusal or self._refusal_of(piece)
+                if refusal is None:
+                    self._acknowledged(stream, batch, piece[-1].seq, len(piece))
+                elif len(piece) > 1:
+                    pieces.extendleft(reversed(_halves(piece)))
+                else:
+                    self._quarantine(stream, batch, piece[0], refusal)
+                    refused, reason = refused + 1, refusal.reason
+                refusal = None
+        finally:
+            if refused:
+                logger.warning(
+                    "sink %s: the server permanently rejected %d points; last reason: %s",
+                    self._name,
+                    refused,
+                    reason,
+                )
+
+    def _refusal_of(self, piece: Sequence[OutboxRow]) -> Rejected | None:
+        """Send rows; return the error if the server rejects some of them."""
+        lines = "\n".join(row.line for row in piece).encode()
+        try:
+            self._sink.post(self._sink.encode(lines))
+        except Rejected as refusal:
+            if refusal.too_large:
+                self.batch_size.too_large(len(lines))
+            return refusal
+        return None
+
+    def _acknowledged(self, stream: RowStream, batch: RowBatch, seq: int, points: int) -> None:
+        stream.done(batch, seq, points, ())
+        self.batch_size.accepted()
+        self.sent += points
+        self.last_success_ns = self._clock.time_ns()
+
+    def _quarantine(
+        self, stream: RowStream, batch: RowBatch, row: OutboxRow, refusal: Rejected
+    ) -> None:
+        """Quarantine a rejected row, unless the server rejects everything."""
+        if refusal.doubtful:
+            try:
+                self._sink.check()
+            except Rejected as error:
+                # A proxy, or a server that expects another scheme, rejects everything: keep the outbox.
+                raise Misconfigured(
+                    f"{error.reason}; even an empty write is rejected: check url and its scheme"
+                ) from error
+        stream.done(batch, row.seq, 0, [(row.line, refusal.reason)])
+        self.rejected += 1
+
+    def _within_bytes(self, rows: Sequence[OutboxRow]) -> list[Sequence[OutboxRow]]:
+        """Divide rows into pieces of at most the size of a request."""
+        pieces: list[Sequence[OutboxRow]] = []
+        first, size_bytes = 0, 0
+        for index, row in enumerate(rows):
+            line_bytes = len(row.line.encode()) + 1
+            size_bytes += line_bytes
+            if size_bytes > self.batch_size.size_bytes and index > first:
+                pieces.append(rows[first:index])
+                first, size_bytes = index, line_bytes
+        return [*pieces, rows[first:]] if rows else []
+
+
+def _halves(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]
+
+
+# A backlog begins within this many flush intervals: two minutes at the defaults.
+BACKLOG_FLUSHES: Final = 12
+# A flush this shortly before its scheduled time counts as that flush; a share of the interval.
+_SERVED_SHARE: Final = 0.1
+_HASH_BYTES: Final = 8
+
+
+class FlushSchedule:
+    """The times at which a host sends to one sink.
+
+    Args:
+        host: Name of the host.
+        sink: Name of the sink: several sinks of a host may be one server.
+        every_s: Time between two flushes in s.
+        rng: Random source of the start of a backlog.
+        clock: The host's clocks.
+
+    Attributes:
+        phase_s: Seconds after each whole interval since 1970 UTC at which the host sends.
+    """
+
+    def __init__(self, host: str, sink: str, every_s: float, rng: Random, clock: Clock) -> None:
+        digest = blake2b(f"{host}\0{sink}".encode(), digest_size=_HASH_BYTES).digest()
+        self._every_s = every_s
+        self._rng = rng
+        self._clock = clock
+        self.phase_s = every_s * int.from_bytes(digest) / 256**_HASH_BYTES
+
+    def first_wait_s(self) -> float:
+        """Return the seconds from a start until live rows are first sent."""
+        return self.live_wait_s()
+
+    def live_wait_s(self) -> float:
+        """Return the seconds until the host's next flush; at most 1.1 intervals.
+
+        A step of the wall clock shifts one flush, by no more than that.
+        """
+        every_ns = max(1, int(self._every_s * NS_PER_S))
+        past_ns = (self._clock.time_ns() - int(self.phase_s * NS_PER_S)) % every_ns
+        wait_s = (every_ns - past_ns) / NS_PER_S
+        return wait_s if wait_s > _SERVED_SHARE * self._every_s else wait_s + self._every_s
+
+    def backlog_wait_s(self) -> float:
+        """Return the seconds until a backlog may begin, random each time."""
+        return self._rng.uniform(0.0, BACKLOG_FLUSHES * self._every_s)
+
+
+class ImmediateSchedule:
+    """The times of a single sender: immediately, and then at the interval.
+
+    Args:
+        every_s: Time between two flushes in s.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+
+    def first_wait_s(self) -> float:
+        """Return 0.0: a single sender has no phase offset."""
+        return 0.0
+
+    def live_wait_s(self) -> float:
+        """Return the seconds until the next flush: the interval."""
+        return self._every_s
+
+    def backlog_wait_s(self) -> float:
+        """Return 0.0: a single sender needs no spreading."""
+        return 0.0
+
+
+FIRST_BACKOFF_S = 1.0
+# Interval at which a back-off checks whether it is over.
+BACKOFF_POLL_S = 0.2
+MAX_BACKOFF_S = 60.0
+# More live rows than this many batches become a backlog, so that new rows need not wait for them.
+LIVE_BATCHES_MAX = 2
+
+
+class OutboxWorker:
+    """Drains the outbox of one sink.
+
+    Args:
+        config: The sink's section of the configuration.
+        outbox: The rows.
+        sink: Where they are sent.
+        stop: Ends `run`.
+        clock: The host's clocks.
+        rng: Spreads retries, so that a fleet does not overload a database that recovers.
+        schedule: When this host sends; None to send at once, and then at the interval.
+    """
+
+    def __init__(
+        self,
+        config: SinkConfig,
+        outbox: Outbox,
+        sink: Sink,
+        stop: Flag,
+        clock: Clock,
+        *,
+        rng: Random,
+        schedule: FlushSchedule | None = None,
+    ) -> None:
+        self._config = config
+        self._name = config.name
+        self._outbox = outbox
+        self._stop = stop
+        self._clock = clock
+        self._sender = BatchSender(config, outbox, sink, stop, clock)
+        self._backoff = RetryBackoff(FIRST_BACKOFF_S, MAX_BACKOFF_S, rng)
+        per_s = config.drain_points_per_s
+        self._drain_rate = TokenBucket(per_s, per_s, self._now_s())
+        self._schedule = schedule or ImmediateSchedule(config.flush_every_s)
+        self._live_due_s = self._now_s() + self._schedule.first_wait_s()
+        self._backlog_due_s = self._now_s() + self._schedule.backlog_wait_s()
+        self._retry_requested = False
+        self._flush_now = Flag()
+        self._wake = Flag()
+        self._end_backoff = Flag()
+        self._lock = Lock()
+        self._state = "idle"
+        self._last_error: str | None = None
+        self._failing_since_s = 0.0
+        self._retry_at_ns: int | None = None
+
+    def run(self) -> None:
+        """Deliver until stopped; a failure is reported in the status and retried."""
+        while not self._stop.is_set():
+            pause_s = self.step()
+            if self._backoff.failures:
+                self._back_off(pause_s)
+            elif pause_s:
+                self._wake.wait(pause_s)
+                self._wake.clear()
+        self._sender.close()
+
+    def wake(self) -> None:
+        """Send live rows now; a back-off continues."""
+        self._flush_now.set()
+        self._wake.set()
+
+    def retry_now(self) -> None:
+        """End a back-off and send the backlog without its random delay."""
+        self._retry_requested = True
+        self._end_backoff.set()
+        self._wake.set()
+
+    def step(self) -> float:
+        """Send live rows that are due and one batch of the backlog.
+
+        Returns:
+            Seconds to wait before the next step.
+        """
+        try:
+            # After an outage even a small remainder waits for the backlog's own random moment,
+            # because all hosts of a fleet have one.
+            live_max = (
+                self._sender.batch_size.points
+                if self._backoff.failures
+                else LIVE_BATCHES_MAX * self._config.batch_points
+            )
+            self._outbox.move_to_backlog(live_max)
+            sent, pause_s = self._deliver()
+        except RetryLater as error:
+            self._sender.batch_size.failed()
+            return self._failed("backing off", error.reason, error.after_s)
+        except Misconfigured as error:
+            return self._failed("misconfigured", error.reason, None)
+        except Exception as error:
+            logger.exception("sink %s", self._name)
+            return self._failed("failing", f"{type(error).__name__}: {error}", None)
+        with self._lock:
+            if self._backoff.failures:
+                lasted_s = self._now_s() - self._failing_since_s
+                logger.info(
+                    "sink %s: recovered, %d points acknowledged after %s",
+                    self._name,
+                    sent,
+                    format_duration(max(1, round(lasted_s))),
+                )
+            self._backoff.succeeded()
+            self._last_error, self._retry_at_ns = None, None
+            self._retry_requested = False
+            self._state = "delivering" if sent else "idle"
+        return pause_s
+
+    def status(self) -> dict[str, Any]:
+        """Return the status for `costprobe status`; `retry_in_s` is None without a failure."""
+        with self._lock:
+            retry_in_s = None
+            if self._retry_at_ns is not None:
+                left_ns = self._retry_at_ns - self._clock.monotonic_ns()
+                retry_in_s = max(0.0, left_ns / NS_PER_S)
+            return {
+                "state": self._state,
+                "last_error": self._last_error,
+                "last_success_ns": self._sender.last_success_ns,
+                "failures": self._backoff.failures,
+                "retry_in_s": retry_in_s,
+                "sent_points": self._sender.sent,
+                "rejected_points": self._sender.rejected,
+            }
+
+    def _deliver(self) -> tuple[int, float]:
+        """Send due rows; return their number, and the seconds until more are due."""
+        live_points = 0
+        if self._flush_now.is_set() or self._backoff.failures or self._now_s() >= self._live_due_s:
+            self._flush_now.clear()
+            live_points, has_more = self._sender.send_live()
+            if has_more:
+                self._flush_now.set()
+                return live_points, 0.0
+            self._live_due_s = self._now_s() + self._schedule.live_wait_s()
+        if self._backoff.failures or self._retry_requested:
+            spread_s = 0.0 if self._retry_requested else self._schedule.backlog_wait_s()
+            self._backlog_due_s = self._now_s() + spread_s
+        wait_s = max(
+            self._drain_rate.wait_s(self._now_s()), self._backlog_due_s - self._now_s(), 0.0
+        )
+        backlog_points = 0
+        if not wait_s:
+            # Rows that the rate does not allow yet, or a server that fails, are not sent ahead.
+            ahead = IN_FLIGHT_MAX * self._sender.batch_size.points
+            overlap = not (self._backoff.failures or self._drain_rate.wait_s(self._now_s(), ahead))
+            backlog_points, _ = self._sender.send_backlog(overlap=overlap)
+            self._drain_rate.take(backlog_points)
+            wait_s = (
+                self._drain_rate.wait_s(self._now_s())
+                if backlog_points
+                else self._config.flush_every_s
+            )
+        until_live_s = max(0.0, self._live_due_s - self._now_s())
+        return live_points + backlog_points, min(wait_s, until_live_s)
+
+    def _back_off(self, pause_s: float) -> None:
+        ends_ns = self._clock.monotonic_ns() + int(pause_s * NS_PER_S)
+        while not self._end_backoff.is_set():
+            left_s = (ends_ns - self._clock.monotonic_ns()) / NS_PER_S
+            if left_s <= 0 or self._stop.wait(min(left_s, BACKOFF_POLL_S)):
+                break
+        self._end_backoff.clear()
+
+    def _failed(self, state: str, reason: str, after_s: float | None) -> float:
+        """Record a failure; return the seconds to wait before the next attempt."""
+        self._sender.discard()
+        with self._lock:
+            if self._last_error != reason:
+                level = logging.WARNING if state == "backing off" else logging.ERROR
+                logger.log(level, "sink %s: %s: %s", self._name, state, reason)
+            if not self._backoff.failures:
+                self._failing_since_s = self._now_s()
+            self._state, self._last_error = state, reason
+            self._retry_requested = False
+            pause_s = self._backoff.failed(after_s)
+            self._retry_at_ns = self._clock.monotonic_ns() + int(pause_s * NS_PER_S)
+        return pause_s
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
+
+
+def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
+    """Return an alert that identifies itself as a test.
+
+    Args:
+        time_ns: Current UTC in ns.
+        tags: Host and static labels.
+    """
+    symptom = Symptom("test", "test", "this is how costprobe sends notifications", time_ns)
+    return Alert(
+        id=f"test-{time_ns}",
+        name="test",
+        state="firing",
+        severity="info",
+        labels=dict(tags),
+        summary="This is a test; no action is needed.",
+        symptoms=(symptom,),
+        since_ns=time_ns,
+        fired_ns=time_ns,
+        is_test=True,
+    )
+
+
+JOIN_S = 1.0
+
+
+class StoreQueue:
+    """A notifier's queue in the store.
+
+    Args:
+        store: The store that this process writes.
+        notifier: The notifier's name.
+    """
+
+    def __init__(self, store: Store, notifier: str) -> None:
+        self._store = store
+        self._notifier = notifier
+
+    def waiting(self, limit: int) -> Sequence[QueuedNotice]:
+        """Return up to `limit` notices, oldest first."""
+        return self._store.notices(self._notifier, limit)
+
+    def sent(self, notices: Sequence[int]) -> None:
+        """Remove notices that were delivered."""
+        self._store.notices_sent(notices)
+
+    def dropped(self, notice: int, reason: str) -> None:
+        """Remove a notice that will not be delivered, and count it."""
+        self._store.notice_dropped(notice, reason)
+
+
+class Notifying:
+    """The notifiers of a configuration.
+
+    Args:
+        notifiers: Their sections.
+        store: Stores their queues.
+        clock: The host's clocks.
+        stop: Ends the threads.
+        firing_for: Returns the alerts that a notifier delivered and that are still firing.
+        tags: Host and static labels, for test alerts.
+    """
+
+    def __init__(
+        self,
+        notifiers: Sequence[NotifierConfig],
+        store: Store,
+        clock: Clock,
+        stop: Flag,
+        firing_for: Callable[[str], Sequence[Alert]],
+        tags: Mapping[str, str],
+    ) -> None:
+        self._configs = {notifier.name: notifier for notifier in notifiers}
+        self._store = store
+        self._clock = clock
+        self._stop = stop
+        self._tags = dict(tags)
+        for stored in store.notifiers():
+            if stored.notifier not in self._configs:
+                store.forget_notifier(stored.notifier)
+        self._notifiers = {name: _build(config) for name, config in self._configs.items()}
+        self._workers = {
+            name: DeliveryWorker(
+                StoreQueue(store, name),
+                self._notifiers[name],
+                config,
+                clock=clock,
+                stop=stop,
+                rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing
+                firing=lambda name=name: firing_for(name),  # type: ignore[misc]
+            )
+            for name, config in self._configs.items()
+        }
+        self._threads = [
+            Thread(target=worker.run, name=f"notifier {name}", daemon=True)
+            for name, worker in self._workers.items()
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """End the workers' waits: there are new notices."""
+        for worker in self._workers.values():
+            worker.wake()
+
+    def send_unstored(self, notices: Sequence[Notice]) -> None:
+        """Deliver notices that could not be stored."""
+        for name, worker in self._workers.items():
+            alerts = [notice.alert for notice in notices if notice.notifier == name]
+            if alerts:
+                worker.send_unstored(alerts)
+
+    def liveness(self) -> dict[str, bool]:
+        """Return whether each started thread is alive, by name."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
+    def stop(self) -> None:
+        """End the threads; queued notices are delivered after the next start."""
+        self._stop.set()
+        self.wake()
+        for notifier in self._notifiers.values():
+            notifier.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of each notifier and its queue, for `costprobe status`."""
+        try:
+            stored = {status.notifier: status for status in self._store.notifiers()}
+        except StoreError:
+            stored = {}  # the store reports its own fault
+        statuses: dict[str, Any] = {}
+        for name, worker in self._workers.items():
+            queue = stored.get(name)
+            statuses[name] = {
+                **worker.status(),
+                "kind": self._configs[name].kind,
+                "queued": queue.queued if queue else 0,
+                "sent": queue.sent if queue else 0,
+                "dropped": queue.dropped if queue else 0,
+                "last_sent_ns": queue.last_sent_ns if queue else None,
+                "last_dropped": queue.last_reason if queue else "",
+            }
+        return statuses
+
+    def send_test(self, notifier: str | None) -> Mapping[str, str]:
+        """Send a test alert immediately, without the queues.
+
+        Args:
+            notifier: Its name; None for all.
+
+        Returns:
+            For each notifier the error; empty if the alert was sent.
+
+        Raises:
+            KeyError: No notifier has that name.
+        """
+        names = list(self._configs) if notifier is None else [notifier]
+        return {name: self._send_test(self._configs[name]) for name in names}
+
+    def _send_test(self, config: NotifierConfig) -> str:
+        # A new instance, because only the worker's thread may use that of the worker.
+        notifier = _build(config)
+        now_ns = self._clock.time_ns()
+        try:
+            notifier.send([sample_alert(now_ns, self._tags)], now_ns)
+        except DeliveryError as error:
+            return error.reason
+        except Exception as error:  # noqa: BLE001 - its text may contain a secret
+            return f"unexpected {type(error).__name__}"
+        finally:
+            notifier.close()
+        return ""
+
+
+def _build(config: NotifierConfig) -> Notifier:
+    return build_notifier(config, credentials_folder(os.environ))
+
+
+# Rejected points are a fault for this long after the last one.
+REJECTED_FAULT_NS = 3600 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTotals:
+    """Delivery totals over all sinks.
+
+    Attributes:
+        outbox_points: Points that the sink with the largest backlog has not acknowledged.
+        outbox_lag_s: Age of the oldest of them in s.
+        sent_points: Points that were acknowledged, over all sinks.
+    """
+
+    outbox_points: int
+    outbox_lag_s: float
+    sent_points: int
+
+
+class SinkDelivery:
+    """The delivery threads of the configured sinks: one each, so that no sink delays another.
+
+    Args:
+        sinks: The sinks' configuration.
+        store: The outbox.
+        clock: The host's clocks.
+        stop: Ends the threads.
+        host: Name of this host, which determines its flush schedule.
+    """
+
+    def __init__(
+        self, sinks: Sequence[SinkConfig], store: Store, clock: Clock, stop: Flag, host: str
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._stop = stop
+        self._outboxes: dict[str, SinkOutbox] = {}
+        self._workers: dict[str, OutboxWorker] = {}
+        self._rejections: dict[str, Rejections] = {}
+        configured = {sink.name for sink in sinks}
+        for stored in store.sinks():
+            if stored.sink not in configured:
+                store.forget_sink(stored.sink)
+        for sink in sinks:
+            store.register_sink(sink.name, from_beginning=sink.from_beginning)
+            outbox = store.outbox_of(
+                sink.name,
+                important_first=sink.backlog == "important_first",
+                max_points=sink.max_backlog_points,
+            )
+            self._outboxes[sink.name] = outbox
+            rejections = store.rejections(sink.name)
+            if rejections is not None:
+                self._rejections[sink.name] = rejections
+            self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
+        self._threads = [
+            Thread(target=worker.run, name=f"sink {name}", daemon=True)
+            for name, worker in self._workers.items()
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def liveness(self) -> dict[str, bool]:
+        """Return whether each started thread is alive, by name."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
+    def stop(self) -> None:
+        """End the threads; unacknowledged rows are sent after the next start."""
+        self._stop.set()
+        for worker in self._workers.values():
+            worker.wake()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
+
+    def retry(self, sink: str | None) -> list[str]:
+        """Retry a sink now, or all of them; return their names.
+
+        Raises:
+            KeyError: No sink has that name.
+        """
+        names = list(self._workers) if sink is None else [sink]
+        for name in names:
+            self._workers[name].retry_now()
+        return names
+
+    def keep_bounds(self) -> None:
+        """Discard rows beyond a sink's `max_backlog_points`, and log it."""
+        for name, outbox in self._outboxes.items():
+            dropped = outbox.keep_bound()
+            if dropped:
+                logger.warning("sink %s: backlog is full; discarded %d old points", name, dropped)
+
+    def new_rejections(self) -> list[Event]:
+        """Read the rejections of each sink; return an event if they begin again after an hour."""
+        events: list[Event] = []
+        for name in self._workers:
+            before = self._rejections.get(name)
+            try:
+                now = self._store.rejections(name)
+            except StoreError:
+                return events  # the store reports its own fault
+            if now is None or now == before:
+                continue
+            self._rejections[name] = now
+            if before is None or now.last_ns - before.last_ns > REJECTED_FAULT_NS:
+                events.append(_rejection_event(name, now))
+        return events
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of each sink, by name."""
+        return {
+            name: {**worker.status(), "rejections": self._recent_rejections(name)}
+            for name, worker in self._workers.items()
+        }
+
+    def _recent_rejections(self, sink: str) -> dict[str, Any] | None:
+        rejections = self._rejections.get(sink)
+        if rejections is None or self._clock.time_ns() - rejections.last_ns > REJECTED_FAULT_NS:
+            return None
+        return rejections._asdict()
+
+    def totals(self) -> DeliveryTotals:
+        """Return the totals for the `agent` series."""
+        backlogs = [self._store.backlog(name) for name in self._workers]
+        oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=None)
+        now_ns = self._clock.time_ns()
+        lag_s = 0.0 if oldest_ns is None else max(0.0, (now_ns - oldest_ns) / NS_PER_S)
+        return DeliveryTotals(
+            outbox_points=max((backlog.points for backlog in backlogs), default=0),
+            outbox_lag_s=lag_s,
+            sent_points=sum(worker.status()["sent_points"] for worker in self._workers.values()),
+        )
+
+
+def _rejection_event(sink: str, rejections: Rejections) -> Event:
+    return Event(
+        kind="fault",
+        severity="warning",
+        title=f"sink {sink}: the database permanently rejects points",
+        time_ns=rejections.last_ns,
+        detail=f"{rejections.reason}; see `costprobe sink rejected {sink}`",
+        cause="rows_rejected",
+    )
+
+
+def worker_of(
+    sink: SinkConfig, outbox: SinkOutbox, clock: Clock, stop: Flag, host: str
+) -> OutboxWorker:
+    """Return the delivery worker of a sink.
+
+    Args:
+        sink: The sink's configuration.
+        outbox: The rows that it has not acknowledged.
+        clock: The host's clocks.
+        stop: Ends the worker.
+        host: Name of this host, from which its flush schedule follows.
+    """
+    # Imported here: a daemon without a sink must not load these.
+
+    rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
+    schedule = FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock)
+    return OutboxWorker(
+        sink, outbox, build_sink(sink, clock), stop, clock, rng=rng, schedule=schedule
+    )

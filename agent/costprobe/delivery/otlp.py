@@ -1,0 +1,293 @@
+"""OpenTelemetry: metrics over OTLP/HTTP, in binary protobuf, which every receiver takes.
+
+Sources: the OTLP specification 1.x, and the semantic conventions for hardware (`hw.*`) and generative
+AI (`gen_ai.*`). Every value is a gauge at the time of its row, so that one that is sent twice changes
+nothing. Metrics have no texts: these fields, and rows with nothing else, such as events, are not sent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from costprobe.adapters.http.access import Destination, Secret, credentials_folder
+from costprobe.adapters.http.errors import (
+    Hints,
+    HttpResponse,
+    Misconfigured,
+    Rejected,
+    json_object,
+    raise_for_status,
+    server_message,
+)
+from costprobe.core.clock import Clock
+from costprobe.core.config.fields import Name
+from costprobe.core.line_protocol import parse_line
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.delivery.contract import HttpSinkConfig, Sink
+from costprobe.delivery.influx import compress, http_client, is_compressed
+
+_HINTS: Final = Hints(
+    not_found="check url: /v1/metrics is added to it",
+    unexpected="check that url accepts OTLP/HTTP",
+)
+_PROTOBUF: Final = "application/x-protobuf"
+
+
+class _Metric(NamedTuple):
+    """A metric of a host.
+
+    Attributes:
+        name: Its name.
+        unit: Its unit, as a UCUM code.
+        is_amount: Whether its instrument is an UpDownCounter instead of a Gauge.
+    """
+
+    name: str
+    unit: str
+    is_amount: bool = False
+
+
+class _Convention(NamedTuple):
+    """A metric of the semantic conventions, of devices of some kinds only.
+
+    Attributes:
+        metric: The metric.
+        scale: Factor from the field's unit.
+        kinds: Values of the tag `kind`.
+    """
+
+    metric: _Metric
+    scale: float = 1
+    kinds: tuple[str, ...] = ("gpu", "mig")
+
+
+_ANY: Final = ("gpu", "mig", "cpu")
+# Fields of `device`.
+_CONVENTIONS: Final[Mapping[str, _Convention]] = {
+    "power_w": _Convention(_Metric("hw.power", "W"), kinds=_ANY),
+    "temp_c": _Convention(_Metric("hw.temperature", "Cel"), kinds=_ANY),
+    "util_pct": _Convention(_Metric("hw.gpu.utilization", "1"), 0.01),
+    "mem_used_bytes": _Convention(_Metric("hw.gpu.memory.usage", "By", is_amount=True)),
+    "mem_total_bytes": _Convention(_Metric("hw.gpu.memory.limit", "By", is_amount=True)),
+}
+# Attributes that conventions name, by tag; all other tags keep their names.
+_ATTRIBUTES: Final = {"served_model": "gen_ai.request.model"}
+_DEVICE_ATTRIBUTES: Final = {"device": "hw.id", "model": "hw.model", "uuid": "hw.serial_number"}
+# UCUM codes, by the suffix of a field.
+_UNITS: Final = {
+    "_s": "s",
+    "_ms": "ms",
+    "_ns": "ns",
+    "_j": "J",
+    "_w": "W",
+    "_bytes": "By",
+    "_mhz": "MHz",
+    "_c": "Cel",
+    "_pct": "%",
+    "_g": "g",
+}
+_CUMULATIVE: Final = 2
+_PARTIAL_SUCCESS: Final = "partialSuccess"
+
+
+class OtlpConfig(HttpSinkConfig):
+    """An OpenTelemetry collector, or another receiver of OTLP/HTTP."""
+
+    api: Literal["otlp"] = Field(description="OTLP/HTTP.", examples=["otlp"])
+    token_file: Path | None = Field(
+        None,
+        description="File with a bearer token.",
+        examples=["/etc/costprobe/otlp.token"],
+    )
+    token_credential: Name | None = Field(
+        None, description="Name of the systemd credential with that token.", examples=["otlp-token"]
+    )
+
+    @model_validator(mode="after")
+    def _messages_are_installed(self) -> OtlpConfig:
+        if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
+            raise ValueError("this api needs an extra: pip install 'costprobe[otlp]'")
+        return self
+
+    @model_validator(mode="after")
+    def _one_place_for_the_token(self) -> OtlpConfig:
+        if self.token_file and self.token_credential:
+            raise ValueError("give token_file or token_credential, not both")
+        return self
+
+
+class Otlp(Sink):
+    """Posts to /v1/metrics.
+
+    Args:
+        config: Its section of the configuration.
+        clock: For a Retry-After date.
+    """
+
+    def __init__(self, config: OtlpConfig, clock: Clock) -> None:
+        self._clock = clock
+        self._token = Secret(
+            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
+        )
+        self._url = f"{config.url.rstrip('/')}/v1/metrics"
+        self._is_compressed = is_compressed(config)
+        self._http = http_client(config)
+        self._messages = _messages()
+
+    def encode(self, points: bytes) -> bytes:
+        """Return an ExportMetricsServiceRequest for points in line protocol.
+
+        Raises:
+            Rejected: A line is damaged.
+        """
+        lines = (line for line in points.decode().split("\n") if line)
+        try:
+            request = request_of(map(parse_line, lines))
+        except ValueError as error:
+            raise Rejected(f"damaged row: {error}") from error
+        body: bytes = request.SerializeToString()
+        return compress(body) if self._is_compressed else body
+
+    def post(self, body: bytes) -> None:
+        """Send what `encode` returned; raises as `Sink.post` does."""
+        headers, secrets = {"Content-Type": _PROTOBUF}, list[str]()
+        if self._is_compressed:
+            headers["Content-Encoding"] = "gzip"
+        if self._token.is_given:
+            secrets = [self._token.read_ascii()]
+            headers["Authorization"] = f"Bearer {secrets[0]}"
+        destination = Destination.parse(self._url)
+        response = self._http.request("POST", destination, headers, body)
+        raise_for_status(
+            response,
+            now_s=self._clock.time_ns() / NS_PER_S,
+            secrets=secrets,
+            hints=_HINTS,
+            is_tls=destination.is_tls,
+        )
+        _check_accepted(response, secrets)
+
+    def check(self) -> str:
+        """Send a request without metrics, which the server checks for its token and path."""
+        self.post(self.encode(b""))
+        return "the server accepts OTLP metrics"
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+
+def request_of(points: Iterator[Point]) -> Any:  # noqa: ANN401 - a generated message
+    """Return an ExportMetricsServiceRequest: a resource for each host, its metrics by name."""
+    request = _messages().ExportMetricsServiceRequest()
+    scopes: dict[str, Any] = {}
+    metrics: dict[tuple[str, _Metric], Any] = {}
+    for point in points:
+        host = point.tags.get("host", "")
+        for field, value in point.fields.items():
+            if isinstance(value, str):
+                continue
+            metric, attributes, scale = _metric_of(point, field)
+            if (host, metric) not in metrics:
+                if host not in scopes:
+                    scopes[host] = _add_scope(request, host)
+                metrics[host, metric] = _add_metric(scopes[host], metric)
+            found = metrics[host, metric].add(time_unix_nano=point.time_ns)
+            _add_attributes(found.attributes, attributes)
+            scaled = value if scale == 1 else value * scale
+            if isinstance(scaled, float):
+                found.as_double = scaled
+            else:
+                found.as_int = int(scaled)
+    return request
+
+
+def _metric_of(point: Point, field: str) -> tuple[_Metric, Mapping[str, str], float]:
+    """Return a field's metric, the attributes of its data point, and the factor of its value."""
+    attributes = {
+        _ATTRIBUTES.get(tag, tag): text for tag, text in point.tags.items() if tag != "host"
+    }
+    convention = _CONVENTIONS.get(field) if point.measurement == "device" else None
+    if convention is None or point.tags.get("kind") not in convention.kinds:
+        return _Metric(f"costprobe.{point.measurement}.{field}", _unit(field)), attributes, 1
+    attributes = {_DEVICE_ATTRIBUTES.get(tag, tag): text for tag, text in attributes.items()}
+    attributes["hw.type"] = "cpu" if point.tags["kind"] == "cpu" else "gpu"
+    return convention.metric, attributes, convention.scale
+
+
+def _add_scope(request: Any, host: str) -> Any:  # noqa: ANN401 - generated messages
+    resource = request.resource_metrics.add()
+    _add_attributes(
+        resource.resource.attributes,
+        {"service.name": "costprobe", **({"host.name": host} if host else {})},
+    )
+    scope = resource.scope_metrics.add()
+    scope.scope.name = "costprobe"
+    return scope
+
+
+def _add_metric(scope: Any, metric: _Metric) -> Any:  # noqa: ANN401 - generated messages
+    """Add a metric; return the container of its data points."""
+    added = scope.metrics.add(name=metric.name, unit=metric.unit)
+    if not metric.is_amount:
+        return added.gauge.data_points
+    added.sum.aggregation_temporality = _CUMULATIVE
+    return added.sum.data_points
+
+
+def _add_attributes(container: Any, attributes: Mapping[str, str]) -> None:  # noqa: ANN401 - as above
+    for key, text in attributes.items():
+        container.add(key=key).value.string_value = text
+
+
+def _unit(field: str) -> str:
+    return next((unit for suffix, unit in _UNITS.items() if field.endswith(suffix)), "")
+
+
+@cache
+def _messages() -> Any:  # noqa: ANN401 - a generated module
+    """Return the module of the service's messages: 7 MB, and an optional dependency."""
+    return import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+
+
+def _check_accepted(response: HttpResponse, secrets: list[str]) -> None:
+    """Check an ExportMetricsServiceResponse.
+
+    Raises:
+        Rejected: The server did not accept all of it.
+        Misconfigured: It is no such response, such as the login page of a proxy.
+    """
+    rejected, reason = 0, ""
+    document = json_object(response.body)
+    if response.headers.get("content-type", "").startswith(_PROTOBUF):
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - an optional dependency
+
+        try:
+            answer = _messages().ExportMetricsServiceResponse.FromString(response.body)
+        except DecodeError:
+            raise _no_receiver(response, secrets) from None
+        rejected = answer.partial_success.rejected_data_points
+        reason = answer.partial_success.error_message
+    elif document is not None and document.keys() <= {_PARTIAL_SUCCESS}:
+        # Some receivers answer in JSON, where a number of 64 bits is a text.
+        partial = document.get(_PARTIAL_SUCCESS)
+        if isinstance(partial, dict):
+            rejected = partial.get("rejectedDataPoints") not in (None, 0, "0")
+            reason = str(partial.get("errorMessage") or "")
+    elif response.body.strip():
+        raise _no_receiver(response, secrets)
+    if rejected:
+        raise Rejected(f"partly rejected: {server_message(reason.encode(), secrets)}")
+
+
+def _no_receiver(response: HttpResponse, secrets: list[str]) -> Misconfigured:
+    message = server_message(response.body, secrets)
+    return Misconfigured(f"not the response of an OTLP receiver: {message}; check url")

@@ -1,0 +1,195 @@
+"""Webhook: posts a versioned JSON document to a URL, signed if a key is configured."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from pydantic import Field, model_validator
+
+from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenCredential, TokenFile
+from costprobe.adapters.http.client import HttpClient
+from costprobe.adapters.http.errors import Misconfigured, raise_for_status
+from costprobe.adapters.http.limits import ExchangeLimits
+from costprobe.core.config.fields import IS_URL, Name
+from costprobe.core.incident import Alert, Symptom
+from costprobe.core.records import NS_PER_S
+from costprobe.delivery.contract import Notifier, NotifierConfig, rfc3339
+
+SCHEMA = "costprobe.alert/1"
+MAX_SYMPTOMS = 200
+
+
+class WebhookConfig(NotifierConfig):
+    """Any URL that accepts JSON; signed with HMAC-SHA256 if a key is given."""
+
+    kind: Literal["webhook"] = Field(description="Kind of notifier.", examples=["webhook"])
+    url: Annotated[str, IS_URL] | None = Field(
+        None,
+        description="URL, if it is not a secret.",
+        examples=["https://hooks.example.com/costprobe"],
+    )
+    url_file: Path | None = Field(
+        None, description="File with the URL.", examples=["/etc/costprobe/webhook.url"]
+    )
+    url_credential: Name | None = Field(
+        None,
+        description="Name of the systemd credential with the URL.",
+        examples=["webhook-url"],
+    )
+    key_file: Path | None = Field(
+        None,
+        description="File with the key that signs messages.",
+        examples=["/etc/costprobe/webhook.key"],
+    )
+    key_credential: Name | None = Field(
+        None, description="Name of the systemd credential with that key.", examples=["webhook-key"]
+    )
+    token_file: TokenFile = None
+    token_credential: TokenCredential = None
+    ca_file: CaFile = None
+
+    @model_validator(mode="after")
+    def _one_url(self) -> WebhookConfig:
+        if sum(x is not None for x in (self.url, self.url_file, self.url_credential)) != 1:
+            raise ValueError("give url, or url_file or url_credential if the URL is secret")
+        return self
+
+
+class Webhook(Notifier):
+    """One URL.
+
+    Args:
+        config: Its section of the configuration.
+        credentials: Where systemd stored this process's credentials; None without any.
+    """
+
+    def __init__(self, config: WebhookConfig, credentials: Path | None) -> None:
+        self._config = config
+        self._url = Secret("URL", config.url_file, config.url_credential, credentials)
+        self._key = Secret("key", config.key_file, config.key_credential, credentials)
+        self._token = Secret("token", config.token_file, config.token_credential, credentials)
+        limits = ExchangeLimits(config.timeout_s, config.timeout_s)
+        self._client = HttpClient(limits, ca_file=config.ca_file)
+
+    def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
+        """Send alerts in order, one request each; see `Notifier.send`."""
+        for alert in alerts:
+            if alert.state != "pending":
+                self._post(alert, time_ns)
+
+    def problems(self) -> list[str]:
+        """Return the problems that can be detected without sending."""
+        secrets = (self._url, self._key, self._token)
+        problems = [problem for secret in secrets for problem in secret.problems()]
+        try:
+            self._client.check_certificates()
+            # A secret that cannot be read is reported as a problem, or is available only to the service.
+            if self._config.url is not None or (self._url.file is not None and not problems):
+                self._destination()
+        except Misconfigured as error:
+            problems.append(error.reason)
+        return problems
+
+    def _post(self, alert: Alert, time_ns: int) -> None:
+        body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": idempotency_key(alert),
+        }
+        secrets = []
+        if self._token.is_given:
+            secrets.append(self._token.read_ascii())
+            headers["Authorization"] = f"Bearer {secrets[0]}"
+        if self._key.is_given:
+            headers["X-Costprobe-Signature"] = signature(self._key.read(), body, time_ns)
+        destination = self._destination()
+        response = self._client.request("POST", destination, headers, body)
+        raise_for_status(
+            response,
+            now_s=time_ns / NS_PER_S,
+            secrets=(*secrets, *destination.secrets),
+            is_tls=destination.is_tls,
+            name=destination.name,
+        )
+
+    def _destination(self) -> Destination:
+        if self._config.url is not None:
+            return Destination.parse(self._config.url)
+        return Destination.parse(self._url.read(), self._url.where)
+
+
+def signature(key: str, body: bytes, time_ns: int) -> str:
+    """Return the value of X-Costprobe-Signature; it includes the time, which prevents replays.
+
+    Args:
+        key: The shared key.
+        body: Content as it is sent.
+        time_ns: UTC in ns.
+    """
+    time_s = time_ns // NS_PER_S
+    mac = hmac.new(key.encode(), f"{time_s}.".encode() + body, hashlib.sha256)
+    return f"t={time_s},v1={mac.hexdigest()}"
+
+
+def idempotency_key(alert: Alert) -> str:
+    """Return a key that is the same for each attempt to deliver the same state of an alert."""
+    update = f":{alert.revision}" if alert.revision else ""
+    return quote(f"{alert.id}:{alert.state}:{alert.severity}{update}", safe=":-._")
+
+
+def to_document(alert: Alert, time_ns: int) -> dict[str, Any]:
+    """Return the document of docs/webhook.schema.json."""
+    return {
+        "schema": SCHEMA,
+        "sent_at": rfc3339(time_ns),
+        "alert": {
+            "id": alert.id,
+            "name": alert.name,
+            "state": alert.state,
+            "severity": alert.severity,
+            "severity_before": alert.raised_from,
+            "labels": dict(alert.labels),
+            "summary": alert.summary,
+            "detail": alert.detail,
+            "link": alert.link,
+            "cause": alert.cause,
+            "since": rfc3339(alert.since_ns),
+            "fired_at": _time(alert.fired_ns),
+            "ended_at": _time(alert.ended_ns),
+            "symptoms": [_symptom(symptom) for symptom in alert.symptoms[:MAX_SYMPTOMS]],
+            "symptoms_left_out": max(0, len(alert.symptoms) - MAX_SYMPTOMS),
+            "flapping": alert.is_flapping,
+            "test": alert.is_test,
+        },
+    }
+
+
+def _symptom(symptom: Symptom) -> dict[str, Any]:
+    return {
+        "rule": symptom.rule,
+        "series": symptom.series,
+        "text": symptom.text,
+        "detail": symptom.detail,
+        "since": rfc3339(symptom.since_ns),
+        "value": _number(symptom.value),
+        "threshold": _number(symptom.threshold),
+        "cause": symptom.cause,
+        "severity": symptom.severity,
+        "labels": dict(symptom.labels),
+    }
+
+
+def _time(time_ns: int | None) -> str | None:
+    return None if time_ns is None else rfc3339(time_ns)
+
+
+def _number(value: float | None) -> float | None:
+    """Return a number that JSON can represent; None for infinities and NaN."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,426 @@
+"""Energy and busy time of each device between two recent instants, and the times of its probes.
+
+Energies of several devices or intervals are summed as one. The times in which probes of models
+used each device give the cost of probing.
+
+Some boards' power sensor sees a quarter of the time, which adds to the error of an energy.
+Source: Yang, Adamek and Armour, "Part-time Power Measurements: nvidia-smi's Lack of Attention"
+(arXiv 2312.02741): A100 and H100 publish every 100 ms the mean of 25 ms. A load whose passes last
+a multiple or a simple fraction of 100 ms shows the sensor the same part of each pass, however
+long the window is.
+
+GPUs on one module each report the energy of the whole module. NVML does not report which GPUs
+share a module, but their counters are the same: over an hour the sums of two modules differ by
+more than one counter may lag behind the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+from math import fsum
+from threading import Lock
+from typing import Final
+
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.sensors.child.energy import (
+    BASE_REL_ERR,
+    BOARD_REL_ERR,
+    COUNTER_STEP_S,
+    IdlePower,
+)
+from costprobe.core.records import (
+    NS_PER_S,
+    Device,
+    Energy,
+    EnergyMethod,
+    EnergyScope,
+    Point,
+    ProbeResult,
+    Reading,
+)
+
+# From the least to the most accurate: a sum has the method of its least accurate part.
+TRUST: Final[tuple[EnergyMethod, ...]] = ("modelled", "rapl", "poll", "samples", "counter")
+# What energies cover beyond their devices, the widest first: a sum covers what its parts do.
+WIDER: Final[tuple[EnergyScope, ...]] = ("parent", "module")
+
+
+def energy_sum(energies: Sequence[Energy]) -> Energy:
+    """Return the sum of energies, with the least accurate of their methods.
+
+    Their errors are assumed to be correlated, as those of boards of one model may be.
+
+    Args:
+        energies: At least one.
+    """
+    if len(energies) == 1:
+        return energies[0]
+    total_j = sum(energy.energy_j for energy in energies)
+    idle_w = [energy.idle_power_w for energy in energies if energy.idle_power_w is not None]
+    scopes = {energy.scope for energy in energies}
+    known_suspect = [energy.suspect for energy in energies if energy.suspect is not None]
+    error_j = sum(energy.rel_err * energy.energy_j for energy in energies)
+    return Energy(
+        energy_j=total_j,
+        method=min((energy.method for energy in energies), key=TRUST.index),
+        rel_err=error_j / total_j if total_j else max(energy.rel_err for energy in energies),
+        idle_power_w=sum(idle_w) if len(idle_w) == len(energies) else None,
+        scope=next((scope for scope in WIDER if scope in scopes), "device"),
+        suspect=any(known_suspect) if known_suspect else None,
+    )
+
+
+# A gap of at most this length between readings, in s, is bridged at the rate of adjacent readings.
+GAP_S = 3.0
+MAX_READINGS = 50_000
+# A window that is closed late is as long as two windows, and is billed later.
+SPARE_NS = 600 * NS_PER_S
+PCT = 100
+GAP_PERIODS = 1.5
+
+
+def longest_gap_s(every_s: float) -> float:
+    """Return the longest gap that counts as covered, in s, by the time between samples.
+
+    A device is unknown before its first sample, at most a period after the start.
+    """
+    return max(GAP_S, GAP_PERIODS * every_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """The summed fields of a reading; None if unknown."""
+
+    start_ns: int
+    end_ns: int
+    energy_j: float | None
+    busy_s: float | None
+    by_pid_s: dict[int, float] | None
+    method: EnergyMethod | None = None
+    suspect: bool | None = None
+
+
+class DeviceLog:
+    """The readings of the last windows, and their sums between two instants.
+
+    Energy and busy time are spread evenly within a reading, so that windows that follow each other
+    add up to the readings. A gap of some seconds between readings, as at the start of the sensors,
+    is bridged; a longer one makes the sum unknown.
+
+    Args:
+        longest_window_s: Readings are kept for twice as long, in s, and ten minutes more.
+        gap_s: The longest gap that is bridged, in s.
+        poll_s: Time between two polls of the power, in s.
+    """
+
+    def __init__(self, longest_window_s: float, gap_s: float = GAP_S, poll_s: float = 1.0) -> None:
+        self._poll_s = poll_s
+        self._keep_ns = int(2 * longest_window_s * NS_PER_S) + SPARE_NS
+        self._gap_ns = int(gap_s * NS_PER_S)
+        self._readings: dict[str, deque[_Interval]] = {}
+        self._idle: dict[str, IdlePower] = {}
+        self._lock = Lock()
+
+    def record(self, reading: Reading) -> None:
+        """Add a reading; readings of a device come in order."""
+        fields = reading.fields
+        util_pct, energy_j, power_w = (
+            fields.get(name) for name in ("util_pct", "energy_j", "power_w")
+        )
+        length_s = (reading.end_ns - reading.start_ns) / NS_PER_S
+        interval = _Interval(
+            reading.start_ns,
+            reading.end_ns,
+            _number(energy_j),
+            None if (pct := _number(util_pct)) is None else pct / PCT * length_s,
+            None if reading.busy_by_pid_s is None else dict(reading.busy_by_pid_s),
+            next((trust for trust in TRUST if trust == fields.get("energy_method")), None),
+            fields.get("energy_suspect") is True if "energy_suspect" in fields else None,
+        )
+        with self._lock:
+            readings = self._readings.setdefault(reading.device, deque(maxlen=MAX_READINGS))
+            if interval.end_ns <= interval.start_ns or (
+                readings and interval.start_ns < readings[-1].end_ns
+            ):
+                return
+            readings.append(interval)
+            while readings[0].end_ns < interval.end_ns - self._keep_ns:
+                readings.popleft()
+            if util_pct == 0 and (watts := _number(power_w)) is not None:
+                self._idle.setdefault(reading.device, IdlePower()).add(watts)
+
+    def seen_ns(self, device: str) -> int:
+        """Return the CLOCK_MONOTONIC ns of the end of a device's last reading; 0 before the first."""
+        with self._lock:
+            readings = self._readings.get(device)
+            return readings[-1].end_ns if readings else 0
+
+    def idle_power_w(self, device: str) -> float | None:
+        """Return the idle power of a device in W; None if unknown."""
+        with self._lock:
+            idle = self._idle.get(device)
+            return None if idle is None else idle.value_w()
+
+    def energy_j(self, device: str, start_ns: int, end_ns: int) -> float | None:
+        """Return the joules of a device between two CLOCK_MONOTONIC ns; None if a part is unknown."""
+        return self._sum(device, start_ns, end_ns, lambda interval: interval.energy_j)
+
+    def energy(self, device: str, start_ns: int, end_ns: int) -> Energy | None:
+        """Energy of a device between two instants, with its method and uncertainty.
+
+        Uncertainty: the sensor's own, and the share of the window that its last step may miss: of a
+        counter its lag, of polled power a reading.
+
+        Returns:
+            None if a part or its method is unknown.
+        """
+        energy_j = self.energy_j(device, start_ns, end_ns)
+        parts = self._parts(device, start_ns, end_ns)
+        if energy_j is None or not parts:
+            return None
+        methods = [interval.method for interval, _ in parts]
+        known_methods = [method for method in methods if method is not None]
+        if len(known_methods) < len(methods):
+            return None
+        method = min(known_methods, key=TRUST.index)
+        length_s = (end_ns - start_ns) / NS_PER_S
+        base, step_s = BOARD_REL_ERR, self._poll_s
+        if method in ("counter", "rapl", "modelled"):
+            base, step_s = BASE_REL_ERR[method], COUNTER_STEP_S[method]
+        suspects = [interval.suspect for interval, _ in parts if interval.suspect is not None]
+        suspect = any(suspects) if suspects else None
+        return Energy(energy_j, method, base + step_s / length_s, suspect=suspect)
+
+    def busy_s(self, device: str, start_ns: int, end_ns: int) -> float | None:
+        """Return the busy seconds between two instants; None if a part is unknown."""
+        return self._sum(device, start_ns, end_ns, lambda interval: interval.busy_s)
+
+    def busy_by_pid_s(self, device: str, start_ns: int, end_ns: int) -> dict[int, float] | None:
+        """Seconds in which each process kept it busy; None if a part is unknown."""
+        by_pid: dict[int, float] = {}
+        parts = self._parts(device, start_ns, end_ns)
+        if parts is None:
+            return None
+        for interval, share in parts:
+            if interval.by_pid_s is None:
+                return None
+            for pid, busy_s in interval.by_pid_s.items():
+                by_pid[pid] = by_pid.get(pid, 0.0) + busy_s * share
+        return by_pid
+
+    def _sum(
+        self, device: str, start_ns: int, end_ns: int, value: Callable[[_Interval], float | None]
+    ) -> float | None:
+        parts = self._parts(device, start_ns, end_ns)
+        if parts is None:
+            return None
+        total = 0.0
+        for interval, share in parts:
+            amount = value(interval)
+            if amount is None:
+                return None
+            total += amount * share
+        return total
+
+    def _parts(
+        self, device: str, start_ns: int, end_ns: int
+    ) -> list[tuple[_Interval, float]] | None:
+        """Return the readings of a window, each with its weight; None if one is missing."""
+        if end_ns <= start_ns:
+            return []
+        with self._lock:
+            readings = self._readings.get(device, deque())
+            first = bisect_right(
+                readings, start_ns - self._gap_ns, key=lambda interval: interval.end_ns
+            )
+            near = [
+                interval
+                for interval in islice(readings, first, None)
+                if interval.start_ns < end_ns + self._gap_ns
+            ]
+        parts: list[tuple[_Interval, float]] = []
+        covered_ns = 0
+        for interval, (since_ns, until_ns) in zip(near, _extents(near, self._gap_ns), strict=True):
+            inside_ns = min(until_ns, end_ns) - max(since_ns, start_ns)
+            if inside_ns > 0:
+                parts.append((interval, inside_ns / (interval.end_ns - interval.start_ns)))
+                covered_ns += inside_ns
+        return parts if covered_ns == end_ns - start_ns else None
+
+
+def _extents(near: list[_Interval], gap_ns: int) -> Iterable[tuple[int, int]]:
+    """Yield the extent of each reading, including half of each adjacent short gap."""
+    for i, interval in enumerate(near):
+        since_ns, until_ns = interval.start_ns - gap_ns, interval.end_ns + gap_ns
+        if i > 0:
+            since_ns = _ends_at_gap_ns(near[i - 1].end_ns, interval.start_ns, gap_ns)[1]
+        if i + 1 < len(near):
+            until_ns = _ends_at_gap_ns(interval.end_ns, near[i + 1].start_ns, gap_ns)[0]
+        yield since_ns, until_ns
+
+
+def _ends_at_gap_ns(before_ns: int, after_ns: int, gap_ns: int) -> tuple[int, int]:
+    """Return where the readings around a gap end and begin: a short gap is divided between them."""
+    if after_ns - before_ns > gap_ns:
+        return before_ns, after_ns
+    middle_ns = (before_ns + after_ns) // 2
+    return middle_ns, middle_ns
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+MAX_RUNS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """A probe run on a device.
+
+    Attributes:
+        start_ns: CLOCK_MONOTONIC ns at which it started to use the device.
+        end_ns: CLOCK_MONOTONIC ns at which it stopped.
+        pids: Its processes.
+    """
+
+    start_ns: int
+    end_ns: int
+    pids: tuple[int, ...] = ()
+
+
+class ProbeRuns:
+    """The last runs on each device; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open: dict[str, int] = {}
+        self._runs: dict[str, deque[ProbeRun]] = {}
+
+    def begin(self, device: str, now_ns: int) -> None:
+        """Record the start of a run; a device has one at a time."""
+        with self._lock:
+            self._open[device] = now_ns
+
+    def end(self, device: str, now_ns: int, outcome: ProbeOutcome | ProbeFault | None) -> None:
+        """Record the end of a run.
+
+        A run starts an interpreter and loads a model before it uses the device: the device was
+        busy for the `busy_s` of its result, up to the end of its steady load. For a failed run
+        that is unknown, and its whole duration counts.
+
+        Args:
+            device: Name of the device.
+            now_ns: CLOCK_MONOTONIC ns.
+            outcome: Its outcome; None if that is unknown.
+        """
+        with self._lock:
+            start_ns = self._open.pop(device, now_ns)
+            run = ProbeRun(start_ns, now_ns)
+            if isinstance(outcome, ProbeOutcome):
+                end_ns = min(now_ns, max(outcome.steady_end_ns, start_ns))
+                busy_ns = int(outcome.result.busy_s * NS_PER_S)
+                run = ProbeRun(max(start_ns, end_ns - busy_ns), end_ns, outcome.pids)
+            self._runs.setdefault(device, deque(maxlen=MAX_RUNS)).append(run)
+
+    def is_open_before(self, device: str, end_ns: int) -> bool:
+        """Return whether a run that started before an instant is still in progress."""
+        with self._lock:
+            return self._open.get(device, end_ns) < end_ns
+
+    def between(self, device: str, start_ns: int, end_ns: int) -> Sequence[ProbeRun]:
+        """Return the parts of runs that lie between two CLOCK_MONOTONIC ns."""
+        with self._lock:
+            runs = list(self._runs.get(device, ()))
+        return [
+            ProbeRun(max(run.start_ns, start_ns), min(run.end_ns, end_ns), run.pids)
+            for run in runs
+            if run.start_ns < end_ns and run.end_ns > start_ns
+        ]
+
+
+PERIOD_S: Final = 0.1
+SEEN_S: Final = 0.025
+# The sensor's period is nominal: passes this close to a ratio count as having it.
+TOLERANCE: Final = 0.01
+# With four or more passes to a common period their phases overlap.
+MOST_PASSES: Final = round(PERIOD_S / SEEN_S)
+# Mean range of a random walk of n steps with standard deviation 1, over the root of n (Feller 1951).
+WALK_RANGE: Final = math.sqrt(8 / math.pi)
+# The chips of the A100 and the H100, GA100 and GH100, under the names of their products.
+_BOARDS: Final = re.compile(r"\b(?:A100|A800|A30|H100|H800|H200|H20|GH200)(?!\d)")
+
+
+def with_sampling_error(energy: Energy, device: Device, result: ProbeResult) -> Energy:
+    """Return an energy, its uncertainty enlarged by what the device's sensor may not have seen.
+
+    Args:
+        energy: Energy of the device in the window.
+        device: The device.
+        result: Result of the probe that loaded it.
+    """
+    concurrency = int(result.tags.get("concurrency", "1"))
+    if device.is_host or concurrency > 1 or not _BOARDS.search(device.model):
+        # Several clients of a server are not in step.
+        return energy
+    pass_s = result.window_s * result.batch / result.inferences
+    unseen = sampling_error(pass_s, result.window_s, result.latency_ms["cv"])
+    return replace(energy, rel_err=energy.rel_err + unseen)
+
+
+def sampling_error(pass_s: float, window_s: float, cv: float) -> float:
+    """Return the error that a part-time sensor may add to the mean power of periodic passes.
+
+    If p passes last as long as q periods of the sensor, it sees p x 25 of each 100 ms of a pass, in q
+    places. The places move if the ratio is not exact, or if the passes differ in length. The unseen
+    rest is taken to draw between nothing and twice the mean, independently around each place.
+
+    Args:
+        pass_s: Mean duration of a pass.
+        window_s: Duration of the window.
+        cv: Coefficient of variation of the duration of a pass.
+
+    Returns:
+        A relative error, from 0 to 0.75.
+    """
+    wandered_s = WALK_RANGE * cv * math.sqrt(window_s * pass_s)
+    worst = 0.0
+    for passes in range(1, MOST_PASSES):
+        periods = max(1, round(passes * pass_s / PERIOD_S))
+        mismatch = abs(passes * pass_s / (periods * PERIOD_S) - 1)
+        moved_s = max(0.0, mismatch - TOLERANCE) * window_s + wandered_s
+        seen_share = passes * (SEEN_S + moved_s) / PERIOD_S
+        worst = max(worst, (1 - seen_share) / math.sqrt(periods))
+    return worst
+
+
+# Twice what a module of 1.5 kW draws in the 0.1 s by which a counter lags.
+SAME_J: Final = 300.0
+# Of less energy two modules at equal power could agree.
+LEAST_J: Final = 600_000.0
+
+
+def shared_modules(rows: Iterable[Point]) -> list[tuple[str, str]]:
+    """Return the pairs of devices that report one module's energy.
+
+    Args:
+        rows: Rows of `device` as measured, of the same time.
+    """
+    energies_j: dict[str, dict[int, float]] = {}
+    for row in rows:
+        energy_j, device = row.fields.get("energy_j"), row.tags.get("device")
+        if device and isinstance(energy_j, float) and row.fields.get("energy_scope") == "module":
+            energies_j.setdefault(device, {})[row.time_ns] = energy_j
+    pairs = []
+    for first, other in combinations(sorted(energies_j), 2):
+        times_ns = energies_j[first].keys() & energies_j[other].keys()
+        totals_j = [fsum(energies_j[device][at] for at in times_ns) for device in (first, other)]
+        if min(totals_j) >= LEAST_J and abs(totals_j[0] - totals_j[1]) <= SAME_J:
+            pairs.append((first, other))
+    return pairs

@@ -1,1 +1,0 @@
-"""Arithmetic and small state machines: no I/O, no threads, no clock."""

@@ -1,1 +1,0 @@
-"""Right-sizing hints: cheaper alternatives, with evidence and the saving per month."""

@@ -1,1 +1,0 @@
-"""Alert rules over the series, and their incidents."""

@@ -1,1 +1,0 @@
-"""From device-seconds, joules and prices to money per inference."""

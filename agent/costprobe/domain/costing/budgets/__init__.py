@@ -1,1 +1,0 @@
-"""Budgets: periods, spend, forecasts and notices."""

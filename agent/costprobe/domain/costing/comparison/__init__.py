@@ -1,1 +1,0 @@
-"""Comparing costs: models side by side, and cost changes."""

@@ -1,1 +1,0 @@
-"""Cost of probe runs: time, energy and price become points."""

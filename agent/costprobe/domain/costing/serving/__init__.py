@@ -1,1 +1,0 @@
-"""Cost of production traffic: windows, allocation and points."""

@@ -1,1 +1,0 @@
-"""Drift and anomalies in a series, and correlated signals."""

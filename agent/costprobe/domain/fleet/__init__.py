@@ -1,1 +1,0 @@
-"""The fleet: which GPUs deviate from their peers, and what a change of software did."""

@@ -1,1 +1,0 @@
-"""What a device-second costs under the operator's plans."""

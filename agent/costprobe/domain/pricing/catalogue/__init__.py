@@ -1,1 +1,0 @@
-"""The catalogue of list prices of cloud instances, and of purchase prices of GPUs."""

@@ -1,1 +1,0 @@
-"""The kinds of price plan, one file for each."""

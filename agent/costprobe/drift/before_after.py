@@ -1,0 +1,349 @@
+"""The two levels around a change of a series: change point, robust slopes, shares of causes.
+
+Shares of a change are the expected effects of several causes, corrected by the change that was
+observed: Bayesian variable selection with normal mixtures. A cause's effect is a mixture, in
+which "no effect" is a component without width, and the change is the sum of all effects and of
+the noise. The few components are enumerated, so that the posterior is exact (George and
+McCulloch, "Variable selection via Gibbs sampling", 1993, describe the model; no sampling is
+needed at this size).
+
+The levels are runs of a series with the means of their signals. The change point comes with how
+exactly it is known. A robust regression relates the runs of one level to one signal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from statistics import fmean, median, pvariance
+
+from costprobe.core.statistics import first_least
+from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
+from costprobe.drift.settings import Metric
+
+# A measurement without noise would let rounding errors decide.
+LEAST_ERROR = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A normal component of an expected effect.
+
+    Attributes:
+        weight: Its probability.
+        mean: Expected effect, in log units.
+        error: Standard deviation.
+    """
+
+    weight: float
+    mean: float
+    error: float
+
+    def scaled(self, factor: float, shift: float = 0.0) -> Component:
+        """Return the effect of a signal that moved by a factor of its unit, plus a constant."""
+        return Component(self.weight, self.mean * factor + shift, abs(self.error * factor))
+
+
+# The weights add up to 1.
+Effect = tuple[Component, ...]
+NONE: Effect = (Component(1.0, 0.0, 0.0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its standard deviation."""
+
+    mean: float
+    error: float
+
+
+def scaled(effect: Effect, factor: float, shift: float = 0.0) -> Effect:
+    """Return an effect times a factor, plus a constant."""
+    return tuple(component.scaled(factor, shift) for component in effect)
+
+
+def mean_of(effect: Effect) -> float:
+    """Return the expected value of an effect."""
+    return math.fsum(component.weight * component.mean for component in effect)
+
+
+def updated(effect: Effect, measured: Estimate) -> Effect:
+    """Return an effect after an independent measurement of it."""
+    variance = measured.error**2
+    found = []
+    for component in effect:
+        total = component.error**2 + variance
+        gain = component.error**2 / total
+        distance = measured.mean - component.mean
+        weight = component.weight * math.exp(-distance * distance / total / 2) / math.sqrt(total)
+        mean = component.mean + gain * distance
+        found.append(Component(weight, mean, math.sqrt(gain * variance)))
+    total_weight = math.fsum(component.weight for component in found)
+    if total_weight <= 0:  # A measurement far outside of everything expected.
+        return (Component(1.0, measured.mean, measured.error),)
+    return tuple(Component(c.weight / total_weight, c.mean, c.error) for c in found)
+
+
+def parts_of(change: Estimate, effects: Sequence[Effect]) -> list[Estimate]:
+    """Return the part of a change that each effect has, given that they and the noise add up to it.
+
+    Args:
+        change: The observed change and the standard error of its measurement, in log units.
+        effects: Expected effects; at least one.
+    """
+    noise = max(change.error, LEAST_ERROR) ** 2
+    weights, means, variances = [], [], []
+    for chosen in product(*effects):
+        total = noise + math.fsum(component.error**2 for component in chosen)
+        rest = change.mean - math.fsum(component.mean for component in chosen)
+        weights.append(
+            math.fsum(math.log(component.weight) for component in chosen if component.weight)
+            - math.log(total) / 2
+            - rest * rest / total / 2
+        )
+        gains = [component.error**2 / total for component in chosen]
+        means.append([c.mean + gain * rest for c, gain in zip(chosen, gains, strict=True)])
+        variances.append([c.error**2 * (1 - gain) for c, gain in zip(chosen, gains, strict=True)])
+    top = max(weights)
+    likely = [math.exp(weight - top) for weight in weights]
+    total = math.fsum(likely)
+    parts = []
+    for index in range(len(effects)):
+        mean = math.fsum(w * m[index] for w, m in zip(likely, means, strict=True)) / total
+        square = math.fsum(
+            w * (v[index] + (m[index] - mean) ** 2)
+            for w, m, v in zip(likely, means, variances, strict=True)
+        )
+        parts.append(Estimate(mean, math.sqrt(square / total)))
+    return parts
+
+
+# Values further from the median of their level, in units of the noise, are clipped: outliers.
+CLIP_NOISE = 6.0
+# Smallest noise of a logarithm that counts: a short history shows less than it has.
+LEAST_NOISE = 0.008
+# Fewer runs have no outliers.
+MEDIAN_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Runs of the level before and after a change.
+
+    Attributes:
+        metric: The series that changed.
+        before: Runs just before the change, oldest first; at least one. They share the time of day of
+            those after it.
+        after: Latest runs after it; at least one.
+        history: All known runs of the level before.
+    """
+
+    metric: Metric
+    before: Sequence[DetectionRun]
+    after: Sequence[DetectionRun]
+    history: Sequence[DetectionRun]
+
+    def means(self, signal: str) -> tuple[float, float] | None:
+        """Return a signal's mean before and after; None if a side is unknown."""
+        sides = [
+            [value for run in runs if (value := signal_of(run, signal)) is not None]
+            for runs in (self.before, self.after)
+        ]
+        return (fmean(sides[0]), fmean(sides[1])) if all(sides) else None
+
+    def rise(self, signal: str) -> float | None:
+        """Return the difference of a signal after minus before."""
+        means = self.means(signal)
+        return None if means is None else means[1] - means[0]
+
+    def log_fall(self, signal: str) -> float | None:
+        """Return ln(before / after) of a signal; None unless both are positive."""
+        means = self.means(signal)
+        if means is None or min(means) <= 0:
+            return None
+        return math.log(means[0] / means[1])
+
+    def time_change(self) -> Estimate:
+        """Return the observed change of the logarithm of time, or of the latency if that is the series."""
+        return _change(*self._sides(self._log_time))
+
+    def power_change(self) -> Estimate | None:
+        """Return the observed change of the logarithm of power; None if unknown."""
+        before, after = self._sides(_log_power)
+        return _change(before, after) if before and after else None
+
+    def contended_slowdown(self, runs: Sequence[DetectionRun]) -> Estimate | None:
+        """Return the logarithm of the slowdown of a run beside another process; None without both kinds."""
+        kinds: dict[bool, list[float]] = {True: [], False: []}
+        for run in runs:
+            kinds[bool(run.device.get("contended"))].append(self._log_time(run))
+        if not (kinds[True] and kinds[False]):
+            return None
+        spread = self._noise(self._log_time) * math.sqrt(
+            math.fsum(1 / len(kind) for kind in kinds.values())
+        )
+        return Estimate(median(kinds[True]) - median(kinds[False]), spread)
+
+    def _noise(self, value_of: Callable[[DetectionRun], float | None]) -> float:
+        """Return the robust standard deviation of a logarithm over the history."""
+        known = [value for run in self.history if (value := value_of(run)) is not None]
+        if not known:
+            return LEAST_NOISE
+        center = median(known)
+        return max(LEAST_NOISE, 1.4826 * median(abs(value - center) for value in known))
+
+    def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
+        """Return the values before and after without outliers."""
+        limit = CLIP_NOISE * self._noise(value_of)
+        return [_clipped(runs, value_of, limit) for runs in (self.before, self.after)]
+
+    def log_times(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
+        """Return a signal and the logarithm of time of each run that has it."""
+        return [
+            (x, self._log_time(run)) for run in runs if (x := signal_of(run, signal)) is not None
+        ]
+
+    def log_powers(self, signal: str, runs: Sequence[DetectionRun]) -> list[tuple[float, float]]:
+        """Return a signal and the logarithm of power of each run that has both."""
+        return [
+            (x, y)
+            for run in runs
+            if (x := signal_of(run, signal)) is not None and (y := _log_power(run)) is not None
+        ]
+
+    def _log_time(self, run: DetectionRun) -> float:
+        latency_ms = signal_of(run, "latency_p50_ms") if self.metric == "latency" else None
+        return math.log(latency_ms or run.time_s)
+
+
+def _log_power(run: DetectionRun) -> float | None:
+    return math.log(run.energy_j / run.time_s) if run.energy_j else None
+
+
+def _clipped(
+    runs: Sequence[DetectionRun], value_of: Callable[[DetectionRun], float | None], limit: float
+) -> list[float]:
+    """Return the values of runs; of those with and without a neighbour, each within a limit of its median."""
+    found = []
+    for is_contended in (True, False):
+        values = [
+            value
+            for run in runs
+            if bool(run.device.get("contended")) is is_contended
+            if (value := value_of(run)) is not None
+        ]
+        if len(values) >= MEDIAN_RUNS:
+            center = median(values)
+            values = [min(max(value, center - limit), center + limit) for value in values]
+        found += values
+    return found
+
+
+def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Return the difference of two means and its standard error."""
+    sides = (before, after)
+    # A neighbour that comes and goes is no noise: the calmer side; few runs have no variance of their own.
+    known = [side for side in sides if len(side) >= LEAST_INDEPENDENT] or sides
+    spread = min(pvariance(side) for side in known)
+    error = math.fsum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
+    return Estimate(fmean(after) - fmean(before), math.sqrt(error))
+
+
+# Rise of the sum of squares, in variances of the noise, within which a change point is as likely:
+# the 95 % quantile of the likelihood ratio with one degree of freedom, doubled because the position is
+# discrete and was chosen as the best.
+AS_LIKELY = 2 * 3.84
+# A series without noise: a share of its change.
+LEAST_ONSET_NOISE = 1e-3
+LEAST_VALUES = 4
+
+
+def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
+    """Return the first index after a change of level, and the first and last index that are as likely.
+
+    Two levels are fitted by least squares (Hinkley, "Inference about the change-point in a sequence
+    of random variables", 1970); the noise is estimated from differences of neighbours.
+
+    Args:
+        values: The series; None with fewer than LEAST_VALUES.
+    """
+    count = len(values)
+    if count < LEAST_VALUES:
+        return None
+    total, head = math.fsum(values), 0.0
+    explained = {}
+    for index in range(1, count):
+        head += values[index - 1]
+        shift = (total - head) / (count - index) - head / index
+        explained[index] = shift * shift * index * (count - index) / count
+    best = first_least(explained, lambda index: -explained[index])
+    shift = math.fsum(values[best:]) / (count - best) - math.fsum(values[:best]) / best
+    # The change itself is one of the differences.
+    noise = 1.4826 * median(abs(b - a) for a, b in pairwise(values)) / 2**0.5
+    noise = max(noise, LEAST_ONSET_NOISE * abs(shift))
+    floor = explained[best] - AS_LIKELY * noise * noise
+    likely = [index for index, gain in explained.items() if gain >= floor]
+    return best, likely[0], likely[-1]
+
+
+LEAST_PAIRS = 5
+# Standard error of a median of normal values, in that of their mean.
+MEDIAN_ERROR = 1.2533
+# A change of slope between two levels is not in the scatter of one.
+LEAST_SLOPE_ERROR = 0.03
+# Below this part of the scatter of y explained, x may vary by the noise of its reading, which reduces the
+# slope by as much (regression dilution).
+LEAST_EXPLAINED = 0.5
+
+
+def slope_of(
+    groups: Sequence[Sequence[tuple[float, float]]],
+    least_distance: float,
+    *,
+    is_exact: bool = False,
+) -> Estimate | None:
+    """Return the slope of y over x and its standard error; None without enough variation of x.
+
+    Theil's incomplete method ("A rank-invariant method of linear and polynomial regression analysis",
+    1950): each value of the lower half of x is paired with one of the upper half, and the slope is the
+    median of the pairs', here weighted by their distance. A quarter of the pairs may be outliers.
+
+    Args:
+        groups: x and y of each level; pairs are formed within a group only.
+        least_distance: Pairs that are closer in x are omitted: noise of x would reduce the slope.
+        is_exact: Whether the variation of x is known not to be noise of its reading. Otherwise the
+            slope must explain half of the scatter of y.
+    """
+    pairs = []
+    for group in groups:
+        ordered = sorted(group)
+        half = (len(ordered) + 1) // 2
+        for (x, y), (far_x, far_y) in zip(ordered, ordered[half:], strict=False):
+            if far_x - x >= least_distance:
+                pairs.append((far_x - x, far_y - y))
+    if len(pairs) < LEAST_PAIRS:
+        return None
+    slope = _weighted_median([(dy / dx, dx) for dx, dy in pairs])
+    spread = median(abs(dy - slope * dx) for dx, dy in pairs)
+    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(math.fsum(dx * dx for dx, _ in pairs))
+    if is_exact:
+        return Estimate(slope, max(error, LEAST_SLOPE_ERROR))
+    scatter = median(abs(dy) for _, dy in pairs)
+    explained = 1 - (spread / scatter) ** 2 if scatter else 0.0
+    if explained < LEAST_EXPLAINED:
+        return None
+    dilution = abs(slope) * (1 - explained) / 2
+    return Estimate(slope, max(error, dilution, LEAST_SLOPE_ERROR))
+
+
+def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
+    ordered = sorted(values)
+    half = math.fsum(weight for _, weight in ordered) / 2
+    reached = 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= half:
+            return value
+    return ordered[-1][0]

@@ -1,0 +1,993 @@
+"""Correlated signals of a drift (clocks, throttling, heat, neighbours, software) and their shares.
+
+Each rule compares the conditions before and after a change. A signal has changed if it moved by
+the least difference that matters and by more than its own noise, in the direction that explains
+the change. Rules that detect a cause precede rules that detect its effect: a hot device throttles
+and its clock falls, and the heat is the cause.
+
+Expected effects on time and power are from the series' own runs, by physics where these vary too
+little. Effects are logarithms of the ratio after over before; energy is time x power. Each is a
+mixture, because the physics has a range: what part of the time follows the clock depends on the
+model.
+
+Events around the beginning of a change are causes as well: software, boards and annotations. The
+shares determine which cause names the change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import Literal
+
+from costprobe.core.records import BOARD, Point
+from costprobe.drift.before_after import (
+    NONE,
+    Component,
+    Effect,
+    Estimate,
+    Levels,
+    change_point,
+    mean_of,
+    parts_of,
+    scaled,
+    slope_of,
+    updated,
+)
+from costprobe.drift.runs import (
+    ANNOTATION,
+    Comparison,
+    DetectionRun,
+    SoftwareChange,
+    conditions,
+    factors,
+    signal_of,
+    software_change_of,
+)
+from costprobe.drift.settings import Metric
+
+# Smallest differences that count, whatever the noise.
+THROTTLED_PCT = 1.0
+TEMPERATURE_C = 3.0
+HOTTER_C = 8.0
+CLOCK_SHARE = 0.01
+LIMIT_SHARE = 0.01
+CONTENDED_SHARE = 0.2
+MEMORY_SHARE = 0.1
+NEARLY_FULL_SHARE = 0.9
+SHARE_ERRORS = 2.5
+TOKENS_SHARE = 0.05
+# Software in the order in which it names a change: what is deployed precedes what it brings along.
+SOFTWARE = (
+    "model",
+    "weights",
+    "dtype",
+    "inputs",
+    "torch",
+    "driver",
+    "device_name",
+    "cuda",
+    "cudnn",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Part of an observed change that a cause explains; 1 is all of it, negative if it counteracts.
+
+    Attributes:
+        mean: Best estimate.
+        low: 5 % quantile.
+        high: 95 % quantile.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A signal correlated with a change.
+
+    Attributes:
+        name: Short stable name, for a tag or a rule: "cooling", "software: driver".
+        text: Observation, for people.
+        signals: Names of the Conditions it was observed in.
+        time_effect: Expected ln of the time per inference after over before, from the signal alone;
+            None if its size has no measurable effect, as that of an update.
+        energy_effect: The same of the energy per inference.
+        share: Its share of the observed change; None if not computed.
+        coincides: Whether its own change point is that of the change; None if unknown.
+        method: Source of the effect: "history" for a regression over the series' own runs, "physics"
+            for a formula, "remainder" for what other causes do not explain (the cause coincides, and
+            its effect is not measurable separately); empty if not computed.
+    """
+
+    name: str
+    text: str
+    signals: tuple[str, ...] = ()
+    time_effect: float | None = None
+    energy_effect: float | None = None
+    share: Share | None = None
+    coincides: bool | None = None
+    method: Literal["", "history", "physics", "remainder"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a series changed.
+
+    Attributes:
+        name: Name of the cause with the largest share; "unknown" if all together explain less than
+            half of the change.
+        causes: The candidates, the largest share first.
+        explained: Share of the change that they explain together; None if not computed.
+    """
+
+    name: str
+    causes: tuple[Cause, ...] = ()
+    explained: Share | None = None
+
+
+def _board(compared: Comparison) -> Cause | None:
+    old, new = compared.before.software.get(BOARD), compared.after.software.get(BOARD)
+    return None if old == new else Cause(BOARD, f"another board: {old or 'none'} → {new or 'none'}")
+
+
+def _software(compared: Comparison) -> Cause | None:
+    before, after = compared.before.software, compared.after.software
+    keys = sorted(
+        (key for key in {*before, *after} - {BOARD} if before.get(key) != after.get(key)),
+        key=lambda key: (SOFTWARE.index(key) if key in SOFTWARE else len(SOFTWARE), key),
+    )
+    if not keys or not before or not after:
+        return None
+    moves = (f"{key} {before.get(key, 'none')} → {after.get(key, 'none')}" for key in keys)
+    return Cause(f"software: {keys[0]}", ", ".join(moves))
+
+
+def _batch(compared: Comparison) -> Cause | None:
+    before, after = compared.before.batch, compared.after.batch
+    if before is None or after is None or before == after:
+        return None
+    return Cause("batch", f"batch {before} → {after}", ("batch",))
+
+
+def _contention(compared: Comparison) -> Cause | None:
+    before, after = compared.before.contended_share, compared.after.contended_share
+    if before is None or after is None:
+        return None
+    difference = after.mean - before.mean
+    # The standard error of a share, with the prior of one run of each kind.
+    share = (before.mean * before.count + 1) / (before.count + 2)
+    variance = share * (1 - share) * (1 / before.count + 1 / after.count)
+    if abs(difference) < max(CONTENDED_SHARE, SHARE_ERRORS * math.sqrt(variance)):
+        return None
+    if compared.sign and difference * compared.sign < 0:
+        return None
+    was = f" ({before.mean * 100:.0f} % before)" if difference < 0 or before.mean else ""
+    text = f"another process used the device in {after.mean * 100:.0f} % of the runs{was}"
+    return Cause("neighbour", text, ("contended_share",))
+
+
+def _ecc(compared: Comparison) -> Cause | None:
+    before, after = compared.before.ecc_uncorrected, compared.after.ecc_uncorrected
+    if before is None or after is None or after <= before or compared.sign < 0:
+        return None
+    return Cause(
+        "memory errors", f"{after - before} new uncorrected memory errors", ("ecc_uncorrected",)
+    )
+
+
+def _heat(compared: Comparison) -> Cause | None:
+    temp_c = compared.move("temp_c", TEMPERATURE_C)
+    hotter = "" if temp_c is None else f"temperature {temp_c[0]:.0f} → {temp_c[1]:.0f} °C"
+    thermal = compared.move("throttled_thermal_pct", THROTTLED_PCT)
+    if thermal is not None:
+        text = _share_text("thermal throttling", thermal)
+        if temp_c is None:
+            return Cause("thermal throttling", text, ("throttled_thermal_pct",))
+        return Cause("cooling", f"{text}, {hotter}", ("throttled_thermal_pct",))
+    # Without a counter of throttling: a clock that falls while the device gets hotter. A cap of the
+    # clock makes it colder.
+    is_uncounted = compared.after.throttled_thermal_pct is None
+    if is_uncounted and temp_c is not None and _clock(compared) is not None:
+        return Cause("cooling", f"{hotter}, without a counter of throttling", ("temp_c",))
+    return None
+
+
+def _power_limit(compared: Comparison) -> Cause | None:
+    texts, signals = [], []
+    before = compared.before.power_limit_w
+    limit_w = compared.move("power_limit_w", LIMIT_SHARE * before.mean if before else 0.0, -1)
+    if limit_w is not None:
+        texts.append(f"power limit {limit_w[0]:.0f} → {limit_w[1]:.0f} W")
+        signals.append("power_limit_w")
+    throttled = compared.move("throttled_power_pct", THROTTLED_PCT)
+    if throttled is not None:
+        texts.append(_share_text("power throttling", throttled))
+        signals.append("throttled_power_pct")
+    return Cause("power limit", ", ".join(texts), tuple(signals)) if texts else None
+
+
+def _clock(compared: Comparison) -> Cause | None:
+    before = compared.before.sm_clock_mhz
+    least = CLOCK_SHARE * before.mean if before else 0.0
+    moved = compared.move("sm_clock_mhz", least, direction=-1)
+    if moved is None:
+        return None
+    return Cause("clock", f"SM clock {moved[0]:.0f} → {moved[1]:.0f} MHz", ("sm_clock_mhz",))
+
+
+def _memory_clock(compared: Comparison) -> Cause | None:
+    before = compared.before.mem_clock_mhz
+    least = CLOCK_SHARE * before.mean if before else 0.0
+    moved = compared.move("mem_clock_mhz", least, direction=-1)
+    if moved is None:
+        return None
+    text = f"memory clock {moved[0]:.0f} → {moved[1]:.0f} MHz"
+    return Cause("memory clock", text, ("mem_clock_mhz",))
+
+
+def _prompt_lengths(compared: Comparison) -> Cause | None:
+    texts, signals = [], []
+    for signal, word in (("tokens_in", "input"), ("tokens_out", "output")):
+        before = getattr(compared.before, signal)
+        moved = compared.move(signal, TOKENS_SHARE * before.mean if before else 0.0)
+        if moved is not None:
+            texts.append(f"{word} tokens {moved[0]:.0f} → {moved[1]:.0f}")
+            signals.append(signal)
+    return Cause("prompt lengths", ", ".join(texts), tuple(signals)) if texts else None
+
+
+def _memory(compared: Comparison) -> Cause | None:
+    moved = compared.move("mem_used_share", MEMORY_SHARE)
+    if moved is None or max(moved) < NEARLY_FULL_SHARE:
+        return None
+    return Cause(
+        "memory pressure", f"device memory {moved[1] * 100:.0f} % full", ("mem_used_share",)
+    )
+
+
+def _temperature(compared: Comparison) -> Cause | None:
+    moved = compared.move("temp_c", HOTTER_C)
+    if moved is None or _heat(compared) is not None:
+        return None
+    return Cause("temperature", f"temperature {moved[0]:.0f} → {moved[1]:.0f} °C", ("temp_c",))
+
+
+RULES: Sequence[Callable[[Comparison], Cause | None]] = (
+    _board,
+    _software,
+    _batch,
+    _contention,
+    _ecc,
+    _heat,
+    _power_limit,
+    _clock,
+    _memory_clock,
+    _prompt_lengths,
+    _memory,
+    _temperature,
+)
+UNKNOWN = "unknown"
+_UNKNOWN_ACTION = (
+    "compare the runs before and after with `costprobe trend`, and look for changes then"
+)
+_ACTIONS: Mapping[str, str] = {
+    BOARD: "compare the boards with `nvidia-smi -L`, and accept the new level or replace the board",
+    "software": "roll back the update, or accept the new level if it was intended",
+    "annotation": "roll back what was deployed, or accept the new level if it was intended",
+    "batch": "restore the batch, or accept the new level if it was intended",
+    "neighbour": "move the other process to another device (`nvidia-smi` lists it)",
+    "memory errors": "drain the device and check it with `nvidia-smi -q -d ECC`",
+    "cooling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
+    "thermal throttling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`)",
+    "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`); restore the limit"
+    " with `nvidia-smi -pl WATTS`",
+    "clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "memory clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "prompt lengths": "compare the probe's prompts with those before",
+    "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
+    "replicas": "hold fewer devices, or accept the new level if the capacity is intended",
+    "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
+}
+
+
+def causes(compared: Comparison) -> tuple[Cause, ...]:
+    """Return the signals that changed between two periods.
+
+    Without their shares, what is deployed precedes what the device does, and a cause its effect.
+    """
+    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
+
+
+def action_of(name: str) -> str:
+    """Return what to do about the cause of a deterioration.
+
+    Args:
+        name: Name of a cause, or "unknown".
+    """
+    return _ACTIONS.get(name.partition(":")[0], _UNKNOWN_ACTION)
+
+
+def _share_text(name: str, moved: tuple[float, float]) -> str:
+    """Describe a share of the time; with the one before if that is not about 0."""
+    before, after = moved
+    was = f"{before:.0f} → " if before >= THROTTLED_PCT else ""
+    return f"{name} {was}{after:.0f} % of the time"
+
+
+# Smallest distance of two runs of a regression: above the noise of a reading.
+CLOCK_DISTANCE = 0.03
+TEMPERATURE_DISTANCE_C = 2.0
+
+# Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
+# Williams et al. 2009).
+TIME_OF_CLOCK: Effect = (
+    Component(0.4, 1.0, 0.04),
+    Component(0.3, 0.85, 0.1),
+    Component(0.2, 0.6, 0.15),
+    Component(0.1, 0.3, 0.15),
+)
+TIME_OF_MEMORY_CLOCK: Effect = (Component(0.5, 0.2, 0.15), Component(0.5, 0.7, 0.2))
+# Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
+POWER_OF_CLOCK: Effect = (
+    Component(0.4, 0.7, 0.2),
+    Component(0.4, 1.2, 0.4),
+    Component(0.2, 2.0, 0.5),
+)
+# Leakage per degree Celsius.
+POWER_OF_TEMPERATURE: Effect = (Component(1.0, 0.002, 0.0015),)
+# Time of a run beside another process: alone half as often (two processes share in turns), rarely
+# more, little where the other one is mostly idle.
+TIME_OF_CONTENTION: Effect = (
+    Component(0.1, 0.0, 0.0),
+    Component(0.2, 0.1, 0.08),
+    Component(0.45, 0.3, 0.15),
+    Component(0.25, 0.6, 0.25),
+)
+POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
+# Time over throttled share of the time, where the clock is unknown or hardly fell.
+LEAST_CLOCK_OF_THROTTLING = 0.1
+TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
+# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
+# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
+TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
+# Time per inference over 1/batch: the fixed part of a pass.
+TIME_OF_BATCH: Effect = (
+    Component(0.2, 0.1, 0.08),
+    Component(0.4, 0.35, 0.2),
+    Component(0.3, 0.7, 0.2),
+    Component(0.1, 1.0, 0.05),
+)
+POWER_OF_BATCH: Effect = (Component(1.0, 0.0, 0.2),)
+# Time of a request over its tokens, where the times to and between tokens are unknown.
+TIME_OF_OUTPUT: Effect = (Component(1.0, 0.85, 0.2),)
+TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
+TOKENS_ERROR = 0.1
+
+
+# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
+# attributed to the cause whose effects vary most, instead of the one that coincides.
+RARE, ANY_SIZE = 0.1, 1.0
+
+
+def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
+    """Return an effect that may be absent, and is rarely of any size."""
+    return (
+        Component(1 - probability, 0.0, 0.0),
+        Component(probability * (1 - RARE), mean, error),
+        Component(probability * RARE, mean, ANY_SIZE),
+    )
+
+
+# What changed without any signal: rare, and of any size.
+UNKNOWN_TIME = _possible(0.05, 0.2)
+UNKNOWN_POWER = _possible(0.1, 0.1)
+# Causes whose size no signal measures: probability of an effect, and its standard deviation.
+UNMEASURED: Mapping[str, Effect] = {
+    "software": _possible(0.5, 0.15),
+    "software: model": _possible(0.8, 0.4),
+    "software: weights": _possible(0.6, 0.3),
+    "software: dtype": _possible(0.9, 0.5),
+    "software: inputs": _possible(0.8, 0.4),
+    "annotation": _possible(0.5, 0.25),
+    "board": _possible(0.5, 0.12),
+    "memory errors": _possible(0.2, 0.1),
+    "memory pressure": _possible(0.6, 0.15, 0.15),
+    "temperature": _possible(0.2, 0.1),
+}
+UNMEASURED_POWER = _possible(0.4, 0.08)
+# What changed before the series did has had its effect already.
+EARLY_PROBABILITY = 0.15
+
+Method = Literal["history", "physics", "remainder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedEffect:
+    """The effect that a cause should have.
+
+    Attributes:
+        time: On the time per inference, or on the latency.
+        power: On the power.
+        method: Where it comes from.
+    """
+
+    time: Effect
+    power: Effect
+    method: Method
+
+
+def expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
+    """Return the effect that a cause should have between two levels.
+
+    Args:
+        cause: The cause.
+        levels: Runs of both levels.
+        chain_share: Part of the effect of the SM clock that belongs to it: thermal and power
+            throttling act through the same clock, and no effect counts twice.
+    """
+    kind = cause.name.partition(":")[0]
+    measure = _MEASURES.get(kind)
+    found = None if measure is None else measure(levels)
+    if found is None:
+        time = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
+        found = ExpectedEffect(time, UNMEASURED_POWER, "remainder")
+    time, power = scaled(found.time, chain_share), scaled(found.power, chain_share)
+    if cause.coincides is False:
+        time, power = _early(time), _early(power)
+    return ExpectedEffect(time, power, found.method)
+
+
+def _early(effect: Effect) -> Effect:
+    absent = Component(1 - EARLY_PROBABILITY, 0.0, 0.0)
+    likely = (Component(c.weight * EARLY_PROBABILITY, c.mean, c.error) for c in effect)
+    return absent, *likely
+
+
+def _of_clock(levels: Levels) -> ExpectedEffect | None:
+    slower = levels.log_fall("sm_clock_mhz")
+    hotter_c = levels.rise("temp_c") or 0.0
+    counters = ("throttled_thermal_pct", "throttled_power_pct")
+    throttled = math.fsum(levels.rise(counter) or 0.0 for counter in counters) / 100
+    if slower is None or abs(slower) < LEAST_CLOCK_OF_THROTTLING * abs(throttled):
+        # A few readings of the clock may miss what the counters of the driver do not.
+        if throttled:
+            return ExpectedEffect(
+                scaled(TIME_OF_THROTTLING, throttled), UNMEASURED_POWER, "physics"
+            )
+        lower = levels.log_fall("power_limit_w")
+        return (
+            ExpectedEffect(scaled(TIME_OF_LIMIT, lower), UNMEASURED_POWER, "physics")
+            if lower
+            else None
+        )
+    # Power that follows the clock shows that its variation is real, also where time hardly does.
+    is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
+    slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)
+    time, method = _measured(TIME_OF_CLOCK, slope)
+    warmer = _sum_of(POWER_OF_CLOCK, -slower, scaled(POWER_OF_TEMPERATURE, hotter_c)[0])
+    return ExpectedEffect(scaled(time, slower), warmer, method)
+
+
+def _of_memory_clock(levels: Levels) -> ExpectedEffect | None:
+    slower = levels.log_fall("mem_clock_mhz")
+    if slower is None:
+        return None
+    return ExpectedEffect(scaled(TIME_OF_MEMORY_CLOCK, slower), UNMEASURED_POWER, "physics")
+
+
+def _of_contention(levels: Levels) -> ExpectedEffect | None:
+    waited = levels.means("cpu_wait_pct")
+    if waited is not None and max(waited) < 100:  # noqa: PLR2004 - percent
+        # A processor's probe measures how long its threads waited.
+        longer = math.log((100 - waited[0]) / (100 - waited[1]))
+        time: Effect = (Component(1.0, longer, 0.02 + 0.2 * abs(longer)),)
+        return ExpectedEffect(time, POWER_OF_CONTENTION, "physics")
+    shares = levels.means("contended_share")
+    if shares is None:
+        return None
+    # Another neighbour has another effect: each level has its own.
+    was = levels.contended_slowdown(levels.before)
+    slower, method = _measured(TIME_OF_CONTENTION, levels.contended_slowdown(levels.after))
+    more = shares[1] - shares[0]
+    power = scaled(POWER_OF_CONTENTION, more)
+    if was is None:
+        return ExpectedEffect(scaled(slower, more), power, method)
+    former = Component(1.0, -shares[0] * was.mean, shares[0] * was.error)
+    return ExpectedEffect(_sum_of(slower, shares[1], former), power, "history")
+
+
+def _of_batch(levels: Levels) -> ExpectedEffect | None:
+    before, after = levels.before[-1].batch, levels.after[-1].batch
+    if not before or not after:
+        return None
+    smaller = math.log(before / after)
+    # A pass of a smaller batch is shorter, though an inference takes longer.
+    shift = -smaller if levels.metric == "latency" else 0.0
+    return ExpectedEffect(scaled(TIME_OF_BATCH, smaller, shift), POWER_OF_BATCH, "physics")
+
+
+def _of_tokens(levels: Levels) -> ExpectedEffect | None:
+    inputs, outputs = levels.means("tokens_in"), levels.means("tokens_out")
+    first, between = levels.means("ttft_mean_ms"), levels.means("tpot_mean_ms")
+    more_in = math.log(inputs[1] / inputs[0]) if inputs and min(inputs) > 0 else 0.0
+    more_out = math.log(outputs[1] / outputs[0]) if outputs and min(outputs) > 0 else 0.0
+    if first is None or between is None or outputs is None:
+        time = _sum_of(TIME_OF_OUTPUT, more_out, scaled(TIME_OF_INPUT, more_in)[0])
+        return ExpectedEffect(time, NONE, "physics")
+    # At the speed of the level before: the first token goes with the input, the others with the output.
+    was_ms = first[0] + between[0] * outputs[0]
+    is_ms = first[0] * math.exp(more_in) + between[0] * outputs[1]
+    longer = math.log(is_ms / was_ms) if was_ms > 0 else 0.0
+    time = (Component(1.0, longer, TOKENS_ERROR * abs(longer)),)
+    return ExpectedEffect(time, NONE, "physics")
+
+
+def _of_heat(levels: Levels) -> ExpectedEffect | None:
+    hotter_c = levels.rise("temp_c")
+    if hotter_c is None:
+        return None
+    slope = slope_of(_temperature_and_power(levels), TEMPERATURE_DISTANCE_C)
+    power, method = _measured(POWER_OF_TEMPERATURE, slope)
+    # Heat alone does not slow a device whose clock and counters are known.
+    is_known = levels.means("sm_clock_mhz") is not None
+    time = NONE if is_known else UNMEASURED["temperature"]
+    return ExpectedEffect(time, scaled(power, hotter_c), method)
+
+
+_MEASURES: Mapping[str, Callable[[Levels], ExpectedEffect | None]] = {
+    "cooling": _of_clock,
+    "thermal throttling": _of_clock,
+    "power limit": _of_clock,
+    "clock": _of_clock,
+    "memory clock": _of_memory_clock,
+    "neighbour": _of_contention,
+    "batch": _of_batch,
+    "prompt lengths": _of_tokens,
+    "temperature": _of_heat,
+}
+
+
+def _inverse_clock(levels: Levels) -> list[list[tuple[float, float]]]:
+    """Return ln(1/clock) and ln(time) of the runs of each level."""
+    return [
+        [(-math.log(x), y) for x, y in levels.log_times("sm_clock_mhz", runs) if x > 0]
+        for runs in (levels.history, levels.after)
+    ]
+
+
+def _clock_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
+    """Return ln(clock) and ln(power) of the runs of each level."""
+    return [
+        [(math.log(x), y) for x, y in levels.log_powers("sm_clock_mhz", runs) if x > 0]
+        for runs in (levels.history, levels.after)
+    ]
+
+
+def _temperature_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
+    """Return temperature and ln(power) of the runs of each level."""
+    return [levels.log_powers("temp_c", runs) for runs in (levels.history, levels.after)]
+
+
+def _measured(physics: Effect, slope: Estimate | None) -> tuple[Effect, Method]:
+    """Return an effect per unit of its signal, with the regression over the series' own runs."""
+    return (physics, "physics") if slope is None else (updated(physics, slope), "history")
+
+
+def _sum_of(effect: Effect, factor: float, other: Component) -> Effect:
+    """Return a scaled effect plus an independent normal one."""
+    return tuple(
+        Component(c.weight, c.mean * factor + other.mean, math.hypot(c.error * factor, other.error))
+        for c in effect
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """Runs around the beginning of a change.
+
+    Attributes:
+        earliest: The last run without any event that may be the cause.
+        first: The last run before the events that coincide.
+        last: The last run with which the change may have begun.
+        latest: The latest run.
+    """
+
+    earliest: DetectionRun
+    first: DetectionRun
+    last: DetectionRun
+    latest: DetectionRun
+
+
+def is_annotation_of(row: Point, device: str, probe: str) -> bool:
+    """Return whether a row of `event` is an annotation that concerns a device's probe.
+
+    One without a device or probe concerns all; one of a service too, because it may share the device.
+    """
+    tags = row.tags
+    return (
+        tags.get("kind") == ANNOTATION
+        and tags.get("device", device) == device
+        and tags.get("probe", probe) == probe
+    )
+
+
+def annotations_of(rows: Iterable[Point], onset: Onset) -> list[Cause]:
+    """Return the annotations that precede a change as one cause; their effects cannot be separated."""
+    found = [
+        row
+        for row in rows
+        if row.tags.get("kind") == ANNOTATION
+        if onset.earliest.time_ns < row.time_ns <= onset.last.time_ns
+    ]
+    return _as_cause(found, onset.first.time_ns)
+
+
+def service_annotations_of(rows: Iterable[Point], service: str, coincident_ns: int) -> list[Cause]:
+    """Return the annotations of a service, or of its host, as one cause.
+
+    Args:
+        rows: Rows of `event` that precede the change.
+        service: Name of the service.
+        coincident_ns: UTC in ns from which an annotation coincides with the change.
+    """
+    found = [
+        row
+        for row in rows
+        if row.tags.get("kind") == ANNOTATION
+        if row.tags.get("service", service) == service and "probe" not in row.tags
+    ]
+    return _as_cause(found, coincident_ns)
+
+
+def _as_cause(annotations: Sequence[Point], coincident_ns: int) -> list[Cause]:
+    if not annotations:
+        return []
+    texts = dict.fromkeys(str(row.fields.get("title", "")) for row in annotations)
+    coincides = any(row.time_ns > coincident_ns for row in annotations)
+    return [Cause(ANNOTATION, ", ".join(texts), coincides=coincides)]
+
+
+def coincides_with_software(rows: Iterable[Point], onset: Onset) -> bool | None:
+    """Return whether an event of software or a board coincides with a change; None without any."""
+    times_ns = [
+        change.time_ns for change in _changes(rows, onset) if change.time_ns <= onset.last.time_ns
+    ]
+    return max(times_ns) > onset.first.time_ns if times_ns else None
+
+
+def _changes(rows: Iterable[Point], onset: Onset) -> Sequence[SoftwareChange]:
+    """Return the changes of software around a change, the oldest first."""
+    found = [
+        change
+        for row in rows
+        if (change := software_change_of(row)) is not None
+        if onset.earliest.time_ns < change.time_ns <= onset.latest.time_ns
+    ]
+    return sorted(found, key=lambda change: change.time_ns)
+
+
+def software_of(rows: Iterable[Point], onset: Onset) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the versions, hashes and boards that changed for good, before and after.
+
+    Versions are omitted if the fingerprint is the same.
+
+    Args:
+        rows: Rows of `event`.
+        onset: The runs with which a cause may have begun.
+    """
+    before, after = onset.earliest, onset.latest
+    changes = _changes(rows, onset)
+    old: dict[str, str] = {}
+    new: dict[str, str] = {}
+    for change in changes:
+        old = {**change.before, **old}
+        new = {**new, **change.after}
+    in_time = {
+        key
+        for change in changes
+        if change.time_ns <= onset.last.time_ns
+        for key in (*change.before, *change.after)
+    }
+    old, new = ({key: tags[key] for key in in_time if key in tags} for tags in (old, new))
+    if not changes or before.fingerprint == after.fingerprint:
+        boards = [{BOARD: tags[BOARD]} if BOARD in tags else {} for tags in (old, new)]
+        is_later = before.fingerprint == onset.last.fingerprint
+        old = {"fingerprint": before.fingerprint, **boards[0]}
+        new = {"fingerprint": before.fingerprint if is_later else after.fingerprint, **boards[1]}
+    return old, new
+
+
+# Causes that act through the SM clock, and the counter of each.
+THROTTLING = {
+    "cooling": "throttled_thermal_pct",
+    "thermal throttling": "throttled_thermal_pct",
+    "power limit": "throttled_power_pct",
+}
+CLOCK = "clock"
+# Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
+# a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
+THROTTLING_REACH = 4.0
+# Smallest change of the power limit, in log units.
+LEAST_LIMIT = 0.01
+# Below this share together the causes do not explain the change.
+EXPLAINED = 0.5
+# Quantile of the normal distribution of an interval of 90 %.
+QUANTILE = 1.645
+# A smaller counteracting share is noise.
+LEAST_COUNTERACTION = 0.1
+# A smaller change has no shares.
+LEAST_CHANGE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Part of time and of power in the logarithm of a series."""
+
+    time: float
+    power: float
+
+
+def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
+    """Return the causes with their expected effects and shares, the largest share first.
+
+    Args:
+        causes: Candidates, in the order of their likelihood without shares.
+        levels: Runs of both levels.
+    """
+    if not causes:
+        return Explanation(UNKNOWN)
+    causes, chain = _chained(causes, levels)
+    effects = [expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
+    shares = _shares(levels, effects)
+    if shares is None:
+        return Explanation(causes[0].name, tuple(causes))
+    *found, rest = shares
+    explained = Share(1 - rest.mean, 1 - rest.high, 1 - rest.low)
+    ranked = sorted(
+        (
+            _with_effect(cause, effect, share)
+            for cause, effect, share in zip(causes, effects, found, strict=True)
+        ),
+        key=lambda cause: -round(cause.share.mean, 2) if cause.share else 0.0,
+    )
+    name = ranked[0].name if explained.mean >= EXPLAINED else UNKNOWN
+    return Explanation(name, tuple(ranked), explained)
+
+
+def _chained(
+    causes: Sequence[Cause], levels: Levels
+) -> tuple[Sequence[Cause], Mapping[str, float]]:
+    """Return the causes without a clock that another one limits, and each one's part of the clock's effect."""
+    names = [cause.name for cause in causes if cause.name in THROTTLING]
+    if not names:
+        return causes, {}
+    parts = _parts_of_clock(names, levels)
+    covered = round(math.fsum(parts.values()), 9)
+    clock = next((cause for cause in causes if cause.name == CLOCK), None)
+    if clock is None:
+        return causes, parts
+    if covered < 1:
+        return causes, {**parts, CLOCK: 1 - covered}
+    first = max(parts, key=parts.__getitem__)
+    return [
+        replace(cause, text=f"{cause.text}, {clock.text}") if cause.name == first else cause
+        for cause in causes
+        if cause is not clock
+    ], parts
+
+
+def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]:
+    """Return the part of the clock's effect that each cause has which lowers it; 1 together at most."""
+    rises = {name: levels.rise(THROTTLING[name]) for name in names}
+    times = {name: abs(rise) / 100 for name, rise in rises.items() if rise is not None}
+    uncounted = [name for name in names if name not in times]
+    total = math.fsum(times.values())
+    means = levels.means("sm_clock_mhz")
+    fall = abs(1 - means[1] / means[0]) if means and means[0] > 0 else 0.0
+    covered = min(1.0, THROTTLING_REACH * total / fall if fall else 1.0) if total else 0.0
+    is_limited = abs(levels.log_fall("power_limit_w") or 0.0) > LEAST_LIMIT
+    if is_limited and times.get("power limit"):
+        # The limit itself moved, and held the clock.
+        covered = 1.0
+    parts = {name: covered * time / total if total else 0.0 for name, time in times.items()}
+    # Without a counter there is one reason for what the others leave.
+    return {**parts, **{name: (1 - covered) / len(uncounted) for name in uncounted}}
+
+
+def _shares(levels: Levels, effects: Sequence[ExpectedEffect]) -> list[Share] | None:
+    """Return the share of each effect and of what is unknown; None without a change."""
+    time = levels.time_change()
+    times = parts_of(time, [*(effect.time for effect in effects), UNKNOWN_TIME])
+    weights = _weights(levels)
+    total = weights.time * time.mean
+    power = levels.power_change() if weights.power else None
+    powers = [Estimate(0.0, 0.0)] * len(times)
+    if power is not None:
+        powers = parts_of(power, [*(effect.power for effect in effects), UNKNOWN_POWER])
+        total += weights.power * power.mean
+    if abs(total) < LEAST_CHANGE:
+        return None
+    shares = [
+        _share(
+            (weights.time * slow.mean + weights.power * watts.mean) / total,
+            math.hypot(weights.time * slow.error, weights.power * watts.error) / abs(total),
+        )
+        for slow, watts in zip(times, powers, strict=True)
+    ]
+    return _complete(shares)
+
+
+def _weights(levels: Levels) -> _Weights:
+    if levels.metric == "energy":
+        return _Weights(1.0, 1.0)
+    if levels.metric != "cost":
+        return _Weights(1.0, 0.0)
+    sides = [factors(runs) for runs in (levels.before, levels.after)]
+    costs = math.fsum(side.cost for side in sides)
+    return _Weights(
+        1.0, math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
+    )
+
+
+def _share(mean: float, error: float) -> Share:
+    return Share(mean, mean - QUANTILE * error, mean + QUANTILE * error)
+
+
+def _complete(shares: Sequence[Share]) -> list[Share]:
+    """Return shares that add up to 1, the last of which is the remainder.
+
+    A counteracting cause has a negative share, and the others together more than 1; otherwise all are
+    between 0 and 1.
+    """
+    if any(share.mean < -LEAST_COUNTERACTION for share in shares[:-1]):
+        rest = 1 - math.fsum(share.mean for share in shares[:-1])
+        last = shares[-1]
+        shift = rest - last.mean
+        return [*shares[:-1], Share(rest, last.low + shift, last.high + shift)]
+    positive = [max(0.0, share.mean) for share in shares]
+    total = math.fsum(positive)
+    if total <= 0:
+        positive, total = [*[0.0] * (len(shares) - 1), 1.0], 1.0
+    return [
+        Share(
+            mean / total,
+            _bounded(share.low, mean / total, 0),
+            _bounded(share.high, mean / total, 1),
+        )
+        for share, mean in zip(shares, positive, strict=True)
+    ]
+
+
+def _bounded(quantile: float, mean: float, side: int) -> float:
+    """Return a quantile between 0 and 1 on its side of the mean."""
+    return min(max(0.0, quantile), mean) if side == 0 else max(min(1.0, quantile), mean)
+
+
+def _with_effect(cause: Cause, effect: ExpectedEffect, share: Share) -> Cause:
+    if effect.method == "remainder":
+        return replace(cause, share=share, method=effect.method)
+    time, power = mean_of(effect.time), mean_of(effect.power)
+    return replace(
+        cause, time_effect=time, energy_effect=time + power, share=share, method=effect.method
+    )
+
+
+# Runs around the start of a drift that locate it and its signals.
+AROUND_RUNS = 24
+# The latest runs represent the level after: that of a ramp is not its mean.
+LATEST_RUNS = 24
+# Values further than this share of the change outside of both levels are clipped.
+OUTLIER_MARGIN = 0.5
+# An outlier so many runs before the change may look like its beginning.
+OUTLIER_RUNS = 3
+# An event may precede its effect by so many runs, and coincides within the last ones; a signal may
+# follow by LATER_RUNS.
+EVENT_RUNS = 6
+COINCIDENT_RUNS = 2
+LATER_RUNS = 1
+
+# Returns the newest rows of `event` between two UTC ns.
+Events = Callable[[int, int], Sequence[Point]]
+
+
+def explain_change(
+    before: Sequence[DetectionRun],
+    after: Sequence[DetectionRun],
+    events: Events,
+    metric: Metric,
+    sign: int,
+    *,
+    whole: bool = False,
+) -> Explanation:
+    """Return the causes of a change that did not begin after it, the most likely first.
+
+    Args:
+        before: Runs of the level before, oldest first; at least one.
+        after: Runs since the estimated start; at least one.
+        events: Returns the rows of `event`.
+        metric: The series that changed.
+        sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
+        whole: Whether all runs represent their level, as those of two periods; else the latest do.
+    """
+    around = [*before[-AROUND_RUNS:], *after]
+    split = len(around) - len(after)
+    first, last = _onset(around, metric, split)
+    times = Onset(
+        earliest=around[max(0, first - EVENT_RUNS - 1)],
+        first=around[max(0, first - COINCIDENT_RUNS - 1)],
+        last=around[last],
+        latest=around[-1],
+    )
+    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
+    old, new = software_of(rows, times)
+    latest = after if whole else around[last:][-LATEST_RUNS:]
+    # Runs with which the drift may have begun are of neither level.
+    settled = before if whole else before[: len(before) - (split - first)] or before
+    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
+    is_software_timely = coincides_with_software(rows, times)
+    found = [*annotations_of(rows, times)]
+    for cause in causes(compared):
+        timing = _timing(cause, around, (first, last))
+        if cause.name.startswith(("software", BOARD)):
+            found.append(replace(cause, coincides=is_software_timely))
+        elif timing != "late":
+            found.append(replace(cause, coincides=timing and timing == "coincident"))
+    earlier = settled if whole else settled[-LATEST_RUNS:]
+    levels = Levels(metric, earlier, latest, settled)
+    return explanation_of(found, levels)
+
+
+def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
+    """Return the first and the last run with which a drift may begin."""
+    prices = factors(runs)
+    values = [run.value(metric, prices) for run in runs]
+    logs = [math.log(value) for value in values if value is not None and value > 0]
+    if len(logs) < len(runs) or not 0 < split < len(runs):
+        return split, split
+    # A single outlier must not outweigh the change.
+    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
+    margin = OUTLIER_MARGIN * (high - low)
+    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
+    if found is None:
+        return split, split
+    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
+    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
+    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
+        # A run at the level before follows what looked like the beginning: that was an outlier, unless
+        # the run is free of a neighbour that comes and goes.
+        is_before = (logs[index] < middle) is is_rise
+        flags = {run.device.get("contended") for run in runs[index : index + 2]}
+        if is_before and len(flags) == 1:
+            last = max(last, index + 1)
+    return first, last
+
+
+def _timing(
+    cause: Cause, runs: Sequence[DetectionRun], onset: tuple[int, int]
+) -> Literal["early", "coincident", "late"] | None:
+    """Return when the signals of a cause changed relative to the drift; None if unknown."""
+    is_early = False
+    for signal in cause.signals:
+        values = [signal_of(run, signal) for run in runs]
+        known = [value for value in values if value is not None]
+        found = change_point(known) if len(known) == len(values) else None
+        if found is None:
+            return None
+        if set(known) <= {0.0, 1.0}:
+            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
+            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
+            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
+                continue
+        if found[1] > onset[1] + LATER_RUNS:
+            return "late"
+        is_early |= found[2] < onset[0] - LATER_RUNS
+    if not cause.signals:
+        return None
+    return "early" if is_early else "coincident"

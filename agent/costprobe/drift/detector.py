@@ -1,0 +1,736 @@
+"""The drift detector: persistent shifts and single outliers of one series, value by value.
+
+The residual of the series model (`normal`) is scaled, clipped, and summed by three pairs of CUSUM
+sums (Page, "Continuous inspection schemes", 1954) for small, medium and large changes, with
+thresholds from Siegmund's approximation. Clipping keeps outliers from accumulating (Huber's psi).
+A separate rule handles values beyond it: three values far from the level and close to each other
+are a step, a single one is an anomaly.
+
+Size, start and kind of a suspected change are estimated, and how far a level moves by itself. A
+filter suppresses continued ramps, recurring patterns and false alarms.
+
+The state of a detector is stored as bytes: numbers in a fixed order, no pickle.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections import deque
+from dataclasses import astuple, dataclass
+from statistics import median
+from typing import Literal
+
+from costprobe.core.clock import ClockStep
+from costprobe.core.statistics import first_least
+from costprobe.drift.normal import (
+    CLIP,
+    DAY_S,
+    HOUR_S,
+    HOURS,
+    NEVER_S,
+    OUTLYING,
+    RECENT,
+    DayProfile,
+    FirstDay,
+    SeriesModel,
+    WeekMemory,
+)
+from costprobe.drift.settings import DetectorSettings, Finding
+
+FOLLOW_S = 3 * DAY_S
+HOLD_S = 2.5 * DAY_S
+WEEK_S = 7 * DAY_S
+RETRACT_S = DAY_S
+# Shortest time between two reports of a wandering series.
+WANDER_REPORT_S = 30 * DAY_S
+# Distance in standard deviations of its wander that is reported earlier.
+WANDER_REACH = 5.0
+# Smallest change reported before the daily pattern is known.
+FIRST_DAY_REPORT = 0.14
+# Smallest step in the first day that is reported at its end, in least effects.
+LASTING_REPORT = 1.25
+# Number of values from which a level of the first day is estimated, and the distance of two of them in
+# standard errors that is a change.
+EARLY_VALUES = 12
+EARLY_ERRORS = 6.0
+AGAIN_SHARE = 0.5
+BY_CHANCE = 2.5
+WEEKEND = (-0.08, -0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """A detected change of level.
+
+    Attributes:
+        time_s: Time of detection.
+        since_s: Start.
+        level: Logarithm of the level after it.
+        shift: Difference from the level before.
+        is_sharp: True for a step, False for a ramp.
+    """
+
+    time_s: float
+    since_s: float
+    level: float
+    shift: float
+    is_sharp: bool
+
+
+class ChangeFilter:
+    """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
+
+    __slots__ = (
+        "follow_sign",
+        "follow_until_s",
+        "held_level",
+        "held_since_s",
+        "reported_after",
+        "reported_level",
+        "reported_s",
+    )
+
+    def __init__(self) -> None:
+        self.reported_s = NEVER_S
+        self.reported_level = 0.0
+        self.reported_after = 0.0
+        self.follow_until_s = NEVER_S
+        self.follow_sign = 0.0
+        self.held_level = math.nan
+        self.held_since_s = NEVER_S
+
+    def is_new(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether to report a change; the caller adopts the new level in any case."""
+        if normal.profile is None and abs(change.shift) < FIRST_DAY_REPORT:
+            return False
+        if self._is_wandering(change, normal):
+            return False
+        if self.is_retraction(change, normal) or self._has_reverted(change, normal):
+            return False
+        sign = math.copysign(1.0, change.shift)
+        if self.continues_ramp(change):
+            self.follow_until_s = change.time_s + FOLLOW_S
+            return False
+        if math.isnan(self.held_level) and _is_recurring(change, normal):
+            self.held_level, self.held_since_s = normal.level, change.since_s
+            return False
+        self.follow_until_s, self.follow_sign = change.time_s + FOLLOW_S, sign
+        self.reported_s, self.reported_level = change.time_s, normal.level
+        self.reported_after = change.level
+        return True
+
+    def unreported_before(self, step: LevelChange, normal: SeriesModel) -> float | None:
+        """Return the level before the first day's step; None if it is small or was reported.
+
+        Args:
+            step: The step, at the end of the first day.
+            normal: The model of the series, at the level after it.
+        """
+        before, smallest = step.level - step.shift, LASTING_REPORT * normal.settings.least_effect
+        if self.reported_s > NEVER_S:
+            # Large steps were reported when they began, with a level that follows a daily pattern.
+            before, error = self.reported_after, normal.long_run / math.sqrt(EARLY_VALUES)
+            smallest = max(FIRST_DAY_REPORT, EARLY_ERRORS * error)
+        if step.shift == 0 or abs(step.level - before) < smallest:
+            return None
+        self.reported_s, self.reported_level = step.time_s, before
+        self.reported_after = step.level
+        return before
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self.reported_s = step.of_s(self.reported_s)
+        self.follow_until_s = step.of_s(self.follow_until_s - FOLLOW_S) + FOLLOW_S
+        self.held_since_s = step.of_s(self.held_since_s)
+
+    def continues_ramp(self, change: LevelChange) -> bool:
+        """Return whether a change continues a reported ramp."""
+        is_same_way = math.copysign(1.0, change.shift) == self.follow_sign
+        return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
+
+    def overdue(self, time_s: float, normal: SeriesModel) -> LevelChange | None:
+        """Return a change that was suppressed as recurring and has not reverted in time."""
+        if math.isnan(self.held_level) or time_s - self.held_since_s < HOLD_S:
+            return None
+        before, self.held_level = self.held_level, math.nan
+        shift = normal.level - before
+        if abs(shift) < normal.settings.least_effect / 2:
+            return None
+        self.reported_s, self.reported_level, self.reported_after = time_s, before, normal.level
+        return LevelChange(time_s, self.held_since_s, normal.level, shift, is_sharp=True)
+
+    def _is_wandering(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether a change of a wandering series is close to the last report."""
+        if change.is_sharp or normal.wander < normal.settings.least_effect / 8:
+            return False
+        is_late = change.time_s - self.reported_s > WANDER_REPORT_S
+        return (
+            not is_late and abs(change.level - self.reported_after) < WANDER_REACH * normal.wander
+        )
+
+    def is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether a change reverts a small recent report, which was a false alarm."""
+        if change.time_s - self.reported_s > RETRACT_S:
+            return False
+        small = max(1.5 * normal.settings.least_effect, 2.5 * normal.sigma_all)
+        returns = abs(change.level - self.reported_level) < 0.5 * abs(change.shift)
+        return abs(change.shift) < small and returns
+
+    def _has_reverted(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether a change reverts one that was suppressed."""
+        if math.isnan(self.held_level):
+            return False
+        close = 0.4 * abs(change.shift) + normal.settings.least_effect / 4
+        if abs(change.level - self.held_level) >= close:
+            return False
+        self.held_level = math.nan
+        return True
+
+
+def _is_recurring(change: LevelChange, normal: SeriesModel) -> bool:
+    """Return whether a shift also occurred a day or a week before, or may be a first weekend.
+
+    A fall at the edge of a day counts as a weekend until a week is known.
+    """
+    by_chance = BY_CHANCE * math.sqrt(2) * normal.hourly_noise
+    for lag_hours in (24, 168):
+        earlier = normal.week.shift_before(change.since_s, lag_hours)
+        if earlier is None or abs(earlier) < by_chance:
+            continue
+        if abs(earlier - change.shift) < AGAIN_SHARE * max(abs(change.shift), abs(earlier)):
+            return True
+    lasted_s = change.since_s - normal.started_s
+    # Edges of days in UTC, or relative to the first value.
+    edges_s = ((at_s + HOUR_S / 2) % DAY_S for at_s in (change.since_s, lasted_s))
+    is_at_edge = any(edge_s < HOUR_S for edge_s in edges_s)
+    return is_at_edge and lasted_s < WEEK_S - HOUR_S and WEEKEND[0] < change.shift < WEEKEND[1]
+
+
+STEP_RUN = 3
+# A step of e^0.4 may be three similar outliers: a fourth value is required.
+TALL_STEP = 0.4
+# This number of values on one side of the level is a step even if they are not close.
+LONG_RUN = 6
+STEP_RANGE = 4.0
+SHARP_VALUES = 30
+SPIKE_SIGMAS = 6.0
+LEVEL_VALUES = 24
+SHARP_WANDER = 1.6
+GRADUAL_WANDER = 5.5
+WANDER_ENDS_S = 14 * DAY_S
+# Assumed wander of a series until it has been observed for WANDER_KNOWN_S.
+MOST_WANDER = 0.75
+WANDER_PRIOR = 0.011
+WANDER_KNOWN_S = 12 * DAY_S
+
+
+def change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
+    """Return the change that the run or the sums indicate; None below their thresholds."""
+    if normal.profile is None and not _is_step(normal):
+        return _early_change(normal, time_s)
+    if _is_step(normal):
+        sign = math.copysign(1.0, normal.run)
+        length = min(abs(normal.run), RECENT)
+        since_s = time_s - (length - 1) * normal.interval_s
+    else:
+        bounds = normal.bounds[3:6] * 2
+        over = [total / h for total, h in zip(normal.sums, bounds, strict=True)]
+        arm = max(range(6), key=over.__getitem__)
+        if over[arm] <= 1:
+            return None
+        sign = 1.0 if arm < STEP_RUN else -1.0
+        since_s = normal.since_s[arm]
+        length = round((time_s - since_s) / normal.interval_s)
+    values = list(normal.recent)
+    level = center(values[-max(3, min(length, LEVEL_VALUES)) :])
+    shift = level - normal.level
+    if shift * sign <= 0:
+        shift = 0.0
+    before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
+    came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
+    return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
+
+
+def is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:
+    """Return whether a value is far from the level, the prediction, and the values before.
+
+    Args:
+        normal: The model of the series, which has the value already.
+        residual: Its distance from the level.
+        surprise: Its distance from the prediction.
+    """
+    spike = normal.settings.spike
+    far = max(SPIKE_SIGMAS * normal.sigma, spike)
+    if abs(residual) < far or abs(surprise) < far:
+        return False
+    newest, *before = list(normal.recent)[-1:-7:-1]
+    is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)
+    return is_alone and abs(newest - median(before)) > far / 2
+
+
+def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
+    """Return a large change of the first day that the noise hides from single values."""
+    values = list(normal.recent)
+    before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
+    if len(before) < 2 * EARLY_VALUES:
+        return None
+    level = median(after)
+    shift = level - median(before)
+    error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
+    if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
+        return None
+    # Least squares with two levels.
+    lengths = range(EARLY_VALUES // 2, len(before))
+    length = first_least(lengths, lambda length: -_explained(values, length))
+    since_s = time_s - (length - 1) * normal.interval_s
+    return LevelChange(time_s, since_s, level, shift, is_sharp=True)
+
+
+def _is_step(normal: SeriesModel) -> bool:
+    """Return whether three or more values are far from the level and close to each other."""
+    run = abs(normal.run)
+    if run < STEP_RUN:
+        return False
+    recent = normal.recent
+    last = (recent[-1], recent[-2], recent[-3])
+    shift = abs(math.fsum(last) / len(last) - normal.level)
+    is_doubtful = shift > TALL_STEP or normal.is_quantised
+    if shift < normal.far or (is_doubtful and run == STEP_RUN):
+        return False
+    return run >= LONG_RUN or max(last) - min(last) < STEP_RANGE * normal.sigma_all
+
+
+def tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
+    """Return the natural movement of the level; smaller, the longer a change has lasted."""
+    if change.is_sharp:
+        return SHARP_WANDER * normal.wander
+    unknown = 1 - (change.time_s - normal.started_s) / WANDER_KNOWN_S
+    # A persistent change spreads the level too: it must not mask itself.
+    wander = min(normal.wander, MOST_WANDER * normal.settings.least_effect)
+    wander = max(wander, WANDER_PRIOR * unknown)
+    lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
+    return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
+
+
+def _explained(values: list[float], length: int) -> float:
+    """Return the sum of squares that another level of the last `length` values explains."""
+    before, after = values[:-length], values[-length:]
+    shift = math.fsum(after) / length - math.fsum(before) / len(before)
+    return shift * shift * length * len(before) / len(values)
+
+
+def center(values: list[float]) -> float:
+    """Return the mean of the middle three fifths; of fewer than six values the median."""
+    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
+        return median(values)
+    cut = len(values) // 5
+    middle = sorted(values)[cut : len(values) - cut]
+    return math.fsum(middle) / len(middle)
+
+
+MAGIC = b"ICD2"
+# What a state contains after the numbers of every state.
+WARM_UP, FIRST_DAY, PROFILED = 0.0, 1.0, 2.0
+NORMAL = [
+    "count",
+    "started_s",
+    "last_s",
+    "last_log",
+    "hour_ends_s",
+    "known_hour",
+    "interval_s",
+    "level",
+    "level_count",
+    "state",
+    "scale",
+    "floor",
+    "lag_product",
+    "lag_square",
+    "clipped",
+    "repeats",
+    "wander",
+    "run",
+    "phi",
+    "sigma",
+    "sigma_all",
+    "long_run",
+    "scale_rate",
+    "lag_rate",
+    "gap_s",
+    "far",
+    "near",
+]
+CHANGE_FILTER = [
+    "reported_s",
+    "reported_level",
+    "reported_after",
+    "follow_until_s",
+    "follow_sign",
+    "held_level",
+    "held_since_s",
+]
+PROFILE = ["slot_s", "weight", "days", "product", "square"]
+WEEK = ["explained", "hour", "total", "count"]
+INTEGERS = {"count", "known_hour", "run", "days", "hour"}
+
+
+def pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
+    """Encode the parts of a detector."""
+    profile, first_day = normal.profile, normal.first_day
+    kind = PROFILED if profile else FIRST_DAY if first_day else WARM_UP
+    numbers = array("d", [*astuple(normal.settings), kind])
+    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (normal.week, WEEK)):
+        numbers.extend(float(getattr(owner, name)) for name in names)
+    numbers.extend([*normal.bounds, *normal.sums, *normal.since_s])
+    numbers.extend([*normal.week.means, *normal.week.shifted])
+    numbers.extend([len(normal.recent), *normal.recent])
+    if profile is not None:
+        numbers.extend(float(getattr(profile, name)) for name in PROFILE)
+        numbers.extend(profile.values)
+    elif first_day is not None:
+        numbers.extend(
+            [first_day.slot_s, first_day.first_slot, len(first_day.values), *first_day.values]
+        )
+    return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
+
+
+def unpack_state(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
+    """Decode the parts of a detector.
+
+    Raises:
+        ValueError: The bytes are not a state.
+    """
+    if data[: len(MAGIC)] != MAGIC or len(data) % 8 != len(MAGIC):
+        raise ValueError("not the state of a detector, or of another version")
+    try:
+        return _unpacked(data)
+    except (ArithmeticError, IndexError) as error:
+        raise ValueError(f"the state of a detector is damaged: {error}") from error
+
+
+def _unpacked(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
+    reader = _Reader(struct.unpack(f"<{len(data) // 8}d", data[len(MAGIC) :]))
+    effect, warm_up, run_length, memory, spike = reader.take(5)
+    settings = DetectorSettings(effect, int(warm_up), run_length, int(memory), spike)
+    (kind,) = reader.take(1)
+    normal, change_filter, week = SeriesModel(settings), ChangeFilter(), WeekMemory()
+    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (week, WEEK)):
+        reader.fill(owner, names)
+    k1, k2, k3, h1, h2, h3, calm = reader.take(7)
+    normal.bounds = (k1, k2, k3, h1, h2, h3, calm)
+    up1, up2, up3, down1, down2, down3 = reader.take(6)
+    normal.sums = (up1, up2, up3, down1, down2, down3)
+    normal.since_s = list(reader.take(6))
+    week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
+    normal.week = week
+    (length,) = reader.take(1)
+    normal.recent = deque(reader.take(int(length)), maxlen=RECENT)
+    if kind == PROFILED:
+        profile = DayProfile(normal.interval_s)
+        reader.fill(profile, PROFILE)
+        profile.set_days(profile.days)
+        profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
+        normal.profile = profile
+    elif kind == FIRST_DAY:
+        slot_s, first_slot, length = reader.take(3)
+        normal.first_day = FirstDay(slot_s, 0.0)
+        normal.first_day.first_slot = int(first_slot)
+        normal.first_day.values = array("d", reader.take(int(length)))
+    reader.end()
+    return normal, change_filter
+
+
+class _Reader:
+    def __init__(self, numbers: tuple[float, ...]) -> None:
+        self._numbers = numbers
+        self._at = 0
+
+    def take(self, count: int) -> tuple[float, ...]:
+        numbers = self._numbers[self._at : self._at + count]
+        if len(numbers) != count:
+            raise ValueError("the state of a detector is truncated")
+        self._at += count
+        return numbers
+
+    def end(self) -> None:
+        if self._at != len(self._numbers):
+            raise ValueError("the state of a detector is too long")
+
+    def fill(self, owner: object, names: list[str]) -> None:
+        for name, value in zip(names, self.take(len(names)), strict=True):
+            setattr(owner, name, int(value) if name in INTEGERS else value)
+
+
+TUNE_MASK = 31
+CLIPPED_RATE = 1 / 200
+REPEAT_RATE = 1 / 300
+# In the first day the median of the last values is compared with that of the others every few values.
+EARLY_EVERY = 4
+
+
+class Detector:
+    """Detect changes of one series: no clock, no I/O; the same values give the same findings.
+
+    The first `warm_up` values give no findings. On the first day only large steps and anomalies are
+    reported, because the daily pattern is unknown; a smaller step is detected on the second day.
+
+    Args:
+        settings: Sensitivity.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self.settings = settings
+        self._normal, self._filter = SeriesModel(settings), ChangeFilter()
+        # The last change that was adopted without a finding: it continues a ramp, or reverts a small change.
+        self.unreported: LevelChange | None = None
+
+    @classmethod
+    def restore(cls, data: bytes) -> Detector:
+        """Return a detector with the state of another one.
+
+        Raises:
+            ValueError: The bytes are not a state, or of another version.
+        """
+        normal, change_filter = unpack_state(data)
+        detector = cls(normal.settings)
+        detector._normal, detector._filter = normal, change_filter
+        return detector
+
+    def state(self) -> bytes:
+        """Return the complete state; at most 16 KiB."""
+        return pack_state(self._normal, self._filter)
+
+    @property
+    def level(self) -> float:
+        """Logarithm of the current level; meaningless during the warm-up.
+
+        A change may revert without a finding; this value shows it.
+        """
+        return self._normal.level
+
+    @property
+    def series(self) -> SeriesModel:
+        """The model of the series."""
+        return self._normal
+
+    @property
+    def last_s(self) -> float:
+        """Time of the last value, UTC in s since 1970; far in the past before the first."""
+        return self._normal.last_s
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step.
+
+        Otherwise one value from a wall clock a year ahead would suppress all others for a year.
+        """
+        self._normal.clock_was_stepped(step)
+        self._filter.clock_was_stepped(step)
+
+    def update(self, time_s: float, value: float) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915 - inlined: it runs for every value
+        """Add the next value; return the findings that it completes.
+
+        Args:
+            time_s: UTC in s since 1970; a value not later than the last one is skipped.
+            value: Any positive number; others are skipped.
+        """
+        normal = self._normal
+        if not 0.0 < value < math.inf or time_s <= normal.last_s:
+            return []
+        x = math.log(value)
+        findings = self._end_hour(time_s) if time_s >= normal.hour_ends_s else []
+        profile = normal.profile
+        if profile is None:
+            return findings + self._update_early(time_s, x)
+        if time_s - normal.last_s > normal.gap_s:
+            normal.state, normal.run = 0.0, 0
+        normal.last_s = time_s
+        count = normal.count = normal.count + 1
+        if not count & TUNE_MASK:
+            normal.tune()
+        level, sigma, phi, before = normal.level, normal.sigma, normal.phi, normal.state
+        slot = int(time_s % DAY_S / profile.slot_s)
+        usual = profile.values[slot]
+        deviation = x - level
+        bare = x - profile.weight * usual
+        residual = bare - level
+        normal.recent.append(bare)
+        normal.repeats += REPEAT_RATE * ((x == normal.last_log) - normal.repeats)
+        normal.last_log = x
+        near = normal.near
+        run = normal.run
+        if residual > near:
+            run = run + 1 if run > 0 else 1
+        elif residual < -near:
+            run = run - 1 if run < 0 else -1
+        else:
+            run = 0
+        normal.run = run
+        surprise = residual - phi * before
+        scaled = surprise / sigma
+        if not -OUTLYING < scaled < OUTLYING:
+            # Outliers on one side in succession are no outliers: the sums decide on those that follow.
+            normal.state = residual if abs(run) >= STEP_RUN else phi * before
+            normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
+            limit = OUTLYING * sigma
+            profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))
+            if is_anomaly(normal, residual, surprise):
+                findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
+            return findings + self._judge(time_s) if abs(run) >= STEP_RUN else findings
+        week = normal.week
+        week.total += bare
+        week.count += 1
+        if scaled > CLIP:
+            scaled = CLIP
+            normal.clipped += CLIPPED_RATE
+        elif scaled < -CLIP:
+            scaled = -CLIP
+            normal.clipped += CLIPPED_RATE
+        normal.clipped -= CLIPPED_RATE * normal.clipped
+        missed = scaled * sigma
+        moved = normal.state = phi * before + missed
+        normal.scale += normal.scale_rate * (missed * missed - normal.scale)
+        rate = normal.lag_rate
+        normal.lag_product += rate * (moved * before - normal.lag_product)
+        normal.lag_square += rate * (moved * moved - normal.lag_square)
+        profile.values[slot] = usual + profile.gain * (deviation - usual)
+        profile.product += deviation * usual
+        profile.square += usual * usual
+        k1, k2, k3, h1, h2, h3, calm = normal.bounds
+        up1, up2, up3, down1, down2, down3 = normal.sums
+        since_s = normal.since_s
+        up1 += scaled - k1
+        if up1 <= 0.0:
+            up1 = 0.0
+            since_s[0] = time_s
+        up2 += scaled - k2
+        if up2 <= 0.0:
+            up2 = 0.0
+            since_s[1] = time_s
+        up3 += scaled - k3
+        if up3 <= 0.0:
+            up3 = 0.0
+            since_s[2] = time_s
+        down1 -= scaled + k1
+        if down1 <= 0.0:
+            down1 = 0.0
+            since_s[3] = time_s
+        down2 -= scaled + k2
+        if down2 <= 0.0:
+            down2 = 0.0
+            since_s[4] = time_s
+        down3 -= scaled + k3
+        if down3 <= 0.0:
+            down3 = 0.0
+            since_s[5] = time_s
+        normal.sums = (up1, up2, up3, down1, down2, down3)
+        if up1 < calm and down1 < calm:
+            normal.level = level + moved / normal.level_count
+            if normal.level_count < self.settings.memory:
+                normal.level_count += 1.0
+        is_over = up1 > h1 or down1 > h1 or up2 > h2 or down2 > h2 or up3 > h3 or down3 > h3
+        if is_over or run >= STEP_RUN or run <= -STEP_RUN:
+            return findings + self._judge(time_s)
+        return findings
+
+    def _update_early(self, time_s: float, x: float) -> list[Finding]:
+        """Add a value of the first day: a fast level, large steps, and anomalies."""
+        normal = self._normal
+        if not normal.begin(time_s, x):
+            return []
+        ended = normal.end_first_day()
+        if ended is not None:
+            return self._lasting_step(time_s, *ended)
+        residual = x - normal.level
+        side = (residual > normal.near) - (residual < -normal.near)
+        normal.run = normal.run + side if normal.run * side > 0 else side
+        is_wide = abs(residual) > CLIP * normal.sigma_all
+        normal.clipped += CLIPPED_RATE * (is_wide - normal.clipped)
+        findings = []
+        if abs(residual) <= OUTLYING * normal.sigma_all:
+            normal.follow(residual, x)
+        elif is_anomaly(normal, residual, residual):
+            findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
+        if not normal.count & TUNE_MASK:
+            normal.tune()
+        if abs(normal.run) >= STEP_RUN or not normal.count % EARLY_EVERY:
+            return findings + self._judge(time_s)
+        return findings
+
+    def _lasting_step(self, time_s: float, shift: float, since_s: float) -> list[Finding]:
+        """Return the persistent shift of the first day unless it was reported."""
+        step = LevelChange(time_s, since_s, self._normal.level, shift, is_sharp=True)
+        before = self._filter.unreported_before(step, self._normal)
+        if before is None:
+            return []
+        return [self._finding("drift", time_s, since_s, before, step.level)]
+
+    def _end_hour(self, time_s: float) -> list[Finding]:
+        normal = self._normal
+        normal.end_hour(time_s)
+        late = self._filter.overdue(time_s, normal)
+        if late is None:
+            return []
+        return [self._finding("drift", time_s, late.since_s, late.level - late.shift, late.level)]
+
+    def _judge(self, time_s: float) -> list[Finding]:
+        """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
+        normal = self._normal
+        change = change_of(normal, time_s)
+        if change is None:
+            return []
+        tolerance = 0.0 if self._filter.continues_ramp(change) else tolerance_of(normal, change)
+        if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
+            bounds = normal.bounds[3:6] * 2
+            up1, up2, up3, down1, down2, down3 = (
+                min(total, 1.5 * h) for total, h in zip(normal.sums, bounds, strict=True)
+            )
+            normal.sums = (up1, up2, up3, down1, down2, down3)
+            return []
+        return self._adopted(change)
+
+    def adopt(self, since_s: float, shift: float) -> list[Finding]:
+        """Adopt a shift that was found in another way; return it if it is to be reported.
+
+        Args:
+            since_s: Its start, UTC in s.
+            shift: Difference of the logarithms of the levels.
+        """
+        normal = self._normal
+        change = LevelChange(normal.last_s, since_s, normal.level + shift, shift, is_sharp=True)
+        if abs(shift) < self.settings.least_effect / 2 + tolerance_of(normal, change):
+            return []
+        return self._adopted(change)
+
+    def _adopted(self, change: LevelChange) -> list[Finding]:
+        """Adopt the level of a change; return it if it is to be reported."""
+        normal, time_s = self._normal, change.time_s
+        findings = []
+        if self._filter.is_new(change, normal):
+            findings.append(
+                self._finding(
+                    "drift", time_s, change.since_s, change.level - change.shift, change.level
+                )
+            )
+        elif self._filter.continues_ramp(change) or self._filter.is_retraction(change, normal):
+            self.unreported = change
+        if change.is_sharp:
+            normal.week.explained += change.shift
+        lasted = round((time_s - change.since_s) / normal.interval_s) + 1
+        normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
+        if normal.profile is None:
+            while len(normal.recent) > max(STEP_RUN, lasted):
+                normal.recent.popleft()
+        return findings
+
+    def _finding(
+        self,
+        kind: Literal["drift", "anomaly"],
+        time_s: float,
+        since_s: float,
+        before: float,
+        after: float,
+    ) -> Finding:
+        began_s = max(since_s, self._normal.started_s, NEVER_S)
+        return Finding(kind, time_s, began_s, math.exp(before), math.exp(after), after - before)

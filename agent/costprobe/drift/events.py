@@ -1,0 +1,334 @@
+"""Events of drifts and anomalies of probes, and of changes of a service's production.
+
+A drift's event has the cause that the rows around it show; that of production has its
+decomposition and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from costprobe.core.money import price_scale, price_text
+from costprobe.core.records import (
+    NS_PER_S,
+    Event,
+    FieldValue,
+    Point,
+    Severity,
+)
+from costprobe.core.units import significant
+from costprobe.drift.causes import (
+    THROTTLED_PCT,
+    UNKNOWN,
+    Cause,
+    Explanation,
+    action_of,
+)
+from costprobe.drift.message import (
+    UNCHANGED,
+    WORDS,
+    ChangeFacts,
+    Key,
+    MoneyChange,
+    change_message,
+    explanation,
+    money_a_month,
+    money_of,
+)
+from costprobe.drift.production import ProductionFinding
+from costprobe.drift.settings import Finding, Metric, ServingMetric
+from costprobe.unit_costs.change import Driver, Part, ProductionChange
+
+_UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
+
+
+def drift_event(
+    finding: Finding,
+    point: Point,
+    key: Key,
+    log_shift: float,
+    since_ns: int,
+    change: ChangeFacts,
+) -> Event:
+    """Return the event of a new drift.
+
+    Args:
+        finding: The drift.
+        point: The row that completed its detection.
+        key: Its series.
+        log_shift: Its distance from the level before all active drifts, in log units.
+        since_ns: Start of the new level, UTC in ns.
+        change: The drift with its causes, from `change_of`.
+    """
+    device, probe, metric = key
+    before, after = _levels(finding, point, metric)
+    message = change_message(change)
+    return Event(
+        kind="drift",
+        severity=_severity(change),
+        title=message.headline,
+        time_ns=point.time_ns,
+        detail=message.reason,
+        device=device,
+        subject={"probe": probe},
+        before=before,
+        after=after,
+        cause=change.explanation.name,
+        metric=metric,
+        change_pct=finding.change_pct,
+        level_pct=math.expm1(log_shift) * 100,
+        since_ns=since_ns,
+        **money_a_month(change.money),
+    )
+
+
+def further_shift_event(time_ns: int, log_shift: float, key: Key, change: ChangeFacts) -> Event:
+    """Return the event of a drift that grew.
+
+    Args:
+        time_ns: UTC in ns.
+        log_shift: Its distance from the level before it, in log units.
+        key: Its series.
+        change: All of it with its causes, from `change_of`.
+    """
+    device, probe, metric = key
+    message = change_message(change, "shifted further, to")
+    cause = change.explanation.name
+    return Event(
+        kind="drift",
+        severity=_severity(change),
+        title=message.headline,
+        time_ns=time_ns,
+        # Without a cause of its own it has that of the drift.
+        detail="" if cause == "unknown" else message.reason,
+        device=device,
+        subject={"probe": probe},
+        cause="" if cause == "unknown" else cause,
+        metric=metric,
+        level_pct=math.expm1(log_shift) * 100,
+        **money_a_month(change.money),
+    )
+
+
+def reversal_event(time_ns: int, key: Key) -> Event:
+    """Return the event of a drift that reverted; what is left of it belongs to the new level.
+
+    Args:
+        time_ns: UTC in ns.
+        key: Its series.
+    """
+    device, probe, metric = key
+    return Event(
+        kind="drift",
+        severity="info",
+        title=f"{WORDS[metric]} of {probe} on {device} reverted",
+        time_ns=time_ns,
+        device=device,
+        subject={"probe": probe},
+        metric=metric,
+        level_pct=0.0,
+    )
+
+
+def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
+    """Return the event of a single outlier.
+
+    Args:
+        finding: The outlier.
+        point: Its row.
+        key: Its series.
+    """
+    device, probe, metric = key
+    before, after = _levels(finding, point, metric)
+    return Event(
+        kind="anomaly",
+        severity="info",
+        title=f"one {WORDS[metric]} of {probe} on {device} is an outlier: {finding.change_pct:+.0f} %",
+        time_ns=point.time_ns,
+        detail=f"{after} where {before} was expected",
+        device=device,
+        subject={"probe": probe},
+        before=before,
+        after=after,
+        cause=_disturbance(point.fields),
+        metric=metric,
+        change_pct=finding.change_pct,
+    )
+
+
+def _levels(finding: Finding, point: Point, metric: Metric) -> tuple[str, str]:
+    """Return the levels before and after as text: a cost as money, both at the scale of the one before."""
+    if metric == "cost":
+        currency = point.tags.get("currency", "")
+        scale = price_scale(finding.before)
+        before, after = (
+            price_text(value, currency, scale) for value in (finding.before, finding.after)
+        )
+        return before, after
+    unit = _UNITS[metric]
+    return f"{significant(finding.before)} {unit}", f"{significant(finding.after)} {unit}"
+
+
+def _severity(change: ChangeFacts) -> Severity:
+    """Return info for an improvement, warning for a deterioration."""
+    return "warning" if change.is_worse else "info"
+
+
+def _disturbance(fields: Mapping[str, FieldValue]) -> str:
+    """Return the disturbance of a single run that its row shows; empty if none."""
+    if fields.get("contended") is True:
+        return "neighbour"
+    names = {"throttled_thermal_pct": "thermal throttling", "throttled_power_pct": "power limit"}
+    for field, name in names.items():
+        value = fields.get(field)
+        if isinstance(value, int | float) and value > THROTTLED_PCT:
+            return name
+    return ""
+
+
+SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
+    {
+        "serving_time": "device time per {}",
+        "serving_energy": "energy per {}",
+        "demand": "held device time per {}",
+        "mix": "work per request",
+    }
+)
+CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
+    {
+        "serving_time": "efficiency",
+        "serving_energy": "efficiency",
+        "demand": "demand",
+        "mix": "mix",
+    }
+)
+# What a change of each series is in money: parts of the cost, each of one series only.
+_PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
+    {
+        "serving_time": ("speed",),
+        "serving_energy": ("busy power", "idle power", "mean power"),
+        "demand": ("idle time", "load"),
+        "mix": ("models", "input and output", "cached input", "request length"),
+    }
+)
+_SAME_AS_PROBE: Final = 0.5
+
+
+def production_event(
+    key: tuple[str, str],
+    finding: ProductionFinding,
+    log_shift: float,
+    change: ProductionChange | None,
+    explained: Explanation,
+) -> Event:
+    """Return the event of a change.
+
+    Args:
+        key: Service and served model; "" for the whole service.
+        finding: The change.
+        log_shift: Its distance from the last settled level, in log units.
+        change: Decomposition of the cost between two periods; None where one is not covered.
+        explained: Its causes; "unknown" without one that explains half of it.
+    """
+    driver = CAUSES[finding.metric]
+    name = driver if explained.name == UNKNOWN else explained.name
+    split = (
+        ""
+        if change is None
+        else f"cost per {change.unit} {_percent(change.log_ratio)}: {explanation(change)}"
+    )
+    facts = ChangeFacts(
+        what=f"{_words(finding)} of {_name(key)}",
+        change_pct=math.expm1(finding.change) * 100,
+        since_ns=round(finding.since_s * NS_PER_S),
+        now_ns=round(finding.time_s * NS_PER_S),
+        is_worse=finding.change > 0,
+        explanation=Explanation(driver, (Cause(driver, ""), *explained.causes)),
+        money=_money(finding, change),
+        split=split,
+        action=_advice(finding, change) if name == driver else action_of(name),
+    )
+    message = change_message(facts)
+    return Event(
+        kind="drift",
+        severity=_service_severity(finding),
+        title=message.headline,
+        time_ns=facts.now_ns,
+        detail=message.reason,
+        subject=_subject(key),
+        cause=name,
+        metric=finding.metric,
+        change_pct=facts.change_pct,
+        level_pct=math.expm1(log_shift) * 100,
+        since_ns=facts.since_ns,
+        **money_a_month(facts.money),
+    )
+
+
+def service_reversal_event(key: tuple[str, str], finding: ProductionFinding) -> Event:
+    """Return the event of a change that reverted; what is left of it belongs to the new level.
+
+    Args:
+        key: Service and served model; "" for the whole service.
+        finding: The change back.
+    """
+    return Event(
+        kind="drift",
+        severity="info",
+        title=f"{_words(finding)} of {_name(key)} reverted",
+        time_ns=round(finding.time_s * NS_PER_S),
+        subject=_subject(key),
+        metric=finding.metric,
+        level_pct=0.0,
+    )
+
+
+def _words(finding: ProductionFinding) -> str:
+    return SERVICE_WORDS[finding.metric].format(finding.unit)
+
+
+def _name(key: tuple[str, str]) -> str:
+    service, model = key
+    return f"{model} of {service}" if model else service
+
+
+def _subject(key: tuple[str, str]) -> dict[str, str]:
+    service, model = key
+    return {"service": service, **({"served_model": model} if model else {})}
+
+
+def _percent(log_ratio: float) -> str:
+    return f"{math.expm1(log_ratio) * 100:+z.1f} %"
+
+
+def _service_severity(finding: ProductionFinding) -> Severity:
+    """Return warning for a lower efficiency and for a collapse of demand."""
+    is_efficiency = CAUSES[finding.metric] == "efficiency"
+    return "warning" if finding.change > 0 and (is_efficiency or finding.is_collapse) else "info"
+
+
+def _money(finding: ProductionFinding, change: ProductionChange | None) -> MoneyChange | None:
+    """Return a change in money; None if its parts of the cost moved in the other direction.
+
+    A lower speed takes energy at the same power, so that the energy may rise and its own part fall.
+    """
+    if change is None:
+        return None
+    paid = money_of(change, _PARTS[finding.metric])
+    return paid if paid.amount * finding.change > 0 else None
+
+
+def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:
+    if finding.metric == "demand":
+        return "check whether requests arrive as intended, or hold fewer devices"
+    if finding.metric == "mix":
+        return "check which clients send longer requests, and the cache of prompts"
+    control = None if change is None else change.control
+    if control is not None and math.log(control) > max(UNCHANGED, _SAME_AS_PROBE * finding.change):
+        return "look for the cause at the probe of the device, which is slower too"
+    if control is not None:
+        return "compare the server's version and settings; the device itself is as before"
+    return "compare the server's version and settings, and the clocks of its devices"

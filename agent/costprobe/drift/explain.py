@@ -1,0 +1,208 @@
+"""Why series changed between two periods, from the store: the answer of `costprobe explain`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final, NamedTuple
+
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.periods import TimeSpan
+from costprobe.core.records import Point, natural
+from costprobe.drift.causes import Events
+from costprobe.drift.periods import PeriodChange, probe_change, service_change
+from costprobe.drift.runs import (
+    DEVICE_ROWS,
+    DetectionRun,
+    block_efforts,
+    events_of_service,
+    factors,
+    joined_runs,
+    service_runs,
+)
+from costprobe.unit_costs.change import ProductionSums, production_sums
+
+# The newest runs of a probe, and the newest windows of a service, in each period.
+RUNS_MAX: Final = 5_000
+# A period with fewer runs has no level.
+RUNS_MIN: Final = 3
+EVENTS_MAX: Final = 2_000
+# Blocks of a service next to the boundary of the periods whose conditions are read.
+BLOCKS_MAX: Final = 48
+BLOCK_S: Final = 1800.0
+
+
+class ComparedPeriods(NamedTuple):
+    """The two periods that are compared."""
+
+    before: TimeSpan
+    after: TimeSpan
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSeries:
+    """A series and why it changed.
+
+    Attributes:
+        tags: Its device and probe, or its service.
+        change: The change; None if it is unknown.
+        problem: Why it is unknown; else empty.
+    """
+
+    tags: Mapping[str, str]
+    change: PeriodChange | None
+    problem: str = ""
+
+
+class Explaining:
+    """Explains the series of a store; reads only.
+
+    Args:
+        reader: The store.
+        periods: The two periods.
+        now_ns: Present UTC in ns.
+    """
+
+    def __init__(self, reader: StoreReader, periods: ComparedPeriods, now_ns: int) -> None:
+        self._reader = reader
+        self._periods = periods
+        self._now_ns = now_ns
+        since_ns, until_ns = periods.before.start_ns, periods.after.end_ns + 1
+        self._events = reader.newest("event", since_ns, until_ns, limit=EVENTS_MAX)
+
+    def series(self, selected: Mapping[str, str]) -> Iterator[ExplainedSeries]:
+        """Yield the probes and services with these tags.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        if "service" not in selected:
+            pairs = {(s.tags["device"], s.tags["probe"]) for s in self._of("probe", selected)}
+            for device, probe in sorted(pairs, key=lambda pair: natural(*pair)):
+                yield self._probe(device, probe)
+        if "probe" not in selected and "device" not in selected:
+            served = {**selected, "basis": "serving"}
+            for service in sorted({s.tags["service"] for s in self._of("cost", served)}):
+                yield self._service(service)
+
+    def events(self, selected: Mapping[str, str]) -> list[Point]:
+        """Return the events of both periods and between that concern a selection, oldest first."""
+        return [
+            row
+            for row in self._events
+            if all(row.tags.get(tag, name) == name for tag, name in selected.items())
+        ]
+
+    def _of(self, measurement: str, selected: Mapping[str, str]) -> Iterator[Point]:
+        for series in self._reader.series(measurement, selected):
+            yield Point(measurement, series.tags, {}, 0)
+
+    def _probe(self, device: str, probe: str) -> ExplainedSeries:
+        tags = {"device": device, "probe": probe}
+        before, after = (self._runs(tags, span) for span in self._periods)
+        problem = _too_few(len(before), len(after), "runs")
+        if problem:
+            return ExplainedSeries(tags, None, problem)
+        change = probe_change(
+            (device, probe), before, after, self._events_of(device, probe), self._now_ns
+        )
+        return ExplainedSeries(tags, change)
+
+    def _service(self, service: str) -> ExplainedSeries:
+        tags = {"service": service}
+        rows = [self._windows(service, span) for span in self._periods]
+        problem = _too_few(len(rows[0]), len(rows[1]), "windows")
+        if problem:
+            return ExplainedSeries(tags, None, problem)
+        before, after = (production_sums(side) for side in rows)
+        if before is None or after is None:
+            return ExplainedSeries(tags, None, "no windows of the whole service")
+        times_ns = self._periods.after.start_ns, self._now_ns
+        try:
+            runs = self._blocks(service, rows, (before, after))
+            change = service_change(service, before, after, self._control(after), times_ns, runs)
+        except ValueError as error:
+            return ExplainedSeries(tags, None, str(error))
+        return ExplainedSeries(tags, change)
+
+    def _runs(self, tags: Mapping[str, str], span: TimeSpan) -> list[DetectionRun]:
+        times_ns = span.start_ns, span.end_ns
+        probes = self._reader.newest("probe", *times_ns, tags, limit=RUNS_MAX)
+        costs = self._reader.newest("cost", *times_ns, {**tags, "basis": "probe"}, limit=RUNS_MAX)
+        return joined_runs(probes, costs)
+
+    def _windows(self, service: str, span: TimeSpan) -> list[Point]:
+        """Return the windows that end in a period, in the currency of the newest one."""
+        tags = {"service": service, "basis": "serving"}
+        # A window is stamped with its end.
+        times_ns = span.start_ns + 1, span.end_ns + 1
+        rows = self._reader.newest("cost", *times_ns, tags, limit=RUNS_MAX)
+        currency = rows[-1].tags.get("currency") if rows else None
+        return [row for row in rows if row.tags.get("currency") == currency]
+
+    def _blocks(
+        self,
+        service: str,
+        rows: Sequence[Sequence[Point]],
+        sums: tuple[ProductionSums, ProductionSums],
+    ) -> tuple[list[DetectionRun], list[DetectionRun], Events]:
+        """Return the blocks of both periods as runs, and what returns the events of a service."""
+        devices = sums[1].devices
+        events = events_of_service(self._events, service, devices)
+        efforts = [block_efforts(side, sums, BLOCK_S) for side in rows]
+
+        def rows_of(device: str, since_ns: int, until_ns: int) -> Sequence[Point]:
+            tags = {"device": device}
+            return self._reader.newest("device", since_ns, until_ns, tags, limit=DEVICE_ROWS)
+
+        def between(since_ns: int, until_ns: int) -> Sequence[Point]:
+            return [row for row in events if since_ns <= row.time_ns < until_ns]
+
+        before, after = (
+            service_runs(
+                side[-BLOCKS_MAX:] if index == 0 else side[:BLOCKS_MAX],
+                BLOCK_S,
+                devices,
+                rows_of,
+                events,
+            )
+            for index, side in enumerate(efforts)
+        )
+        return before, after, between
+
+    def _control(self, after: ProductionSums) -> float | None:
+        """Return the time per inference of the probes on a service's devices, later over earlier."""
+        logs = []
+        for device in after.devices:
+            for probe in {s.tags["probe"] for s in self._of("probe", {"device": device})}:
+                sides = [
+                    self._runs({"device": device, "probe": probe}, span) for span in self._periods
+                ]
+                if all(sides):
+                    before_s, after_s = (factors(side).time_s for side in sides)
+                    logs.append(math.log(after_s / before_s))
+        return math.exp(fmean(logs)) if logs else None
+
+    def _events_of(self, device: str, probe: str) -> Callable[[int, int], Sequence[Point]]:
+        rows = self.events({"device": device, "probe": probe})
+
+        def events(since_ns: int, until_ns: int) -> Sequence[Point]:
+            return [row for row in rows if since_ns <= row.time_ns < until_ns]
+
+        return events
+
+
+def subject_of(row: Point) -> str:
+    """Return what an event concerns: "ranker on gpu0"; empty for the whole host."""
+    named = row.tags.get("service") or row.tags.get("probe", "")
+    return " on ".join(part for part in (named, row.tags.get("device", "")) if part)
+
+
+def _too_few(before: int, after: int, what: str) -> str:
+    if min(before, after) >= RUNS_MIN:
+        return ""
+    return (
+        f"{before} {what} in the earlier period and {after} in the later one; {RUNS_MIN} are needed"
+    )

@@ -1,0 +1,344 @@
+"""The change of a load curve since an earlier one, and its event.
+
+Curves are compared at the same loads and lengths of requests. The event states what changed at
+which load, in money, and which signals changed with it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from costprobe.core.columns import number
+from costprobe.core.money import price_scale, scale_words
+from costprobe.core.records import BOARD, NS_PER_S, Event, Point
+from costprobe.core.schema import LOAD_CURVE
+from costprobe.core.statistics import student_quantile
+from costprobe.core.units import (
+    HOUR_S,
+    MONTH_H,
+    counted,
+    significant,
+)
+from costprobe.drift.causes import UNKNOWN, Explanation, causes
+from costprobe.drift.message import (
+    ChangeFacts,
+    MoneyChange,
+    change_message,
+    money_a_month,
+)
+from costprobe.drift.runs import Comparison, Conditions, SignalSample
+from costprobe.probing.load_curve import LoadCurve, LoadPoint
+
+# Fewer common points cannot be distinguished from noise.
+POINTS_MIN: Final = 2
+# A smaller change of the median point is within the noise of windows of some 20 s.
+CHANGE_MIN: Final = 0.05
+# Share of the common points that changed in the same direction.
+AGREEING_MIN: Final = 0.75
+# Requests of another length are another workload.
+LENGTH_TOLERANCE: Final = 0.05
+# A new level that lasted so long is the one that later curves are compared with.
+ACCEPTED_AFTER_S: Final = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class CurveChange:
+    """The change of the throughput at the same loads.
+
+    Attributes:
+        since_ns: UTC in ns of the earlier curve.
+        throughput_pct: Change of the median common point in percent.
+        uncertainty_pct: Uncertainty (95 %) of it in percent: the smaller one of two, from the
+            latencies of both curves, and from the differences between the points.
+        points: Number of common points.
+        is_persistent: Whether it is beyond the noise: at least 5 %, more than its uncertainty, and in
+            the same direction at three of four points.
+        other_software: Whether server, model or prompt have another fingerprint.
+    """
+
+    since_ns: int
+    throughput_pct: float
+    uncertainty_pct: float
+    points: int
+    is_persistent: bool
+    other_software: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CurveShift:
+    """A newest curve that differs from the level before, or is back at it.
+
+    Attributes:
+        baseline: The curve of the level before.
+        newest: The newest curve.
+        change: Its change since the baseline.
+        since_ns: UTC in ns of the last curve of the level before.
+        is_back: Whether an earlier shift is over.
+    """
+
+    baseline: LoadCurve
+    newest: LoadCurve
+    change: CurveChange
+    since_ns: int
+    is_back: bool
+
+
+def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
+    """Return the change between two curves of a probe; None without enough common points.
+
+    The price has no influence: its changes are events of their own.
+    """
+    common = common_points(before, after)
+    if len(common) < POINTS_MIN:
+        return None
+    logs = [math.log(new.work_per_s / old.work_per_s) for old, new in common]
+    change = statistics.median(logs)
+    agreeing = sum(each * change > 0 for each in logs) / len(logs)
+    uncertainty = min(
+        math.sqrt(math.fsum(old.rel_err**2 + new.rel_err**2 for old, new in common)) / len(logs),
+        # Without percentiles of the latencies the first one is that of any spread.
+        student_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)),
+    )
+    is_large = abs(math.expm1(change)) >= CHANGE_MIN and abs(change) > uncertainty
+    return CurveChange(
+        since_ns=before.time_ns,
+        throughput_pct=math.expm1(change) * 100,
+        uncertainty_pct=uncertainty * 100,
+        points=len(logs),
+        is_persistent=is_large and agreeing >= AGREEING_MIN,
+        other_software=before.fingerprint != after.fingerprint,
+    )
+
+
+def common_points(before: LoadCurve, after: LoadCurve) -> list[tuple[LoadPoint, LoadPoint]]:
+    """Return the points of both curves with the same requests in flight and the same mean lengths."""
+    earlier = {point.concurrency: point for point in before.points if point.loop == "closed"}
+    common = []
+    for point in after.points:
+        old = earlier.get(point.concurrency) if point.loop == "closed" else None
+        if old is not None and old.work_per_s and point.work_per_s and _is_same_work(old, point):
+            common.append((old, point))
+    return common
+
+
+def newest_shift(curves: Sequence[LoadCurve]) -> CurveShift | None:
+    """Return the shift of the newest curve; None if the newest one is as the one before.
+
+    Curves are compared with the first one of a level, so that a slow change adds up. A new level is the
+    one to compare with after ACCEPTED_AFTER_S, or as soon as requests have other lengths.
+
+    Args:
+        curves: All curves of a probe on its devices, in order of time; at least one.
+    """
+    baseline = level = curves[0]
+    since_ns, shifted_ns = baseline.time_ns, 0
+    found: CurveShift | None = None
+    for curve in curves[1:]:
+        found = None
+        is_shifted = level is not baseline
+        if is_shifted and curve.time_ns - shifted_ns > ACCEPTED_AFTER_S * NS_PER_S:
+            baseline, is_shifted = level, False
+        change = curve_change(baseline, curve)
+        if change is None:
+            baseline = level = curve
+        elif not change.is_persistent:
+            if is_shifted:
+                found = CurveShift(baseline, curve, change, since_ns, is_back=True)
+            level = baseline
+        else:
+            further = curve_change(level, curve)
+            if not is_shifted:
+                shifted_ns = curve.time_ns
+            if not is_shifted or further is None or further.is_persistent:
+                found = CurveShift(baseline, curve, change, since_ns, is_back=False)
+                level = curve
+        if level is baseline:
+            since_ns = curve.time_ns
+    return found
+
+
+def _is_same_work(before: LoadPoint, after: LoadPoint) -> bool:
+    for name in ("tokens_in", "tokens_out"):
+        old, new = before[name], after[name]
+        if (old is None) != (new is None):
+            return False
+        if old and new and abs(new / old - 1) > LENGTH_TOLERANCE:
+            return False
+    return True
+
+
+_MILLION: Final = 1_000_000
+# The clock and the temperature of a device without work are those of no load.
+_BUSY_PCT: Final = 50.0
+_SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
+_ACTION: Final = (
+    "compare the server's options and the device's clocks with those of the curve before, and repeat"
+    " the curve"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentLoad:
+    """The load of the servers of a curve in production.
+
+    Attributes:
+        per_s: Generated tokens per second, or requests where the curve has no tokens.
+        replicas: Servers that share it.
+    """
+
+    per_s: float
+    replicas: int = 1
+
+
+def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:
+    """Return the conditions of a device while a curve was measured.
+
+    Args:
+        rows: Its rows of `device` then.
+        curve: The curve.
+    """
+    values: dict[str, list[float]] = {name: [] for name in _SIGNALS}
+    errors, boards = [], set()
+    for row in rows:
+        boards.add(row.tags.get("uuid", ""))
+        if (found := number(row, "ecc_uncorrected")) is not None:
+            errors.append(int(found))
+        util_pct = number(row, "util_pct")
+        if util_pct is not None and util_pct < _BUSY_PCT:
+            continue
+        for name, held in values.items():
+            if (found := number(row, name)) is not None:
+                held.append(found)
+    software = {"fingerprint": curve.fingerprint}
+    if len(boards) == 1:
+        software[BOARD] = boards.pop()
+    return Conditions(
+        software=software,
+        ecc_uncorrected=max(errors, default=None),
+        sm_clock_mhz=_sample(values["sm_clock_mhz"]),
+        mem_clock_mhz=_sample(values["mem_clock_mhz"]),
+        power_limit_w=_sample(values["power_limit_w"]),
+        temp_c=_sample(values["temp_c"]),
+    )
+
+
+def _sample(values: Sequence[float]) -> SignalSample | None:
+    if not values:
+        return None
+    return SignalSample(statistics.fmean(values), statistics.pstdev(values), len(values))
+
+
+def load_curve_event(
+    shift: CurveShift, before: Conditions, after: Conditions, load: PresentLoad | None
+) -> Event:
+    """Return the event of a shift of a load curve.
+
+    Args:
+        shift: The shift.
+        before: Conditions while the baseline was measured.
+        after: Conditions while the newest curve was measured.
+        load: The load in production; None if unknown.
+    """
+    newest, change = shift.newest, shift.change
+    event = Event(
+        kind="drift",
+        severity="info",
+        title=f"load curve of {newest.probe} on {newest.device} is back at the level before",
+        time_ns=newest.time_ns,
+        detail=_at_all_loads(shift),
+        device=newest.device,
+        subject={"probe": newest.probe},
+        metric=LOAD_CURVE,
+        change_pct=change.throughput_pct,
+        level_pct=0.0,
+        since_ns=newest.time_ns,
+    )
+    return event if shift.is_back else _changed(event, shift, Comparison(before, after), load)
+
+
+def _changed(
+    event: Event, shift: CurveShift, compared: Comparison, load: PresentLoad | None
+) -> Event:
+    newest = shift.newest
+    old, new = _at_load(shift, load)
+    ratio = new.work_per_s / old.work_per_s
+    is_worse = shift.change.throughput_pct < 0
+    has_tokens = bool(new["tokens_out_per_s"])
+    unit = "generated token" if has_tokens else "request"
+    found = causes(replace(compared, sign=1 if is_worse else -1))
+    name = found[0].name if found else UNKNOWN
+    paid = _money(new, ratio, unit, newest.currency, load)
+    per = "million generated tokens" if has_tokens else "request"
+    what = "throughput" if paid is None else f"cost per {per}"
+    facts = ChangeFacts(
+        what=f"{what} of the load curve of {newest.probe} on {newest.device} at {new.text}",
+        change_pct=((1 / ratio if paid else ratio) - 1) * 100,
+        since_ns=shift.since_ns,
+        now_ns=newest.time_ns,
+        is_worse=is_worse,
+        explanation=Explanation(name, found),
+        basis="" if paid is None else "at constant price",
+        money=paid,
+        split=(
+            f"{unit}s/s {significant(old.work_per_s)} → {significant(new.work_per_s)} at {new.text};"
+            f" {_at_all_loads(shift)}"
+        ),
+        action=_ACTION if name == UNKNOWN else "",
+    )
+    message = change_message(facts)
+    return replace(
+        event,
+        severity="warning" if is_worse else "info",
+        title=message.headline,
+        detail=message.reason,
+        before=f"{significant(old.work_per_s)}/s",
+        after=f"{significant(new.work_per_s)}/s",
+        cause=name,
+        level_pct=shift.change.throughput_pct,
+        since_ns=shift.since_ns,
+        **money_a_month(paid),
+    )
+
+
+def _at_load(shift: CurveShift, load: PresentLoad | None) -> tuple[LoadPoint, LoadPoint]:
+    """Return the common point nearest to the present load; the one with most work without a load."""
+    common = common_points(shift.baseline, shift.newest)
+    if load is None or not load.per_s:
+        return max(common, key=lambda pair: pair[0].work_per_s)
+    per_s = load.per_s / load.replicas
+    return min(common, key=lambda pair: abs(math.log(pair[0].work_per_s / per_s)))
+
+
+def _at_all_loads(shift: CurveShift) -> str:
+    change = shift.change
+    return (
+        f"throughput {change.throughput_pct:+z.1f} % ±{change.uncertainty_pct:.1f} % at the median of"
+        f" {counted(change.points, 'load')}"
+    )
+
+
+def _money(
+    new: LoadPoint, ratio: float, unit: str, currency: str, load: PresentLoad | None
+) -> MoneyChange | None:
+    """Return the change of the cost at a load, at the price of the newest curve; None without one.
+
+    A server that does less takes so much longer for the same work.
+    """
+    if new.cost is None or not currency:
+        return None
+    each = new.cost / _MILLION if new["tokens_out_per_s"] else new.cost
+    more = each * (1 - ratio)
+    rate_per_s = load.per_s if load is not None and load.per_s else new.work_per_s
+    scale = _MILLION if new["tokens_out_per_s"] else price_scale(each)
+    return MoneyChange(
+        amount=more * scale,
+        unit=scale_words(scale, unit),
+        currency=currency,
+        per_month=more * rate_per_s * MONTH_H * HOUR_S,
+        rate_per_s=rate_per_s,
+        counted=f"{unit}s",
+    )

@@ -1,0 +1,581 @@
+"""The message of a change in two lines: what changed, by how much, since when; why, what to do.
+
+A drift is stated in money as well. A change of production is explained by replicas and traffic
+exactly, and by conditions of the devices with their shares, beside the probe as control.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+from types import MappingProxyType
+from typing import Final, Protocol, TypedDict
+
+from costprobe.core.money import money, price_scale, scale_words
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import HOUR_S, MONTH_H, significant
+from costprobe.drift.causes import (
+    AROUND_RUNS,
+    LATEST_RUNS,
+    UNKNOWN,
+    Cause,
+    Explanation,
+    Share,
+    action_of,
+    explain_change,
+    is_annotation_of,
+)
+from costprobe.drift.production import ProductionDetector, ProductionFinding
+from costprobe.drift.runs import (
+    BEFORE_RUNS,
+    DEVICE_ROWS,
+    BlockEffort,
+    DetectionRun,
+    events_of_service,
+    factors,
+    joined_runs,
+    service_runs,
+)
+from costprobe.drift.settings import Finding, Metric
+from costprobe.unit_costs.change import (
+    LEAST_PART,
+    CostFactors,
+    Part,
+    ProductionChange,
+    split_change,
+)
+
+# Further candidates are counted only.
+MAX_CAUSES: Final = 4
+# A share below this is not worth a line.
+LEAST_CAUSE: Final = 0.01
+# A smaller change is shown as 0.0 %.
+SHOWN_PCT: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyChange:
+    """A change of a cost per unit in money.
+
+    Attributes:
+        amount: Change, currency per unit.
+        unit: What the cost is divided by: "1,000", "million tokens".
+        currency: ISO 4217 code.
+        per_month: Change of spend in a month of 730 h at the present rate; None if there is none.
+        rate_per_s: The present rate, in `counted` per second.
+        counted: What the rate counts: "inferences".
+    """
+
+    amount: float
+    unit: str
+    currency: str
+    per_month: float | None = None
+    rate_per_s: float | None = None
+    counted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PricePart:
+    """The part of a price change, beside the change at constant price.
+
+    Attributes:
+        time_ns: Time of the price change, UTC in ns.
+        amount: Its own part, currency per unit of the MoneyChange.
+    """
+
+    time_ns: int
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFacts:
+    """A change of a series.
+
+    Attributes:
+        what: The series: "cost per inference of ranker on gpu0".
+        change_pct: Change in percent.
+        since_ns: Start of the change, UTC in ns.
+        now_ns: Present UTC in ns.
+        is_worse: Whether it is a deterioration.
+        explanation: Its causes.
+        basis: What the change is measured at: "at constant price"; empty for nothing.
+        money: The change in money; None for another series than a cost, or without a price.
+        price: A price change at about the same time, which is not a part of `money`.
+        split: What the change consists of: "95 % of it is time per inference".
+        action: What to do; empty for the action of the first cause.
+    """
+
+    what: str
+    change_pct: float
+    since_ns: int
+    now_ns: int
+    is_worse: bool
+    explanation: Explanation
+    basis: str = ""
+    money: MoneyChange | None = None
+    price: PricePart | None = None
+    split: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMessage:
+    """The two lines about a change.
+
+    Attributes:
+        headline: What changed, by how much, what that is a month, and since when.
+        reason: The causes with their shares, and what to do.
+    """
+
+    headline: str
+    reason: str
+
+
+class MonthlyMoney(TypedDict, total=False):
+    """The money of a change as fields of its event."""
+
+    cost_per_month: float
+    currency: str
+
+
+def money_a_month(paid: MoneyChange | None) -> MonthlyMoney:
+    """Return what a change costs in a month, as fields of its event; empty if it is unknown."""
+    if paid is None or paid.per_month is None:
+        return {}
+    return {"cost_per_month": paid.per_month, "currency": paid.currency}
+
+
+def change_message(
+    change: ChangeFacts, verb: str = "is", zone: tzinfo | None = UTC
+) -> ChangeMessage:
+    """Return the message of a change.
+
+    Args:
+        change: The change.
+        verb: Words between the series and the change in percent.
+        zone: Zone of the times; None for the host's.
+    """
+    return ChangeMessage(_headline(change, verb, zone), _reason(change))
+
+
+def _clock_time(time_ns: int, now_ns: int, zone: tzinfo | None) -> str:
+    """Format a time for people, with its zone: without the date if it is today."""
+    then, now = (
+        datetime.fromtimestamp(ns // NS_PER_S, UTC).astimezone(zone) for ns in (time_ns, now_ns)
+    )
+    return f"{then:%H:%M %Z}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M %Z}"
+
+
+def _headline(change: ChangeFacts, verb: str, zone: tzinfo | None) -> str:
+    paid = change.money
+    basis = f" {change.basis}" if change.basis else ""
+    amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
+    since = _clock_time(change.since_ns, change.now_ns, zone)
+    text = f"{change.what} {verb} {change.change_pct:+z.1f} %{basis}{amount} since {since}"
+    if paid is None:
+        return text
+    if paid.per_month is not None:
+        text += f", {_plus(paid.per_month, paid.currency)} a month at the present rate"
+        text += (
+            ""
+            if paid.rate_per_s is None
+            else f" of {significant(paid.rate_per_s, 3)} {paid.counted}/s"
+        )
+    if change.price is not None:
+        total = _signed(paid.amount + change.price.amount, paid)
+        text += (
+            f"; the price changed at {_clock_time(change.price.time_ns, change.now_ns, zone)}: its own part"
+            f" is {_signed(change.price.amount, paid)}, both together {total}"
+        )
+    return text
+
+
+def _reason(change: ChangeFacts) -> str:
+    if abs(change.change_pct) < SHOWN_PCT:
+        return "only the price changed" if change.price else "there is nothing to explain"
+    parts = [change.split] if change.split else []
+    parts.append(_causes_text(change.explanation))
+    action = change.action or action_of(change.explanation.name)
+    return f"{'; '.join(parts)}. {f'To do: {action}' if change.is_worse else 'No action is needed'}"
+
+
+def _causes_text(explanation: Explanation) -> str:
+    """Return the causes with their shares, the largest first; of an unknown cause all candidates."""
+    listed = [
+        cause
+        for cause in explanation.causes
+        if explanation.name == UNKNOWN
+        or cause.share is None
+        or abs(cause.share.mean) >= LEAST_CAUSE
+    ]
+    if not listed:
+        is_known = explanation.name != UNKNOWN
+        name = explanation.name if is_known else f"{UNKNOWN}, no other monitored signal changed"
+        return f"cause: {name}"
+    is_alone = len(listed) == 1
+    texts = [_cause_text(cause, is_alone=is_alone) for cause in listed[:MAX_CAUSES]]
+    if len(listed) > MAX_CAUSES:
+        texts.append(f"{len(listed) - MAX_CAUSES} more")
+    named = "; ".join(texts)
+    if any(cause.share is not None and cause.share.mean < 0 for cause in listed):
+        named += " (one counteracts, so that others exceed 100 %)"
+    if explanation.name != UNKNOWN:
+        return f"cause: {named}"
+    explained = explanation.explained
+    known = "" if explained is None else f", {_share_text(explained)} explained"
+    return f"cause: unknown{known}; candidates: {named}"
+
+
+def _cause_text(cause: Cause, *, is_alone: bool) -> str:
+    share = "" if cause.share is None else f" {_share_text(cause.share)}"
+    # The text of an update has its versions: "driver 550.54 → 560.35".
+    name = cause.name.partition(":")[0] if cause.text else cause.name
+    text = f"{name}{share}: {cause.text}" if cause.text else f"{name}{share}"
+    if cause.method != "remainder" or is_alone:
+        return text
+    # Its share is what the other causes leave.
+    coincides = "coincides, " if cause.coincides else ""
+    return f"{text} ({coincides}effect not measurable separately)"
+
+
+def _share_text(share: Share) -> str:
+    mean, low, high = (round(value * 100) for value in (share.mean, share.low, share.high))
+    return f"{mean} %" if low == mean == high else f"{mean} % ({low} to {high} %)"
+
+
+def _signed(amount: float, paid: MoneyChange) -> str:
+    return f"{_plus(amount, paid.currency)} per {paid.unit}"
+
+
+def _plus(amount: float, currency: str) -> str:
+    return f"{'+' if amount >= 0 else ''}{money(amount, currency)}"
+
+
+WORDS: Mapping[Metric, str] = {
+    "cost": "cost per inference",
+    "latency": "latency",
+    "energy": "energy per inference",
+    "throughput": "throughput",
+}
+# Longest history before a shift that is compared with it.
+BEFORE_NS = 14 * 86_400 * NS_PER_S
+MIN_RUNS_BEFORE = 3
+# Most software changes between two runs that are read.
+CHANGES_MAX = 100
+# A price change is part of the explanation if it is not older than this.
+PRICE_NS = 2 * 3600 * NS_PER_S
+SAME_PRICE = 1e-4
+
+# Device, probe, metric.
+Key = tuple[str, str, Metric]
+# Returns the newest rows of a measurement between two UTC ns, at most as many.
+_Newest = Callable[[str, int, int, int], Sequence[Point]]
+
+
+class RowHistory(Protocol):
+    """The stored rows of a device's probe."""
+
+    def __call__(
+        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
+        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series.
+
+        Empty names mean the rows of every device and probe.
+        """
+        ...
+
+
+def change_of(
+    finding: Finding, key: Key, levels_ns: tuple[int, int], now_ns: int, history: RowHistory
+) -> ChangeFacts:
+    """Return what changed at a drift, with its causes.
+
+    Args:
+        finding: The drift.
+        key: Its series.
+        levels_ns: Start of the level before and of the level after the shift, UTC in ns.
+        now_ns: Time of the value that completed the detection, UTC in ns.
+        history: Returns the rows from before and after it.
+    """
+    device, probe, metric = key
+    before_ns, since_ns = levels_ns
+
+    def newest(measurement: str, from_ns: int, until_ns: int, limit: int) -> Sequence[Point]:
+        return history(measurement, device, probe, (from_ns, until_ns), limit)
+
+    # A fast probe has more runs in two weeks than fit into memory: read the newest of each side.
+    before = _runs(newest, since_ns - BEFORE_NS, since_ns)
+    after = _runs(newest, since_ns, now_ns + 1)
+    if after and len(after) < BEFORE_RUNS:
+        # The estimated start may fall between two runs: align it with the nearest run.
+        if before and since_ns - before[-1].time_ns < after[0].time_ns - since_ns:
+            after.insert(0, before.pop())
+        since_ns = after[0].time_ns
+    # Compare with the runs of the previous level only, or with the last few where it was short.
+    before = [run for run in before if run.time_ns >= before_ns] or before[-MIN_RUNS_BEFORE:]
+    is_worse = (finding.change > 0) != (metric == "throughput")
+    change = ChangeFacts(
+        what=f"{WORDS[metric]} of {probe} on {device}",
+        change_pct=finding.change_pct,
+        since_ns=since_ns,
+        now_ns=now_ns,
+        is_worse=is_worse,
+        explanation=Explanation("unknown"),
+        basis="at constant price" if metric == "cost" else "",
+    )
+
+    def events(from_ns: int, until_ns: int) -> Sequence[Point]:
+        own = newest("event", from_ns, until_ns, CHANGES_MAX)
+        every = history("event", "", "", (from_ns, until_ns), CHANGES_MAX)
+        return [*own, *(row for row in every if is_annotation_of(row, device, probe))]
+
+    if not (before and after):
+        return change
+    sign = 0 if metric == "energy" else 1 if is_worse else -1
+    change = replace(change, explanation=explain_change(before, after, events, metric, sign))
+    return _with_money(change, before, after) if metric == "cost" else change
+
+
+def _with_money(
+    change: ChangeFacts, before: Sequence[DetectionRun], after: Sequence[DetectionRun]
+) -> ChangeFacts:
+    """Return a change of cost in money: at constant prices, and the part of a price change."""
+    changed_ns = price_change_ns([*before, *after])
+    if changed_ns is not None and changed_ns < after[0].time_ns - PRICE_NS:
+        # An old change is of no concern: everything at the price in force.
+        before_prices = after_prices = factors(after)
+        changed_ns = None
+    else:
+        at_ns = changed_ns or after[0].time_ns
+        runs = [*before, *after]
+        before_prices = factors([run for run in runs if run.time_ns < at_ns] or before)
+        after_prices = factors([run for run in runs if run.time_ns >= at_ns])
+    present = factors(after[-LATEST_RUNS:])
+    old = factors(before).at_prices_of(before_prices)
+    constant = present.at_prices_of(before_prices)
+    new = present.at_prices_of(after_prices)
+    is_priced = any(run.price_per_s is not None for run in after)
+    currency = after[-1].currency if is_priced else None
+    return with_amounts(change, (old, constant, new), currency, changed_ns)
+
+
+def with_amounts(
+    change: ChangeFacts,
+    levels: tuple[CostFactors, CostFactors, CostFactors],
+    currency: str | None,
+    price_changed_ns: int | None,
+) -> ChangeFacts:
+    """Return a change of the cost per inference with its amounts.
+
+    Args:
+        change: The change.
+        levels: The factors before, after at the prices before, and after.
+        currency: ISO 4217 code; None without prices.
+        price_changed_ns: Time of a price change between the levels, UTC in ns; None without one.
+    """
+    old, constant, new = levels
+    if old.cost <= 0 or constant.cost <= 0:
+        return change
+    factor, share = split_change(old, constant).largest
+    # A share means something if no factor counteracts, and if the runs moved in the direction of the level.
+    is_shown = 0 < share <= 1 and (constant.cost - old.cost) * change.change_pct > 0
+    split = f"{share * 100:.0f} % of it is {factor}" if is_shown else ""
+    if currency is None:
+        return replace(change, split=split)
+    rate_per_s = 1 / new.time_s
+    # Of the level, like the percentage: the latest runs have noise, and a daily pattern.
+    each = old.cost * change.change_pct / 100
+    scale = price_scale(old.cost)
+    paid = MoneyChange(
+        amount=each * scale,
+        unit=scale_words(scale) if scale > 1 else "inference",
+        currency=currency,
+        per_month=each * rate_per_s * MONTH_H * HOUR_S,
+        rate_per_s=rate_per_s,
+        counted="inferences",
+    )
+    price = (
+        PricePart(price_changed_ns, (new.cost - constant.cost) * scale)
+        if price_changed_ns
+        else None
+    )
+    return replace(change, split=split, money=paid, price=price)
+
+
+def price_change_ns(runs: Sequence[DetectionRun]) -> int | None:
+    """Return the time of the first run at the latest prices; None if they did not change."""
+    priced = [run for run in runs if run.price_per_s is not None]
+    for previous, run in zip(reversed(priced[:-1]), reversed(priced[1:]), strict=True):
+        if not (
+            math.isclose(previous.price_per_s or 0, run.price_per_s or 0, rel_tol=SAME_PRICE)
+            and math.isclose(previous.electricity_per_j, run.electricity_per_j, rel_tol=SAME_PRICE)
+        ):
+            return run.time_ns
+    return None
+
+
+def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
+    """Return the newest runs, oldest first."""
+    sides = (newest(name, from_ns, until_ns, BEFORE_RUNS) for name in ("probe", "cost"))
+    return joined_runs(*sides)[-BEFORE_RUNS:]
+
+
+# Blocks of a level that are enough for an explanation.
+LEAST_BEFORE = 4
+# A smaller change of traffic or of devices is no cause, in log units.
+LEAST_CHANGED = 0.02
+
+
+def demand_causes(change: ProductionChange) -> list[Cause]:
+    """Return traffic and replicas with their exact shares of the change of held device time per work.
+
+    Held time per work is devices over traffic: the logarithms of both add up to the change.
+    """
+    replicas, traffic = math.log(change.devices), -math.log(change.traffic)
+    total = replicas + traffic
+    if abs(total) < LEAST_CHANGED:
+        return []
+    words = "lower" if change.traffic < 1 else "higher"
+    found = [
+        ("replicas", f"{change.devices:.3g} times the devices", replicas),
+        ("traffic", f"{abs(change.traffic - 1) * 100:.0f} % {words}", traffic),
+    ]
+    causes = [
+        Cause(name, text, share=Share(part / total, part / total, part / total))
+        for name, text, part in found
+        if abs(part) >= LEAST_CHANGED
+    ]
+    return sorted(causes, key=lambda cause: -(cause.share.mean if cause.share else 0.0))
+
+
+def efficiency_explanation(
+    detector: ProductionDetector,
+    finding: ProductionFinding,
+    service: str,
+    devices: Sequence[str],
+    history: RowHistory,
+) -> Explanation:
+    """Return why device time or energy per work changed: conditions of the devices, software, annotations.
+
+    Args:
+        detector: The service's detector.
+        finding: The change.
+        service: Name of the service.
+        devices: Its devices.
+        history: Returns the rows of devices and events.
+    """
+    times = detector.efforts["serving_time"].history(2 * AROUND_RUNS)
+    energies = detector.efforts["serving_energy"].history(2 * AROUND_RUNS)
+    is_energy = finding.metric == "serving_energy"
+    if is_energy and not times:
+        times = energies
+    if not times:
+        return Explanation(UNKNOWN)
+    span_ns = (
+        round((min(times) - detector.block_s) * NS_PER_S),
+        round(finding.time_s * NS_PER_S) + 1,
+    )
+    events = events_of_service(history("event", "", "", span_ns, CHANGES_MAX), service, devices)
+
+    def rows_of(device: str, from_ns: int, until_ns: int) -> Sequence[Point]:
+        return history("device", device, "", (from_ns, until_ns), DEVICE_ROWS)
+
+    def events_between(from_ns: int, until_ns: int) -> Sequence[Point]:
+        return [row for row in events if from_ns <= row.time_ns < until_ns]
+
+    efforts = [BlockEffort(end_s, times[end_s], energies.get(end_s)) for end_s in sorted(times)]
+    runs = service_runs(efforts, detector.block_s, devices, rows_of, events)
+    since_ns = finding.since_s * NS_PER_S
+    before = [run for run in runs if run.time_ns <= since_ns]
+    after = [run for run in runs if run.time_ns > since_ns]
+    if len(before) < LEAST_BEFORE or not after:
+        return Explanation(UNKNOWN)
+    metric: Metric = "energy" if is_energy else "throughput"
+    sign = 0 if is_energy else 1 if finding.change > 0 else -1
+    return explain_change(before, after, events_between, metric, sign)
+
+
+# Smaller changes are not worth a word, in log units.
+UNCHANGED: Final = 0.02
+UNCHANGED_TRAFFIC: Final = 0.05
+# A part below this share of the largest is not stated.
+LEAST_STATED_PART: Final = 0.1
+
+PART_WORDS: Final[Mapping[Part, str]] = MappingProxyType(
+    {
+        "hardware price": "the hardware price",
+        "electricity price": "the electricity price",
+        "idle time": "idle time",
+        "load": "the load of the devices",
+        "speed": "speed",
+        "busy power": "power while busy",
+        "idle power": "power while idle",
+        "mean power": "power",
+        "models": "the mix of models",
+        "input and output": "the mix of input and output",
+        "cached input": "the cached share of the input",
+        "request length": "the length of requests",
+    }
+)
+
+
+def explanation(change: ProductionChange) -> str:
+    """Return a sentence such as "probe unchanged, traffic 38 % lower: +52 % per token is idle time"."""
+    circumstances = []
+    if change.control is not None:
+        circumstances.append(_moved("probe", change.control, UNCHANGED, ("faster", "slower")))
+    circumstances.append(_moved("traffic", change.traffic, UNCHANGED_TRAFFIC, ("lower", "higher")))
+    if abs(math.log(change.devices)) >= UNCHANGED_TRAFFIC:
+        circumstances.append(f"{change.devices:.2g} times the devices")
+    largest = max((abs(effect) for effect in change.parts.values()), default=0.0)
+    stated = [
+        (effect, PART_WORDS[part])
+        for part, effect in change.parts.items()
+        if abs(effect) >= max(LEAST_STATED_PART * largest, UNCHANGED / 2)
+    ]
+    stated.sort(key=lambda item: -abs(item[0]))
+    texts = [
+        f"{math.expm1(effect) * 100:+.0f} % {f'per {change.unit} ' if not index else ''}is {words}"
+        for index, (effect, words) in enumerate(stated)
+    ]
+    joined = ", ".join(texts) or f"the cost per {change.unit} is unchanged"
+    return f"{', '.join(circumstances)}: {joined}"
+
+
+def unit_of(change: ProductionChange) -> tuple[str, int]:
+    """Return what people divide a cost by, and how many units that are; the same before and after."""
+    scale = 1_000_000 if change.unit == "token" else price_scale(change.before)
+    return scale_words(scale, change.unit), scale
+
+
+def money_of(change: ProductionChange, parts: Collection[Part] | None = None) -> MoneyChange:
+    """Return a change of production cost in money.
+
+    Args:
+        change: The change.
+        parts: The only parts that count; None for all of the change.
+    """
+    each = change.after - change.before
+    if parts is not None:
+        is_flat = abs(change.log_ratio) < LEAST_PART
+        # The logarithmic mean of both costs (LMDI): the parts' amounts add up to the change.
+        mean = change.before if is_flat else each / change.log_ratio
+        each = mean * math.fsum(change.parts.get(part, 0.0) for part in parts)
+    unit, scale = unit_of(change)
+    rate_per_s = change.rate_per_s
+    return MoneyChange(
+        amount=each * scale,
+        unit=unit,
+        currency=change.currency,
+        per_month=None if rate_per_s is None else each * rate_per_s * MONTH_H * HOUR_S,
+        rate_per_s=rate_per_s,
+        counted=f"{change.unit}s",
+    )
+
+
+def _moved(name: str, ratio: float, least: float, words: tuple[str, str]) -> str:
+    if abs(math.log(ratio)) < least:
+        return f"{name} unchanged"
+    return f"{name} {abs(ratio - 1) * 100:.0f} % {words[ratio > 1]}"

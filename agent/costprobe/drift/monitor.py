@@ -1,0 +1,587 @@
+"""The drift monitor: one detector for each series of a probe and each service and model.
+
+The state of a series is its detector, and the drift that lasts. Events have the cause of a drift,
+or what changed in production. The monitor of probes passes the rows of services to that of
+production.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+from typing import Any
+
+from costprobe.core.clock import ClockStep
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
+from costprobe.drift.detector import Detector
+from costprobe.drift.events import (
+    anomaly_event,
+    drift_event,
+    further_shift_event,
+    production_event,
+    reversal_event,
+    service_reversal_event,
+)
+from costprobe.drift.message import (
+    ChangeFacts,
+    Key,
+    RowHistory,
+    change_of,
+    demand_causes,
+    efficiency_explanation,
+)
+from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
+from costprobe.drift.settings import DetectionConfig, Finding, Metric, ServingMetric
+from costprobe.unit_costs.change import ProductionChange, production_change
+
+# A run beside other work does not enter the baseline, unless half of the last eight were such runs:
+# then it is the normal state of the device, or a lasting neighbour, which is a drift.
+RECENT_RUNS = 8
+USUAL_RUNS = 4
+
+
+@dataclass(slots=True)
+class MonitoredSeries:
+    """The state of one monitored series.
+
+    Attributes:
+        detector: Its detector.
+        base: Logarithm of the level from which the current drift is measured; None without a drift.
+        reported_ns: UTC in ns of the last reported drift.
+        reported_shift: Its distance from `base`, in log units.
+        since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
+            the first.
+        began_ns: Start of the current drift, which may have grown since, UTC in ns.
+        pending: An anomaly that is a step if the next value confirms it.
+        contended: Whether others used the device in each of the last RECENT_RUNS runs.
+    """
+
+    detector: Detector
+    base: float | None = None
+    reported_ns: int = 0
+    reported_shift: float = 0.0
+    since_ns: int = 0
+    began_ns: int = 0
+    pending: tuple[Finding, Event] | None = None
+    contended: tuple[bool, ...] = ()
+
+    def detector_of(self, point: Point) -> Detector:
+        """Return the detector for a row; a copy for one that must not enter the baseline."""
+        is_contended = point.fields.get("contended") is True
+        self.contended = (*self.contended, is_contended)[-RECENT_RUNS:]
+        if not is_contended or sum(self.contended) >= USUAL_RUNS:
+            return self.detector
+        return Detector.restore(self.detector.state())
+
+    def is_free(self, point: Point) -> bool:
+        """Return whether a run had the device for itself, though most of the recent ones had not.
+
+        It is faster than the level, and no anomaly.
+        """
+        return point.fields.get("contended") is False and sum(self.contended) >= USUAL_RUNS
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self.detector.clock_was_stepped(step)
+        if self.since_ns:
+            self.reported_ns = step.of_ns(self.reported_ns)
+            self.since_ns = step.of_ns(self.since_ns)
+            self.began_ns = step.of_ns(self.began_ns)
+
+
+PRODUCTION_PREFIX = "production "
+# A shift older than this is the new normal: the next one is measured from it.
+SETTLED_NS = 86_400 * NS_PER_S
+# Smallest shift of demand or mix, in log units.
+LEAST_DEPARTURE = 0.1
+# Divisions among models by which a model has a device time of its own.
+OWN_TIME = ("time", "executions")
+# Runs of a probe in each period that its control is the median of.
+CONTROL_RUNS = 200
+# An annotation may precede its effect by this time.
+ANNOTATED_NS = 2 * 3600 * NS_PER_S
+ANNOTATIONS_MAX = 20
+
+# Service and served model; "" for the whole service.
+ServiceKey = tuple[str, str]
+Probes = Callable[[], Collection[tuple[str, str]]]
+
+
+@dataclass(slots=True)
+class _Shift:
+    """The shift of one monitored series since its last settled level, and as reported, in log units.
+
+    Shifts too small to be reported add up: a change that is found in two steps is one, which began with
+    the first at `since_s`.
+    """
+
+    log_shift: float = 0.0
+    reported: float = 0.0
+    moved_ns: int = 0
+    since_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Monitored:
+    detector: ProductionDetector
+    shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+
+
+class ProductionMonitor:
+    """Monitor efficiency, demand and mix of every service, and explain what changed.
+
+    Deterministic: the same rows in the same order give the same events.
+
+    Args:
+        settings: Sensitivity of the detectors.
+        history: Returns rows of a device's probe, which is the control of a change.
+    """
+
+    def __init__(self, settings: DetectionConfig, history: RowHistory) -> None:
+        self._settings = settings
+        self._history = history
+        self._services: dict[ServiceKey, _Monitored] = {}
+
+    def update(self, points: Iterable[Point], probes: Probes) -> list[Event]:
+        """Add the rows of one window; return the changes that they complete.
+
+        Args:
+            points: Rows of one time; others than of `cost` on the serving basis are skipped.
+            probes: Returns device and name of each probe, as controls.
+        """
+        windows: dict[str, list[Point]] = {}
+        for point in points:
+            service = point.tags.get("service")
+            if point.measurement == "cost" and point.tags.get("basis") == "serving" and service:
+                windows.setdefault(service, []).append(point)
+        events = []
+        for service, rows in windows.items():
+            rows.sort(key=lambda row: row.tags.get("served_model", ""))
+            if "served_model" not in rows[0].tags:
+                events += self._updated((service, ""), rows, probes)
+            for row in rows:
+                model = row.tags.get("served_model", "")
+                if model and row.fields.get("model_split") in OWN_TIME:
+                    events += self._updated((service, model), [row], probes)
+        return events
+
+    def services(self) -> set[str]:
+        """Return the names of the services that have a state."""
+        return {
+            service
+            for (service, model), monitored in self._services.items()
+            if not model and monitored.detector.is_trained
+        }
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        for monitored in self._services.values():
+            monitored.detector.clock_was_stepped(step)
+            for shift in monitored.shifts.values():
+                shift.moved_ns = step.of_ns(shift.moved_ns)
+                shift.since_s = step.of_s(shift.since_s)
+
+    def rewind(self, now_ns: int) -> None:
+        """Shift restored states that were saved while the wall clock was ahead of now_ns.
+
+        Args:
+            now_ns: Current UTC in ns.
+        """
+        ahead_ns = max(
+            (monitored.detector.ended_ns - now_ns for monitored in self._services.values()),
+            default=0,
+        )
+        if ahead_ns > 0:
+            self.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
+
+    def documents(self) -> dict[str, Any]:
+        """Return the state of each detector as JSON, by a name that starts with PRODUCTION_PREFIX."""
+        return {
+            f"{PRODUCTION_PREFIX}{service} {model}".rstrip(): {
+                "service": [service, model],
+                "window_s": self._settings.serving_window_s,
+                "state": monitored.detector.document(),
+                "shifts": {
+                    metric: [shift.log_shift, shift.reported, shift.moved_ns, shift.since_s]
+                    for metric, shift in monitored.shifts.items()
+                },
+            }
+            for (service, model), monitored in list(self._services.items())
+            if monitored.detector.is_trained
+        }
+
+    def restore(self, documents: Iterable[Any]) -> list[str]:
+        """Restore states; those saved under other settings are discarded.
+
+        Returns:
+            Problems of damaged states; their detectors are trained again.
+        """
+        problems = []
+        for document in documents:
+            try:
+                service, model = document["service"]
+                if document["window_s"] != self._settings.serving_window_s:
+                    continue
+                monitored = self._monitored()
+                monitored.detector.restore(document["state"])
+                for metric, (log_shift, reported, moved_ns, *since_s) in document["shifts"].items():
+                    monitored.shifts[metric] = _Shift(
+                        float(log_shift), float(reported), int(moved_ns), *map(float, since_s)
+                    )
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                problems.append(
+                    f"the state of a service's detector is damaged ({error}); it is trained again"
+                )
+                continue
+            self._services[service, model] = monitored
+        return problems
+
+    def _monitored(self) -> _Monitored:
+        settings = self._settings
+        return _Monitored(ProductionDetector(settings.serving_detector, settings.serving_window_s))
+
+    def _updated(self, key: ServiceKey, rows: Sequence[Point], probes: Probes) -> list[Event]:
+        monitored = self._services.get(key)
+        if monitored is None:
+            monitored = self._services[key] = self._monitored()
+        return [
+            event
+            for finding in monitored.detector.update(rows)
+            if (event := self._event(key, monitored, finding, probes)) is not None
+        ]
+
+    def _event(
+        self,
+        key: ServiceKey,
+        monitored: _Monitored,
+        finding: ProductionFinding,
+        probes: Probes,
+    ) -> Event | None:
+        """Return the event of a shift or of its reversal; None for one that changes a known shift little."""
+        time_ns = round(finding.time_s * NS_PER_S)
+        shift = monitored.shifts.setdefault(finding.metric, _Shift())
+        if time_ns - shift.moved_ns > SETTLED_NS:
+            shift.log_shift = 0.0
+            shift.reported = 0.0
+        shift.moved_ns = time_ns
+        before = shift.reported
+        unreported = shift.log_shift - before
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            shift.log_shift = before
+        if shift.log_shift == before:
+            shift.since_s = finding.since_s
+        shift.log_shift += finding.change
+        is_efficiency = finding.metric in monitored.detector.efforts
+        least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
+        if before and abs(shift.log_shift) < least / 2:
+            shift.log_shift = shift.reported = 0.0
+            return service_reversal_event(key, finding)
+        if abs(shift.log_shift - before) < max(least, abs(before) / 3):
+            return None
+        finding = replace(finding, since_s=shift.since_s, change=shift.log_shift - before)
+        shift.reported = shift.log_shift
+        periods = monitored.detector.periods(finding.since_s, finding.time_s)
+        change = None if periods is None else self._change(monitored.detector, periods, probes)
+        if finding.metric == "demand" and change is not None and change.driver == "efficiency":
+            # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
+            return None
+        explained = self._explanation(key[0], monitored.detector, finding, change)
+        return production_event(key, finding, shift.log_shift, change, explained)
+
+    def _explanation(
+        self,
+        service: str,
+        detector: ProductionDetector,
+        finding: ProductionFinding,
+        change: ProductionChange | None,
+    ) -> Explanation:
+        """Return the causes of a change; of demand and mix without the conditions of the devices."""
+        if finding.metric in detector.efforts:
+            devices = detector.devices
+            return efficiency_explanation(detector, finding, service, devices, self._history)
+        parts = demand_causes(change) if change and finding.metric == "demand" else []
+        name = "replicas" if parts and parts[0].name == "replicas" else UNKNOWN
+        return Explanation(name, (*parts, *self._annotations(service, finding)))
+
+    def _annotations(self, service: str, finding: ProductionFinding) -> Sequence[Cause]:
+        """Return the annotations before a change; its start is known to a window."""
+        since_ns = round(finding.since_s * NS_PER_S)
+        window_ns = round(self._settings.serving_window_s * NS_PER_S)
+        span_ns = since_ns - ANNOTATED_NS, since_ns + window_ns
+        rows = self._history("event", "", "", span_ns, ANNOTATIONS_MAX)
+        return service_annotations_of(rows, service, since_ns - window_ns)
+
+    def _change(
+        self,
+        detector: ProductionDetector,
+        periods: Periods,
+        probes: Probes,
+    ) -> ProductionChange | None:
+        try:
+            return production_change(
+                periods.before,
+                periods.after,
+                control=self._control(periods, probes),
+                log_load=detector.effect_of_load(periods),
+            )
+        except ValueError:
+            return None
+
+    def _control(self, periods: Periods, probes: Probes) -> float | None:
+        """Return the probes' time per inference on the same devices, later over earlier."""
+        logs = []
+        for device, probe in sorted(probes()):
+            if device not in periods.after.devices:
+                continue
+            times = [
+                self._inference_s(device, probe, span)
+                for span in (periods.before_s, periods.after_s)
+            ]
+            if times[0] and times[1]:
+                logs.append(math.log(times[1] / times[0]))
+        return math.exp(fmean(logs)) if logs else None
+
+    def _inference_s(self, device: str, probe: str, span_s: tuple[float, float]) -> float | None:
+        since_ns, until_ns = (round(instant_s * NS_PER_S) for instant_s in span_s)
+        rows = self._history("probe", device, probe, (since_ns, until_ns + 1), CONTROL_RUNS)
+        times = [
+            1 / float(value)
+            for row in rows
+            if isinstance(value := row.fields.get("throughput_per_s"), int | float) and value > 0
+        ]
+        return median(times) if times else None
+
+
+def is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Return whether a document is the state of a service's detectors."""
+    return isinstance(document, dict) and "service" in document
+
+
+STATE_PREFIX = "detector "
+STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
+# A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
+# drift by themselves, with the temperature and between calibrations.
+ENERGY_ALONE = 1.5
+
+
+class DriftMonitor:
+    """Monitor cost, latency, energy and throughput of every probe, and explain drifts.
+
+    Deterministic: the same rows in the same order give the same events.
+
+    Args:
+        settings: Sensitivity of the detectors.
+        history: Returns rows of a device's probe; called only to explain a drift.
+    """
+
+    def __init__(self, settings: DetectionConfig, history: RowHistory) -> None:
+        self._settings = settings.detector
+        self._is_enabled = settings.enabled
+        self._history = history
+        self._series: dict[Key, MonitoredSeries] = {}
+        self._production = ProductionMonitor(settings, history)
+
+    def update(self, points: Iterable[Point]) -> list[Event]:
+        """Add the rows of one probe run or window; return the drifts and anomalies that they establish."""
+        if not self._is_enabled:
+            return []
+        points = list(points)
+        events = self._production.update(points, self.probes)
+        values = [
+            (point, (device, probe, metric), value)
+            for point in points
+            if (device := point.tags.get("device")) and (probe := point.tags.get("probe"))
+            for metric, value in _values(point)
+        ]
+        # A drift of the energy is judged by those of the other series.
+        for point, key, value in sorted(values, key=lambda found: found[1][-1] == "energy"):
+            events += self._update(point, key, value)
+        return events
+
+    def probes(self) -> set[tuple[str, str]]:
+        """Return device and name of every monitored probe."""
+        return {(device, probe) for device, probe, _ in self._series}
+
+    def services(self) -> set[str]:
+        """Return the names of the services whose detectors are trained."""
+        return self._production.services()
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self._production.clock_was_stepped(step)
+        for series in self._series.values():
+            series.clock_was_stepped(step)
+
+    def rewind(self, now_ns: int) -> None:
+        """Shift restored states that were saved while the wall clock was ahead of now_ns.
+
+        Args:
+            now_ns: Current UTC in ns.
+        """
+        self._production.rewind(now_ns)
+        for series in self._series.values():
+            ahead_s = series.detector.last_s - now_ns / NS_PER_S
+            if ahead_s > 0:
+                series.clock_was_stepped(ClockStep(-round(ahead_s * NS_PER_S), now_ns))
+
+    def documents(self) -> dict[str, Any]:
+        """Return the state of each detector as JSON, by a name that starts with one of STATE_PREFIXES."""
+        return self._production.documents() | {
+            f"{STATE_PREFIX}{device} {probe} {metric}": {
+                "key": [device, probe, metric],
+                "state": base64.b64encode(series.detector.state()).decode(),
+                "base": series.base,
+                "reported_ns": series.reported_ns,
+                "reported_shift": series.reported_shift,
+                "since_ns": series.since_ns,
+                "began_ns": series.began_ns,
+                "contended": list(series.contended),
+            }
+            for (device, probe, metric), series in list(self._series.items())
+        }
+
+    def restore(self, documents: Iterable[Any]) -> list[str]:
+        """Restore states; those saved under other settings are discarded.
+
+        Returns:
+            Problems of damaged states; their series start from an empty detector.
+        """
+        documents = list(documents)
+        problems = self._production.restore(filter(is_production, documents))
+        for document in documents:
+            if is_production(document):
+                continue
+            try:
+                device, probe, metric = document["key"]
+                detector = Detector.restore(base64.b64decode(document["state"], validate=True))
+                series = MonitoredSeries(
+                    detector,
+                    document["base"],
+                    document["reported_ns"],
+                    document["reported_shift"],
+                    document["since_ns"],
+                    document["began_ns"],
+                    contended=tuple(map(bool, document.get("contended", ()))),
+                )
+            except (KeyError, TypeError, ValueError, binascii.Error) as error:
+                problems.append(
+                    f"the state of a detector is damaged ({error}); it restarts its warm-up"
+                )
+                continue
+            if detector.settings == self._settings:
+                self._series[device, probe, metric] = series
+        return problems
+
+    def _update(self, point: Point, key: Key, value: float) -> list[Event]:
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = MonitoredSeries(Detector(self._settings))
+        events = []
+        if series.pending is not None:
+            finding, event = series.pending
+            series.pending = None
+            if not _confirms(finding, value):
+                events.append(event)
+        drifts = []
+        detector = series.detector_of(point)
+        for finding in detector.update(point.time_ns / NS_PER_S, value):
+            if finding.kind == "anomaly":
+                if not series.is_free(point):
+                    series.pending = finding, anomaly_event(finding, point, key)
+            elif detector is series.detector:
+                drifts += self._drift_events(finding, series, point, key)
+        events += drifts
+        if not drifts and series.base is not None:
+            events += self._further_shift(series, series.base, point, key)
+        return events
+
+    def _further_shift(
+        self, series: MonitoredSeries, base: float, point: Point, key: Key
+    ) -> list[Event]:
+        """Return an event if an active drift reverts or grows without a detection of its own."""
+        log_shift = series.detector.level - base
+        smallest = self._settings.least_effect
+        if abs(log_shift) < smallest / 2:
+            series.base, series.since_ns = None, point.time_ns
+            return [reversal_event(point.time_ns, key)]
+        if abs(log_shift) < abs(series.reported_shift) + max(
+            smallest, abs(series.reported_shift) / 3
+        ):
+            return []
+        series.reported_shift, series.reported_ns = log_shift, point.time_ns
+        series.since_ns = point.time_ns
+        levels = math.exp(base), math.exp(series.detector.level)
+        finding = Finding(
+            "drift", point.time_ns / NS_PER_S, series.began_ns / NS_PER_S, *levels, log_shift
+        )
+        levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
+        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
+        return [further_shift_event(point.time_ns, log_shift, key, self._judged(change, key))]
+
+    def _drift_events(
+        self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
+    ) -> list[Event]:
+        """Return the event of a drift or of its reversal; none for a small one of energy alone."""
+        if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
+            series.base = math.log(finding.before)
+            series.began_ns = round(finding.since_s * NS_PER_S)
+        log_shift = math.log(finding.after) - series.base
+        series.reported_shift, series.reported_ns = log_shift, point.time_ns
+        level_since_ns = series.since_ns
+        series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
+        if abs(log_shift) < self._settings.least_effect / 2:
+            series.base = None
+            return [reversal_event(point.time_ns, key)]
+        levels_ns = (level_since_ns, since_ns)
+        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
+        if change.explanation.name == "unknown" and self._is_energy_alone(log_shift, key):
+            series.base = None
+            return []
+        change = self._judged(change, key)
+        return [drift_event(finding, point, key, log_shift, since_ns, change)]
+
+    def _judged(self, change: ChangeFacts, key: Key) -> ChangeFacts:
+        """Return a change of the energy as no deterioration if the inferences cost less: a higher clock."""
+        device, probe, metric = key
+        cost = self._series.get((device, probe, "cost")) if metric == "energy" else None
+        is_cheaper = cost is not None and cost.base is not None and cost.detector.level < cost.base
+        return replace(change, is_worse=False) if is_cheaper else change
+
+    def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
+        """Return whether a small shift of the energy has no drift of another series beside it."""
+        device, probe, metric = key
+        if metric != "energy" or abs(log_shift) >= ENERGY_ALONE * self._settings.least_effect:
+            return False
+        others: tuple[Metric, ...] = ("cost", "latency", "throughput")
+        found = (self._series.get((device, probe, other)) for other in others)
+        return all(series is None or series.base is None for series in found)
+
+
+def _confirms(anomaly: Finding, value: float) -> bool:
+    """Return whether the value after an anomaly deviates as far in the same direction."""
+    if value <= 0:
+        return False
+    log_shift = math.log(value / anomaly.before)
+    return 0.5 < log_shift / anomaly.change < 2  # noqa: PLR2004 - half as far, twice as far
+
+
+def _values(point: Point) -> list[tuple[Metric, float]]:
+    """Return the monitored values of a row."""
+    names: Mapping[str, Metric] = {}
+    if point.measurement == "probe":
+        names = {"latency_p50_ms": "latency", "throughput_per_s": "throughput"}
+        if point.fields.get("energy_method") != "last_known":
+            names = {**names, "energy_per_inference_j": "energy"}
+    elif point.measurement == "cost":
+        names = {"cost_reference": "cost"}
+    return [
+        (metric, float(value))
+        for field, metric in names.items()
+        if isinstance(value := point.fields.get(field), int | float)
+    ]

@@ -1,0 +1,605 @@
+"""The prices in force on this host: read from their sources, stored, checked for staleness.
+
+Spot prices, list prices and carbon intensity change over time. A host without a configured price
+has one from the catalogue and the instance it is. The price book and carbon intensities of a
+configuration are built with stored spot values.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from threading import Lock
+from typing import Any, Final
+
+from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.clouds.price_lists import only_price
+from costprobe.adapters.clouds.source import (
+    TIMEOUT_S,
+    SourceError,
+    read_price_list,
+    read_source,
+)
+from costprobe.adapters.host.redaction import outside_text
+from costprobe.adapters.http.errors import RetryBackoff
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.clock import Clock
+from costprobe.core.config.fields import HostConfig, SourceConfig
+from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.pricing.assumed import AssumedPrices
+from costprobe.pricing.book import PriceBook, Prices, Terms
+from costprobe.pricing.catalogue import Catalogue, Offer, catalogue_prices
+from costprobe.pricing.catalogue_files import CatalogueFolder
+from costprobe.pricing.electricity import (
+    NO_CARBON,
+    CarbonBook,
+    CarbonConfig,
+    ElectricityConfig,
+    parse_carbon,
+    valid_until_ns,
+)
+from costprobe.pricing.plans import FeedPlan, Plan, Spots, parse_spot
+from costprobe.pricing.timed import TimedValue, TimedValues
+
+# Beside the store, which the service's user may write.
+FOLDER: Final = "catalogue"
+CATALOGUE_EVERY_S: Final = 86_400.0
+INSTANCE_EVERY_S: Final = 600.0
+_AGE_STATE: Final = "price catalogue"
+
+
+def catalogue_folder(store_path: Path) -> CatalogueFolder:
+    """Return the installed price tables of a store's user."""
+    return CatalogueFolder(store_path.parent / FOLDER)
+
+
+def assumed_prices(
+    plans: Sequence[Plan], host: HostConfig, store_path: Path, detector: InstanceDetector
+) -> AssumedPrices:
+    """Return the prices of this host; the catalogue is read when the first is needed.
+
+    Args:
+        plans: The configured prices; with one the instance is not detected.
+        host: Whether the instance may be detected.
+        store_path: The store, beside which newer price tables are installed.
+        detector: Detects the instance.
+    """
+    wanted = not plans and host.detect == "auto"
+    instance = detector.instance() if wanted else None
+    return AssumedPrices(catalogue_folder(store_path).at, os.cpu_count() or 1, instance)
+
+
+class HostPricing:
+    """The prices of a host in a running daemon: they follow the instance, and report their age.
+
+    Args:
+        plans: The configured prices.
+        host: Whether the instance may be detected.
+        store_path: The store, beside which newer price tables are installed.
+        detector: Detects the instance.
+        ledger: Keeps which version of the catalogue was reported as old.
+        clock: The host's clocks.
+        on_event: Receives the event of an old catalogue.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        host: HostConfig,
+        store_path: Path,
+        detector: InstanceDetector,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.assumed = assumed_prices(plans, host, store_path, detector)
+        self._is_assumed = not plans
+        self._detector = detector
+        self._ledger = ledger
+        self._clock = clock
+        self._on_event = on_event
+
+    def jobs(self) -> Iterator[tuple[str, float, Callable[[], None]]]:
+        """Yield name, period in s and function of each job; none with a configured price."""
+        if self._is_assumed:
+            yield "price catalogue", CATALOGUE_EVERY_S, self.report_age
+        if self.assumed.instance is not None and not self.assumed.instance.is_complete:
+            # The metadata service may not answer while the network starts.
+            yield "cloud instance", INSTANCE_EVERY_S, self._locate
+
+    def report_age(self) -> None:
+        """Report once that this version of the catalogue is older than six months, if it is."""
+        now_ns = self._clock.time_ns()
+        catalogue = self.assumed.catalogue(now_ns)
+        version = catalogue.version.isoformat()
+        day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
+        if not catalogue.is_old(day) or self._ledger.state(_AGE_STATE) == {"reported": version}:
+            return
+        self._ledger.put_state(_AGE_STATE, {"reported": version})
+        detail = (
+            "list prices may have changed since: set [[price]], or install a newer catalogue with"
+            " costprobe price update"
+        )
+        title = f"price catalogue of {version} is older than six months"
+        self._on_event(
+            Event("price", "warning", title, now_ns, detail=detail, cause="old catalogue")
+        )
+
+    def _locate(self) -> None:
+        self.assumed.locate(self._detector.instance())
+
+
+logger = logging.getLogger(__name__)
+
+# Limit of the wait after a first failure; it doubles with each, up to the source's own interval.
+RETRY_S: Final = 300.0
+
+
+def _now(news: Sequence[TimedValue], now_ns: int) -> int:
+    del news
+    return now_ns
+
+
+@dataclass(frozen=True, slots=True)
+class FeedKind:
+    """The kind of a feed.
+
+    Attributes:
+        title: Its name in events: "spot price NAME".
+        noun: Name of a value: "price".
+        state: Name of its stored document.
+        parse: Parses the source's output at a UTC ns.
+        valid_until_ns: Returns the UTC ns up to which values just read are valid.
+    """
+
+    title: str
+    noun: str
+    state: str
+    parse: Callable[[str, int], list[TimedValue]]
+    valid_until_ns: Callable[[Sequence[TimedValue], int], int] = _now
+
+
+def read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[TimedValue]:
+    """Read and parse the values of a source.
+
+    Args:
+        kind: Kind of the values.
+        source: Their source.
+        now_ns: UTC in ns.
+
+    Raises:
+        SourceError: The source cannot be read, or returns something else.
+    """
+    try:
+        return kind.parse(read_output(source), now_ns)
+    except ValueError as error:
+        raise SourceError(outside_text(str(error))) from None
+
+
+def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the current output of a source, or the price that a plan names in a price list.
+
+    Args:
+        source: A file, a command, an HTTP endpoint, or a plan.
+        timeout_s: Longest time for a command, an endpoint or a price list in s.
+
+    Raises:
+        SourceError: It cannot be read, takes too long, is too large, or has no such price.
+    """
+    if not isinstance(source, FeedPlan) or source.api is None:
+        return read_source(source, timeout_s)
+    if source.query is not None:
+        return read_price_list(source.query, timeout_s)
+    table = read_source(source, timeout_s)
+    instance, region = source.instance or "", source.region or ""
+    is_spot = source.plan == "spot"
+    try:
+        found = catalogue_prices(table, instance, region, source.currency, is_spot=is_spot)
+        return f"{only_price(found, f'{instance} in {region}'):f}"
+    except ValueError as error:
+        name = str(source.file) if source.file is not None else "price list catalogue"
+        raise SourceError(f"{name}: {outside_text(str(error))}") from None
+
+
+class TimedFeed:
+    """A value that a source provides over time.
+
+    Args:
+        kind: The kind of the feed.
+        source: The source's configuration section.
+        ledger: Stores the values, so that they survive a restart and past rows keep theirs.
+        clock: The host's clocks.
+        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+    """
+
+    def __init__(
+        self,
+        kind: FeedKind,
+        source: SourceConfig,
+        ledger: Ledger,
+        clock: Clock,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.kind = kind
+        self.source = source
+        self._ledger = ledger
+        self._clock = clock
+        self._on_event = on_event
+        self._lock = Lock()
+        self._error: str | None = None
+        self._backoff = RetryBackoff(RETRY_S, source.every_s, Random())  # noqa: S311 - jitter
+        self._retry_ns = 0
+        self._known = self._stored_values()
+        # Staleness from before the restart was reported by the previous process.
+        self._reported_stale = self._known.seen_ns is None or self._is_stale(self._known)
+
+    def current(self) -> TimedValues:
+        """Return the known values."""
+        with self._lock:
+            return self._known
+
+    def refresh(self) -> None:
+        """Read the source; if it fails the last known value stays in force."""
+        now_ns = self._clock.time_ns()
+        with self._lock:
+            self._known = self._known.without_future(now_ns)
+        try:
+            news = read_values(self.kind, self.source, now_ns)
+        except SourceError as error:
+            self._failed(str(error))
+        else:
+            self._take(news, now_ns)
+        self._notice_staleness()
+
+    def retry(self) -> None:
+        """Read the source again after a failure, less and less often; otherwise do nothing."""
+        if self._error is not None and self._clock.monotonic_ns() >= self._retry_ns:
+            self.refresh()
+
+    def status(self) -> dict[str, Any]:
+        """Return the feed's state; `value` is None before the first value."""
+        now_ns = self._clock.time_ns()
+        values = self.current()
+        value = values.at(now_ns)
+        return {
+            "value": None if value is None else str(value.value),
+            "since_ns": None if value is None else value.time_ns,
+            "seen_ns": values.seen_ns,
+            "stale": self._is_stale(values),
+            "values": len(values.values),
+            "last_error": self._error,
+        }
+
+    def _take(self, news: Sequence[TimedValue], now_ns: int) -> None:
+        with self._lock:
+            values = self._known.updated(news, self.kind.valid_until_ns(news, now_ns))
+            self._known = values
+        self._ledger.put_state(self.kind.state, values.to_document())
+        self._backoff.succeeded()
+        if self._error is not None:
+            self._error = None
+            title = f"{self.kind.title}: its source works again"
+            self._on_event(Event("fault", "info", title, now_ns))
+
+    def _stored_values(self) -> TimedValues:
+        document = self._ledger.state(self.kind.state)
+        if not isinstance(document, dict):
+            return TimedValues()
+        try:
+            return TimedValues.from_document(document)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            logger.warning(
+                "the stored values of %s are damaged and were discarded", self.kind.title
+            )
+            return TimedValues()
+
+    def _is_stale(self, values: TimedValues) -> bool:
+        return values.is_stale(self._clock.time_ns(), self.source.stale_after_s)
+
+    def _failed(self, reason: str) -> None:
+        is_new = self._error is None
+        self._error = reason
+        self._retry_ns = self._clock.monotonic_ns() + int(self._backoff.failed() * NS_PER_S)
+        if not is_new:
+            return
+        kind = self.kind
+        logger.warning("%s: %s", kind.title, reason)
+        self._report(
+            f"{kind.title}: its source returns no {kind.noun}",
+            f"{reason}. The last known {kind.noun} stays in force; it is marked when it is stale.",
+        )
+
+    def _notice_staleness(self) -> None:
+        """Report staleness once, and again only after a newer value."""
+        is_stale = self._is_stale(self.current())
+        if is_stale and not self._reported_stale:
+            kind = self.kind
+            self._report(
+                f"{kind.title} is stale",
+                f"no {kind.noun} newer than {self.source.stale_after_s:g} s; the last known one"
+                " stays in force and is marked stale",
+            )
+        self._reported_stale = is_stale
+
+    def _report(self, title: str, detail: str) -> None:
+        now_ns = self._clock.time_ns()
+        cause = f"{self.kind.noun} source"
+        self._on_event(Event("fault", "warning", title, now_ns, detail=detail, cause=cause))
+
+
+STATE = "carbon intensity"
+KIND = FeedKind(STATE, "intensity", STATE, parse_carbon, valid_until_ns)
+
+
+class CarbonFeed:
+    """The carbon intensities of the configuration's source; empty without a source.
+
+    Args:
+        carbon: The configuration.
+        ledger: Stores intensities.
+        clock: The host's clocks.
+        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+    """
+
+    def __init__(
+        self,
+        carbon: CarbonConfig | None,
+        ledger: Ledger,
+        clock: Clock,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.source = carbon if carbon is not None and carbon.sources else None
+        self._feed: TimedFeed | None = None
+        if self.source is not None:
+            self._feed = TimedFeed(KIND, self.source, ledger, clock, on_event)
+
+    def current(self) -> TimedValues:
+        """Return the known intensities."""
+        return self._feed.current() if self._feed else TimedValues()
+
+    def refresh(self) -> None:
+        """Read the source; if it fails the last known intensity stays in force."""
+        if self._feed:
+            self._feed.refresh()
+
+    def retry(self) -> None:
+        """Read the source again after a failure."""
+        if self._feed:
+            self._feed.retry()
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the series; empty without a source."""
+        if self._feed is None:
+            return {}
+        status = self._feed.status()
+        return {"g_per_kwh": status.pop("value"), "intensities": status.pop("values"), **status}
+
+
+class RememberedPrices:
+    """The prices of devices, each with the previous terms of the device; thread-safe.
+
+    Readings and probe runs share it, so that a change is reported once.
+
+    Args:
+        book: The prices.
+        ledger: Stores the terms.
+        clock: The host's clocks.
+        carbon: Carbon intensities.
+
+    Attributes:
+        book: The prices.
+        carbon: Carbon intensities.
+    """
+
+    def __init__(
+        self, book: PriceBook, ledger: Ledger, clock: Clock, carbon: CarbonBook = NO_CARBON
+    ) -> None:
+        self.book = book
+        self.carbon = carbon
+        self._ledger = ledger
+        self._clock = clock
+        self._last_terms: dict[str, Terms] = {}
+        self._lock = Lock()
+
+    def terms_now(self, device: str) -> Terms | None:
+        """Return the price terms in force for a device; None without a price."""
+        return self.book.terms(device, self._clock.time_ns())
+
+    def at(self, device: str, time_ns: int) -> Prices:
+        """Return the prices in force, and record their terms as the previous ones."""
+        terms = self.book.terms(device, time_ns)
+        intensity = self.carbon.intensity(device, time_ns)
+        if terms is None:
+            return Prices(None, None, intensity)
+        with self._lock:
+            before = self._last_terms.get(device)
+            if before is None:
+                before = restored(self._ledger, _terms_name(device), Terms.from_document)
+            self._last_terms[device] = terms
+        return Prices(terms, before, intensity)
+
+
+def terms_state(device: str, prices: Prices) -> dict[str, Any]:
+    """Return the document of a device's terms if they changed, to be stored with the rows of the change."""
+    if prices.terms is None or prices.terms == prices.terms_before:
+        return {}
+    return {_terms_name(device): prices.terms.to_document()}
+
+
+def _terms_name(device: str) -> str:
+    return f"terms {device}"
+
+
+class SpotFeeds:
+    """The prices of all plans of a configuration that read a source.
+
+    Args:
+        plans: All plans.
+        ledger: Stores prices, so that they survive a restart and past rows keep their price.
+        clock: The host's clocks.
+        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        ledger: Ledger,
+        clock: Clock,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._plans = {plan.name: plan for plan in plans if isinstance(plan, FeedPlan)}
+        self._feeds = {
+            name: TimedFeed(kind_of(plan), plan, ledger, clock, on_event)
+            for name, plan in self._plans.items()
+        }
+
+    @property
+    def plans(self) -> tuple[FeedPlan, ...]:
+        """The plans whose prices are read."""
+        return tuple(self._plans.values())
+
+    def current(self) -> Spots:
+        """Return the known prices, by the plans' names."""
+        return {name: feed.current() for name, feed in self._feeds.items()}
+
+    def refresh(self, name: str) -> None:
+        """Read a plan's source; if it fails the last known price stays in force."""
+        self._feeds[name].refresh()
+
+    def retry(self, name: str) -> None:
+        """Read a plan's source again after a failure."""
+        self._feeds[name].retry()
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return the state of each plan's series."""
+        statuses = {}
+        for name, feed in self._feeds.items():
+            status = feed.status()
+            statuses[name] = {
+                "price_per_h": status.pop("value"),
+                "currency": self._plans[name].currency,
+                "prices": status.pop("values"),
+                **status,
+            }
+        return statuses
+
+
+def kind_of(plan: FeedPlan) -> FeedKind:
+    """Return the feed kind of a plan, whose currency the source must not contradict."""
+    title = f"{plan.plan} price {plan.name}"
+    parse = partial(parse_spot, currency=plan.currency)
+    return FeedKind(title, "price", f"{plan.plan} {plan.name}", parse)
+
+
+@cache
+def host_detector() -> InstanceDetector:
+    """Return the detector of this process: a command asks a metadata service once."""
+    return InstanceDetector()
+
+
+class StoredPrices:
+    """The prices of this host: those of the store, or of their sources if none are stored.
+
+    Args:
+        plans: The configured prices.
+        electricity: The section [electricity]; None without it.
+        carbon: The section [carbon]; None without it.
+        host: Whether the instance may be detected.
+        store_path: The store; newer price tables are beside it.
+
+    Attributes:
+        plans: The configured prices.
+        electricity: The section [electricity]; None without it.
+        notes: What could not be read, one line each, in the order of the reads.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        electricity: ElectricityConfig | None,
+        carbon: CarbonConfig | None,
+        host: HostConfig,
+        store_path: Path,
+    ) -> None:
+        self.plans = plans
+        self.electricity = electricity
+        self.notes: list[str] = []
+        self._carbon = carbon
+        self._host = host
+        self._store_path = store_path
+
+    def book(self, devices: Sequence[Device]) -> PriceBook:
+        """Return the price book, with the known spot prices."""
+        spots = self.spots()
+        return PriceBook(self.plans, self.electricity, devices, self.assumed(), lambda: spots)
+
+    def assumed(self) -> AssumedPrices:
+        """Return the prices of this host while none is configured."""
+        return assumed_prices(self.plans, self._host, self._store_path, host_detector())
+
+    def catalogue(self) -> Catalogue:
+        """Return the catalogue in force now."""
+        return catalogue_folder(self._store_path).at(time.time_ns())
+
+    def host_offer(self) -> Offer | None:
+        """Return the offer of the instance that this host is, whatever price is configured.
+
+        None if it is no cloud's, is not listed in its region, or detection is off.
+        """
+        instance = host_detector().instance() if self._host.detect == "auto" else None
+        if instance is None:
+            return None
+        return self.catalogue().offer(instance.cloud, instance.type, instance.region)
+
+    def carbon_book(self, devices: Sequence[Device]) -> CarbonBook:
+        """Return the carbon intensities."""
+        carbon = self._carbon
+        intensities = TimedValues()
+        if carbon is not None and carbon.sources:
+            intensities = self._known(KIND, carbon, self._states())
+        return CarbonBook(carbon, self.electricity, devices, lambda: intensities)
+
+    def spots(self, more: Sequence[Plan] = ()) -> Spots:
+        """Return the spot prices by plan.
+
+        Args:
+            more: Plans besides those of the configuration.
+        """
+        plans = [plan for plan in (*self.plans, *more) if isinstance(plan, FeedPlan)]
+        states = self._states() if plans else {}
+        return {plan.name: self._known(kind_of(plan), plan, states) for plan in plans}
+
+    def _states(self) -> dict[str, tuple[Any, int]]:
+        try:
+            with closing(StoreReader.open(self._store_path)) as reader:
+                return reader.states()
+        except StoreError:
+            return {}  # no daemon has run here yet
+
+    def _known(
+        self, kind: FeedKind, source: SourceConfig, states: dict[str, tuple[Any, int]]
+    ) -> TimedValues:
+        document, _ = states.get(kind.state, (None, 0))
+        if document:
+            try:
+                return TimedValues.from_document(document)
+            except (ArithmeticError, KeyError, TypeError, ValueError):
+                self.notes.append(f"{kind.title}: the stored values are damaged")
+        now_ns = time.time_ns()
+        try:
+            news = read_values(kind, source, now_ns)
+        except SourceError as error:
+            self.notes.append(f"{kind.title}: {error}")
+            return TimedValues()
+        return TimedValues().updated(news, kind.valid_until_ns(news, now_ns))

@@ -1,0 +1,331 @@
+"""Cost per inference of a probe run, on a device without other load; what changed since the last.
+
+Source: docs/cost.md: (∫ r dt + tariff x PUE x E / 3.6e6) / N over the steady-state window, with r
+in currency per device-second, E in joules and N inferences.
+
+`account_run` converts the result of a probe to rows, its events and the state for the next run:
+it prices the run, adds its emissions and rolling cost, and compares price, tariff, software and
+board with those of earlier runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from costprobe.core.records import (
+    BOARD,
+    CostSample,
+    Event,
+    Point,
+    ProbeResult,
+)
+from costprobe.core.schema import event_point
+from costprobe.core.statistics import Rolled, RollingCosts, RollingSample
+from costprobe.pricing.book import Prices, Terms, price_events
+from costprobe.pricing.electricity import emission
+from costprobe.probing.rows import (
+    KnownEnergy,
+    MeasuredRun,
+    ProbeEnergy,
+    ProbeReport,
+    cost_point,
+    energy_per_inference,
+    probe_point,
+    software_point,
+)
+
+
+def software_event(
+    result: ProbeResult, before: Mapping[str, Any], now: Mapping[str, Any], time_ns: int
+) -> Event:
+    """Return the event of changed software or another board.
+
+    Args:
+        result: The first run after the change.
+        before: Names and versions of the previous run's software; its board's identity as BOARD.
+        now: The same of this run.
+        time_ns: UTC in ns of the end of the steady-state window.
+    """
+    changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    changed_part = (
+        "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
+    )
+    return Event(
+        kind="software",
+        severity="info",
+        title=f"{result.probe} on {result.device} runs on {changed_part}",
+        time_ns=time_ns,
+        detail="latency, energy and cost before and after are not comparable",
+        device=result.device,
+        subject={"probe": result.probe},
+        before=", ".join(f"{key} {before.get(key, 'none')}" for key in changed),
+        after=", ".join(f"{key} {now.get(key, 'none')}" for key in changed),
+        cause=", ".join(changed),
+    )
+
+
+def cost_sample(
+    terms: Terms,
+    reference: Terms,
+    *,
+    window_s: float,
+    inferences: float,
+    energy_per_inference_j: float | None,
+) -> CostSample | None:
+    """Return the cost of one inference in a window.
+
+    A window lasts seconds and plans change at midnight, so the rate is assumed to be constant and
+    the integral is a product.
+
+    Args:
+        terms: The terms in force during the window.
+        reference: The terms in force when the baseline started.
+        window_s: Seconds of the window that were spent on inferences.
+        inferences: Inferences in the window.
+        energy_per_inference_j: Joules per inference; None if unknown.
+
+    Returns:
+        None without inferences, or if electricity is paid separately and the energy is unknown: a
+        cost without electricity would look like a saving.
+    """
+    if inferences <= 0 or window_s <= 0:
+        return None
+    hardware, energy = _split(terms, window_s / inferences, energy_per_inference_j)
+    if energy is None:
+        return None
+    reference_hardware, reference_energy = _split(
+        reference, window_s / inferences, energy_per_inference_j
+    )
+    if reference_energy is None:
+        return None
+    return CostSample(
+        currency=terms.rate.currency,
+        plan=terms.rate.plan,
+        hardware=hardware,
+        energy=energy,
+        reference=reference_hardware + reference_energy,
+        is_stale=terms.rate.is_stale,
+    )
+
+
+def _split(
+    terms: Terms, time_per_inference_s: float, energy_per_inference_j: float | None
+) -> tuple[float, float | None]:
+    hardware = terms.per_s * time_per_inference_s
+    if terms.electricity_per_j == 0.0:
+        return hardware, 0.0
+    if energy_per_inference_j is None:
+        return hardware, None
+    return hardware, terms.electricity_per_j * energy_per_inference_j
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Software and board that a probe ran on.
+
+    Attributes:
+        fingerprint: Hash of software and model.
+        software: Names and versions that the fingerprint is computed from.
+        board: Permanent identity of the board; empty if there is none.
+    """
+
+    fingerprint: str
+    software: Mapping[str, str]
+    board: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeState:
+    """State of a probe on one device between two runs.
+
+    Attributes:
+        reference: The terms of its first priced run in its currency; None before.
+        platform: Software and board of the last run; None before the first run.
+        energy: The last measured energy per inference; None before the first.
+        costs: Rolling costs per inference in `currency`; None before the first.
+        currency: ISO 4217 code of `costs`.
+    """
+
+    reference: Terms | None = None
+    platform: Platform | None = None
+    energy: KnownEnergy | None = None
+    costs: RollingCosts | None = None
+    currency: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as JSON, without the costs, which are read from the stored rows."""
+        platform = self.platform
+        return {
+            "reference": None if self.reference is None else self.reference.to_document(),
+            "platform": None
+            if platform is None
+            else {
+                "fingerprint": platform.fingerprint,
+                "software": dict(platform.software),
+                "board": platform.board,
+            },
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ProbeState:
+        """Return the state that `document` wrote."""
+        reference, platform = document["reference"], document["platform"]
+        return cls(
+            reference=None if reference is None else Terms.from_document(reference),
+            platform=None if platform is None else Platform(**platform),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AccountedRun:
+    """Result of accounting for a run.
+
+    Attributes:
+        report: The priced run.
+        events: Changes of price, software or board.
+        rows: Rows of `probe`, `cost`, `software` and `event`, to be stored together.
+        state: State for the next run of the probe on the device.
+    """
+
+    report: ProbeReport
+    events: tuple[Event, ...]
+    rows: tuple[Point, ...]
+    state: ProbeState
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """A priced run and its rolling windows; `sample` is None without a price."""
+
+    sample: CostSample | None = None
+    reference: Terms | None = None
+    windows: RollingCosts | None = None
+    rolled: Mapping[str, Rolled] = field(default_factory=dict)
+
+
+def account_run(
+    run: MeasuredRun, prices: Prices, before: ProbeState, tags: Mapping[str, str], time_ns: int
+) -> AccountedRun:
+    """Return the rows, the events and the next state of a measured run.
+
+    Args:
+        run: The run.
+        prices: Prices of its device at its end.
+        before: The state after the previous run. Its `costs` must be in the currency of
+            `prices.terms`.
+        tags: Host and static labels.
+        time_ns: UTC in ns of the end of the steady-state window.
+    """
+    result = run.result
+    energy, known = _energy(run, before.energy)
+    emitted = emission(energy.per_inference_j if energy else None, prices.intensity)
+    cost = _priced(run, energy, prices.terms, before, time_ns)
+    known_contended = run.activity.get("contended")
+    contended = None if known_contended is None else bool(known_contended)
+    points = [probe_point(result, energy, run.activity, tags, time_ns)]
+    if cost.sample is not None:
+        method = energy.method if energy else None
+        points.append(
+            cost_point(
+                cost.sample,
+                result,
+                cost.rolled,
+                method,
+                tags,
+                time_ns,
+                emitted=emitted,
+                contended=contended,
+            )
+        )
+    platform = _platform(run, before.platform)
+    events = (
+        *price_events(result.device, prices.terms_before, prices.terms, time_ns),
+        *_platform_events(result, before.platform, platform, time_ns),
+    )
+    report = ProbeReport(
+        result,
+        energy,
+        run.energy_absent,
+        cost.sample,
+        prices.terms,
+        cost.rolled,
+        tuple(points),
+        time_ns,
+        emitted,
+        contended=contended,
+    )
+    software = software_point(result, tags, time_ns)
+    state = replace(
+        before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows
+    )
+    return AccountedRun(
+        report,
+        events,
+        (
+            *points,
+            *(() if software is None else (software,)),
+            *(event_point(event, tags) for event in events),
+        ),
+        state,
+    )
+
+
+def _energy(
+    run: MeasuredRun, last_known: KnownEnergy | None
+) -> tuple[ProbeEnergy | None, KnownEnergy | None]:
+    """Return the run's energy per inference, and the last measured one for the next run."""
+    result = run.result
+    if run.energy is None:
+        return None if last_known is None else last_known.for_run(result), last_known
+    energy = energy_per_inference(run.energy, result)
+    return energy, KnownEnergy(result.batch, result.fingerprint, energy)
+
+
+def _priced(
+    run: MeasuredRun,
+    energy: ProbeEnergy | None,
+    terms: Terms | None,
+    before: ProbeState,
+    time_ns: int,
+) -> _Cost:
+    """Price a run at the terms in force and at its reference terms."""
+    if terms is None:
+        return _Cost(reference=before.reference, windows=before.costs)
+    reference = before.reference
+    if reference is None or reference.rate.currency != terms.rate.currency:
+        reference = terms
+    sample = cost_sample(
+        terms,
+        reference,
+        window_s=run.result.inferring_s,
+        inferences=run.result.inferences,
+        energy_per_inference_j=energy.per_inference_j if energy else None,
+    )
+    if sample is None:
+        return _Cost(reference=reference, windows=before.costs)
+    windows = before.costs or RollingCosts.of(run.every_s)
+    is_contended = run.activity.get("contended") is True
+    windows = windows.with_sample(RollingSample(time_ns, sample.per_inference, is_contended))
+    return _Cost(sample, reference, windows, windows.summaries(time_ns))
+
+
+def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
+    """Return software and board of a run; if the board is unknown, that of the previous run."""
+    board = run.board or (before.board if before else "")
+    return Platform(run.result.fingerprint, dict(run.result.software), board)
+
+
+def _platform_events(
+    result: ProbeResult, before: Platform | None, now: Platform, time_ns: int
+) -> list[Event]:
+    """Return an event if software or board changed since the previous run."""
+    if before is None:
+        return []
+    # A board that was unknown before has not changed.
+    old_board = before.board or now.board
+    if before.fingerprint == now.fingerprint and old_board == now.board:
+        return []
+    old = {**before.software, BOARD: old_board}
+    return [software_event(result, old, {**now.software, BOARD: now.board}, time_ns)]

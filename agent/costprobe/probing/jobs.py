@@ -1,0 +1,654 @@
+"""Probe jobs: when a probe may run, and the handling of its outcome.
+
+Each target of a probe has one job with its place in the schedule. The probes of one device share
+their order and their duty budget, the share of a device's time that probing may use; both are
+kept across restarts. Earlier runs are read from the store for the schedule at a start, and for
+rolling costs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from threading import Event as Flag
+from threading import Lock
+from typing import Any, Literal, NamedTuple
+
+from costprobe import __version__
+from costprobe.adapters.host.schedule import Schedule, stagger_offset_s
+from costprobe.adapters.probe_child.results import ProbeFault
+from costprobe.adapters.probe_child.runner import is_busy
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
+from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.clock import Clock, row_ns, utc_ns
+from costprobe.core.columns import number
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
+from costprobe.core.schema import event_point
+from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
+from costprobe.devices.use import ProbeRuns
+from costprobe.pricing.book import Terms
+from costprobe.pricing.prices import RememberedPrices, terms_state
+from costprobe.probing.cost import ProbeState, account_run
+from costprobe.probing.rows import MeasuredRun, ProbeReport, report_document
+from costprobe.probing.run import AnyProbe, Listeners, Measurer, ProbeTarget, targets
+from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfig
+
+Plan = Literal["full", "latency", "skip"]
+
+# Length of the sliding window.
+WINDOW_S = 3600.0
+# Runs of a probe that end in the same part of the window are kept as one, which ends with the last.
+PART_S = 30.0
+# Energy runs may use this share of the budget, and latency runs the rest: latency shows a change
+# first, and the last measured energy is reused between energy windows.
+ENERGY_PART = 0.5
+
+
+class DutyRun(NamedTuple):
+    """Runs of a probe within PART_S.
+
+    Attributes:
+        probe: Name of the probe.
+        time_s: End of the last run in monotonic s.
+        busy_s: Device time of the runs in s.
+        energy: Whether they included an energy window.
+    """
+
+    probe: str
+    time_s: float
+    busy_s: float
+    energy: bool
+
+
+class DutyBudget:
+    """At most a share of a device's time over a sliding window, for all its probes together.
+
+    A run is never shortened to fit. A run includes an energy window if it fits into half of the
+    budget beside the other energy runs, or if its probe had none in the whole sliding window.
+    Otherwise it measures latency only; if even that does not fit, it is skipped.
+
+    Args:
+        share: Largest share of the device's time, from 0 to 1.
+        runs: Earlier runs, oldest first.
+    """
+
+    def __init__(self, share: float, runs: Iterable[DutyRun] = ()) -> None:
+        self._allowed_s = share * WINDOW_S
+        self._runs = list(runs)
+
+    def record(self, probe: str, time_s: float, busy_s: float, *, energy: bool) -> None:
+        """Record a run that ended at monotonic time_s and used the device for busy_s."""
+        runs = self.runs(time_s)
+        for index, run in enumerate(reversed(runs), start=1):
+            if run.time_s // PART_S != time_s // PART_S:
+                break
+            if (run.probe, run.energy) == (probe, energy):
+                del runs[-index]
+                busy_s += run.busy_s
+                break
+        # Another thread may be reading the previous list.
+        self._runs = [*runs, DutyRun(probe, time_s, busy_s, energy)]
+
+    def runs(self, time_s: float) -> list[DutyRun]:
+        """Return the runs in the window before monotonic time_s, oldest first."""
+        return [run for run in self._runs if run.time_s > time_s - WINDOW_S]
+
+    def used_share(self, time_s: float) -> float:
+        """Return the share of the device's time used by runs in the window."""
+        return math.fsum(run.busy_s for run in self.runs(time_s)) / WINDOW_S
+
+    def plan(self, probe: str, time_s: float, full_s: float, latency_only_s: float) -> Plan:
+        """Return what kind of run the budget allows at monotonic time_s.
+
+        Args:
+            probe: Name of the probe.
+            time_s: Now.
+            full_s: Duration in s of a run with an energy window; 0 if none has run yet.
+            latency_only_s: Duration in s of one without.
+        """
+        return self._plan(self.runs(time_s), probe, full_s, latency_only_s)
+
+    def wait_s(
+        self, probe: str, time_s: float, full_s: float, latency_only_s: float
+    ) -> float | None:
+        """Return the seconds after monotonic time_s until a run is allowed; None if none ever is."""
+        runs = self.runs(time_s)
+        for ended in range(len(runs) + 1):
+            left = list(islice(runs, ended, None))
+            if self._plan(left, probe, full_s, latency_only_s) != "skip":
+                return runs[ended - 1].time_s + WINDOW_S - time_s if ended else 0.0
+        return None
+
+    def _plan(
+        self, runs: Sequence[DutyRun], probe: str, full_s: float, latency_only_s: float
+    ) -> Plan:
+        left_s = self._allowed_s - math.fsum(run.busy_s for run in runs)
+        energy_s = math.fsum(run.busy_s for run in runs if run.energy)
+        has_energy = any(run.energy and run.probe == probe for run in runs)
+        fits_part = energy_s + full_s <= ENERGY_PART * self._allowed_s
+        if full_s <= left_s and (fits_part or not has_energy):
+            return "full"
+        # If not even one energy run fits beside latency runs, the budget for it is reserved.
+        keeps_room = not has_energy and full_s <= self._allowed_s
+        reserve_s = full_s if keeps_room and latency_only_s + full_s > left_s else 0.0
+        return "latency" if latency_only_s + reserve_s <= left_s else "skip"
+
+
+class StoredHistory:
+    """Reads earlier runs; each question opens the store for itself.
+
+    Args:
+        store_path: The store.
+        clock: UTC.
+    """
+
+    def __init__(self, store_path: Path, clock: Clock) -> None:
+        self._store_path = store_path
+        self._clock = clock
+
+    def ran_lately(self, device: str, probe: str, every_s: float) -> bool:
+        """Return whether the last run is more recent than a period, so that a start runs no other.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        since_ns = self._clock.time_ns() - int(every_s * NS_PER_S)
+        with closing(StoreReader.open(self._store_path)) as reader:
+            found = reader.points(
+                "probe", since_ns, END_OF_TIME_NS, {"device": device, "probe": probe}
+            )
+            return any(found)
+
+    def costs(
+        self, device: str, probe: str, currency: str, since_ns: int
+    ) -> Iterable[RollingSample]:
+        """Return the costs per inference of a probe since UTC ns, in order of time.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
+        with closing(StoreReader.open(self._store_path)) as reader:
+            return sorted(
+                RollingSample(row.time_ns, value, row.fields.get("contended") is True)
+                for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+                if (value := number(row, "cost_per_inference")) is not None
+            )
+
+
+class DeviceQueue:
+    """Shared by the probes of one device: they run one after another, within one budget.
+
+    Args:
+        device: Name of the device.
+        share: Largest share of the device's time that probing may take.
+        ledger: Keeps the runs of the last hour for a restart or a reload.
+        clock: The host's clocks.
+    """
+
+    def __init__(self, device: str, share: float, ledger: Ledger, clock: Clock) -> None:
+        self.lock = Lock()
+        self.share = share
+        self._state = f"duty {device}"
+        self._ledger = ledger
+        self._clock = clock
+        self.budget = DutyBudget(share, self._stored())
+
+    def record(self, probe: str, busy_s: float, *, energy: bool) -> None:
+        """Record a run that ends now, and store it.
+
+        Args:
+            probe: Name of the probe.
+            busy_s: Device time of the run in s.
+            energy: Whether it included an energy window.
+        """
+        now_s = self._clock.monotonic_ns() / NS_PER_S
+        self.budget.record(probe, now_s, busy_s, energy=energy)
+        offset_ns = utc_ns(self._clock, 0)
+        runs = [
+            [run.probe, offset_ns + int(run.time_s * NS_PER_S), run.busy_s, run.energy]
+            for run in self.budget.runs(now_s)
+        ]
+        self._ledger.put_state(self._state, runs)
+
+    def _stored(self) -> list[DutyRun]:
+        """Return the stored runs of the last hour; a run from the future counts as of now."""
+        now_s = self._clock.monotonic_ns() / NS_PER_S
+        offset_ns = utc_ns(self._clock, 0)
+
+        def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
+            return [
+                DutyRun(
+                    str(probe),
+                    min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
+                    float(busy_s),
+                    bool(energy),
+                )
+                for probe, time_ns, busy_s, energy in document
+            ]
+
+        runs = restored(self._ledger, self._state, runs_of) or []
+        return sorted(
+            (run for run in runs if run.time_s > now_s - WINDOW_S), key=lambda run: run.time_s
+        )
+
+
+# Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
+CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
+
+
+class ProbeAccounts:
+    """Price probe runs and store them.
+
+    Args:
+        prices: The prices, with the terms before.
+        ledger: Stores rows.
+        clock: The host's clocks.
+        tags: Host and static labels, on every row.
+        history: Stored costs, from which the rolling windows are filled after a start.
+    """
+
+    def __init__(
+        self,
+        prices: RememberedPrices,
+        ledger: Ledger,
+        clock: Clock,
+        tags: Mapping[str, str],
+        history: CostHistory,
+    ) -> None:
+        self._prices = prices
+        self._ledger = ledger
+        self._clock = clock
+        self._tags = dict(tags)
+        self._history = history
+        self._states: dict[tuple[str, str], ProbeState] = {}
+
+    def take_event(self, event: Event) -> None:
+        """Store an event of a probe."""
+        self._ledger.append([event_point(event, self._tags)])
+
+    def take_probe(self, run: MeasuredRun) -> ProbeReport:
+        """Store a probe run as priced rows of `probe` and `cost`, with its events."""
+        device, probe = run.result.device, run.result.probe
+        time_ns = row_ns(self._clock, run.result.window_end_ns)
+        prices = self._prices.at(device, time_ns)
+        before = self._state(run, prices.terms, time_ns)
+        accounted = account_run(run, prices, before, self._tags, time_ns)
+        self._states[device, probe] = accounted.state
+        document = accounted.state.document()
+        changed = {_state_name(device, probe): document} if document != before.document() else {}
+        # In one transaction: a crash between them would lose or repeat an event.
+        self._ledger.append(accounted.rows, {**changed, **terms_state(device, prices)})
+        return accounted.report
+
+    def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
+        """Return the probe's state, with rolling costs in the currency of the terms in force."""
+        device, probe = run.result.device, run.result.probe
+        state = self._states.get((device, probe))
+        if state is None:
+            name = _state_name(device, probe)
+            state = restored(self._ledger, name, ProbeState.from_document) or ProbeState()
+        if terms is None:
+            return state
+        currency = terms.rate.currency
+        # After the wall clock was set back only the stored rows are complete: samples taken while it
+        # was ahead removed older ones.
+        is_continued = state.costs is not None and state.costs.newest_ns <= time_ns
+        if is_continued and state.currency == currency:
+            return state
+        since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
+        stored = self._history(device, probe, currency, since_ns)
+        costs = RollingCosts.of(run.every_s, (cost for cost in stored if cost.time_ns < time_ns))
+        return replace(state, costs=costs, currency=currency)
+
+
+def _state_name(device: str, probe: str) -> str:
+    return f"probe {device} {probe}"
+
+
+logger = logging.getLogger(__name__)
+
+FULL_DUTY = 1.0
+# Interval at which a deferred run checks whether the device is still busy, in s.
+BUSY_CHECK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """The parts that all probe jobs share.
+
+    Attributes:
+        measurer: Runs a probe.
+        accounts: Prices and stores its results.
+        ledger: Keeps the last result, fault and durations for a restart or a reload.
+        clock: The host's clocks.
+        listeners: Callbacks.
+    """
+
+    measurer: Measurer
+    accounts: ProbeAccounts
+    ledger: Ledger
+    clock: Clock
+    listeners: Listeners
+
+
+@dataclass(frozen=True, slots=True)
+class _JobState:
+    """What a job continues with after a restart.
+
+    Attributes:
+        full_s: How long a run with an energy window took.
+        latency_only_s: How long a run without one took.
+        last: The last result, for `costprobe status`; None before the first.
+        fault: The fault of the last run; None if it had none.
+    """
+
+    full_s: float = 0.0
+    latency_only_s: float = 0.0
+    last: dict[str, Any] | None = None
+    fault: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _JobState | None:
+        """Return a stored state; None of another version, which may have other keys."""
+        if document["version"] != __version__:
+            return None
+        last, fault = document["last"], document["fault"]
+        return cls(
+            float(document["full_s"]),
+            float(document["latency_only_s"]),
+            None if last is None else dict(last),
+            None if fault is None else {**fault, "title": str(fault["title"])},
+        )
+
+
+class ProbeJob:
+    """One probe on its devices, called by the schedule.
+
+    Args:
+        probe: The probe.
+        target: Its devices.
+        queues: One for each device of the target, shared with the device's other probes.
+        parts: What all jobs share.
+    """
+
+    def __init__(
+        self,
+        probe: AnyProbe,
+        target: ProbeTarget,
+        queues: Sequence[DeviceQueue],
+        parts: JobParts,
+    ) -> None:
+        self.probe = probe
+        self.target = target
+        # Locked in the order of the devices' names, which prevents a deadlock of two jobs.
+        by_name = sorted(zip(target.devices, queues, strict=True), key=lambda pair: pair[0].name)
+        self._queues = [queue for _, queue in by_name]
+        self._measurer = parts.measurer
+        self._accounts = parts.accounts
+        self._ledger = parts.ledger
+        self._clock = parts.clock
+        self._listeners = parts.listeners
+        before = restored(self._ledger, self._state, _JobState.of) or _JobState()
+        self._full_s = before.full_s
+        self._latency_only_s = before.latency_only_s
+        self._last = before.last
+        self._last_fault = before.fault
+        self._skipped = 0
+        self._skipped_busy = 0
+        self._deferred = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the job in the schedule."""
+        return f"probe {self.probe.name} on {self.target.name}"
+
+    @property
+    def _state(self) -> str:
+        return f"job {self.target.name} {self.probe.name}"
+
+    def __call__(self) -> None:
+        """Run the probe if the duty budget and the device's load permit it."""
+        with ExitStack() as locks:
+            for queue in self._queues:
+                locks.enter_context(queue.lock)
+            energy = self._energy_planned()
+            if energy is None:
+                self._skipped += 1
+                return
+            if not self._may_start():
+                return
+            started_s = self._now_s()
+            outcome = self._measurer.run(
+                self.probe,
+                self.target,
+                energy=energy,
+                on_progress=lambda progress: self._listeners.on_progress(
+                    self.probe, self.target, progress
+                ),
+            )
+            if isinstance(outcome, ProbeFault):
+                # Its device time is unknown: the whole duration counts.
+                spent_s = self._now_s() - started_s
+                self._record(spent_s, energy=energy)
+                self._failed(outcome)
+            else:
+                self._measured(outcome, energy=energy)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of the job for `costprobe status`."""
+        return {
+            "probe": self.probe.name,
+            "device": self.target.name,
+            "every_s": self.probe.every_s,
+            "skipped_for_budget": self._skipped,
+            "skipped_for_neighbour": self._skipped_busy,
+            "deferred": self._deferred,
+            "budget_share": min(queue.share for queue in self._queues),
+            "budget_used_share": max(
+                queue.budget.used_share(self._now_s()) for queue in self._queues
+            ),
+            "last": self._last,
+            "fault": self._last_fault,
+        }
+
+    def wait_s(self) -> float | None:
+        """Return the seconds until the duty budget allows a run; None if it never does."""
+        waits = [
+            0.0
+            if queue.share >= FULL_DUTY
+            else queue.budget.wait_s(self.probe.name, self._now_s(), *self._durations_s())
+            for queue in self._queues
+        ]
+        known = [wait_s for wait_s in waits if wait_s is not None]
+        return max(known) if len(known) == len(waits) else None
+
+    def _durations_s(self) -> tuple[float, float]:
+        """Return the expected duration of a whole run, and of one that measures latency only."""
+        full_s = self._full_s if self.probe.carries_energy else self._latency_only_s
+        return full_s, self._latency_only_s
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / NS_PER_S
+
+    def _energy_planned(self) -> bool | None:
+        """Return whether the next run has an energy window; None if the duty budget permits no run."""
+        has_energy = self.probe.carries_energy
+        if all(queue.share >= FULL_DUTY for queue in self._queues):
+            return has_energy
+        plans = {
+            queue.budget.plan(self.probe.name, self._now_s(), *self._durations_s())
+            for queue in self._queues
+        }
+        if "skip" in plans:
+            return None
+        return plans == {"full"} and has_energy
+
+    def _may_start(self) -> bool:
+        """Apply `when_busy` to the device's load; return False if the run is skipped."""
+        probe = self.probe
+        if not isinstance(probe, ProbeConfig) or probe.when_busy == "run" or not self._is_busy():
+            return True
+        if probe.when_busy == "skip":
+            self._skipped_busy += 1
+            return False
+        self._deferred += 1
+        ends_s = self._now_s() + probe.deferral_s
+        while self._now_s() < ends_s:
+            if self._measurer.is_ended_within(min(BUSY_CHECK_S, probe.deferral_s)):
+                return False
+            if not self._is_busy():
+                break
+        return not self._measurer.is_ended_within(0)
+
+    def _is_busy(self) -> bool:
+        device, probe = self.target.devices[0], self.probe
+        if not isinstance(probe, ProbeConfig):
+            return False
+        return is_busy(self._measurer.load(device), probe.busy_share(device.kind))
+
+    def _record(self, busy_s: float, *, energy: bool) -> None:
+        for queue in self._queues:
+            queue.record(self.probe.name, busy_s, energy=energy)
+
+    def _store_state(self) -> None:
+        self._ledger.put_state(
+            self._state,
+            {
+                "version": __version__,
+                "full_s": self._full_s,
+                "latency_only_s": self._latency_only_s,
+                "last": self._last,
+                "fault": self._last_fault,
+            },
+        )
+
+    def _measured(self, measured: MeasuredRun, *, energy: bool) -> None:
+        busy_s = measured.result.busy_s
+        self._record(busy_s, energy=energy)
+        if energy:
+            self._full_s = busy_s
+            self._latency_only_s = max(busy_s - self.probe.window_s, 0.0)
+        else:
+            self._latency_only_s = busy_s
+        report = self._accounts.take_probe(measured)
+        self._last, self._last_fault = report_document(report), None
+        self._store_state()
+        self._listeners.on_report(report)
+
+    def _failed(self, fault: ProbeFault) -> None:
+        if fault.kind == "cancelled":
+            return
+        time_ns = self._clock.time_ns()
+        stderr_tail = " | ".join(fault.stderr_tail)
+        # An interruption is no fault of the probe: the next run follows as planned.
+        is_fault = fault.kind != "interrupted"
+        if is_fault:
+            self._last_fault = {
+                "time_ns": time_ns,
+                "kind": fault.kind,
+                "title": fault.title,
+                "stderr_tail": list(fault.stderr_tail),
+            }
+        self._store_state()
+        level = logging.WARNING if is_fault else logging.INFO
+        logger.log(level, "%s: %s: %s; stderr: %s", self.name, fault.kind, fault.title, stderr_tail)
+        self._accounts.take_event(
+            Event(
+                kind="fault",
+                severity="warning" if is_fault else "info",
+                title=f"probe {self.probe.name} on {self.target.name}: {fault.title}",
+                time_ns=time_ns,
+                detail=stderr_tail,
+                device=self.target.name,
+                subject={"probe": self.probe.name},
+                cause=fault.kind if is_fault else "gap",
+            )
+        )
+        self._listeners.on_fault(self.probe, self.target, fault)
+
+
+class HostProbes:
+    """The probe jobs of this host.
+
+    Args:
+        probing: The section [probing].
+        probes: The configured probes.
+        devices: The discovered devices.
+        sensor: Measures the energy of the runs.
+        accounts: Prices and stores the results.
+        ledger: Keeps the last results for a restart or a reload.
+        clock: The host's clocks.
+        listeners: Callbacks.
+        runs: Receives when the probes used the devices.
+        lock_folder: Folder of the devices' lock files.
+        stop: Ends running probes.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts that it combines
+        self,
+        probing: ProbingConfig,
+        probes: Sequence[AnyProbeConfig],
+        devices: Sequence[Device],
+        sensor: SensorSupervisor,
+        accounts: ProbeAccounts,
+        ledger: Ledger,
+        *,
+        clock: Clock,
+        listeners: Listeners,
+        runs: ProbeRuns,
+        lock_folder: Path,
+        stop: Flag,
+    ) -> None:
+        self._probing = probing
+        self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
+        queues = {
+            device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
+        }
+        parts = JobParts(self._measurer, accounts, ledger, clock, listeners)
+        self.jobs = [
+            ProbeJob(probe, target, [queues[device.name] for device in target.devices], parts)
+            for probe in probes
+            for target in targets(probe, devices)
+        ]
+
+    def schedule_on(self, schedule: Schedule, host: str, history: StoredHistory) -> None:
+        """Add the jobs to a schedule; one that did not run for a period also runs now.
+
+        Args:
+            schedule: The schedule.
+            host: Name of this host, which staggers the runs of a fleet.
+            history: The runs in the store.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        for job in self.jobs:
+            schedule.add(
+                job.name,
+                job.probe.every_s,
+                job,
+                offset_s=stagger_offset_s(host, job.probe.stagger_s),
+                at_once=self._probing.duty >= FULL_DUTY
+                or not history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
+            )
+
+    def status(self, schedule: Schedule) -> list[dict[str, Any]]:
+        """Return the status of each job, with its next run in UTC ns; None if it does not run."""
+        return [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
+
+    def close(self) -> None:
+        """End the running probes."""
+        self._measurer.close()
+
+
+def _next_run_ns(job: ProbeJob, schedule: Schedule) -> int | None:
+    """Return when a probe runs next within its duty budget; None if it does not."""
+    wait_s = job.wait_s()
+    return None if wait_s is None else schedule.next_run_ns(job.name, wait_s)

@@ -1,0 +1,497 @@
+"""Cost of devices in a window, allocated to the services and containers that use them.
+
+Claimants of devices are configured services, and containers that the kubelet gave a device to.
+Those that share devices or boards are a group: one window for all of them. The cost of a window
+has all that the rows of services state about it.
+
+The processes of a service are found by their configured names; the service of a process is known
+also after the process has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from threading import Lock
+
+from costprobe.core.clock import Clock, utc_ns
+from costprobe.core.money import exact, total_of
+from costprobe.core.records import (
+    END_OF_TIME_NS,
+    NS_PER_S,
+    Device,
+    Energy,
+)
+from costprobe.devices.charges import Charge, DeviceCharges
+from costprobe.devices.use import DeviceLog, ProbeRuns
+from costprobe.pricing.book import Terms
+from costprobe.pricing.electricity import NO_CARBON, CarbonBook, Emission, emission
+from costprobe.serving.allocation import (
+    Allocation,
+    Claim,
+    DeviceUse,
+    allocate,
+)
+from costprobe.serving.cost import EnergyShares, energy_shares
+from costprobe.serving.settings import ServiceConfig, board_of
+
+# The kernel truncates names to this length.
+COMM_CHARS = 15
+
+
+def service_pids(
+    services: Iterable[ServiceConfig], pids: Iterable[int], proc: Path
+) -> dict[str, frozenset[int]]:
+    """Return the processes of each service that configures process names.
+
+    Args:
+        services: The services.
+        pids: Processes that use a device.
+        proc: The root of procfs: /proc.
+    """
+    names: dict[int, str] = {}
+    for pid in pids:
+        try:
+            names[pid] = (proc / str(pid) / "comm").read_text(errors="replace").strip()
+        except OSError:
+            # It ended in the meantime.
+            continue
+    pids_by_service: dict[str, frozenset[int]] = {}
+    for service in services:
+        if service.processes:
+            comm_names = {name[:COMM_CHARS] for name in service.processes}
+            pids_by_service[service.name] = frozenset(
+                pid for pid, name in names.items() if name in comm_names
+            )
+    return pids_by_service
+
+
+def busy_by_service(
+    busy_s: Mapping[int, float], pids: Mapping[str, frozenset[int]], own_pids: frozenset[int]
+) -> tuple[dict[str, float | None], float]:
+    """Return the busy time of each service, and of the remaining processes.
+
+    The time of a service without a running process is unknown (None), not 0: its processes may have
+    another name, and their cost would become part of the remainder.
+
+    Args:
+        busy_s: Seconds in which each process kept a device busy.
+        pids: The processes of each service.
+        own_pids: Processes of probes, whose time is accounted for separately.
+    """
+    services: dict[str, float | None] = {
+        name: sum(busy_s.get(pid, 0.0) for pid in sorted(members)) if members else None
+        for name, members in pids.items()
+    }
+    known_pids = own_pids.union(*pids.values())
+    return services, sum(seconds for pid, seconds in busy_s.items() if pid not in known_pids)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A user of devices, which bears a part of their cost.
+
+    Attributes:
+        name: Value of the tag `service`.
+        devices: The devices that it uses.
+        shares: Its share of a device, from 0 to 1, where it is known.
+        processes: Its processes by their names in /proc/PID/comm.
+        window_s: Length of its windows in s.
+        labels: Further tags of its rows.
+        service: How its requests are counted; None for a container that is not scraped.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    shares: Mapping[str, float] = field(default_factory=dict)
+    processes: tuple[str, ...] = ()
+    window_s: float = 300.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    service: ServiceConfig | None = None
+
+    @classmethod
+    def of(cls, service: ServiceConfig) -> Claimant:
+        """Return the claimant of a configured service."""
+        shares = {} if service.share is None else dict.fromkeys(service.devices, service.share)
+        return cls(
+            service.name,
+            service.devices,
+            shares,
+            service.processes,
+            service.window_s,
+            service.labels,
+            service,
+        )
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Claimants that share devices or boards, and these devices.
+
+    Attributes:
+        claimants: The claimants; none for the devices without one.
+        devices: The devices, each board with all of its MIG devices.
+    """
+
+    claimants: tuple[Claimant, ...]
+    devices: tuple[Device, ...]
+
+    def __hash__(self) -> int:
+        return hash((tuple(claimant.name for claimant in self.claimants), self.devices))
+
+
+def grouped(claimants: Sequence[Claimant], devices: Sequence[Device]) -> list[Grouping]:
+    """Group claimants that share devices or boards; the last group is the unclaimed devices.
+
+    Args:
+        claimants: The claimants.
+        devices: The host's devices.
+    """
+    groups: list[tuple[list[Claimant], set[str]]] = []
+    for claimant in claimants:
+        boards = {board_of(name) for name in claimant.devices}
+        joined = [group for group in groups if group[1] & boards]
+        groups = [group for group in groups if not group[1] & boards]
+        members = [member for group in joined for member in group[0]]
+        groups.append(([*members, claimant], boards.union(*(group[1] for group in joined))))
+    groupings = [
+        Grouping(
+            tuple(together),
+            tuple(device for device in devices if board_of(device.name) in boards),
+        )
+        for together, boards in groups
+    ]
+    claimed = {device.name for grouping in groupings for device in grouping.devices}
+    unclaimed = tuple(device for device in devices if device.name not in claimed)
+    return [*groupings, Grouping((), unclaimed)] if unclaimed else groupings
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBill:
+    """Cost of a group's devices in a window.
+
+    Attributes:
+        allocations: Cost allocation of each device, by name.
+        plans: Kinds of the price plans in force for each device, by name.
+        currencies: ISO 4217 codes of each device, by name.
+        busy_shares: Share of the window in which each device was busy, if known.
+        emitted: Emissions of each device, if known.
+        drawn: Energy of each device, where known; of a MIG device its slices' share of the board's.
+        energy_shares: Each service's share of it, by the name of the device.
+    """
+
+    allocations: Mapping[str, Allocation]
+    plans: Mapping[str, str] = field(default_factory=dict)
+    currencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    busy_shares: Mapping[str, float] = field(default_factory=dict)
+    emitted: Mapping[str, Emission | None] = field(default_factory=dict)
+    drawn: Mapping[str, Energy | None] = field(default_factory=dict)
+    energy_shares: Mapping[str, EnergyShares] = field(default_factory=dict)
+
+    def currency_of(self, devices: Sequence[str]) -> str:
+        """Return the currency of devices; empty where nothing is priced."""
+        return next(
+            (currency for name in devices for currency in self.currencies.get(name, ())), ""
+        )
+
+
+MAX_PIDS = 4096
+
+
+class ProcessOwners:
+    """The services of processes, looked up while the processes are alive.
+
+    The busy time of a process that has crashed is attributed to its service, although its name can
+    no longer be read.
+
+    Args:
+        services: The services; only those with configured process names have processes.
+        proc: Root of the proc file system.
+    """
+
+    def __init__(self, services: Iterable[ServiceConfig], proc: Path) -> None:
+        self._services = [service for service in services if service.processes]
+        self._proc = proc
+        self._lock = Lock()
+        self._owners: dict[int, frozenset[str]] = {}
+
+    def find_owners(self, pids: Collection[int]) -> None:
+        """Look up processes that use a device now."""
+        pids_by_service = service_pids(self._services, pids, self._proc)
+        with self._lock:
+            for pid in pids:
+                owners = frozenset(
+                    name for name, members in pids_by_service.items() if pid in members
+                )
+                if owners or (self._proc / str(pid)).exists():
+                    # The most recent is last, so that the oldest are dropped first.
+                    self._owners.pop(pid, None)
+                    self._owners[pid] = owners
+            for pid in list(self._owners)[:-MAX_PIDS]:
+                del self._owners[pid]
+
+    def pids_of(self, services: Iterable[str], pids: Collection[int]) -> dict[str, frozenset[int]]:
+        """Return each service's processes among those that used a device."""
+        with self._lock:
+            return {
+                name: frozenset(pid for pid in pids if name in self._owners.get(pid, ()))
+                for name in services
+            }
+
+
+class DeviceCosts:
+    """Compute the cost of a group's devices and allocate it to the group's services.
+
+    Args:
+        devices: The devices, each board with all of its MIG devices.
+        services: The services and containers that use some of them.
+        charges: What the devices cost, by their readings.
+        log: The sensors' readings.
+        runs: Probe runs.
+        owners: The services that processes belong to.
+        clock: The host's clocks.
+        carbon: Carbon intensities.
+    """
+
+    def __init__(  # noqa: PLR0913 - the inputs of a bill
+        self,
+        devices: Sequence[Device],
+        services: Sequence[Claimant],
+        *,
+        charges: DeviceCharges,
+        log: DeviceLog,
+        runs: ProbeRuns,
+        owners: ProcessOwners,
+        clock: Clock,
+        carbon: CarbonBook = NO_CARBON,
+    ) -> None:
+        self._carbon = carbon
+        self.devices = tuple(devices)
+        self._services = tuple(services)
+        self._charges = charges
+        self._log = log
+        self._runs = runs
+        self._owners = owners
+        self._clock = clock
+
+    def seen_ns(self) -> int:
+        """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
+        charged_ns = (self._charges.seen_ns(device.name) for device in self.devices)
+        return min(charged_ns, default=END_OF_TIME_NS)
+
+    def charged_ns(self) -> tuple[int, int] | None:
+        """Return the CLOCK_MONOTONIC ns of the first and last known charge of any device."""
+        firsts = [self._charges.first_ns(device.name) for device in self.devices]
+        known_ns = [first_ns for first_ns in firsts if first_ns is not None]
+        if not known_ns:
+            return None
+        return min(known_ns), max(self._charges.seen_ns(device.name) for device in self.devices)
+
+    def is_probing_before(self, end_ns: int) -> bool:
+        """Return whether a probe run from before an instant is still in progress."""
+        return any(self._runs.is_open_before(device.name, end_ns) for device in self.devices)
+
+    def bill(self, start_ns: int, end_ns: int, offset_ns: int | None = None) -> DeviceBill:
+        """Return the cost of each device between two CLOCK_MONOTONIC ns, and its allocation.
+
+        Args:
+            start_ns: Start of the window.
+            end_ns: Its end.
+            offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the current one.
+        """
+        offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
+        charges = {
+            device.name: self._charges.between(device.name, start_ns, end_ns)
+            for device in self.devices
+        }
+        allocations: dict[str, Allocation] = {}
+        busy_shares: dict[str, float] = {}
+        shares: dict[str, EnergyShares] = {}
+        for device in self.devices:
+            uses = self._uses(device, charges[device.name], start_ns, end_ns)
+            allocations[device.name] = self._allocation(
+                uses, charges[device.name], start_ns, end_ns
+            )
+            shares[device.name] = self._energy_shares(device, uses[0], start_ns, end_ns)
+            busy_s, duration_s = uses[0].busy_s, uses[0].duration_s
+            if busy_s is not None and duration_s > 0:
+                busy_shares[device.name] = min(1.0, busy_s / duration_s)
+        allocations |= self._impossible(allocations)
+        return DeviceBill(
+            allocations=allocations,
+            plans={
+                name: "+".join(
+                    dict.fromkeys(terms.rate.plan for terms in _terms_of(device_charges))
+                )
+                for name, device_charges in charges.items()
+                if _terms_of(device_charges)
+            },
+            currencies={
+                name: _currencies(device_charges) for name, device_charges in charges.items()
+            },
+            busy_shares=busy_shares,
+            emitted={
+                device.name: self._emitted(device, start_ns, end_ns, offset_ns)
+                for device in self.devices
+            },
+            drawn={device.name: self._drawn(device, start_ns, end_ns) for device in self.devices},
+            energy_shares=shares,
+        )
+
+    def _energy_shares(
+        self, device: Device, use: DeviceUse, start_ns: int, end_ns: int
+    ) -> EnergyShares:
+        """Return each service's share of a device's energy; none where the energy is unknown."""
+        name = device.parent or device.name
+        energy_j = self._log.energy_j(name, start_ns, end_ns)
+        if energy_j is None:
+            return {}
+        runs = self._runs.between(device.name, start_ns, end_ns)
+        probing = [self._log.energy_j(name, run.start_ns, run.end_ns) for run in runs]
+        known_j = [run_j for run_j in probing if run_j is not None]
+        return energy_shares(use, energy_j, sum(known_j) if len(known_j) == len(probing) else None)
+
+    def _drawn(self, device: Device, start_ns: int, end_ns: int) -> Energy | None:
+        """Return a device's energy; that of a MIG device is its slices' share of the board's."""
+        energy = self._log.energy(device.parent or device.name, start_ns, end_ns)
+        if energy is None or not device.is_slice:
+            return energy
+        share = device.slices / device.slices_of if device.slices_of else 1.0
+        return replace(energy, energy_j=energy.energy_j * share, scope="parent")
+
+    def _emitted(
+        self, device: Device, start_ns: int, end_ns: int, offset_ns: int
+    ) -> Emission | None:
+        """Return a device's emissions; those of a MIG device are its slices' share of the board's."""
+        middle_ns = (start_ns + end_ns) // 2 + offset_ns
+        energy_j = self._log.energy_j(device.parent or device.name, start_ns, end_ns)
+        return emission(energy_j, self._carbon.intensity(device.name, middle_ns))
+
+    def _uses(
+        self, device: Device, charges: Sequence[Charge], start_ns: int, end_ns: int
+    ) -> list[DeviceUse]:
+        """Return the use of a device, once for each currency of its charges; at least one."""
+        name = device.name
+        runs = self._runs.between(name, start_ns, end_ns)
+        claims, other_s = self._claims(
+            name, frozenset(pid for run in runs for pid in run.pids), start_ns, end_ns
+        )
+        use = DeviceUse(
+            device=name,
+            duration_s=(end_ns - start_ns) / NS_PER_S,
+            hardware=None,
+            energy=None,
+            busy_s=self._log.busy_s(name, start_ns, end_ns),
+            other_busy_s=other_s,
+            probing_s=sum(run.end_ns - run.start_ns for run in runs) / NS_PER_S,
+            claims=claims,
+            is_unheld=any(part.parent == name for part in self.devices),
+        )
+        uses = []
+        for currency in _currencies(charges):
+            in_currency = [charge for charge in charges if _currency(charge) == currency]
+            priced = [charge for charge in in_currency if charge.cost is not None]
+            if not priced:
+                continue
+            probing = [charge.within(run.start_ns, run.end_ns) for run in runs for charge in priced]
+            uses.append(
+                replace(
+                    use,
+                    hardware=total_of([charge.hardware or Decimal(0) for charge in priced]),
+                    energy=total_of([charge.electricity or Decimal(0) for charge in priced]),
+                    probing_energy=total_of(
+                        [charge.electricity or Decimal(0) for charge in probing]
+                    ),
+                    idle_energy=self._idle_energy(use, priced),
+                    currency=currency,
+                )
+            )
+        return uses or [use]
+
+    def _allocation(
+        self, uses: Sequence[DeviceUse], charges: Sequence[Charge], start_ns: int, end_ns: int
+    ) -> Allocation:
+        """Return a device's allocation: lines of what was charged, and why that is not all."""
+        allocations = [allocate(use) for use in uses]
+        name, reason = uses[0].device, ""
+        if len(uses) > 1:
+            reason = f"the currency of {name}'s price changed in the window"
+        elif charges and any(charge.terms is None for charge in charges):
+            reason = f"no price plan is for {name}; see costprobe price show"
+        elif any(charge.cost is None for charge in charges) or not self._charges.covers(
+            charges, start_ns, end_ns
+        ):
+            reason = f"the energy of {name} was not measured all the time"
+        problems = allocations[0].problems
+        if reason:
+            problems = dict.fromkeys((claim.service for claim in uses[0].claims), reason)
+        lines = tuple(line for allocation in allocations for line in allocation.lines)
+        return replace(allocations[0], lines=lines, problems=problems)
+
+    def _idle_energy(self, use: DeviceUse, charges: Sequence[Charge]) -> Decimal | None:
+        """Return the cost of the energy in idle time; None until idle power is measured."""
+        idle_w = self._log.idle_power_w(use.device)
+        if idle_w is None or use.busy_s is None or use.duration_s <= 0:
+            return None
+        idle_share = max(0.0, 1 - use.busy_s / use.duration_s)
+        per_w = sum(
+            Fraction(exact(charge.terms.electricity_per_j))
+            * Fraction(charge.end_ns - charge.start_ns, NS_PER_S)
+            for charge in charges
+            if charge.terms is not None
+        )
+        return exact(Fraction(exact(idle_w * idle_share)) * per_w)
+
+    def _claims(
+        self, device: str, own_pids: frozenset[int], start_ns: int, end_ns: int
+    ) -> tuple[tuple[Claim, ...], float]:
+        """Return the claims to a device, and the busy seconds of processes of no service."""
+        holders = [service for service in self._services if device in service.devices]
+        known: Mapping[str, float | None] = {}
+        other_s = 0.0
+        if holders and all(service.processes for service in holders):
+            by_pid_s = self._log.busy_by_pid_s(device, start_ns, end_ns)
+            if by_pid_s is not None:
+                pids = self._owners.pids_of([service.name for service in holders], by_pid_s)
+                known, other_s = busy_by_service(by_pid_s, pids, own_pids)
+        claims = tuple(
+            Claim(service.name, known.get(service.name), service.shares.get(device))
+            for service in holders
+        )
+        return claims, other_s
+
+    def _impossible(self, allocations: Mapping[str, Allocation]) -> dict[str, Allocation]:
+        """Return the devices that a service names but cannot use, with the reason."""
+        divided = {device.parent for device in self.devices}
+        names = {device.name for device in self.devices}
+        wrong: dict[str, Allocation] = {}
+        for service in self._services:
+            for name in service.devices:
+                problem = ""
+                if name not in names:
+                    problem = f"{name} is not a device of this host; see costprobe doctor"
+                elif name in divided:
+                    problem = (
+                        f"{name} is divided into MIG devices; list those that the service uses"
+                    )
+                if problem:
+                    holders = [holder.name for holder in self._services if name in holder.devices]
+                    lines = allocations[name].lines if name in allocations else ()
+                    wrong[name] = Allocation(name, lines, "none", dict.fromkeys(holders, problem))
+        return wrong
+
+
+def _terms_of(charges: Sequence[Charge]) -> list[Terms]:
+    return [charge.terms for charge in charges if charge.terms is not None]
+
+
+def _currency(charge: Charge) -> str:
+    return "" if charge.terms is None else charge.terms.rate.currency
+
+
+def _currencies(charges: Sequence[Charge]) -> tuple[str, ...]:
+    """Return the currencies of charges, in the order of time."""
+    return tuple(dict.fromkeys(terms.rate.currency for terms in _terms_of(charges)))

@@ -1,0 +1,673 @@
+"""Requests and tokens that a service served in a window, from the counters of its servers.
+
+Counters increase per series, then are summed. A series whose value fell, or whose creation time
+moved, was reset: its whole value was counted since, and that of each series which is only reset
+together with it. A process or series that began before the last reading of another was read in
+its place: several processes share the address, of which each reading shows one, and nothing is
+counted. A series that is new counts from zero if the process restarted, if its creation time is
+after the last reading, or if the engine creates series with their first count; otherwise its
+first value is the baseline, because what it counted before is unknown. What is unknown makes a
+window incomplete and is never counted as work.
+
+The counters of a service's tenants are read as those of an engine whose "models" are tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError, parse_exposition
+from costprobe.adapters.engines.scrape import (
+    CounterReading,
+    MeasureSeries,
+    ModelNames,
+    SeriesValue,
+    engine_of,
+    generic_engine,
+    read_counters,
+    wanted_names,
+)
+from costprobe.adapters.engines.settings import CountersConfig
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, ResetGroup
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import MEASURES, UNATTRIBUTED, Measure
+from costprobe.serving.settings import ServiceConfig, TenantsConfig
+
+MAX_GONE = 2000
+# Start times are derived from ticks since boot (1/100 s) and a wall clock in whole s.
+_TICK_S = 0.02
+_WALL_CLOCK_S = 1.0
+# Readings in which one of several processes may answer alone by chance.
+_SHARED_READINGS = 20
+_SHARED = (
+    "several processes share this address, and each reading shows the counters of one: give each"
+    " replica its own url, or let the server run with one worker"
+)
+
+Increases = dict[tuple[Measure, str], float]
+_Key = tuple[Measure, str, Labels]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterStep:
+    """The changes between two readings of a server.
+
+    Attributes:
+        increases: Counts by measure and model.
+        problems: Why the counts may be incomplete.
+        restarted: Whether a counter was reset.
+    """
+
+    increases: Increases = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    restarted: bool = False
+
+
+class CounterHistory:
+    """One server's counters at its last successful reading.
+
+    Args:
+        counts_begin_at_zero: Whether the engine creates a series with its first count.
+        reset_together: Which of its series are only reset together.
+    """
+
+    def __init__(self, *, counts_begin_at_zero: bool, reset_together: ResetGroup = "none") -> None:
+        self._counts_begin_at_zero = counts_begin_at_zero
+        self._reset_together = reset_together
+        self._last: CounterReading | None = None
+        self._last_utc_s = 0.0
+        self._newest_s = 0.0
+        self._gone: dict[_Key, SeriesValue] = {}
+        self._doubtful_readings = 0
+
+    def take(self, reading: CounterReading, utc_s: float) -> CounterStep:
+        """Take a successful reading; the first one is the baseline.
+
+        Args:
+            reading: The server's counters.
+            utc_s: UTC in s of the scrape, on the clock of the server's `_created` times.
+        """
+        last, self._last = self._last, reading
+        last_utc_s, self._last_utc_s = self._last_utc_s, utc_s
+        if last is None:
+            self._newest_s = reading.started_s or 0.0
+            return CounterStep()
+        newest_s, self._newest_s = self._newest_s, max(self._newest_s, reading.started_s or 0.0)
+        resets = _reset_series(reading, last)
+        is_new_process = _started_apart(reading, last, is_reset=resets != "none")
+        if _is_shared(reading, last, newest_s, last_utc_s, is_new_process=is_new_process):
+            self._doubtful_readings = _SHARED_READINGS
+        elif is_new_process:
+            self._doubtful_readings = 0
+        if self._doubtful_readings > 0:
+            self._doubtful_readings -= 1
+            self._gone.clear()
+            return CounterStep({}, (_SHARED,), restarted=False)
+        if self._reset_together == "process":
+            is_new_process = (
+                is_new_process or resets != "none" or bool(_vanished_series(reading, last))
+            )
+        restarted = is_new_process or resets == "all"
+        if restarted:
+            self._gone.clear()
+        counting = _Counting(
+            since_s=last_utc_s,
+            is_new_process=is_new_process,
+            from_zero=restarted or self._counts_begin_at_zero,
+            reset_models=(
+                _reset_models(reading, last) if self._reset_together == "model" else frozenset()
+            ),
+            gone=self._gone,
+        )
+        for measure, counted in reading.measures.items():
+            counting.add(measure, counted, last.measures.get(measure), restarted=restarted)
+        if not restarted:
+            counting.problems += _disappeared(reading, last, self._gone)
+        problems = tuple(dict.fromkeys(counting.problems))
+        return CounterStep(counting.increases, problems, restarted or resets == "some")
+
+
+@dataclass(slots=True)
+class _Counting:
+    """The step that is being computed.
+
+    Attributes:
+        since_s: UTC in s of the reading before.
+        is_new_process: Whether the process restarted, so that all counters were reset.
+        from_zero: Whether the whole value of a new series was counted since the last reading.
+        reset_models: Served models of which all series were reset.
+        gone: Series that disappeared before the last reading.
+        increases: Counts by measure and model.
+        problems: Why the counts may be incomplete.
+    """
+
+    since_s: float
+    is_new_process: bool
+    from_zero: bool
+    reset_models: frozenset[str]
+    gone: dict[_Key, SeriesValue]
+    increases: Increases = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        measure: Measure,
+        counted: MeasureSeries,
+        before: MeasureSeries | None,
+        *,
+        restarted: bool,
+    ) -> None:
+        if not restarted and before is not None and _is_another(counted, before):
+            self.problems.append(f"{measure} is counted by {counted.counter} now")
+            return
+        known = before.series if before and before.counter == counted.counter else {}
+        for labels, value in counted.series.items():
+            key = (measure, counted.counter, labels)
+            grown = self._increase(key, value, known.get(labels))
+            place = (measure, value.model)
+            self.increases[place] = self.increases.get(place, 0.0) + grown
+
+    def _increase(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
+        if before is not None:
+            is_reset = self.is_new_process or value.model in self.reset_models
+            if is_reset or _was_reset(value, before):
+                return value.value
+            return value.value - before.value
+        gone = self.gone.pop(key, None)
+        if gone is not None:
+            if _was_reset(value, gone):
+                return value.value
+            self.problems.append(f"a series of {key[1]} disappeared for a while")
+            return value.value - gone.value
+        is_young = value.created_s is not None and value.created_s > self.since_s
+        return value.value if self.from_zero or is_young else 0.0
+
+
+def _started_apart(reading: CounterReading, last: CounterReading, *, is_reset: bool) -> bool:
+    """Return whether two readings have different process start times."""
+    if reading.started_s is None or last.started_s is None:
+        return False
+    apart_s = abs(reading.started_s - last.started_s)
+    # A wall clock in whole seconds flips by one.
+    may_be_same = abs(apart_s - _WALL_CLOCK_S) <= _TICK_S and not is_reset
+    return apart_s > _TICK_S and not may_be_same
+
+
+def _is_shared(
+    reading: CounterReading,
+    last: CounterReading,
+    newest_s: float,
+    since_s: float,
+    *,
+    is_new_process: bool,
+) -> bool:
+    """Return whether another process answered that ran already at the last reading.
+
+    Args:
+        reading: The counters.
+        last: Those of the last reading.
+        newest_s: UTC in s of the latest start of a process that was read.
+        since_s: UTC in s of the last reading.
+        is_new_process: Whether the start times differ.
+    """
+    if is_new_process:
+        # The start times of one host agree with each other; with a clock they do to a second.
+        earliest_s = max(newest_s, since_s - _WALL_CLOCK_S - _TICK_S)
+        return (reading.started_s or 0.0) <= earliest_s
+    return any(
+        _began_earlier(value, counted.series[labels], since_s)
+        for measure, before in last.measures.items()
+        if (counted := reading.measures.get(measure)) and counted.counter == before.counter
+        for labels, value in before.series.items()
+        if labels in counted.series
+    )
+
+
+def _began_earlier(before: SeriesValue, value: SeriesValue, since_s: float) -> bool:
+    """Return whether a series is another one, which existed at the last reading already."""
+    if value.created_s is None or before.created_s is None:
+        return False
+    return value.created_s != before.created_s and value.created_s <= since_s
+
+
+def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
+    if value.value < before.value:
+        return True
+    return (
+        value.created_s is not None
+        and before.created_s is not None
+        and value.created_s > before.created_s
+    )
+
+
+def _common(
+    reading: CounterReading, last: CounterReading
+) -> Iterator[tuple[SeriesValue, SeriesValue]]:
+    """Yield the series with a count that both readings show: the value now, and the one before."""
+    for measure, before in last.measures.items():
+        counted = reading.measures.get(measure)
+        if counted is None or counted.counter != before.counter:
+            continue
+        for labels, value in before.series.items():
+            if value.value > 0 and labels in counted.series:
+                yield counted.series[labels], value
+
+
+def _reset_series(reading: CounterReading, last: CounterReading) -> Literal["none", "some", "all"]:
+    """Return whether some or all of the series with a count were reset."""
+    resets = [_was_reset(value, before) for value, before in _common(reading, last)]
+    if not any(resets):
+        return "none"
+    return "all" if all(resets) else "some"
+
+
+def _reset_models(reading: CounterReading, last: CounterReading) -> frozenset[str]:
+    """Return the served models of which a series was reset."""
+    common = _common(reading, last)
+    return frozenset(value.model for value, before in common if _was_reset(value, before))
+
+
+def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
+    """Return whether a measure is read from another counter, which may have counted the same."""
+    return counted.counter != before.counter and bool(before.series)
+
+
+def _vanished_series(reading: CounterReading, last: CounterReading) -> dict[_Key, SeriesValue]:
+    """Return the series of the last reading that are no longer exposed."""
+    return {
+        (measure, before.counter, labels): value
+        for measure, before in last.measures.items()
+        for now in (reading.measures.get(measure),)
+        if now is None or now.counter == before.counter
+        for labels, value in before.series.items()
+        if now is None or labels not in now.series
+    }
+
+
+def _disappeared(
+    reading: CounterReading, last: CounterReading, gone: dict[_Key, SeriesValue]
+) -> list[str]:
+    """Return the series that disappeared without a restart, whose values are kept."""
+    problems = []
+    for key, value in _vanished_series(reading, last).items():
+        problems.append(f"a series of {key[1]} disappeared")
+        if len(gone) < MAX_GONE:
+            gone[key] = value
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of a window; None if the server has no counter.
+
+    Attributes:
+        requests: Completed requests.
+        errors: Failed or cancelled requests.
+        inferences: Inferred items, if a request may contain several.
+        tokens_in: Prompt tokens, cached ones included.
+        tokens_out: Generated tokens.
+        cached_tokens: The part of tokens_in that was found in a cache.
+        prefill_s: Device seconds of prefill: a batch counts once.
+        decode_s: Device seconds of decode.
+        compute_s: Device seconds of compute, where prefill and decode are not separated.
+        decode_request_s: Seconds of decode summed over requests: a batch of 32 counts 32 times.
+        compute_request_s: Seconds of compute summed over requests.
+        executions: Executions of batches.
+    """
+
+    requests: float | None = None
+    errors: float | None = None
+    inferences: float | None = None
+    tokens_in: float | None = None
+    tokens_out: float | None = None
+    cached_tokens: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+    compute_s: float | None = None
+    decode_request_s: float | None = None
+    compute_request_s: float | None = None
+    executions: float | None = None
+
+    @property
+    def inferred(self) -> float | None:
+        """Inferred items; requests if the server has no finer counter."""
+        return self.requests if self.inferences is None else self.inferences
+
+    @property
+    def work_s(self) -> float | None:
+        """Device seconds of all work; None where the server does not measure them."""
+        known = [
+            duration_s
+            for duration_s in (self.prefill_s, self.decode_s, self.compute_s)
+            if duration_s is not None
+        ]
+        is_half = (self.prefill_s is None) != (self.decode_s is None)
+        return sum(known) if known and not is_half else None
+
+    @property
+    def execution_s(self) -> float | None:
+        """Estimated device seconds: executions, each as long as a request computes on average.
+
+        It is exact if the length of an execution does not depend on the number of its requests, of
+        which it has at least one.
+        """
+        if self.compute_request_s is None or self.executions is None or self.requests is None:
+            return None
+        executed = min(1.0, self.executions / self.requests) if self.requests else 0.0
+        return self.compute_request_s * executed
+
+
+@dataclass(frozen=True, slots=True)
+class ServedWindow:
+    """Requests and tokens of a service between two instants.
+
+    Attributes:
+        service: Name of the service.
+        engine: Name of its engine.
+        start_ns: CLOCK_MONOTONIC ns of the scrape that started the window; 0 if there was none.
+        end_ns: CLOCK_MONOTONIC ns of the scrape that ended it.
+        models: Counts by served model; "" for counts that the server attributes to no model.
+        problems: Reasons why the counts may be incomplete; empty for a complete window.
+        missing: Expected counters that the server lacks.
+        restarts: Scrapes at which a counter had been reset.
+        readings: Successful scrapes.
+        tenants: Counts of the same time by tenant, in place of models; None without any.
+    """
+
+    service: str
+    engine: str
+    start_ns: int
+    end_ns: int
+    models: Mapping[str, Counts]
+    problems: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    restarts: int = 0
+    readings: int = 0
+    tenants: ServedWindow | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the counts cover the whole window."""
+        return not self.problems
+
+    @property
+    def total(self) -> Counts:
+        """Sum of the counts of all models."""
+        return summed(list(self.models.values()))
+
+
+def summed(counts: Sequence[Counts]) -> Counts:
+    """Return the sum of counts; None for counts that are unknown for all."""
+    sums: dict[str, float] = {}
+    for measure in MEASURES:
+        values = [getattr(model_counts, measure) for model_counts in counts]
+        known_values = [value for value in values if value is not None]
+        if known_values:
+            sums[measure] = sum(known_values)
+    return Counts(**sums)
+
+
+MAX_AT_ONCE = 8
+MAX_PROBLEMS = 8
+# Share of one core for parsing, and its bounds for one response in s.
+PARSE_SHARE = 0.02
+MIN_PARSE_S = 0.05
+# With more resets in a window, counts across them are unreliable.
+MAX_RESTARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The outcome of scraping a service's servers.
+
+    Attributes:
+        problems: Failures, each with its URL.
+        missing: Required counters that a server does not expose, each with its URL.
+        restarted: Whether a server's counters were reset.
+    """
+
+    problems: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    restarted: bool = False
+
+
+@dataclass(slots=True)
+class _Window:
+    """The open window."""
+
+    start_ns: int = 0
+    increases: Increases = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
+    unknown: set[Measure] = field(default_factory=set)
+    counted: set[Measure] = field(default_factory=set)
+    restarts: int = 0
+    readings: int = 0
+
+
+class ServiceMeter:
+    """Counts the requests and tokens of one service; for one thread at a time.
+
+    A window lasts from the scrape that closed the previous one to the scrape that closes it. It is
+    complete if each scrape of each of the service's servers succeeded, at both its edges too.
+
+    Args:
+        service: The service.
+        fetch: Fetches a URL; raises ScrapeError.
+        now_ns: CLOCK_MONOTONIC ns.
+        utc_ns: UTC ns, on the clock of the servers' creation times.
+        names: Bounds the names of served models.
+        engine: Its counters, if they are not those of the service's engine.
+    """
+
+    def __init__(
+        self,
+        service: ServiceConfig,
+        fetch: Callable[[str], bytes],
+        now_ns: Callable[[], int],
+        utc_ns: Callable[[], int],
+        names: ModelNames | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self._service = service
+        self._engine = engine or engine_of(service)
+        self._wanted = wanted_names(self._engine)
+        self._fetch = fetch
+        self._now_ns = now_ns
+        self._utc_ns = utc_ns
+        self._names = names or ModelNames(utc_ns)
+        self._histories = {
+            url: CounterHistory(
+                counts_begin_at_zero=self._engine.counts_begin_at_zero,
+                reset_together=self._engine.reset_together,
+            )
+            for url in service.url
+        }
+        self._window: _Window | None = None
+        self._max_parse_s = max(MIN_PARSE_S, min(MAX_PARSE_S, PARSE_SHARE * service.every_s))
+
+    def scrape(self) -> Scrape:
+        """Scrape all servers and add the counts to the open window."""
+        return self._scraped(self._now_ns())
+
+    def close_window(self) -> ServedWindow:
+        """Scrape all servers and close the window; the next one begins."""
+        now_ns = self._now_ns()
+        is_first = self._window is None
+        scrape = self._scraped(now_ns)
+        window = self._window or _Window(start_ns=now_ns)
+        if is_first:
+            window.problems["no scrape before its end"] = None
+        closed = ServedWindow(
+            service=self._service.name,
+            engine=self._service.engine,
+            start_ns=window.start_ns,
+            end_ns=now_ns,
+            models=_by_model(window),
+            problems=tuple(window.problems),
+            missing=tuple(window.missing),
+            restarts=window.restarts,
+            readings=window.readings,
+        )
+        self._window = _Window(start_ns=now_ns, missing=dict.fromkeys(scrape.missing))
+        if scrape.problems:
+            # Counts from before this edge will appear after it.
+            self._window.problems["the scrape at its beginning failed"] = None
+        return closed
+
+    def _scraped(self, now_ns: int) -> Scrape:
+        if self._window is None:
+            self._window = _Window(start_ns=now_ns)
+        window = self._window
+        utc_s = self._utc_ns() / NS_PER_S
+        problems: list[str] = []
+        missing: list[str] = []
+        restarted = False
+        for url, outcome in zip(self._service.url, self._read_all(), strict=True):
+            if isinstance(outcome, ScrapeError):
+                problems.append(f"{url}: {outcome}")
+                continue
+            step = self._histories[url].take(outcome, utc_s)
+            problems += [f"{url}: {problem}" for problem in step.problems]
+            missing += [f"{url}: {counter}" for counter in outcome.missing]
+            restarted = restarted or step.restarted
+            _add(window, outcome, step, self._engine.counters, self._names)
+        if window.restarts > MAX_RESTARTS:
+            problems.append(
+                f"more than {MAX_RESTARTS} counter resets: does the server crash in a loop, or do"
+                " several processes share one address?"
+            )
+        for problem in problems[: MAX_PROBLEMS - len(window.problems)]:
+            window.problems[problem] = None
+        for counter in missing[: MAX_PROBLEMS - len(window.missing)]:
+            window.missing[counter] = None
+        return Scrape(tuple(problems), tuple(missing), restarted)
+
+    def _read_all(self) -> list[CounterReading | ScrapeError]:
+        urls = self._service.url
+        if len(urls) == 1:
+            return [self._read(urls[0])]
+        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(urls))) as pool:
+            return list(pool.map(self._read, urls))
+
+    def _read(self, url: str) -> CounterReading | ScrapeError:
+        try:
+            exposition = parse_exposition(
+                self._fetch(url), self._wanted, self._engine.prefix, self._max_parse_s
+            )
+            return read_counters(
+                exposition, self._engine, self._service.models, self._service.model or ""
+            )
+        except ScrapeError as error:
+            return error
+
+
+def _add(
+    window: _Window,
+    reading: CounterReading,
+    step: CounterStep,
+    measures: Iterable[Measure],
+    names: ModelNames,
+) -> None:
+    window.readings += 1
+    window.restarts += step.restarted
+    window.counted.update(reading.measures)
+    window.unknown.update(measure for measure in measures if measure not in reading.measures)
+    for (measure, model), grown in step.increases.items():
+        place = (measure, names.name(model))
+        window.increases[place] = window.increases.get(place, 0.0) + grown
+
+
+def _by_model(window: _Window) -> dict[str, Counts]:
+    """Counts by model; series without a model belong to the only named model, if there is one."""
+    known = window.counted - window.unknown
+    models = {model for measure, model in window.increases if measure in known}
+    names = sorted(models - {""})
+    unnamed = names[0] if len(names) == 1 else ""
+    by_model: dict[str, dict[str, float]] = {name: {} for name in names}
+    if unnamed == "" and ("" in models or not names):
+        by_model[""] = {}
+    for measure in known:
+        counted: dict[str, float] = {}
+        for (counted_measure, model), grown in window.increases.items():
+            if counted_measure == measure:
+                counted[model or unnamed] = counted.get(model or unnamed, 0.0) + grown
+        for model, counts in by_model.items():
+            # A measure that is counted without model labels cannot be split among several models.
+            is_known = model in counted or not counted or (model != "" and set(counted) != {""})
+            if is_known:
+                counts[measure] = counted.get(model, 0.0)
+    return {model: Counts(**counts) for model, counts in by_model.items()}
+
+
+_TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
+_COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "requests")
+# LiteLLM writes a request without a team, user or key with this value of the label.
+_ABSENT: Final = frozenset({"", "None", UNATTRIBUTED})
+
+
+def tenants_engine(config: TenantsConfig) -> Engine:
+    """Return the counters of tenants; the label of the tenant stands for that of the model.
+
+    A label's value is exposed with its first count, so that a new series counts from zero.
+    """
+    if config.gateway is None:
+        counters = CountersConfig(
+            tokens_in=config.tokens_in,
+            tokens_out=config.tokens_out,
+            requests=config.requests,
+            model_label=config.label,
+        )
+        return replace(generic_engine(counters), counts_begin_at_zero=True)
+    engine = ENGINES[config.gateway]
+    only = {} if config.models is None else {engine.model_label: config.models}
+    return replace(
+        engine,
+        counters={
+            measure: tuple(_of_models(counter, only) for counter in engine.counters[measure])
+            for measure in _COUNTED
+        },
+        required=_TOKENS,
+        model_label=config.label,
+    )
+
+
+def tenants_endpoint(service: ServiceConfig, config: TenantsConfig) -> ServiceConfig:
+    """Return the service with the address and the credentials of its tenants' counters."""
+    every = {"models": None, "model": None}
+    if config.url is None:
+        return service.model_copy(update=every)
+    own = {
+        "url": config.url,
+        "token_file": config.token_file,
+        "token_credential": config.token_credential,
+        "ca_file": config.ca_file,
+    }
+    return service.model_copy(update={**every, **own})
+
+
+class TenantNames(ModelNames):
+    """The tenants of one service: a bounded number of names, the rest as "other".
+
+    Args:
+        config: The number of names.
+        utc_ns: UTC ns.
+        known: Tenants that already have series, and UTC in ns at which they were last seen.
+    """
+
+    def __init__(
+        self, config: TenantsConfig, utc_ns: Callable[[], int], known: Mapping[str, int]
+    ) -> None:
+        named = {name: at_ns for name, at_ns in known.items() if name not in _ABSENT}
+        super().__init__(utc_ns, named, config.names)
+
+    def name(self, model: str) -> str:
+        """Return the name under which a tenant is counted; "unattributed" for none."""
+        return UNATTRIBUTED if model in _ABSENT else super().name(model)
+
+
+def _of_models(counter: Counter, only: Mapping[str, tuple[str, ...]]) -> Counter:
+    return replace(counter, only={**counter.only, **only})

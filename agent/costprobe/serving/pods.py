@@ -1,0 +1,381 @@
+"""The containers that hold this Kubernetes node's devices, as claimants of their cost."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.adapters.engines.scrape import OTHER, MetricsFetcher, ModelNames, engine_of_page
+from costprobe.adapters.engines.settings import MAX_REPLICAS, METRICS_PATH
+from costprobe.adapters.host.redaction import outside_text
+from costprobe.adapters.kubernetes.api_server import (
+    ApiServer,
+    DeviceIds,
+    KubernetesConfig,
+    Pod,
+    service_name,
+    workload_name,
+)
+from costprobe.adapters.kubernetes.pod_resources import (
+    Container,
+    HeldDevice,
+    KubernetesError,
+    NodeDevices,
+    PodResources,
+)
+from costprobe.core.clock import Clock
+from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.core.units import format_duration
+from costprobe.serving.device_costs import Claimant
+from costprobe.serving.settings import ServiceConfig
+
+TIMEOUT_S: Final = 5.0
+# A label as long as Kubernetes' own names.
+_LABEL_CHARS: Final = 200
+
+# The engine whose metrics a URL serves; None if it does not answer, or has no known counters.
+FindEngine = Callable[[str], str | None]
+
+
+@dataclass(slots=True)
+class PodClaims:
+    """What a node's containers claim.
+
+    Attributes:
+        claimants: One for each workload and container name, ordered by name.
+        unknown: Ids of held devices that are none of this host's.
+        problems: Annotations that cannot be used, one line each.
+    """
+
+    claimants: list[Claimant] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Workload:
+    """A container of all pods of a workload."""
+
+    labels: dict[str, str]
+    held: Counter[str] = field(default_factory=Counter)
+    urls: dict[str, None] = field(default_factory=dict)
+    engine: str = ""
+
+
+def pod_claims(
+    node: NodeDevices,
+    pods: Mapping[tuple[str, str], Pod],
+    ids: DeviceIds,
+    config: KubernetesConfig,
+    *,
+    configured: Iterable[str],
+    find_engine: FindEngine,
+    limited: Callable[[str], str],
+) -> PodClaims:
+    """Return the claims of a node's containers.
+
+    A device that several containers hold is divided by the replicas that each of them holds; without
+    a list of replicas, evenly.
+
+    Args:
+        node: The containers and the devices' ids.
+        pods: What the API server knows of the pods.
+        ids: This host's devices.
+        config: Length of the windows, and time between two scrapes.
+        configured: Devices of configured services, which bear their cost.
+        find_engine: Finds the engine of a scraped pod.
+        limited: Returns a name, or OTHER for one too many: each is a series in every database.
+    """
+    claims = PodClaims()
+    taken = frozenset(configured)
+    total = Counter(
+        device for name in node.allocatable if (device := ids.device_of(HeldDevice(name)))
+    )
+    workloads: dict[str, _Workload] = {}
+    for container in node.containers:
+        details = pods.get((container.namespace, container.pod))
+        if details is not None and details.is_ended:
+            continue
+        devices = _devices(container, ids, claims)
+        if not devices or taken & set(devices):
+            continue
+        workload = _workload(workloads, container, details, limited)
+        workload.held.update(devices)
+        if details is not None and _is_scraped(container, details, node.containers):
+            workload.urls[_url(details)] = None
+            workload.engine = details.annotations.get("engine", "")
+    held = sum((workload.held for workload in workloads.values()), Counter[str]())
+    for name, workload in sorted(workloads.items()):
+        shares = {
+            device: count / max(total[device], held[device])
+            for device, count in workload.held.items()
+            if max(total[device], held[device]) > count or total[device] > 1
+        }
+        claimant = Claimant(
+            name,
+            tuple(sorted(workload.held)),
+            shares,
+            window_s=config.window_s,
+            labels=workload.labels,
+        )
+        claims.claimants.append(
+            _served(claimant, workload, config.every_s, find_engine, claims.problems) or claimant
+        )
+    return claims
+
+
+def _devices(container: Container, ids: DeviceIds, claims: PodClaims) -> list[str]:
+    """Return the device of each replica that a container holds; note the ids without one."""
+    found = []
+    for held in container.devices:
+        device = ids.device_of(held)
+        if device is not None:
+            found.append(device)
+        else:
+            claims.unknown.append(outside_text(held.device_id, _LABEL_CHARS))
+    return found
+
+
+def _workload(
+    workloads: dict[str, _Workload],
+    container: Container,
+    details: Pod | None,
+    limited: Callable[[str], str],
+) -> _Workload:
+    namespace, name = (
+        outside_text(text, _LABEL_CHARS) for text in (container.namespace, container.name)
+    )
+    workload = outside_text(workload_name(container.pod, details), _LABEL_CHARS)
+    service = limited(service_name(namespace, workload, name))
+    if service == OTHER:
+        namespace = workload = name = OTHER
+    labels = {"namespace": namespace, "workload": workload, "container": name}
+    return workloads.setdefault(service, _Workload(labels))
+
+
+def _is_scraped(container: Container, details: Pod, containers: Sequence[Container]) -> bool:
+    """Return whether a pod's annotations name the metrics of this container."""
+    annotations = details.annotations
+    if annotations.get("scrape") != "true" or not details.ip:
+        return False
+    # One container of the pod bears the requests: the annotated one, else the first with a device.
+    names = [
+        other.name
+        for other in containers
+        if (other.namespace, other.pod) == (container.namespace, container.pod)
+    ]
+    return container.name == annotations.get("container", names[0])
+
+
+def _url(details: Pod) -> str:
+    """Return the address of a pod's metrics; one without a port if the annotation has none."""
+    address = f"[{details.ip}]" if ":" in details.ip else details.ip
+    port = details.annotations.get("port", "")
+    path = details.annotations.get("path", METRICS_PATH)
+    return f"http://{address}:{port}{path}" if port.isdecimal() else ""
+
+
+def _served(
+    claimant: Claimant,
+    workload: _Workload,
+    every_s: float,
+    find_engine: FindEngine,
+    problems: list[str],
+) -> Claimant | None:
+    """Return a claimant whose pods are scraped; None if they are not, or cannot be yet."""
+    urls = list(workload.urls)[:MAX_REPLICAS]
+    if not urls:
+        return None
+    if "" in urls:
+        problems.append(f"{claimant.name}: costprobe.io/port is not the number of a port")
+        return None
+    try:
+        service = _service(claimant, urls, "vllm", every_s)
+        engine = workload.engine or find_engine(service.url[0])
+        if engine is None:
+            problems.append(f"{claimant.name}: no known engine's metrics at {service.url[0]}")
+            return None
+        service = _service(claimant, urls, engine, every_s)
+    except ValidationError as error:
+        reason = outside_text(str(error.errors()[0]["msg"]), _LABEL_CHARS)
+        problems.append(f"{claimant.name}: the annotations cannot be used: {reason}")
+        return None
+    return Claimant(
+        claimant.name,
+        claimant.devices,
+        claimant.shares,
+        window_s=claimant.window_s,
+        labels=claimant.labels,
+        service=service,
+    )
+
+
+def _service(claimant: Claimant, urls: Sequence[str], engine: str, every_s: float) -> ServiceConfig:
+    return ServiceConfig.model_validate(
+        {
+            "name": claimant.name,
+            "url": urls,
+            "engine": engine,
+            "devices": claimant.devices,
+            "every": format_duration(every_s),
+            "timeout": format_duration(min(TIMEOUT_S, every_s)),
+            "window": format_duration(claimant.window_s),
+        }
+    )
+
+
+logger = logging.getLogger(__name__)
+
+# A pod without known metrics is asked again after this time.
+RETRY_ENGINE_S: Final = 300.0
+# Those that are seen within a week.
+MAX_WORKLOADS: Final = 256
+MAX_ENGINES: Final = 1024
+MAX_LISTED: Final = 8
+
+
+class Pods:
+    """Reads the pods of this node, and reports their claims when these change.
+
+    Args:
+        config: The section [kubernetes].
+        node: Name of the node at the API server.
+        devices: The host's devices.
+        services: The configured services, which bear the cost of their devices.
+        clock: The host's clocks.
+        on_change: Receives the claimants, first after the first reading.
+        on_event: Receives the event of a failure, and of its end.
+    """
+
+    def __init__(
+        self,
+        config: KubernetesConfig,
+        node: str,
+        devices: Sequence[Device],
+        services: Sequence[ServiceConfig],
+        clock: Clock,
+        *,
+        on_change: Callable[[Sequence[Claimant]], None],
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._config = config
+        self._devices = tuple(devices)
+        self._configured = frozenset(name for service in services for name in service.devices)
+        self._clock = clock
+        self._on_change = on_change
+        self._on_event = on_event
+        self._kubelet = PodResources(config.socket)
+        self._api = ApiServer(config, node) if config.api_url else None
+        self._known: dict[tuple[str, str], Pod] = {}
+        self._claims: PodClaims | None = None
+        self._names = ModelNames(clock.time_ns, names_max=MAX_WORKLOADS)
+        self._engines: dict[str, tuple[str | None, int]] = {}
+        self._read_ns: int | None = None
+        self._start_ns = clock.monotonic_ns()
+        self._fault: str | None = None
+
+    def refresh(self) -> None:
+        """Read the pods; the claims of the last reading hold for a window after a failure."""
+        problems = []
+        pods, claimable = self._known, {}
+        if self._api is not None:
+            try:
+                pods = self._known = self._api.pods()
+            except KubernetesError as error:
+                problems.append(str(error))
+        try:
+            node = self._kubelet.read()
+            if self._api is not None and any(
+                device.pool for container in node.containers for device in container.devices
+            ):
+                claimable = self._api.claimable()
+        except KubernetesError as error:
+            self._set_fault("; ".join([*problems, str(error)]))
+            self._forget_old()
+            return
+        claims = pod_claims(
+            node,
+            pods,
+            DeviceIds(self._devices, claimable),
+            self._config,
+            configured=self._configured,
+            find_engine=self._engine,
+            limited=self._names.name,
+        )
+        self._read_ns = self._clock.monotonic_ns()
+        unknown = [f"{name} is none of this host's devices" for name in claims.unknown]
+        self._set_fault("; ".join([*problems, *(claims.problems + unknown)[:MAX_LISTED]]) or None)
+        self._take(claims)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status for `costprobe status`."""
+        claims = self._claims or PodClaims()
+        age_ns = None if self._read_ns is None else self._clock.monotonic_ns() - self._read_ns
+        return {
+            "read_ns": None if age_ns is None else self._clock.time_ns() - age_ns,
+            "fault": self._fault,
+            "workloads": [
+                {
+                    "service": claimant.name,
+                    **claimant.labels,
+                    "devices": list(claimant.devices),
+                    "engine": claimant.service.engine if claimant.service else None,
+                }
+                for claimant in claims.claimants
+            ],
+        }
+
+    def _take(self, claims: PodClaims) -> None:
+        before, self._claims = self._claims, claims
+        if before is None or before.claimants != claims.claimants:
+            self._on_change(claims.claimants)
+
+    def _forget_old(self) -> None:
+        """Drop claims that may be wrong by now: their devices' cost is unallocated."""
+        since_ns = self._start_ns if self._read_ns is None else self._read_ns
+        if self._clock.monotonic_ns() - since_ns > self._config.window_s * NS_PER_S:
+            self._take(PodClaims())
+
+    def _engine(self, url: str) -> str | None:
+        """Return the engine at a URL; a failure is remembered for RETRY_ENGINE_S."""
+        found, at_ns = self._engines.get(url, (None, 0))
+        now_ns = self._clock.monotonic_ns()
+        if found is None and (not at_ns or now_ns - at_ns > RETRY_ENGINE_S * NS_PER_S):
+            probed = ServiceConfig.model_validate(
+                {"name": "pod", "url": url, "engine": "vllm", "devices": ["gpu0"]}
+            )
+            try:
+                found = engine_of_page(MetricsFetcher(probed, None)(url))
+            except ScrapeError as error:
+                logger.info("%s: %s", url, error)
+            # Those of pods that are gone are the oldest.
+            self._engines.pop(url, None)
+            self._engines[url] = (found, now_ns)
+            for oldest in list(self._engines)[:-MAX_ENGINES]:
+                del self._engines[oldest]
+        return found
+
+    def _set_fault(self, fault: str | None) -> None:
+        before, self._fault = self._fault, fault
+        if (before is None) == (fault is None):
+            return
+        if fault is not None:
+            logger.warning("kubernetes: %s", fault)
+        self._on_event(
+            Event(
+                kind="fault",
+                severity="info" if fault is None else "warning",
+                title="kubernetes: the pods can be read again"
+                if fault is None
+                else "kubernetes: the pods cannot be read completely",
+                time_ns=self._clock.time_ns(),
+                detail="" if fault is None else f"{fault}. Their devices' cost may be unallocated.",
+                cause="" if fault is None else "kubernetes",
+            )
+        )

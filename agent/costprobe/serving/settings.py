@@ -1,0 +1,341 @@
+"""Configuration of services and their tenants: [[service]], and checks across services.
+
+A service is a serving process whose cost is allocated to requests and tokens. Its tenants are
+configured by the counters that divide its cost. Devices that services share are allocated over
+the same windows; the checks ensure it. A model's size is read from a text such as "8x7B" or
+"30B-A3B", or from its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from costprobe.adapters.engines.settings import MetricsEndpoint, Selector, Urls
+from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.core.config.fields import (
+    Duration,
+    Labels,
+    Name,
+    Qualities,
+    Section,
+    Share,
+    key,
+    matching,
+)
+from costprobe.core.units import format_duration, percent
+
+MAX_TENANTS = 100
+
+
+class TenantsConfig(Section):
+    """Counters with a label that names the tenant: a team, a user or a key."""
+
+    gateway: Literal["litellm"] | None = Field(
+        None,
+        description="Gateway whose counters are known; else name them below.",
+        examples=["litellm"],
+    )
+    url: Urls | None = Field(
+        None,
+        description=(
+            "Address of the metrics with these counters, of each replica; those of the service by"
+            " default."
+        ),
+        examples=["http://127.0.0.1:4000"],
+    )
+    label: Annotated[
+        str,
+        Field(max_length=100),
+        matching(r"[A-Za-z_]\w*", "a label has letters, digits and _"),
+    ] = Field(
+        description=(
+            "Label with the tenant; of LiteLLM `team`, `team_alias`, `api_key_alias`, `end_user`"
+            " or `user`."
+        ),
+        examples=["team"],
+    )
+    tokens_in: Selector | None = Field(
+        None,
+        description="Counter of prompt tokens by tenant.",
+        examples=["gateway_prompt_tokens_total"],
+    )
+    tokens_out: Selector | None = Field(
+        None,
+        description="Counter of generated tokens by tenant.",
+        examples=["gateway_generated_tokens_total"],
+    )
+    requests: Selector | None = Field(
+        None,
+        description="Counter of requests by tenant; divides the cost where tokens are not counted.",
+        examples=['gateway_requests_total{code="200"}'],
+    )
+    models: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description=(
+            "With `gateway`: names under which clients request this service's models there; all"
+            " by default."
+        ),
+        examples=[["llama"]],
+    )
+    names: int = Field(
+        20,
+        ge=1,
+        le=MAX_TENANTS,
+        description="Largest number of tenants with a name; further ones are together `other`.",
+    )
+    token_file: TokenFile = None
+    token_credential: TokenCredential = None
+    ca_file: CaFile = None
+
+    @model_validator(mode="after")
+    def _counters_are_known(self) -> TenantsConfig:
+        counters = [self.tokens_in, self.tokens_out, self.requests]
+        if self.gateway is None and not any(counters):
+            raise ValueError(
+                'name the counters, such as tokens_in = "gateway_prompt_tokens_total", or set'
+                ' gateway = "litellm"'
+            )
+        if self.gateway is not None and any(counters):
+            raise ValueError(
+                f'the counters of gateway = "{self.gateway}" are known: remove tokens_in,'
+                " tokens_out and requests, or gateway"
+            )
+        if self.gateway is None and self.models is not None:
+            raise ValueError(
+                "models is for a gateway; write the model as a label of each counter:"
+                " tokens_in = 'gateway_prompt_tokens_total{model=\"llama\"}'"
+            )
+        if self.url is None and (self.token_file or self.token_credential or self.ca_file):
+            raise ValueError(
+                "token_file, token_credential and ca_file are for an own url: remove them, or write"
+                " the url; without one, those of the service apply"
+            )
+        if self.token_file and self.token_credential:
+            raise ValueError("give token_file or token_credential, not both")
+        return self
+
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_EXPERTS = re.compile(rf"(?<![A-Za-z0-9.])(\d+)x{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
+_ACTIVE = re.compile(rf"(?<![A-Za-z0-9.])a{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
+_TOTAL = re.compile(rf"(?<![A-Za-z0-9.]){_NUMBER}([bm])(?![A-Za-z0-9])", re.IGNORECASE)
+_MAX_SIZE_B: Final = 100_000.0
+# Experts of a "8x7B" that a token uses.
+_EXPERTS_USED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """Parameters of a model.
+
+    Attributes:
+        total_b: All of them, in billions.
+        active_b: Those that a token uses, in billions; all of them unless it has experts.
+    """
+
+    total_b: float
+    active_b: float
+
+
+def size_of(text: str) -> ModelSize | None:
+    """Return the size that a text states: "8B", "0.5B", "360M", "8x7B", "30B-A3B", or a model's name.
+
+    None where it states none, or one that is no size of a model.
+    """
+    experts = _EXPERTS.search(text)
+    if experts is not None:
+        each_b = float(experts[2])
+        count = float(experts[1])
+        return _checked(count * each_b, min(count, _EXPERTS_USED) * each_b)
+    total = _TOTAL.search(text)
+    if total is None:
+        return None
+    total_b = float(total[1]) / (1000 if total[2] in "mM" else 1)
+    active = _ACTIVE.search(text)
+    return _checked(total_b, total_b if active is None else float(active[1]))
+
+
+def _checked(total_b: float, active_b: float) -> ModelSize | None:
+    return ModelSize(total_b, active_b) if 0 < active_b <= total_b <= _MAX_SIZE_B else None
+
+
+TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+
+
+class ServiceConfig(MetricsEndpoint):
+    """One service: the addresses of its metrics, and the devices that it uses."""
+
+    name: Name = Field(description="The tag `service`.", examples=["chat"])
+    devices: tuple[Name, ...] = Field(
+        min_length=1,
+        max_length=256,
+        description="All devices that the service uses.",
+        examples=[["gpu0"]],
+    )
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Further tags on the service's rows; they replace those of the host.",
+        examples=[{"team": "search", "product": "chat"}],
+    )
+    share: Share | None = Field(
+        None,
+        description=(
+            "Its share of them, where several services share a device and busy time is "
+            "not measured."
+        ),
+        examples=["50%"],
+    )
+    processes: tuple[str, ...] = Field(
+        (),
+        max_length=32,
+        description="Its processes by their names in /proc/PID/comm, to attribute busy time.",
+        examples=[["VLLM::EngineCor"]],
+    )
+    models: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description="Models that are counted; all by default.",
+        examples=[["llama"]],
+    )
+    model: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Name of the only model, where the engine reports none.",
+        examples=["llama"],
+    )
+    quality: Qualities | None = Field(
+        None,
+        description=(
+            "Quality of the answers by your own measure: one figure, or one for each model."
+        ),
+        examples=[0.91],
+    )
+    tenants: TenantsConfig | None = Field(
+        None,
+        description="Counters by team, user or key, by which the cost is divided among them.",
+        examples=[{"gateway": "litellm", "url": "http://127.0.0.1:4000", "label": "team"}],
+    )
+    token_split: Literal["auto", "calibrated"] = Field(
+        "auto",
+        description=(
+            "How cost is divided between input and output tokens: by the device time that the engine"
+            ' measures, else by weights; or "calibrated", by `costprobe calibrate`.'
+        ),
+        examples=["calibrated"],
+    )
+    parameters: Annotated[str, Field(max_length=50)] | None = Field(
+        None,
+        description=(
+            "Size of the model, which the default weights of tokens depend on: all parameters,"
+            ' and the active ones of experts; by default what the model\'s name states, else "8B".'
+        ),
+        examples=["8B", "30B-A3B", "8x7B"],
+    )
+    weight_in: TokenWeight = Field(
+        1.0, description="Relative device time of a prompt token; only with `weight_out`."
+    )
+    weight_out: TokenWeight | None = Field(
+        None,
+        description=(
+            "Relative device time of a generated token; by default estimated from the model's size"
+            " and the load. Not used where the engine measures device time."
+        ),
+        examples=[6.0],
+    )
+    every_s: Duration = key("every", 15.0, description="Time between two scrapes.")
+    window_s: Duration = key(
+        "window", 300.0, description="Time over which cost and usage are aggregated together."
+    )
+    cold_start_s: Duration | None = key(
+        "cold_start",
+        None,
+        description=(
+            "How long it takes to start until the first answer, from a released device, for"
+            " `costprobe savings`."
+        ),
+        examples=["45s"],
+    )
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the cost of tokens is divided by a calibration."""
+        return self.token_split == "calibrated"  # noqa: S105 - no password
+
+    @field_validator("devices")
+    @classmethod
+    def _devices_once(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(devices)) < len(devices):
+            raise ValueError("a device appears twice; write each once")
+        return devices
+
+    @field_validator("processes")
+    @classmethod
+    def _named(cls, processes: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch(r"[^\s/\x00]([^/\x00]{0,62})", name) for name in processes):
+            raise ValueError('a process is named as in /proc/PID/comm, such as "VLLM::EngineCor"')
+        return processes
+
+    @model_validator(mode="after")
+    def _keys_match(self) -> ServiceConfig:
+        if self.weight_in == 0 and self.weight_out == 0:
+            raise ValueError(
+                "weight_in and weight_out are both 0: no token would be allocated a cost"
+            )
+        if self.weight_in != 1 and self.weight_out is None:
+            raise ValueError("weight_in is relative to weight_out; add weight_out")
+        if self.parameters is not None and size_of(self.parameters) is None:
+            raise ValueError(
+                f"parameters: {self.parameters!r} is no size of a model; write"
+                ' "8B", "30B-A3B" or "8x7B"'
+            )
+        if self.timeout_s > self.every_s:
+            raise ValueError("timeout must not be longer than every")
+        if self.every_s * 2 > self.window_s:
+            raise ValueError("window must be at least twice as long as every")
+        return self
+
+
+_ROUNDING = 1e-9
+
+
+def service_problems(services: Sequence[ServiceConfig]) -> Iterator[str]:
+    """Lines `key.path: what is wrong; the fix`, for windows and shares of shared devices.
+
+    Args:
+        services: In the file's order; in a file with other errors a required key may be None.
+    """
+    first: dict[str, tuple[int, float]] = {}
+    shares: dict[str, float] = {}
+    reported: set[int] = set()
+    for index, service in enumerate(services):
+        share = service.share or 0.0
+        for device in service.devices or ():
+            board = board_of(device)
+            other, other_s = first.setdefault(board, (index, service.window_s))
+            if service.window_s != other_s and index not in reported:
+                reported.add(index)
+                yield (
+                    f"service[{index}].window: {format_duration(service.window_s)}, but"
+                    f" service[{other}] has {format_duration(other_s)} and both use {board}: its"
+                    " cost is allocated over one window; use the same"
+                )
+            shares[device] = shares.get(device, 0.0) + share
+            if shares[device] > 1 + _ROUNDING >= shares[device] - share:
+                yield (
+                    f"service[{index}].share: the shares of {device} add up to"
+                    f" {percent(shares[device])}; at most 100 % can be allocated"
+                )
+
+
+def board_of(device: str) -> str:
+    """Return the board of a device or of a part of it: "gpu0" for "gpu0.mig1"."""
+    return device.partition(".")[0]

@@ -1,0 +1,363 @@
+"""Budget status: spend so far, its coverage and forecast; whether it is or will be exceeded.
+
+Each condition, exceeded or forecast to be exceeded, starts once per period.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from costprobe.core.money import money
+from costprobe.core.periods import TimeSpan, local_time, period_at
+from costprobe.core.records import (
+    NS_PER_S,
+    Event,
+    FieldValue,
+    Point,
+    Severity,
+    natural,
+)
+from costprobe.core.schema import make_point
+from costprobe.core.units import HOUR_S, counted, percent
+from costprobe.spend.forecast import (
+    MIN_HOURS,
+    Forecast,
+    HourRate,
+    PeriodSpend,
+    RemainingHour,
+    remaining_hours,
+    robust_forecast,
+)
+from costprobe.spend.query import (
+    HISTORY_HOURS,
+    Payer,
+    SpendBook,
+    coverage_of,
+)
+from costprobe.spend.settings import BudgetConfig
+
+# An hour with a lower coverage is not used to estimate a whole hour.
+MIN_HOUR_COVERED_S = HOUR_S / 2
+# Shorter gaps are not reported: they are restarts, or a service's window that has not ended.
+REPORTED_GAP_S = 1800.0
+MAX_REPORTED = 8
+
+Forecaster = Callable[[Sequence[HourRate], Sequence[RemainingHour], str], Forecast | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus(PeriodSpend):
+    """The status of a budget at an instant.
+
+    Attributes:
+        budget: The budget.
+        period: The period that it is in.
+        time_ns: UTC in ns.
+        coverage: Share of the period so far that stored rows cover, over all of its devices.
+        missing: Costs that `spent` does not include, one sentence each.
+        note: Reason why there is no forecast, or another method was used.
+        foreign: Spend in other currencies, included in neither figure.
+    """
+
+    budget: BudgetConfig
+    period: TimeSpan
+    time_ns: int
+    coverage: float
+    missing: tuple[str, ...] = ()
+    note: str = ""
+    foreign: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def amount(self) -> float:
+        """The planned amount in the budget's currency."""
+        return float(self.budget.amount)
+
+    @property
+    def elapsed_share(self) -> float:
+        """Share of the period that is over."""
+        return self.period.elapsed_share(self.time_ns)
+
+
+def budget_status(
+    budget: BudgetConfig, book: SpendBook, time_ns: int, forecaster: Forecaster = robust_forecast
+) -> BudgetStatus:
+    """Return the status of a budget.
+
+    Args:
+        budget: The budget.
+        book: Spend by the hour, aligned to the budget's time zone.
+        time_ns: UTC in ns.
+        forecaster: Forecasts the rest of the period from the hours of the past.
+    """
+    period = period_at(budget.period, budget.timezone, time_ns)
+    so_far = TimeSpan(period.start_ns, time_ns)
+    payers = payers_of(budget, book.payers)
+    paid = {payer: book.between(payer, so_far) for payer in payers}
+    devices = {payer.device for payer, hour in paid.items() if hour.covered_s > 0}
+    in_currency = [payer for payer in payers if payer.currency == budget.currency]
+    elapsed_s = (time_ns - period.start_ns) / 1e9
+    covered_s = {
+        device: min(
+            elapsed_s, math.fsum(paid[p].covered_s for p in in_currency if p.device == device)
+        )
+        for device in devices
+    }
+    history = hours_before(in_currency, book, time_ns)
+    forecast, note = None, ""
+    if len(history) < MIN_HOURS:
+        note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
+    else:
+        remaining = remaining_hours(time_ns, period.end_ns, book.phase_ns)
+        forecast = forecaster(history, remaining, budget.timezone)
+    foreign: dict[str, float] = {}
+    for payer, hour in paid.items():
+        if payer.currency != budget.currency and hour.cost > 0:
+            foreign[payer.currency] = foreign.get(payer.currency, 0.0) + hour.cost
+    return BudgetStatus(
+        budget=budget,
+        period=period,
+        time_ns=time_ns,
+        spent=math.fsum(paid[payer].cost for payer in in_currency),
+        coverage=coverage_of(covered_s, elapsed_s),
+        missing=tuple(_missing(budget, covered_s, elapsed_s, foreign)),
+        remaining=forecast,
+        note=note,
+        foreign=foreign,
+    )
+
+
+def payers_of(budget: BudgetConfig, payers: Sequence[Payer]) -> list[Payer]:
+    """Return the payers that a budget covers, in any currency."""
+    if budget.service is not None:
+        return [payer for payer in payers if payer.service == budget.service]
+    return [
+        payer for payer in payers if not payer.service and budget.device in (None, payer.device)
+    ]
+
+
+def hours_before(payers: Sequence[Payer], book: SpendBook, time_ns: int) -> list[HourRate]:
+    """Return the total cost of each complete past hour, oldest first.
+
+    An hour is excluded if the rows of a payer cover less than half of it and there are rows before
+    and after it. The uncovered part of any other hour is assumed to cost as much as the covered.
+    """
+    last = book.hour_of(time_ns)
+    rates: dict[int, float] = {}
+    gaps: set[int] = set()
+    for payer in payers:
+        hours = [(hour, book.at(payer, hour)) for hour in range(last - HISTORY_HOURS, last)]
+        covered = {hour: spend for hour, spend in hours if spend.covered_s >= MIN_HOUR_COVERED_S}
+        if not covered:
+            continue
+        gaps |= set(range(min(covered), max(covered))) - covered.keys()
+        for hour, spend in covered.items():
+            rates[hour] = rates.get(hour, 0.0) + spend.cost * HOUR_S / spend.covered_s
+    return [
+        HourRate(book.start_ns(hour), rates[hour]) for hour in sorted(rates) if hour not in gaps
+    ]
+
+
+def period_words(status: BudgetStatus) -> str:
+    """Return the period's name: "2026-03-01", "March 2026", "Q1 2026", "2026"."""
+    zone = ZoneInfo(status.budget.timezone)
+    # The middle of the period is correct even for a day that does not start at midnight.
+    first = local_time((status.period.start_ns + status.period.end_ns) // 2, zone)
+    match status.budget.period:
+        case "day":
+            return f"{first:%Y-%m-%d}"
+        case "month":
+            return f"{first:%B %Y}"
+        case "quarter":
+            return f"Q{(first.month + 2) // 3} {first.year}"
+        case "year":
+            return str(first.year)
+
+
+def _missing(
+    budget: BudgetConfig,
+    covered_s: Mapping[str, float],
+    elapsed_s: float,
+    foreign: Mapping[str, float],
+) -> list[str]:
+    if not covered_s:
+        return [f"no cost data for {budget.scope} in this period"]
+    gaps = [
+        f"{device}: no cost data for {(elapsed_s - known_s) / HOUR_S:.1f} h of the period"
+        for device, known_s in sorted(covered_s.items(), key=lambda item: natural(item[0]))
+        if elapsed_s - known_s >= REPORTED_GAP_S
+    ]
+    unreported = len(gaps) - MAX_REPORTED
+    more = [f"and {counted(unreported, 'more device')}"] if unreported > 0 else []
+    problems = [*gaps[:MAX_REPORTED], *more]
+    return problems + [
+        f"{money(amount, currency) if currency else f'{amount:,.4g} in an unknown currency'} is not added to {budget.currency}"
+        for currency, amount in sorted(foreign.items())
+    ]
+
+
+Condition = Literal["budget_exceeded", "budget_forecast"]
+# The forecast condition ends at this share of the budget.
+CLEAR_SHARE = 0.95
+# The forecast condition starts after this number of successive evaluations above the budget.
+LOOKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFlags:
+    """The conditions of a budget.
+
+    Attributes:
+        is_exceeded: Spend is above the planned amount.
+        is_forecast: The forecast is above the planned amount.
+    """
+
+    is_exceeded: bool
+    is_forecast: bool
+
+
+class BudgetWatch:
+    """The conditions of one budget over its periods.
+
+    The condition "exceeded" lasts until the period ends. A forecast must be above the budget in
+    two successive evaluations; its condition ends when it falls to 95 % of the budget, and does not
+    start again in the same period.
+    """
+
+    def __init__(self) -> None:
+        self._start_ns = 0
+        self._exceeded = False
+        self._above = 0
+        self._forecast: Literal["no", "yes", "over"] = "no"
+
+    def take(self, status: BudgetStatus) -> tuple[BudgetFlags, list[Event]]:
+        """Evaluate a status; return the conditions, and events of those that start."""
+        if status.period.start_ns != self._start_ns:
+            self._start_ns = status.period.start_ns
+            self._exceeded, self._above, self._forecast = False, 0, "no"
+        events = []
+        if not self._exceeded and status.spent > status.amount:
+            self._exceeded = True
+            events.append(_event("budget_exceeded", status, exceeded_words(status)))
+        if self._begins(status) and not self._exceeded:
+            events.append(_event("budget_forecast", status, forecast_words(status)))
+        return BudgetFlags(self._exceeded, self._forecast == "yes"), events
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        return {
+            "start_ns": self._start_ns,
+            "exceeded": self._exceeded,
+            "above": self._above,
+            "forecast": self._forecast,
+        }
+
+    @classmethod
+    def restore(cls, document: Mapping[str, Any]) -> BudgetWatch:
+        """Return the state of a document.
+
+        Raises:
+            KeyError, TypeError, ValueError: The document is damaged.
+        """
+        watch = cls()
+        watch._start_ns = int(document["start_ns"])
+        watch._exceeded = bool(document["exceeded"])
+        watch._above = int(document["above"])
+        if document["forecast"] not in ("no", "yes", "over"):
+            raise ValueError(f"unknown forecast state {document['forecast']!r}")
+        watch._forecast = document["forecast"]
+        return watch
+
+    def _begins(self, status: BudgetStatus) -> bool:
+        """Return whether the forecast condition starts with this evaluation."""
+        expected = status.expected
+        if expected is None:
+            return False
+        self._above = self._above + 1 if expected > status.amount else 0
+        if self._forecast == "yes" and expected <= CLEAR_SHARE * status.amount:
+            self._forecast = "over"
+        elif self._forecast == "no" and self._above >= LOOKS:
+            self._forecast = "yes"
+            return True
+        return False
+
+
+def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, str]) -> Point:
+    """Return a row of `budget`.
+
+    Args:
+        status: Status of the budget.
+        flags: Its conditions.
+        tags: Host and static labels.
+    """
+    budget = status.budget
+    own_tags = {
+        "budget": budget.name,
+        "period": budget.period,
+        "currency": budget.currency,
+        "device": budget.device or "",
+        "service": budget.service or "",
+    }
+    fields: dict[str, FieldValue | None] = {
+        "amount": status.amount,
+        "spent": status.spent,
+        "forecast": status.expected,
+        "forecast_low": status.low,
+        "forecast_high": status.high,
+        "coverage": status.coverage,
+        "elapsed_share": status.elapsed_share,
+        "exceeded": flags.is_exceeded,
+        "forecast_exceeded": flags.is_forecast,
+        "period_start_ns": status.period.start_ns,
+        "period_end_ns": status.period.end_ns,
+        "text": forecast_words(status) if flags.is_forecast else exceeded_words(status),
+    }
+    return make_point("budget", {**tags, **own_tags}, fields, status.time_ns)
+
+
+def exceeded_words(status: BudgetStatus) -> str:
+    """Return the spend as a sentence."""
+    budget = status.budget
+    spent, planned = (money(amount, budget.currency) for amount in (status.spent, status.amount))
+    covered = (
+        "" if status.coverage >= 1 - 0.01 else f"; rows cover {percent(status.coverage)} of it"
+    )
+    return f"budget {budget.name}: {spent} of {planned} for {period_words(status)} are spent with {percent(status.elapsed_share)} of it over{covered}"
+
+
+def forecast_words(status: BudgetStatus) -> str:
+    """Return spend and forecast as a sentence."""
+    if status.expected is None or status.low is None or status.high is None:
+        return exceeded_words(status)
+    expected, low, high = (
+        money(amount, status.budget.currency)
+        for amount in (status.expected, status.low, status.high)
+    )
+    return f"{exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
+
+
+def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:
+    budget = status.budget
+    severity: Severity = "critical" if condition == "budget_exceeded" else "warning"
+    title = "is exceeded" if condition == "budget_exceeded" else "will be exceeded"
+    subject = {"budget": budget.name}
+    if budget.service is not None:
+        subject["service"] = budget.service
+    after = status.spent if condition == "budget_exceeded" else status.expected
+    return Event(
+        kind="budget",
+        severity=severity,
+        title=f"budget {budget.name} {title}",
+        time_ns=status.time_ns,
+        detail=words,
+        device=budget.device or "",
+        subject=subject,
+        before=money(status.amount, budget.currency),
+        after=money(after or 0.0, budget.currency),
+        metric=condition,
+        since_ns=status.period.start_ns // NS_PER_S * NS_PER_S,
+    )

@@ -1,0 +1,287 @@
+"""What the host costs an hour and this month, what of it is idle, and who used the last 24 hours.
+
+The last 24 hours are divided by service, model, idle time, probing and remainder. Answers are
+plain records; unknown values are None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, Literal
+
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.columns import number
+from costprobe.core.periods import HOURS_A_DAY, TimeSpan
+from costprobe.core.records import NS_PER_S, is_slice_kind, natural
+from costprobe.core.units import HOUR_S
+from costprobe.spend.evaluate import BudgetOverview
+from costprobe.spend.query import Payer, SpendBook, Usual, coverage_of, span_spend, summed
+from costprobe.spend.settings import BudgetConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What the host costs, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code; empty if it is unknown.
+        per_hour: Cost of the last hour's covered time, per hour.
+        idle_share: Share of the last hour's cost in which devices did nothing: 1 minus utilization; None
+            without a utilization.
+        month: Spend and forecast of this month, or of the period of the host's budget.
+        is_planned: Whether `month` has a configured amount.
+    """
+
+    currency: str
+    per_hour: float | None
+    idle_share: float | None
+    month: BudgetOverview | None
+    is_planned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedCost:
+    """A part of the last day's cost.
+
+    Attributes:
+        kind: service, model, idle, probing or remainder. The cost of models is part of their service's.
+        name: Service or model; empty for the others.
+        cost: Currency.
+    """
+
+    kind: Literal["service", "model", "idle", "probing", "remainder"]
+    name: str
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class DayAllocation:
+    """What the host cost in the last 24 h, and for what.
+
+    Attributes:
+        currency: ISO 4217 code; empty if it is unknown.
+        since_ns: Start of the day, a full hour, UTC in ns.
+        total: Cost of all devices.
+        coverage: Share of the day that rows cover.
+        parts: Services, idle time, probing and the remainder add up to the total.
+        by_device: Cost of each device.
+    """
+
+    currency: str
+    since_ns: int
+    total: float
+    coverage: float
+    parts: Sequence[AllocatedCost]
+    by_device: Mapping[str, float]
+
+
+# Cost by service and part, of one currency.
+_Parts = Mapping[tuple[str, str], float]
+
+
+def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[DayAllocation]:
+    """Return the allocation of the last 24 h, from a full hour on, one entry per currency.
+
+    The total is that of budgets; the parts are the rows of `allocation`, and of models the shares of
+    their cost of working time. The remainder is what no part has: devices without a service, and time
+    that is not yet allocated.
+
+    Args:
+        reader: The store.
+        book: Its spend by the hour, up to now.
+        now_ns: UTC in ns.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    day = TimeSpan(book.start_ns(book.hour_of(now_ns) - HOURS_A_DAY + 1), now_ns)
+    parts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
+    for tags, cost in summed(reader, "allocation", "cost", day):
+        key = tags.get("service", ""), tags.get("part", "")
+        parts[tags.get("currency", "")][key] += cost
+    models = _models(reader, day) if parts else {}
+    elapsed_s = (day.end_ns - day.start_ns) / NS_PER_S
+    found = []
+    for currency in sorted({payer.currency for payer in book.payers}):
+        paid = {
+            payer.device: book.between(payer, day)
+            for payer in book.payers
+            if payer == Payer("", payer.device, currency)
+        }
+        known = {device: hour for device, hour in paid.items() if hour.covered_s > 0}
+        if known:
+            total = math.fsum(hour.cost for hour in known.values())
+            covered_s = {device: hour.covered_s for device, hour in known.items()}
+            found.append(
+                DayAllocation(
+                    currency,
+                    day.start_ns,
+                    total,
+                    coverage_of(covered_s, elapsed_s),
+                    _listed(total, parts.get(currency, {}), models),
+                    {device: known[device].cost for device in sorted(known, key=natural)},
+                )
+            )
+    return sorted(found, key=lambda allocation: -allocation.total)
+
+
+def _models(reader: StoreReader, day: TimeSpan) -> dict[str, dict[str, float]]:
+    """Return the cost of the working time of each model, by service."""
+    costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in reader.points("cost", day.start_ns + 1, day.end_ns + 1, {"basis": "serving"}):
+        model, total = row.tags.get("served_model", ""), number(row, "cost_total")
+        if model and total is not None:
+            costs[row.tags.get("service", "")][model] += total - (number(row, "cost_idle") or 0.0)
+    return costs
+
+
+def _listed(
+    total: float, parts: _Parts, models: Mapping[str, Mapping[str, float]]
+) -> list[AllocatedCost]:
+    used: dict[str, float] = defaultdict(float)
+    idle = probing = 0.0
+    for (service, part), cost in parts.items():
+        if part == "idle":
+            idle += cost
+        elif part == "probing":
+            probing += cost
+        elif service:
+            used[service] += cost
+    listed = []
+    for service, cost in sorted(used.items(), key=lambda item: (-item[1], item[0])):
+        listed.append(AllocatedCost("service", service, cost))
+        working = models.get(service, {})
+        whole = math.fsum(working.values())
+        for model, own in sorted(working.items(), key=lambda item: -item[1]):
+            if whole > 0:
+                listed.append(AllocatedCost("model", model, cost * own / whole))
+    if parts:
+        listed += [AllocatedCost("idle", "", idle), AllocatedCost("probing", "", probing)]
+    # Rounding, and the edge of the hour: never below zero.
+    rest = max(0.0, total - idle - probing - math.fsum(used.values()))
+    return [*listed, AllocatedCost("remainder", "", rest)]
+
+
+HOUR_NS: Final = 3600 * NS_PER_S
+# Longest interval of a row of `device`: the row before the hour defines the start of its first.
+EDGE_NS: Final = 600 * NS_PER_S
+# Name of the period that is read where no budget of the host is configured; its amount is not used.
+UNPLANNED: Final = "month"
+# A device without a reading for this long has no present power.
+PRESENT_NS: Final = 120 * NS_PER_S
+
+
+def host_budgets(
+    configured: Iterable[BudgetConfig], currencies: Iterable[str]
+) -> list[BudgetConfig]:
+    """Return what the spend of the host is compared with: one budget per currency, if necessary an unplanned one.
+
+    Of several budgets of the host a month's is preferred.
+    """
+    of_host = [budget for budget in configured if budget.device is None is budget.service]
+    of_host.sort(key=lambda budget: budget.period != "month")
+    found = []
+    for currency in sorted(set(currencies)):
+        unplanned = BudgetConfig(
+            name=UNPLANNED, amount=Decimal(1), currency=currency, period="month"
+        )
+        found.append(next((b for b in of_host if b.currency == currency), unplanned))
+    return found
+
+
+def is_planned(configured: Iterable[BudgetConfig], budget: BudgetConfig) -> bool:
+    """Return whether a budget is configured."""
+    return any(budget is own for own in configured)
+
+
+def paid_currencies(reader: StoreReader) -> set[str]:
+    """Return the currencies that devices are paid in.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    return {series.tags.get("currency", "") for series in reader.series("device")} - {""}
+
+
+def spending(
+    reader: StoreReader,
+    configured: Sequence[BudgetConfig],
+    usual: Usual,
+    now_ns: int,
+    months: Sequence[BudgetOverview],
+) -> list[Spending]:
+    """Return what the host costs, one entry per currency, the largest first.
+
+    Args:
+        reader: The store.
+        configured: The budgets of the configuration.
+        usual: Length of a row's interval if there are too few rows.
+        now_ns: UTC in ns.
+        months: The spend of this month of each currency.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    hour = TimeSpan(now_ns - HOUR_NS, now_ns)
+    costs = reader.values("device", "cost", hour.start_ns - EDGE_NS, now_ns + 1)
+    used = reader.values("device", "util_pct", hour.start_ns, now_ns + 1)
+    spent = span_spend(costs, hour, usual, lambda *_: "")
+    idle = _idle_shares(costs, used, hour)
+    by_currency = {overview.status.budget.currency: overview for overview in months}
+    found = [
+        Spending(
+            currency,
+            per_hour=math.fsum(
+                device.cost / device.covered_s * HOUR_S
+                for device in spent[currency].by_device.values()
+            )
+            if currency in spent
+            else None,
+            idle_share=idle.get(currency),
+            month=by_currency.get(currency),
+            is_planned=currency in by_currency
+            and is_planned(configured, by_currency[currency].status.budget),
+        )
+        for currency in {*spent, *by_currency}
+    ]
+    return sorted(found, key=lambda one: (-(one.per_hour or 0.0), one.currency))
+
+
+def _idle_shares(
+    costs: Iterable[SeriesValues], used: Iterable[SeriesValues], hour: TimeSpan
+) -> dict[str, float]:
+    """Return 1 minus utilization, weighted by cost, by currency."""
+    util_of = {
+        series.tags.get("device", ""): dict(zip(series.times_ns, series.values, strict=True))
+        for series in used
+    }
+    paid: dict[str, float] = defaultdict(float)
+    unused: dict[str, float] = defaultdict(float)
+    for series in costs:
+        utils = util_of.get(series.tags.get("device", ""), {})
+        currency = series.tags.get("currency", "")
+        for time_ns, cost in zip(series.times_ns, series.values, strict=True):
+            if time_ns >= hour.start_ns and time_ns in utils:
+                paid[currency] += cost
+                unused[currency] += cost * (1 - min(100.0, utils[time_ns]) / 100)
+    return {currency: unused[currency] / cost for currency, cost in paid.items() if cost > 0}
+
+
+def present_power_w(reader: StoreReader, now_ns: int) -> float | None:
+    """Return the present power of all boards in W; None if it is unknown.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    watts = [
+        power_w
+        for row in reader.last("device", now_ns)
+        if row.time_ns >= now_ns - PRESENT_NS
+        and not is_slice_kind(row.tags.get("kind", ""))
+        and (power_w := number(row, "power_w")) is not None
+    ]
+    return math.fsum(watts) if watts else None

@@ -1,0 +1,219 @@
+"""The increase of counters: resets per series, restarts, and series that disappear and return."""
+
+import pytest
+from costprobe.adapters.engines.scrape import CounterReading, MeasureSeries, SeriesValue
+from costprobe.serving.meter import CounterHistory
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def reading(started_s=None, counter="requests_total", created=(), **values):
+    """Return series by model name."""
+    series = {
+        (("model", model),): SeriesValue(float(value), model, dict(created).get(model))
+        for model, value in values.items()
+    }
+    return CounterReading({"requests": MeasureSeries(counter, series)}, (), started_s)
+
+
+def steps(*readings, counts_begin_at_zero=True, reset_together="none"):
+    history = CounterHistory(
+        counts_begin_at_zero=counts_begin_at_zero, reset_together=reset_together
+    )
+    return [history.take(one, utc_s=100.0 * i) for i, one in enumerate(readings)]
+
+
+def grown(step):
+    return {model: value for (_, model), value in step.increases.items() if value}
+
+
+def test_first_reading_is_the_baseline():
+    first, second = steps(reading(a=1000), reading(a=1007))
+    assert grown(first) == {}
+    assert grown(second) == {"a": 7}
+    assert not second.problems
+    assert not second.restarted
+
+
+def test_resets_are_detected_per_series():
+    # The sum rises from 110 to 120 and hides the reset of b.
+    _, step = steps(reading(a=10, b=100), reading(a=90, b=30))
+    assert grown(step) == {"a": 80, "b": 30}
+    assert step.restarted
+    assert not step.problems
+
+
+def test_restarted_process_with_higher_counts_counts_from_zero():
+    _, step = steps(reading(started_s=50, a=10), reading(started_s=90, a=25))
+    assert grown(step) == {"a": 25}
+    assert step.restarted
+
+
+@pytest.mark.parametrize("started_s", [50.01, 51.0])
+def test_start_time_by_another_wall_clock_is_not_a_restart(started_s):
+    _, step = steps(reading(started_s=50.0, a=10), reading(started_s=started_s, a=25))
+    assert (grown(step), step.problems) == ({"a": 15}, ())
+    assert not step.restarted
+
+
+def test_process_that_restarted_at_once_after_a_reading():
+    """Linux counts ticks from the boot, whose time is in whole seconds: up to a second too early."""
+    for started_s, expected in ((-0.99, {"a": 25}), (-1.1, {})):
+        _, step = steps(reading(started_s=-50.0, a=10), reading(started_s=started_s, a=25))
+        assert (grown(step), step.restarted) == (expected, bool(expected)), started_s
+
+
+def test_series_that_are_only_reset_together_count_from_zero_together():
+    """Restarted, with as many requests as before or more: a model's other counter fell."""
+    first, second = reading(a=10, b=100), reading(a=90, b=30)
+    for group, expected in (
+        ("none", {"a": 80, "b": 30}),
+        ("model", {"a": 80, "b": 30}),
+        ("process", {"a": 90, "b": 30}),
+    ):
+        _, step = steps(first, second, reset_together=group)
+        assert (grown(step), step.restarted, step.problems) == (expected, True, ()), group
+
+
+def test_other_counters_of_a_reset_model_count_from_zero():
+    def with_time(requests, seconds):
+        one = {(("model", "a"),): SeriesValue(seconds, "a", None)}
+        times = {"compute_request_s": MeasureSeries("seconds_sum", one)}
+        return CounterReading({**reading(a=requests, b=5).measures, **times}, (), None)
+
+    for group, expected in (("none", 10), ("model", 17)):
+        _, step = steps(with_time(7, 2.5), with_time(17, 1.5), reset_together=group)
+        increases = step.increases
+        assert (increases["requests", "a"], increases["requests", "b"]) == (expected, 0), group
+
+
+def test_process_that_shows_its_counters_after_its_first_request_was_restarted():
+    """TorchServe's page is empty until then: 7 of now are not the 7 of before."""
+    readings = (reading(a=7, b=2), reading(), reading(a=7), reading(a=7, b=1))
+    _, empty, back, more = steps(*readings, reset_together="process")
+    assert (empty.restarted, empty.problems, grown(empty)) == (True, (), {})
+    assert (back.problems, grown(back), grown(more)) == ((), {"a": 7}, {"b": 1})
+
+
+def test_series_with_a_new_creation_time_counts_from_zero():
+    before, after = reading(a=10, created={"a": 5.0}), reading(a=25, created={"a": 60.0})
+    assert grown(steps(before, after)[1]) == {"a": 25}
+
+
+def test_series_that_appears_with_its_first_count():
+    readings = (reading(a=10), reading(a=11, b=4))
+    assert grown(steps(*readings)[1]) == {"a": 1, "b": 4}
+    # Without an earlier reading of the server, b may have counted for a year before.
+    assert grown(steps(*readings, counts_begin_at_zero=False)[1]) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        # Every non-zero series decreased: the process restarted.
+        (reading(a=3, b=4), {"a": 3, "b": 4}),
+        # The process start time shows it.
+        (reading(started_s=90, a=11, b=4), {"a": 11, "b": 4}),
+        # The creation time of b is after the last reading, at 0 s.
+        (reading(a=11, b=4, created={"b": 40.0}), {"a": 1, "b": 4}),
+    ],
+)
+def test_new_series_counts_from_zero_if_its_creation_is_known(second, expected):
+    first = reading(started_s=50, a=10)
+    assert grown(steps(first, second, counts_begin_at_zero=False)[1]) == expected
+
+
+def test_disappeared_series_is_reported_and_kept():
+    _, gone, back, _ = steps(
+        reading(a=1, b=50), reading(a=2), reading(a=3, b=58), reading(a=3, b=59)
+    )
+    assert gone.problems == ("a series of requests_total disappeared",)
+    assert grown(back) == {"a": 1, "b": 8}
+    assert back.problems == ("a series of requests_total disappeared for a while",)
+
+
+def test_reloaded_model_counts_from_zero():
+    _, _, back = steps(reading(a=1, b=50), reading(a=2), reading(a=3, b=6))
+    assert grown(back) == {"a": 1, "b": 6}
+    assert not back.problems
+
+
+def test_change_of_counter_is_not_counted_twice():
+    _, changed, after = steps(
+        reading(counter="finished_total", a=100),
+        reading(counter="live_total", a=130),
+        reading(counter="live_total", a=140),
+    )
+    assert grown(changed) == {}
+    assert "requests is counted by live_total now" in changed.problems
+    assert grown(after) == {"a": 10}
+    assert not after.problems
+
+
+def test_several_processes_at_one_url_are_detected():
+    _, newer, older, again, same, later = steps(
+        reading(started_s=50, a=10),
+        reading(started_s=90, a=5),
+        reading(started_s=50, a=12),
+        reading(started_s=90, a=6),
+        reading(started_s=90, a=8),
+        reading(started_s=450, a=3),
+    )
+    assert newer.restarted
+    # Also while the same one answers twice.
+    for step in (older, again, same):
+        assert "give each replica its own url" in step.problems[0]
+        assert grown(step) == {}
+    assert (grown(later), later.restarted) == ({"a": 3}, True)
+
+
+def created(at_s, count):
+    return reading(a=count, created={"a": at_s})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # Workers that were forked at nearly the same time, before the first reading.
+        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-49.96, a=n)),
+        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-49.0, a=n)),
+        (lambda n: reading(started_s=-50.0, a=n), lambda n: reading(started_s=-47.0, a=n)),
+        # Without a start time: by the creation times of their series.
+        (lambda n: created(-50.0, n), lambda n: created(-49.96, n)),
+    ],
+)
+def test_forked_workers_are_detected_with_the_first_change(one, other):
+    changes = steps(one(300), other(100), one(300), other(100))[1:]
+    for step in changes:
+        assert "let the server run with one worker" in step.problems[0]
+        assert grown(step) == {}
+
+
+def test_processes_that_no_longer_alternate_are_read_again():
+    both = [reading(started_s=-50, a=300), reading(started_s=-47, a=100)]
+    alone = [reading(started_s=-47, a=100 + n) for n in range(1, 40)]
+    found = steps(*both, *alone)
+    assert sum(bool(step.problems) for step in found) == 20
+    assert not found[-1].problems
+    assert grown(found[-1]) == {"a": 1}
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), max_size=6), max_size=6
+    )
+)
+def test_increase_is_never_more_than_what_was_served(lives):
+    """For any restarts and reading times of a process that exposes its start time."""
+    history = CounterHistory(counts_begin_at_zero=True)
+    served, counted = 0, 0.0
+    history.take(reading(started_s=1.0), 0.0)
+    for life, work in enumerate(lives, start=1):
+        counters = {}
+        for model, count in work:
+            counters[model] = counters.get(model, 0) + count
+            served += count
+            step = history.take(reading(started_s=100.0 * life, **counters), 0.0)
+            counted += sum(step.increases.values())
+    # It was read after each request: nothing is lost either.
+    assert counted == served

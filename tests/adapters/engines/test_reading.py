@@ -1,0 +1,339 @@
+"""The counters of each engine, in recorded expositions."""
+
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.engines.exposition import ScrapeError, parse_exposition
+from costprobe.adapters.engines.scrape import engine_of, read_counters, wanted_names
+from costprobe.adapters.engines.tables import ENGINES
+from costprobe.serving.settings import ServiceConfig
+
+RECORDED = Path(__file__).parent / "exposition"
+
+
+def service(engine="vllm", **keys):
+    return ServiceConfig.model_validate(
+        {"name": "s", "url": "http://h:1", "engine": engine, "devices": ["gpu0"], **keys}
+    )
+
+
+def read(text, engine="vllm", **keys):
+    config = service(engine, **keys)
+    how = engine_of(config)
+    exposition = parse_exposition(text.encode(), wanted_names(how), how.prefix)
+    return read_counters(exposition, how, config.models, config.model or "")
+
+
+def recorded(engine):
+    return (RECORDED / f"{engine}.txt").read_text()
+
+
+def by_model(reading):
+    found = {}
+    for measure, counted in reading.measures.items():
+        for value in counted.series.values():
+            model = found.setdefault(value.model, {})
+            model[measure] = model.get(measure, 0) + value.value
+    return found
+
+
+EXPECTED = {
+    "vllm": {
+        "Qwen/Qwen2.5-7B-Instruct": {
+            # 540 stopped and 60 reached their length; 7 were aborted and 1 failed.
+            "requests": 600,
+            "errors": 8,
+            "tokens_in": 184320,
+            "tokens_out": 92160,
+            "cached_tokens": 61440,
+            # The time of decode, not the sum of the requests' time per output token (9.12).
+            "decode_request_s": 1404.0,
+        }
+    },
+    "sglang": {
+        "meta-llama/Llama-3.1-8B-Instruct": {
+            "requests": 15301,
+            "errors": 12,
+            # Computed and cached, of one of the two ranks that both count them.
+            "tokens_in": 8.2e6,
+            # Decoded, and the first token of each request, which prefill generates.
+            "tokens_out": 7.6e6 + 15301,
+            "cached_tokens": 1.3e6,
+            "prefill_s": 310.5,
+            "decode_s": 2794.5,
+            "decode_request_s": 92000.0,
+        }
+    },
+    "tgi": {
+        "": {
+            "requests": 1000,
+            "errors": 26,
+            "tokens_in": 256000,
+            "tokens_out": 120000,
+            "prefill_s": 20.6,
+            "decode_s": 602.4,
+        }
+    },
+    "triton": {
+        "detector": {
+            "requests": 4000,
+            "errors": 6,
+            "inferences": 16000,
+            "compute_request_s": 30,
+            "executions": 2000,
+        },
+        # Both versions.
+        "ranker": {
+            "requests": 1000,
+            "errors": 0,
+            "inferences": 10000,
+            "compute_request_s": 10,
+            "executions": 340,
+        },
+    },
+    "torchserve": {"mnist": {"requests": 400, "compute_request_s": 25}, "": {"errors": 3}},
+    "kserve": {"sklearn-iris": {"requests": 250, "compute_request_s": 4.25}},
+    "mlserver": {"tiny": {"requests": 61, "errors": 7, "compute_request_s": 1.0392556340011652}},
+    "tensorrt_llm": {
+        "Qwen/Qwen3-0.6B": {
+            "requests": 155,
+            # 3 were cancelled, 4 refused.
+            "errors": 7,
+            "tokens_in": 31600,
+            "tokens_out": 15800,
+            "cached_tokens": 6400,
+            "decode_request_s": 41.5,
+        }
+    },
+    "dynamo": {
+        "qwen/qwen3-0.6b": {
+            "requests": 1,
+            "errors": 2,
+            "tokens_in": 33,
+            "tokens_out": 300,
+            "cached_tokens": 16,
+            "decode_request_s": 0.6126917290000005,
+        }
+    },
+    "llamacpp": {
+        # 1,021 computed and 1,212 cached.
+        "": {
+            "tokens_in": 2233,
+            "tokens_out": 248,
+            "cached_tokens": 1212,
+            "decode_request_s": 1.36836,
+        }
+    },
+    "lmdeploy": {
+        "internlm3-8b": {
+            "requests": 310,
+            "errors": 7,
+            "tokens_in": 93000,
+            "tokens_out": 46500,
+            "cached_tokens": 12000,
+            "decode_request_s": 812.5,
+        }
+    },
+    "nim": {
+        "meta/llama-3.1-8b-instruct": {
+            "requests": 5,
+            "errors": 0,
+            "tokens_in": 109,
+            "tokens_out": 174,
+            "decode_request_s": 1.856855869293213,
+        }
+    },
+    "litellm": {
+        "mock-basic": {"requests": 10, "tokens_in": 100, "tokens_out": 200},
+        "mock-cache-read": {
+            "requests": 3,
+            "tokens_in": 6000,
+            "tokens_out": 60,
+            "cached_tokens": 4800,
+        },
+        "mock-fail": {"errors": 2},
+    },
+    # Two workers of one node; the gauges repeat the counters.
+    "ray_vllm": {
+        "qwen": {
+            "requests": 500,
+            "errors": 6,
+            "tokens_in": 100000,
+            "tokens_out": 50000,
+            "cached_tokens": 16000,
+            "decode_request_s": 512.5,
+        }
+    },
+}
+
+
+def test_an_exposition_of_every_engine_is_read():
+    assert EXPECTED.keys() == ENGINES.keys()
+
+
+def test_predictions_of_kserve_that_failed_are_no_answers():
+    text = (
+        'request_predict_seconds_count{model_name="a"} 9\n'
+        'request_postprocess_seconds_count{model_name="a"} 7\n'
+    )
+    assert by_model(read(text, "kserve"))["a"]["requests"] == 7
+
+
+def test_requests_that_the_queue_of_vllm_refuses_are_errors():
+    row = (
+        'vllm:admission_rejections_total{{model_name="Qwen/Qwen2.5-7B-Instruct",reason="{}"}} {}\n'
+    )
+    rows = row.format("max_num_queued_reqs", 3) + row.format("max_num_queued_tokens", 2)
+    before, after = (by_model(read(recorded("vllm") + added)) for added in ("", rows))
+    (model,) = after
+    assert after[model] == before[model] | {"errors": before[model]["errors"] + 5}
+
+
+def test_prompts_of_llamacpp_before_it_counted_the_cache():
+    text = "llamacpp:prompt_tokens_total 12\nllamacpp:tokens_predicted_total 3\n"
+    found = read(text, "llamacpp")
+    assert (by_model(found), found.missing) == ({"": {"tokens_in": 12, "tokens_out": 3}}, ())
+
+
+@pytest.mark.parametrize("engine", EXPECTED)
+def test_counters_of_each_engine_are_found(engine):
+    reading = read(recorded(engine), engine)
+    assert reading.missing == ()
+    found = by_model(reading)
+    assert found.keys() == EXPECTED[engine].keys()
+    for model, counts in EXPECTED[engine].items():
+        assert found[model] == pytest.approx(counts)
+
+
+def test_name_variants_are_matched():
+    text = recorded("vllm").replace("_total", "").replace("vllm:", "vllm_")
+    assert by_model(read(text)) == by_model(read(recorded("vllm")))
+    text = recorded("triton").replace("nv_inference_count{", "nv_inference_count_total{")
+    assert by_model(read(text, "triton")) == by_model(read(recorded("triton"), "triton"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "missing_name"),
+    [
+        ("vllm", "vllm:prompt_tokens", "vllm:prompt_tokens_total (tokens_in)"),
+        ("vllm", "vllm:request_success", "vllm:request_success_total (requests)"),
+        (
+            "tgi",
+            "tgi_request_generated_tokens",
+            "tgi_request_generated_tokens_sum (tokens_out)",
+        ),
+        ("triton", "nv_inference_count", "nv_inference_count (inferences)"),
+    ],
+)
+def test_missing_counter_is_named_and_the_rest_is_counted(engine, name, missing_name):
+    reading = read(recorded(engine).replace(name, f"{name}_renamed"), engine)
+    assert reading.missing == (missing_name,)
+    assert reading.measures
+
+
+def test_metrics_of_another_server_are_reported_as_missing():
+    reading = read(recorded("tgi"), "vllm")
+    assert len(reading.missing) == 3
+    assert "vllm:request_success_total (requests); no metric begins with vllm:" in (reading.missing)
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("tgi", "# TYPE tgi_queue_size gauge\ntgi_queue_size 0\n"),
+        # Input is counted when a request comes, the others when it was answered.
+        (
+            "tgi",
+            (
+                "# TYPE tgi_request_input_length histogram\n"
+                "tgi_request_input_length_sum 20\ntgi_request_input_length_count 1\n"
+            ),
+        ),
+        ("kserve", "# TYPE request_predict_seconds histogram\n"),
+    ],
+)
+def test_counter_before_its_first_count_is_zero(engine, text):
+    reading = read(text, engine)
+    assert reading.missing == ()
+    assert reading.measures["requests"].series == {}
+
+
+def test_gauge_is_rejected():
+    text = "# TYPE served gauge\nserved 5\n"
+    with pytest.raises(ScrapeError, match="served is a gauge; name a counter"):
+        read(text, "generic", counters={"requests": "served"})
+
+
+def test_sglang_without_realtime_tokens_uses_finished_requests():
+    text = recorded("sglang").replace("realtime_tokens", "gone")
+    (counts,) = by_model(read(text, "sglang")).values()
+    assert (counts["tokens_in"], counts["tokens_out"]) == (8.128902e6, 7.557572e6)
+    assert counts["cached_tokens"] == 1.3e6
+
+
+def test_repeated_counts_of_ranks_are_read_once():
+    row = 'sglang:realtime_tokens_total{{mode="decode",dp_rank="{}",tp_rank="{}"}} {}\n'
+    rows = [row.format(dp, tp, 100 + tp) for dp, tp in ((0, 10), (0, 9), (1, 12), (1, 11))]
+    reading = read("sglang:num_requests_total 1\n" + "".join(rows), "sglang")
+    counted = reading.measures["tokens_out"].series.values()
+    assert sorted(value.value for value in counted) == [1, 109, 111]
+
+
+def test_counters_without_repeated_work_are_preferred():
+    added = (
+        'vllm:prompt_tokens_cached_total{engine="0",model_name="Qwen/Qwen2.5-7B-Instruct"} 60000\n'
+    )
+    (counts,) = by_model(read(recorded("vllm") + added)).values()
+    assert counts["cached_tokens"] == 60000
+    row = 'sglang:prefill_effective_tokens_total{{mode="{}",tp_rank="{}"}} {}\n'
+    modes = {"input": 5e6, "device_hit": 1e6, "host_hit": 2e5, "storage_hit": 3e4}
+    rows = "".join(row.format(mode, tp, n) for mode, n in modes.items() for tp in (0, 1))
+    counts = by_model(read(recorded("sglang") + rows, "sglang"))
+    assert counts[""] == {"tokens_in": 6.23e6, "cached_tokens": 1.23e6}
+
+
+def test_mixed_passes_of_sglang_are_compute_of_neither_kind():
+    row = 'sglang:forward_execution_seconds_total{category="mixed"} 7\n'
+    assert by_model(read(recorded("sglang") + row, "sglang"))[""] == {"compute_s": 7}
+
+
+def test_generic_engine_reads_configured_counters():
+    text = (
+        "# TYPE http_requests_total counter\n"
+        'http_requests_total{status="200",model="a"} 70\n'
+        'http_requests_total{status="200",model="b"} 20\n'
+        'http_requests_total{status="500",model="a"} 4\n'
+        'busy_ms{model="a"} 1500\n'
+    )
+    counters = {
+        "requests": 'http_requests_total{status="200"}',
+        "errors": 'http_requests_total{status="500"}',
+        "compute_time": "busy_ms",
+        "model_label": "model",
+    }
+    assert by_model(read(text, "generic", counters=counters)) == {
+        "a": {"requests": 70, "errors": 4, "compute_s": 1.5},
+        "b": {"requests": 20},
+    }
+    counters["tokens_in"] = "tokens_read_total"
+    assert read(text, "generic", counters=counters).missing == ("tokens_read_total (tokens_in)",)
+    tokens = read("read_total 3\n", "generic", counters={"tokens_in": "read_total"})
+    assert (by_model(tokens), tokens.missing) == ({"": {"tokens_in": 3}}, ())
+
+
+def test_only_configured_models_are_counted():
+    found = by_model(read(recorded("triton"), "triton", models=["detector"]))
+    assert found.keys() == {"detector"}
+    reading = read(recorded("triton"), "triton", models=["detector", "fraud"])
+    assert reading.missing == ("nv_inference_request_success of the model fraud",)
+
+
+def test_configured_model_name_is_used_if_the_server_has_none():
+    assert by_model(read(recorded("tgi"), "tgi", model="llama")).keys() == {"llama"}
+
+
+def test_unprintable_model_names_are_cleaned():
+    odd = read('vllm:request_success_total{model_name="a\\nb\x07' + "x" * 500 + '"} 1\n')
+    (model,) = by_model(odd)
+    assert model.startswith("a b xxx")
+    assert len(model) == 200

@@ -1,0 +1,130 @@
+"""Fetching metrics over real HTTP: tokens, certificates, and responses that cannot be used."""
+
+from costprobe.adapters.engines.exposition import MAX_BYTES, ScrapeError
+from costprobe.adapters.engines.scrape import MetricsFetcher
+from costprobe.serving.settings import ServiceConfig
+from fakes.inference_server import TLS, InferenceServer
+
+SECRET = "very-secret-token"  # noqa: S105 - no error may contain it
+
+
+def fetcher(timeout_s=5.0, credentials=None, **more):
+    keys = {"name": "s", "url": "http://h", "engine": "vllm", "devices": ["gpu0"]}
+    service = ServiceConfig.model_validate({**keys, "timeout": f"{timeout_s * 1000:g}ms", **more})
+    return MetricsFetcher(service, credentials)
+
+
+def fetched(answer, fetch=None, **server):
+    with InferenceServer(answer, **server) as running:
+        try:
+            return (fetch or fetcher())(running.url + "/metrics"), running.calls
+        except ScrapeError as error:
+            return error, running.calls
+
+
+def test_request_asks_for_the_uncompressed_text_format():
+    body, (call,) = fetched(lambda call: call.whole(b"a 1\n"))
+    assert body == b"a 1\n"
+    assert (call.method, call.path) == ("GET", "/metrics")
+    assert call.headers["Accept-Encoding"] == "identity"
+    assert call.headers["Accept"].startswith("text/plain")
+    assert "Authorization" not in call.headers
+
+
+def test_chunked_response_is_joined():
+    def answer(call):
+        call.start_stream()
+        call.chunk(b"a 1\n")
+        call.chunk(b"b 2\n")
+        call.chunk(b"")
+
+    assert fetched(answer)[0] == b"a 1\nb 2\n"
+
+
+def test_token_is_read_for_each_request_and_never_shown(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}\n")
+    fetch = fetcher(token_file=file)
+    _, (call,) = fetched(lambda call: call.whole(b""), fetch)
+    assert call.headers["Authorization"] == f"Bearer {SECRET}"
+
+    error, _ = fetched(lambda call: call.whole(call.headers["Authorization"].encode(), 401), fetch)
+    assert "check token_file" in str(error)
+    assert SECRET not in str(error)
+
+    file.write_text("")
+    error, calls = fetched(lambda call: call.whole(b""), fetch)
+    assert "is empty" in str(error)
+    assert calls == []
+
+
+def test_token_may_be_a_systemd_credential(tmp_path):
+    (tmp_path / "metrics").write_text(SECRET)
+    named = {"token_credential": "metrics"}
+    fetch = fetcher(credentials=tmp_path, **named)
+    _, (call,) = fetched(lambda call: call.whole(b""), fetch)
+    assert call.headers["Authorization"] == f"Bearer {SECRET}"
+    error, calls = fetched(lambda call: call.whole(b""), fetcher(**named))
+    assert "add LoadCredential= to the unit" in str(error)
+    assert calls == []
+
+
+def test_redirect_is_not_followed(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    fetch = fetcher(token_file=file)
+    with InferenceServer(lambda call: call.whole(b"a 1\n")) as other:
+        error, _ = fetched(lambda call: call.whole(b"", 302, Location=other.url), fetch)
+        assert other.calls == []
+    assert "HTTP 302: redirects are not followed" in str(error)
+
+
+def test_unusable_response_is_named():
+    table = {
+        f"larger than {MAX_BYTES} bytes": lambda call: call.whole(b"x" * (MAX_BYTES + 1)),
+        "the response is compressed": lambda call: call.whole(b"\x1f", Content_Encoding="gzip"),
+        "HTTP 404: no reason given; check the path": lambda call: call.whole(b"", 404),
+        "HTTP 206": lambda call: call.whole(b"a 1\n", 206),
+        "HTTP 500": lambda call: call.whole(b"", 500),
+        "IncompleteRead": lambda call: call.whole(b"a 1\n", Content_Length="400"),
+        "BadStatusLine": lambda call: call.write(b"malformed\r\n\r\n"),
+        "RemoteDisconnected": lambda call: call.cut(),
+    }
+    found = {}
+    for words, answer in table.items():
+
+        def answer_and_close(call, answer=answer):
+            answer(call)
+            call.cut()
+
+        found[words] = fetched(answer_and_close)[0]
+    assert {words: str(e) for words, e in found.items() if words not in str(e)} == {}
+    assert {type(error) for error in found.values()} == {ScrapeError}
+
+
+def test_endless_response_ends_at_its_limit():
+    def answer(call):
+        call.start_stream()
+        while True:
+            call.chunk(b"a" * 65536)
+
+    error, _ = fetched(answer)
+    assert f"larger than {MAX_BYTES} bytes" in str(error)
+
+
+def test_timeout_applies_to_the_whole_request():
+    def answer(call):
+        call.start_stream()
+        for _ in range(1000):
+            call.chunk(b"a 1\n")
+            call.pause(0.05)
+
+    error, _ = fetched(answer, fetcher(timeout_s=0.5))
+    assert str(error) == "no response within 0.5 s"
+
+
+def test_ca_file_is_used():
+    trusted = fetcher(ca_file=TLS / "server.pem")
+    assert fetched(lambda call: call.whole(b"a 1\n"), trusted, tls=True)[0] == b"a 1\n"
+    error, _ = fetched(lambda call: call.whole(b"a 1\n"), tls=True)
+    assert "is ca_file the server's authority?" in str(error)

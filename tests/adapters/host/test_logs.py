@@ -1,0 +1,468 @@
+"""The daemon's log: journal and terminal, the limit of repeats, and redaction."""
+
+import io
+import logging
+import os
+import re
+import socket
+import sqlite3
+import struct
+import subprocess
+import sys
+import threading
+
+import pytest
+from costprobe.adapters.host.log import (
+    KINDS_A_TEMPLATE_MAX,
+    KINDS_MAX,
+    MESSAGE_CHARS_MAX,
+    Journal,
+    Lines,
+    Log,
+    LogEntry,
+    RepeatLimit,
+    encoded,
+    fields_of,
+    is_journal,
+    log_ended_threads,
+    priority,
+)
+from costprobe.adapters.host.redaction import MASK, Redactor, secrets_of
+from costprobe.adapters.http.errors import RetryLater
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class Kept:
+    """A writer into memory."""
+
+    def __init__(self):
+        self.entries = []
+
+    def write(self, entry):
+        self.entries.append(entry)
+
+    @property
+    def texts(self):
+        return [entry.text for entry in self.entries]
+
+
+class Seconds:
+    """A monotonic clock that stands until it is moved."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def kept():
+    return Kept()
+
+
+@pytest.fixture
+def seconds():
+    return Seconds()
+
+
+@pytest.fixture
+def logger(kept, seconds):
+    """A logger of its own whose log is kept, and whose minutes are moved by hand."""
+    log = Log(kept, Redactor(["canary-1234"]), 60.0, seconds)
+    made = logging.Logger("costprobe.delivery.loop")  # noqa: LOG001 - one that no other test shares
+    made.addHandler(log)
+    yield made
+    log.close()
+
+
+def entry_of(text="text", **more):
+    fields = {
+        "time_s": 0.0,
+        "level": logging.ERROR,
+        "part": "adapters.sinks.outbox_worker",
+        "text": text,
+        "file": "/f.py",
+        "line": 7,
+        "function": "run",
+        "thread": "sink influxdb",
+    }
+    return LogEntry(**(fields | more))
+
+
+def complain(logger, *arguments):
+    logger.error("sink %s: %s", *arguments)
+
+
+def test_first_message_is_logged_and_repeats_are_counted(logger, kept, seconds):
+    for _ in range(241):
+        complain(logger, "influxdb", "connection refused")
+    assert kept.texts == ["sink influxdb: connection refused"]
+    seconds.now_s += 60
+    logger.info("something else")
+    assert kept.texts[1:] == [
+        "sink influxdb: connection refused ... repeated 240 times in 60 s",
+        "something else",
+    ]
+    assert kept.entries[1].repeated == 240
+    assert kept.entries[1].level == logging.ERROR
+    complain(logger, "influxdb", "connection refused")
+    seconds.now_s += 60
+    logger.info("and again")
+    assert kept.texts[3] == "sink influxdb: connection refused ... repeated once in 60 s"
+
+
+def test_message_after_a_quiet_minute_is_logged_again(logger, kept, seconds):
+    for _ in range(2):
+        complain(logger, "influxdb", "connection refused")
+        seconds.now_s += 61
+    assert kept.texts == ["sink influxdb: connection refused"] * 2
+
+
+def test_numbers_do_not_distinguish_messages_and_names_do(logger, kept):
+    complain(logger, "influxdb", "3.5 s late, run 0123abcd-0001")
+    complain(logger, "influxdb", "14 s late, run 9876ffff-0002")
+    complain(logger, "victoria", "3.5 s late, run 0123abcd-0001")
+    assert len(kept.texts) == 2
+
+
+def test_info_messages_are_not_limited(logger, kept):
+    for _ in range(3):
+        logger.info("reloaded")
+    assert kept.texts == ["reloaded"] * 3
+
+
+def test_statement_with_ever_new_texts_is_limited(logger, kept, seconds):
+    for word in range(5000):
+        complain(logger, "influxdb", "".join(chr(97 + int(digit)) for digit in str(word)))
+    assert len(kept.texts) <= KINDS_A_TEMPLATE_MAX + 1
+    seconds.now_s += 60
+    logger.info("x")
+    assert sum(max(entry.repeated, 1) for entry in kept.entries) == 5000 + 1
+
+
+def test_counts_are_logged_on_close(logger, kept):
+    for _ in range(3):
+        complain(logger, "influxdb", "down")
+    logger.handlers[0].close()
+    assert kept.texts[-1] == "sink influxdb: down ... repeated 2 times in 0 s"
+
+
+def test_counts_are_logged_without_other_messages():
+    logged = threading.Event()
+
+    class Telling(Kept):
+        def write(self, entry):
+            super().write(entry)
+            if entry.repeated:
+                logged.set()
+
+    kept = Telling()
+    log = Log(kept, Redactor(), 0.2)
+    logger = logging.Logger("agent.x")  # noqa: LOG001 - one that no other test shares
+    logger.addHandler(log)
+    for _ in range(3):
+        complain(logger, "influxdb", "down")
+    assert logged.wait(30)
+    log.close()
+    assert sum(max(entry.repeated, 1) for entry in kept.entries) == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.text(max_size=3)), max_size=400))
+def test_every_message_is_counted_and_memory_is_bounded(messages):
+    limit, logged, counted = RepeatLimit(60.0), 0, 0
+    for now_s, (template, text) in enumerate(messages):
+        counted += sum(entry.repeated for entry in limit.due(now_s))
+        logged += limit.takes(template, entry_of(text), now_s)
+    counted += sum(entry.repeated for entry in limit.due(0, ends=True))
+    assert logged + counted == len(messages)
+
+
+def test_number_of_counted_message_kinds_is_bounded():
+    limit = RepeatLimit(60.0)
+    for number in range(5000):
+        limit.takes(f"template {number}", entry_of(f"text {number}"), 0.0)
+    counts = limit.due(60.0)
+    assert len(counts) <= KINDS_MAX + 1
+    assert sum(entry.repeated for entry in counts) == 5000 - KINDS_MAX - 1
+    assert not limit.is_counting
+
+
+def test_secrets_and_control_characters_are_not_written(logger, kept):
+    logger.warning(
+        "answer: %s", "\x1b[2Jcanary-1234\x07 http://u:hunter2@h/ Authorization: Token abc"
+    )
+    (text,) = kept.texts
+    assert not [word for word in ("canary", "hunter2", "abc", "\x1b", "\x07") if word in text]
+    assert "http://[redacted]@h/" in text
+
+
+def test_traceback_is_masked_and_bounded(logger, kept):
+    try:
+        int("canary-1234" + "x" * 100_000 + " the end")
+    except ValueError:
+        logger.exception("job failed")
+    (text,) = kept.texts
+    assert text.startswith("job failed\nTraceback")
+    assert "canary" not in text
+    assert len(text) < MESSAGE_CHARS_MAX + 100
+
+
+def test_warning_of_a_library_is_one_line_without_a_traceback(kept):
+    """As urllib3's of headers that it cannot parse; an error of the program keeps its traceback."""
+    log = Log(kept, Redactor(()))
+    error = UserWarning("[MissingHeaderBodySeparatorDefect()]")
+    for name in ("urllib3.connection", "costprobe.app.x"):
+        values = {"name": name, "levelno": logging.WARNING, "msg": f"of {name}"}
+        log.handle(logging.makeLogRecord({**values, "exc_info": (UserWarning, error, None)}))
+    log.close()
+    assert ["\n" in text for text in kept.texts] == [False, True]
+
+
+def test_failed_disk_or_server_is_one_line_without_a_traceback(logger, kept):
+    for error in (OSError(28, "No space left"), RetryLater("no response"), sqlite3.Error("full")):
+        try:
+            raise error  # noqa: TRY301 - as a job does
+        except Exception:
+            logger.exception("job %s failed", "x")
+    assert [text.splitlines() for text in kept.texts] == [
+        ["job x failed: OSError: [Errno 28] No space left"],
+        ["job x failed: RetryLater: no response"],
+        ["job x failed: Error: full"],
+    ]
+
+
+def test_error_that_ends_a_thread_is_logged(caplog):
+    started = threading.excepthook
+    log_ended_threads()
+    try:
+        thread = threading.Thread(target=lambda: int("x"), name="reader")
+        thread.start()
+        thread.join()
+    finally:
+        threading.excepthook = started
+    (record,) = caplog.records
+    assert record.getMessage() == "thread reader has ended"
+    assert isinstance(record.exc_info[1], ValueError)
+
+
+def test_message_with_wrong_arguments_is_logged_without_them(logger, kept):
+    logger.info("%d of %d", "canary-1234")  # noqa: PLE1206 - the mistake that is looked at
+    assert kept.texts == ["a message does not fit its arguments: %d of %d"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://user:hunter2@host/x",
+        "postgres://hunter2@host",
+        "?token=hunter2&x=1",
+        "INFLUX_TOKEN=hunter2",
+        'api_key = "hunter2"',
+        '{"password": "hunter2"}',
+        "password: hunter2",
+        "Authorization: Bearer hunter2",
+        "authorization: hunter2",
+        "sent Bearer hunter2hunter2",
+        "--password=hunter2",
+        "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----",
+    ],
+)
+def test_secret_patterns_are_masked(text):
+    masked = Redactor()(text)
+    assert "hunter2" not in masked
+    assert MASK in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/etc/costprobe/influxdb.token: cannot be read (No such file or directory)",
+        'token_file = "/etc/costprobe/influxdb.token"',
+        "token_credential = 'influxdb'",
+        "probe,host=h tokens_in=512,tokens_out=128 1780000000000000000",
+        "http://127.0.0.1:8086/api/v2/write?bucket=b: connection refused",
+        "cost_per_million_tokens_in 3.5",
+    ],
+)
+def test_ordinary_text_is_not_masked(text):
+    assert Redactor()(text) == text
+
+
+def test_known_secrets_are_masked_in_every_encoding():
+    written_plainly = 'pass "word", =\\ ü1'
+    written = ["x " + written_plainly, '{"a": "pass \\"word\\", =\\\\ \\u00fc1"}']
+    written += [
+        "?p=pass%20%22word%22%2C%20%3D%5C%20%C3%BC1",
+        'm,t=pass\\ \\"word\\"\\,\\ \\=\\\\\\ ü1',
+    ]
+    for text in written:
+        assert "word" not in Redactor([written_plainly])(text)
+    assert Redactor(["abc"])("abc is too short to be distinguished from other words").startswith(
+        "abc"
+    )
+
+
+def test_secret_variables_are_recognized_by_name():
+    environ = {
+        "INFLUX_TOKEN": "canary-one",
+        "DB_PASSWORD": "canary-two",
+        "API_KEY": "canary-three",
+        "PATH": "/usr/bin:/usr/local/bin",
+        "GIT_AUTHOR_NAME": "somebody else",
+        "CREDENTIALS_DIRECTORY": "/run/credentials/costprobe.service",
+        "TOKEN_FILE": "/etc/costprobe/token",
+        "USE_TOKEN": "disabled",
+        "PWD": "/srv/models/of/the/team",
+    }
+    assert secrets_of(environ) == ["canary-one", "canary-two", "canary-three"]
+
+
+def decoded(datagram):
+    """A datagram of the journal's protocol as fields."""
+    fields = {}
+    while datagram:
+        line, _, rest = datagram.partition(b"\n")
+        name, has_value, value = line.partition(b"=")
+        if not has_value:
+            (length,) = struct.unpack("<Q", rest[:8])
+            value, rest = rest[8 : 8 + length], rest[8 + length + 1 :]
+        fields[name.decode()] = value.decode()
+        datagram = rest
+    return fields
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text()))
+def test_journal_fields_round_trip(fields):
+    assert decoded(encoded(fields)) == fields
+
+
+def test_priorities_are_those_of_syslog():
+    levels = [logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
+    assert [priority(level) for level in levels] == [2, 3, 4, 6, 7]
+
+
+@pytest.fixture
+def journald(tmp_path):
+    """A socket that takes what the journal would."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "journal"))
+        listening.settimeout(30)
+        yield listening
+
+
+def test_message_reaches_the_journal_with_its_fields(journald, tmp_path, kept):
+    journal = Journal(tmp_path / "journal", kept)
+    journal.write(entry_of("two\nlines", repeated=240))
+    journal.close()
+    assert decoded(journald.recv(65536)) == {
+        "PRIORITY": "3",
+        "SYSLOG_IDENTIFIER": "costprobe",
+        "MESSAGE": "two\nlines",
+        "COSTPROBE_PART": "adapters.sinks.outbox_worker",
+        "COSTPROBE_REPEATED": "240",
+        "CODE_FILE": "/f.py",
+        "CODE_LINE": "7",
+        "CODE_FUNC": "run",
+        "THREAD_NAME": "sink influxdb",
+    }
+    assert kept.entries == []
+
+
+def test_busy_journal_drops_and_counts_messages(journald, tmp_path, kept):
+    journal = Journal(tmp_path / "journal", kept)
+    journald.setblocking(False)
+    sent, got = 0, []
+    # The socket's queue is of a fixed length: a message that finds it full is lost.
+    while sent < 2000 and not journal.lost:
+        journal.write(entry_of(str(sent)))
+        sent += 1
+    assert journal.lost == 1
+    while True:
+        try:
+            got.append(decoded(journald.recv(65536)))
+        except BlockingIOError:
+            break
+    assert len(got) == sent - 1
+    journal.write(entry_of("again"))
+    journal.close()
+    assert decoded(journald.recv(65536))["COSTPROBE_LOST"] == "1"
+    assert journal.lost == 0
+
+
+def test_without_a_journal_lines_go_to_stderr_with_their_level(tmp_path):
+    stream = io.StringIO()
+    journal = Journal(tmp_path / "nothing", Lines(stream, for_systemd=True))
+    journal.write(entry_of("two\nlines"))
+    journal.close()
+    assert stream.getvalue() == "<3>ERROR adapters.sinks.outbox_worker: two\n<3>    lines\n"
+
+
+def test_lines_have_a_time_and_continuation_lines_are_indented():
+    stream = io.StringIO()
+    Lines(stream, for_systemd=False).write(entry_of("two\nERROR x: forged"))
+    first, second = stream.getvalue().splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ERROR adapters\.sinks\.outbox_worker: two", first
+    )
+    assert second == "    ERROR x: forged"
+
+
+def test_closed_stream_is_ignored():
+    stream = io.StringIO()
+    stream.close()
+    Lines(stream, for_systemd=False).write(entry_of())
+    assert stream.closed
+
+
+def test_journal_is_recognized_by_device_and_inode(tmp_path):
+    with (tmp_path / "stderr").open("w") as file:
+        found = os.fstat(file.fileno())
+        assert is_journal(f"{found.st_dev}:{found.st_ino}", file)
+        assert not is_journal(f"{found.st_dev}:{found.st_ino + 1}", file)
+        assert not is_journal("", file)
+    assert not is_journal("1:1", io.StringIO())
+
+
+PROGRAM = """
+import logging, os, sys
+from pathlib import Path
+from costprobe.adapters.host.log import start_logging
+found = os.fstat(2)
+if sys.argv[1] == "journal":
+    os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
+start_logging(os.environ, sys.stderr, Path(sys.argv[2]))
+log = logging.getLogger("costprobe.daemon.main")
+for _ in range(3):
+    log.warning("the token is %s", os.environ["SOME_TOKEN"])
+log.debug("not logged")
+logging.getLogger("apscheduler").info("not logged either")
+"""
+
+
+@pytest.mark.parametrize("to", ["journal", "stderr"])
+def test_process_logs_to_the_destination_of_its_environment(to, journald, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, to, str(tmp_path / "journal")],
+        env={**os.environ, "JOURNAL_STREAM": "1:1", "SOME_TOKEN": "canary-5678"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if to == "stderr":
+        logged = [line.split("  ", 1)[1] for line in done.stderr.splitlines()]
+    else:
+        assert done.stderr == ""
+        got = [decoded(journald.recv(65536)) for _ in range(2)]
+        assert [fields["PRIORITY"] for fields in got] == ["4", "4"]
+        assert got[0]["CODE_FUNC"] == "<module>"
+        logged = [f"WARNING {fields['COSTPROBE_PART']}: {fields['MESSAGE']}" for fields in got]
+    assert [line.partition(" in ")[0] for line in logged] == [
+        "WARNING daemon.lifecycle: the token is [redacted]",
+        "WARNING daemon.lifecycle: the token is [redacted] ... repeated 2 times",
+    ]
+
+
+def test_journal_field_names_are_fixed():
+    assert "COSTPROBE_REPEATED" not in fields_of(entry_of())

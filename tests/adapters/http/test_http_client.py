@@ -1,0 +1,274 @@
+"""The HTTP client over real sockets: TLS, proxies, kept connections, and faulty servers."""
+
+import gc
+import socket
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from costprobe.adapters.http import connections
+from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.client import HttpClient
+from costprobe.adapters.http.errors import Misconfigured, RetryLater
+from costprobe.adapters.http.limits import ExchangeLimits
+from fakes.floods import FLOODS, Flood
+from fakes.servers import TLS, Scripted, Talking, free_port
+
+CANARY = "c4nary-5ecret"
+TOTAL_S = 1.5
+
+
+def client(total_s=5.0, step_s=5.0, **more):
+    return HttpClient(ExchangeLimits(step_s, total_s), **more)
+
+
+def get(url, client=None, **more):
+    own = client or globals()["client"](**more)
+    try:
+        return own.request("GET", Destination.parse(url), more.get("headers"))
+    finally:
+        own.close()
+
+
+def failure(url, **more):
+    with pytest.raises((RetryLater, Misconfigured)) as caught:
+        get(url, **more)
+    assert caught.value.__cause__ is None
+    return caught.value
+
+
+def test_request_and_response_pass_unchanged():
+    with Scripted(lambda *_: (203, {"X-Kind": "own"}, b"\x1f\x8bbody")) as server:
+        own = client()
+        to = Destination.parse(f"{server.url}/a%2Fb?c=d%20e")
+        response = own.request("POST", to, {"X-Mine": "1"}, b"\x00sent")
+    assert (response.status, response.body, response.is_truncated) == (203, b"\x1f\x8bbody", False)
+    assert response.headers["x-kind"] == "own"
+    ((method, path, headers, body),) = server.requests
+    assert (method, path, body) == ("POST", "/a%2Fb?c=d%20e", b"\x00sent")
+    assert headers["X-Mine"] == "1"
+    assert headers["Connection"] == "close"
+    assert headers["Accept-Encoding"] == "identity"
+    assert headers["User-Agent"].startswith("costprobe/")
+
+
+def test_kept_connections_are_reused_by_any_number_of_requests_and_after_the_server_closes():
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        kept, to = client(keep=1), Destination.parse(server.url)
+        for _ in range(3):
+            kept.request("POST", to, body=b"x")
+        assert len(set(server.clients)) == 1
+        kept.close()
+        kept.request("GET", to)
+        assert len(set(server.clients)) == 2
+        kept.close()
+
+
+def test_connections_are_not_reused_unless_they_are_kept():
+    """A server may close a kept connection just as the next request is sent."""
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        own, to = client(), Destination.parse(server.url)
+        for _ in range(50):
+            own.request("GET", to)
+    assert len(set(server.clients)) == 50
+
+
+def test_each_kept_exchange_has_its_own_limits():
+    """Neither the time nor the bytes of one exchange count against the next."""
+    with Scripted(lambda *_: (200, {}, b"x" * 60_000)) as server:
+        kept, to = client(total_s=0.6, step_s=0.6, keep=1), Destination.parse(server.url)
+        for _ in range(8):
+            assert len(kept.request("GET", to).body) == 60_000
+            time.sleep(0.1)
+        assert len(set(server.clients)) == 1
+        kept.close()
+
+
+def test_redirects_and_the_environments_proxies_are_not_followed(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    with (
+        Scripted(lambda *_: (200, {}, b"elsewhere")) as other,
+        Scripted(lambda *_: (302, {"Location": other.url}, b"")) as server,
+    ):
+        assert get(server.url).status == 302
+    assert other.requests == []
+
+
+def test_configured_proxy_is_used():
+    with Scripted(lambda *_: (200, {}, b"through")) as proxy:
+        response = get("http://nowhere.invalid/x", proxy=proxy.url)
+    assert response.body == b"through"
+    assert proxy.requests[0][1] == "http://nowhere.invalid/x"
+
+
+def test_proxy_tunnel_that_sends_slowly_ends_in_time():
+    def talk(connection):
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(b"X-More: 1\r\n")
+            time.sleep(0.02)
+
+    with Talking(talk) as proxy:
+        found = failure("https://nowhere.invalid/x", proxy=proxy.url, total_s=0.5)
+    assert "no response within 0.5 s" in found.reason
+
+
+def test_long_body_is_truncated_and_the_connection_closed():
+    with Scripted(lambda *_: (500, {}, b"x" * 300_000)) as server:
+        kept, to = client(keep=1), Destination.parse(server.url)
+        for _ in range(2):
+            response = kept.request("GET", to)
+            assert (len(response.body), response.is_truncated) == (64 << 10, True)
+        kept.close()
+    assert len(set(server.clients)) == 2
+
+
+def test_tls_needs_a_trusted_authority_and_reads_it_again_after_a_failure(tmp_path):
+    authority = tmp_path / "ca.pem"
+    with Scripted(lambda *_: (200, {}, b"ok")) as plain:
+        assert "TLS" in failure(plain.url.replace("http:", "https:")).reason
+    with Scripted(lambda *_: (200, {}, b"ok"), tls=True) as server:
+        own, to = client(ca_file=authority, keep=1), Destination.parse(server.url)
+        for content, words in ((None, "No such file"), (b"", "no certificates in it")):
+            if content is not None:
+                authority.write_bytes(content)
+            for call in (own.check_certificates, lambda: own.request("GET", to)):
+                with pytest.raises(Misconfigured, match=words):
+                    call()
+        assert "ca_file" in failure(server.url).reason
+        wrong = failure(server.url.replace("127.0.0.1", "localhost"), ca_file=TLS / "server.pem")
+        assert isinstance(wrong, Misconfigured)
+        assert "localhost" not in wrong.reason.split("TLS")[1]
+        authority.write_bytes((TLS / "server.pem").read_bytes())
+        assert own.request("GET", to).body == b"ok"
+        own.close()
+    assert len(server.requests) == 1
+
+
+def test_unreachable_servers_are_retried():
+    def cut(connection):
+        connection.recv(4096)
+
+    refused = failure(f"http://127.0.0.1:{free_port()}/")
+    assert "Connection refused" in refused.reason
+    unknown = failure(f"http://{CANARY}.invalid/")
+    assert isinstance(unknown, RetryLater)
+    with Talking(cut) as server:
+        assert "RemoteDisconnected: no complete response" in failure(server.url).reason
+
+
+def test_incomplete_and_malformed_responses_are_retried():
+    answers = {
+        b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\nab": "IncompleteRead",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab": "IncompleteRead",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nrubbish\r\n": "IncompleteRead",
+        b"invalid\r\n\r\n": "BadStatusLine",
+        f"HTTP/1.1 200 {CANARY * 9999}".encode(): "header of more than",
+    }
+    found = {}
+    for answer in answers:
+        with Talking(lambda c, a=answer: (c.recv(4096), c.sendall(a))) as server:
+            found[answer] = failure(server.url)
+    assert {a: e.reason for a, e in found.items() if answers[a] not in e.reason} == {}
+    assert {type(e) for e in found.values()} == {RetryLater}
+    assert CANARY not in repr(found.values())
+
+
+def test_floods_end_within_time_and_size():
+    """Each part of a response may be endless; see `fakes.floods`."""
+
+    def flooded(name):
+        flood = FLOODS[name]()
+        with Talking(flood) as server:
+            try:
+                outcome = get(server.url, total_s=TOTAL_S)
+            except RetryLater as error:
+                outcome = error.reason
+        return flood, outcome
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(len(FLOODS)) as pool:
+        found = dict(zip(FLOODS, pool.map(flooded, FLOODS), strict=True))
+    took_s = time.monotonic() - began_s
+    # A second of flooding would be gigabytes; the margin covers the kernel's buffers.
+    assert {n: f.sent for n, (f, _) in found.items() if not f.sent or max(f.sent) > 16 << 20} == {}
+    ends = {name for name, (_, outcome) in found.items() if "no response within" in str(outcome)}
+    assert {name for name in FLOODS if "drip" in name} <= ends
+    # A generous bound: without a deadline the request would take hours.
+    assert took_s < 60
+
+
+def test_header_flood_is_named():
+    with Talking(Flood(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 1000 + b"\r\n")) as server:
+        assert "header of more than 65536 bytes" in failure(server.url).reason
+
+
+def test_silent_servers_end_in_time_also_in_the_tls_handshake():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        for each in (url, url.replace("http", "https", 1)):
+            assert "no response within 0.3 s" in failure(each, total_s=0.3).reason
+
+
+def test_request_to_a_server_that_does_not_read_ends_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        to = Destination.parse(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+        with pytest.raises(RetryLater, match="no response within"):
+            client(total_s=None, step_s=0.3).request("POST", to, body=b"x" * (64 << 20))
+
+
+def test_each_step_has_its_own_time_where_there_is_no_total(monkeypatch):
+    """A request of three steps may take up to three times as long as one of them."""
+    clock, read, lookup = [0.0], threading.Event(), socket.getaddrinfo
+
+    def monotonic():
+        read.set()
+        return clock[0]
+
+    def slow_lookup(*args, **more):
+        clock[0] += 400
+        return lookup(*args, **more)
+
+    def slow(connection):
+        while b"end" not in connection.recv(1 << 16):
+            pass
+        clock[0] += 400
+        read.clear()
+        connection.sendall(b"HTTP/1.1 204 No Content\r\n")
+        assert read.wait(60)  # the client checks its time before it reads on
+        connection.sendall(b"\r\n")
+
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(socket, "getaddrinfo", slow_lookup)
+    with Talking(slow) as server:
+        own = client(total_s=None, step_s=600)
+        assert own.request("POST", Destination.parse(server.url), body=b"end").status == 204
+    assert clock[0] == 800
+
+
+def test_responses_leave_no_thread_and_no_socket_behind():
+    before = threading.active_count()
+    with Scripted(lambda *_: (200, {}, b"ok")) as server:
+        get(server.url)
+        own = client(keep=1)
+        own.request("GET", Destination.parse(server.url))
+        own.close()
+    gc.collect()  # an open socket would be a ResourceWarning, which is an error here
+    assert threading.active_count() <= before
+
+
+def test_body_within_the_limit_is_at_most_twice_in_memory():
+    size = 4 << 20
+    with Scripted(lambda *_: (200, {}, b"x" * size)) as server:
+        own = HttpClient(ExchangeLimits(10.0, max_body_bytes=8 << 20))
+        own.request("GET", Destination.parse(server.url))
+        tracemalloc.start()
+        own.request("GET", Destination.parse(server.url))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 6 * size

@@ -1,0 +1,371 @@
+"""The HTTP server serves its pages, and no client can block it."""
+
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+from costprobe.adapters.http.server import (
+    MAX_BODY_BYTES,
+    TEXT,
+    HttpLimits,
+    HttpServer,
+    PageResponse,
+    host_is_local,
+)
+
+BIG = b"x" * 5_000_000
+# Long enough that a test which depends on it fails by its own limit, not by chance.
+FOR_EVER_S = 100.0
+
+
+@pytest.fixture
+def gate():
+    """An event that blocks the page /slow until it is set."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+@pytest.fixture
+def begun():
+    """Set once the slow page is being rendered."""
+    return threading.Event()
+
+
+@pytest.fixture
+def serve(gate, begun):
+    made = []
+
+    def start(*, posts=None, allowed_hosts=(), reserved=(), **limits):
+        def slow():
+            begun.set()
+            gate.wait(FOR_EVER_S)
+            return PageResponse(200, TEXT, b"at last\n")
+
+        def broken():
+            raise RuntimeError("canary-in-an-exception")
+
+        counted = iter(range(1000))
+        pages = {
+            "/good": lambda: PageResponse(200, TEXT, b"good\n"),
+            "/count": lambda: PageResponse(200, TEXT, b"%d\n" % next(counted)),
+            "/big": lambda: PageResponse(200, TEXT, BIG),
+            "/slow": slow,
+            "/broken": broken,
+            "/nothing": lambda: None,
+        }
+        server = HttpServer(
+            pages,
+            HttpLimits(**limits),
+            posts=posts,
+            allowed_hosts=allowed_hosts,
+            reserved=reserved,
+        )
+        server.start("127.0.0.1", 0)
+        made.append(server)
+        return server
+
+    yield start
+    for server in made:
+        server.close()
+        assert not server.is_alive()
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def read_all(client):
+    answer = b""
+    while part := client.recv(65536):
+        answer += part
+    return answer
+
+
+def response_to(server, head):
+    with connect(server) as client:
+        client.sendall(head)
+        answer = read_all(client)
+    top, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = top.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return int(first.split()[1]), headers, body
+
+
+def get(server, path, method="GET", host="127.0.0.1:9101"):
+    return response_to(server, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+
+def wait_for(condition, timeout_s=30.0):
+    ends_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends_s, "it never came"
+        time.sleep(0.01)
+
+
+def test_page_has_a_content_length(serve):
+    server = serve()
+    status, headers, body = get(server, "/good?x=1")
+    assert (status, body) == (200, b"good\n")
+    assert headers["Content-Length"] == "5"
+    assert headers["Content-Type"] == TEXT
+    assert headers["Connection"] == "close"
+    assert headers["Server"].strip() == "costprobe"
+    assert server.answers() == {("/good", 200): 1}
+
+
+def test_head_is_get_without_the_body(serve):
+    server = serve()
+    status, headers, body = get(server, "/good", "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "5", b"")
+
+
+def test_large_page_is_complete(serve):
+    assert get(serve(), "/big")[2] == BIG
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/good/", "/../good", "/%67ood", "/etc/passwd", "/good/../../etc/passwd"],
+)
+def test_unknown_paths_are_404(serve, path):
+    status, _, body = get(serve(), path)
+    assert status == 404
+    assert b"/good" in body
+    assert b"root:" not in body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"])
+def test_only_get_and_head_are_answered(serve, method):
+    assert get(serve(), "/good", method)[0] == 501
+
+
+def echo(request):
+    body = f"{request.client} {request.authorization}: ".encode() + request.body
+    return PageResponse(201, TEXT, body, (("X-Own", "1"),))
+
+
+def post(server, path="/echo", body=b"", *headers, host="127.0.0.1"):
+    length = f"Content-Length: {len(body)}"
+    head = "\r\n".join([f"POST {path} HTTP/1.1", f"Host: {host}", *(headers or [length]), "", ""])
+    return response_to(server, head.encode() + body)
+
+
+def test_posts_are_answered_with_their_bodies(serve):
+    server = serve(posts={"/echo": echo})
+    status, headers, body = post(
+        server, "/echo?x", b"hello", "Content-Length: 5", "Authorization: me"
+    )
+    assert (status, body) == (201, b"127.0.0.1 me: hello")
+    assert headers["X-Own"] == "1"
+    assert get(server, "/echo")[0] == 405
+    status, headers, _ = post(server, "/good")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+    assert post(server, "/other")[0] == 404
+    assert post(server, host="rebound.example")[0] == 421
+    assert server.answers()["/echo", 201] == 1
+
+
+def test_body_of_a_post_is_bounded(serve):
+    server = serve(posts={"/echo": echo}, request_s=0.5)
+    for headers, status in (
+        (["X: y"], 411),
+        (["Content-Length: -1"], 411),
+        (["Content-Length: ²"], 411),
+        (["Transfer-Encoding: chunked"], 411),
+    ):
+        assert post(server, "/echo", b"", *headers)[0] == status, headers
+    assert post(server, body=b"x" * MAX_BODY_BYTES)[0] == 201
+    assert post(server, body=b"x" * (MAX_BODY_BYTES + 1))[0] == 413
+    # A body that does not come ends with the deadline of its request.
+    with connect(server) as client:
+        client.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")
+        assert read_all(client) == b""
+    assert server.broken == 1
+
+
+def test_failing_post_returns_500_without_the_reason(serve, caplog):
+    def broken(_):
+        raise RuntimeError("canary-in-an-exception")
+
+    status, _, body = post(serve(posts={"/echo": broken}))
+    assert status == 500
+    assert b"canary" not in body
+    assert "POST of /echo failed" in caplog.text
+
+
+def test_long_request_head_is_rejected(serve):
+    head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"
+    assert response_to(serve(), head)[0] == 431
+
+
+def test_two_host_headers_are_rejected(serve):
+    head = b"GET /good HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n"
+    assert response_to(serve(), head)[0] == 400
+
+
+def test_foreign_host_header_is_rejected(serve):
+    assert get(serve(), "/good", host="rebound.example:9101")[0] == 421
+    named = serve(allowed_hosts=["GPU-01.example"])
+    accepted = ["gpu-01.example:9101", "gpu-01.example.", "10.0.0.7:9101", "localhost"]
+    for host in accepted:
+        assert get(named, "/good", host=host)[0] == 200, host
+    for host in ("rebound.example:9101", "x.gpu-01.example", "gpu-01.example.evil.example"):
+        assert get(named, "/good", host=host)[0] == 421, host
+
+
+def test_failing_page_returns_500_without_the_reason(serve, caplog):
+    status, _, body = get(serve(), "/broken")
+    assert status == 500
+    assert b"canary" not in body
+    assert "page /broken failed" in caplog.text
+
+
+def test_internal_error_ends_one_connection_and_is_logged(serve, caplog):
+    server = serve()
+    with connect(server) as client:
+        client.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_all(client) == b""
+    assert "an HTTP request failed" in caplog.text
+    assert get(server, "/good")[0] == 200
+
+
+def test_cached_page_is_not_rendered_again(serve):
+    fresh = serve(fresh_s=FOR_EVER_S)
+    assert [get(fresh, "/count")[2] for _ in range(3)] == [b"0\n"] * 3
+
+
+def test_hanging_page_blocks_one_thread_and_no_other_page(serve, gate, begun):
+    server = serve(page_s=0.2)
+    with connect(server) as first:
+        first.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert begun.wait(60)
+        assert get(server, "/slow")[0] == 503
+        assert get(server, "/good")[0] == 200
+        gate.set()
+        assert read_all(first).endswith(b"at last\n")
+    assert get(server, "/slow")[2] == b"at last\n"
+
+
+def test_client_that_never_ends_its_request_is_disconnected(serve):
+    server = serve(request_s=0.2)
+    with connect(server) as client:
+        client.sendall(b"GET /good HTTP/1.1\r\nHost:")
+        assert client.recv(100) == b""
+    assert server.broken == 1
+
+
+def test_client_that_sends_a_byte_at_a_time_is_disconnected(serve):
+    server = serve(request_s=0.2)
+    with connect(server) as client:
+        while not server.broken:
+            client.sendall(b"G")
+            time.sleep(0.01)
+        wait_for(lambda: is_closed(client))
+
+
+def is_closed(client):
+    try:
+        client.sendall(b"G")
+    except OSError:
+        return True
+    return False
+
+
+def test_client_that_reads_nothing_is_disconnected(serve):
+    server = serve(connection_s=0.2)
+    with connect(server) as client:
+        client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for(lambda: server.broken == 1)
+
+
+def test_connections_above_the_limit_are_refused(serve, gate, begun):
+    server = serve(connections=1, reserve=0, page_s=FOR_EVER_S, connection_s=FOR_EVER_S)
+    with connect(server) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert begun.wait(FOR_EVER_S)
+        with connect(server) as client:
+            assert client.recv(100) == b""
+        assert server.broken == 1
+        gate.set()
+        assert read_all(waiting).endswith(b"at last\n")
+    wait_for(lambda: has_room(server))
+
+
+def has_room(server):
+    try:
+        return get(server, "/good")[0] == 200
+    except (IndexError, OSError, ValueError):
+        return False
+
+
+def test_slow_clients_are_disconnected_in_time_for_others(serve):
+    server = serve(connections=4, reserve=0, request_s=0.2)
+    slow = [connect(server) for _ in range(20)]
+    for client in slow:
+        client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n")
+    wait_for(lambda: has_room(server))
+    assert server.broken >= 4
+    for client in slow:
+        client.close()
+
+
+def test_half_open_connections_lock_nobody_out(serve):
+    server = serve(request_s=FOR_EVER_S, reserved=["/count"])
+    with ExitStack() as half_open:
+        for _ in range(140):
+            half_open.enter_context(connect(server)).sendall(b"GET /good HTTP/1.1\r\nX: ")
+        assert get(server, "/count")[0] == 200
+        # Their requests might be on the way, until they have settled.
+        wait_for(lambda: [get(server, "/good")[0] for _ in range(20)] == [200] * 20)
+
+
+def test_reserve_answers_its_page_while_all_other_connections_wait(serve, gate, begun):
+    server = serve(
+        connections=3, reserve=2, reserved=["/good"], page_s=FOR_EVER_S, connection_s=FOR_EVER_S
+    )
+    with connect(server) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert begun.wait(FOR_EVER_S)
+        assert get(server, "/count")[0] == 503
+        assert [get(server, "/good")[0] for _ in range(5)] == [200] * 5
+        gate.set()
+        assert read_all(waiting).endswith(b"at last\n")
+
+
+def test_close_releases_the_address_despite_open_connections(serve, gate):
+    server = serve(request_s=FOR_EVER_S, connection_s=FOR_EVER_S, page_s=FOR_EVER_S)
+    with connect(server) as idle, connect(server) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        idle.sendall(b"GET")
+        server.close()
+        assert not server.is_alive()
+    again = HttpServer({}, HttpLimits())
+    again.start("127.0.0.1", server.port)
+    again.close()
+    server.close()
+
+
+def test_address_in_use_is_an_error(serve):
+    with pytest.raises(OSError, match="in use"):
+        HttpServer({}).start("127.0.0.1", serve().port)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:9101", True),
+        ("127.0.0.1", True),
+        ("10.0.0.7:9101", True),
+        ("[::1]:9101", True),
+        ("", True),
+        ("evil.example", False),
+        ("localhost.evil.example:9101", False),
+        ("127.0.0.1.evil.example", False),
+    ],
+)
+def test_only_addresses_and_localhost_are_local_names(host, is_local):
+    assert host_is_local(host) is is_local

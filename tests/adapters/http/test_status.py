@@ -1,0 +1,166 @@
+"""The table of status codes, the server's message, Retry-After, back-off and rate limit."""
+
+import random
+
+import pytest
+from costprobe.adapters.http.access import Destination, is_loopback
+from costprobe.adapters.http.errors import (
+    DeliveryError,
+    HttpResponse,
+    Misconfigured,
+    Rejected,
+    RetryBackoff,
+    RetryLater,
+    TokenBucket,
+    raise_for_status,
+    retry_after_s,
+    server_message,
+)
+
+CANARY = "c4nary-5ecret"
+NOW_S = 1_780_000_000.0
+
+
+def outcome(status, body=b"", *, url="https://h/", **headers):
+    response = HttpResponse(status, {k.replace("_", "-"): v for k, v in headers.items()}, body)
+    try:
+        is_tls = Destination.parse(url).is_tls
+        raise_for_status(response, now_s=NOW_S, secrets=[CANARY], is_tls=is_tls, name="https://h")
+    except DeliveryError as error:
+        return error
+    return None
+
+
+def test_each_status_has_one_required_action():
+    table = {
+        None: (200, 202, 204),
+        RetryLater: (408, 425, 429, 500, 502, 503, 504, 507),
+        Rejected: (400, 409, 413, 422),
+        Misconfigured: (301, 304, 307, 401, 403, 404, 405, 410, 411, 418),
+    }
+    found = {s: outcome(s, b"so it is") for statuses in table.values() for s in statuses}
+    wrong = {
+        status: found[status]
+        for kind, statuses in table.items()
+        for status in statuses
+        if type(found[status]) is not (kind or type(None))
+    }
+    assert wrong == {}
+    assert all(f"https://h: HTTP {s}" in e.reason for s, e in found.items() if e)
+    assert {s for s, e in found.items() if getattr(e, "unauthorized", False)} == {401, 403}
+    assert {s for s, e in found.items() if getattr(e, "too_large", False)} == {413}
+    assert "redirects are not followed" in found[307].reason
+
+
+def test_retry_after_is_passed_on():
+    assert outcome(503, retry_after="17").after_s == 17
+    assert outcome(503).after_s is None
+
+
+def test_rejection_is_doubtful_unless_it_is_a_json_object():
+    assert not outcome(400, b'{"error": "partial write"}').doubtful
+    for body in (b"", b"no", b"<html>", b"[1]", b"[" * 100_000):
+        assert outcome(400, body).doubtful, body[:20]
+
+
+def test_plain_http_to_an_https_server_is_misconfigured():
+    body = b"Client sent an HTTP request to an HTTPS server."
+    assert isinstance(outcome(400, body, url="http://h/"), Misconfigured)
+    assert isinstance(outcome(400, body, url="https://h/"), Rejected)
+
+
+def test_server_message_is_short_printable_and_without_secrets():
+    assert server_message(b'{"error":"partial write"}') == "partial write"
+    assert server_message(b'{"message":"no\\n such"}') == "no such"
+    assert server_message(b'"a string"') == "a string"
+    assert server_message(b"plain \x1b[31m") == "plain [31m"
+    assert server_message(b"[1]") == "[1]"
+    assert server_message(b"") == "no reason given"
+    assert len(server_message(b"x" * 10**6)) <= 400
+    for body in (CANARY.upper(), " " * 1590 + CANARY, f'{{"message": "{CANARY}"}}'):
+        assert CANARY not in server_message(body.encode(), [CANARY]).casefold()
+    secret_url = Destination.parse(f"http://h/{CANARY}?k=an%20other", "file url")
+    response = HttpResponse(404, {}, f"no {CANARY}".encode())
+    with pytest.raises(Misconfigured) as caught:
+        raise_for_status(response, now_s=NOW_S, secrets=secret_url.secrets)
+    assert CANARY not in caught.value.reason
+    assert caught.value.reason.startswith("HTTP 404")
+
+
+def test_retry_after_is_seconds_or_a_date():
+    table = {
+        None: None,
+        "0": 0,
+        "120": 120,
+        "-1": None,
+        "nan": None,
+        "soon": None,
+        "inf": 3600,
+        "1e9": 3600,
+        "9" * 6000: 3600,
+        "Thu, 28 May 2026 20:26:50 GMT": 10,
+        "Thu, 28 May 2026 20:26:50 -0000": 10,
+        "Thu, 28 May 2026 20:26:39 GMT": None,
+        "Thu, 99 May 2026 20:27:00 GMT": None,
+    }
+    assert {value: retry_after_s(value, NOW_S) for value in table} == table
+
+
+def test_invalid_urls_are_rejected_without_being_shown():
+    for url in (
+        f"http://me:{CANARY}@h/",
+        f"ftp://h/{CANARY}",
+        f"http://h:{CANARY}/",
+        f"http://[{CANARY}/",
+        f"http://{CANARY * 9}/",
+        f"http://h/a b/{CANARY}",
+        f"http://h/{CANARY}\u00fc",
+        "http://h:0/",
+        f"{CANARY}\nX: 1",
+        "",
+    ):
+        for place in (None, "file url"):
+            with pytest.raises(Misconfigured) as caught:
+                Destination.parse(url, place)
+            assert CANARY not in repr(caught.value), url
+            assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert CANARY not in repr(Destination.parse(f"http://h/{CANARY}", "file url"))
+
+
+def test_loopback_urls():
+    assert all(map(is_loopback, ("http://localhost:1/x", "https://127.0.0.2", "http://[::1]:80")))
+    assert not any(map(is_loopback, ("http://h", "http://10.0.0.1", "nothing")))
+
+
+def test_backoff_doubles_up_to_its_maximum_with_jitter_and_starts_again():
+    backoff = RetryBackoff(1.0, 60.0, random.Random(1))
+    for n in range(50):
+        assert 0.1 <= backoff.failed() <= min(60.0, 2.0**n)
+    waits = [backoff.failed() for _ in range(200)]
+    assert min(waits) < 10
+    assert max(waits) > 50
+    backoff.succeeded()
+    assert backoff.failures == 0
+    assert backoff.failed() <= 1.0
+
+
+def test_backoff_waits_at_least_as_long_as_the_server_asks_up_to_an_hour():
+    backoff = RetryBackoff(1.0, 60.0, random.Random(1))
+    assert 7.0 < backoff.failed(7.0) <= 8.0
+    assert 3600.0 < backoff.failed(1e9) <= 3601.0
+    for _ in range(20):
+        backoff.failed()
+    assert max(backoff.failed(0.0) for _ in range(50)) > 10
+
+
+def test_token_bucket_allows_a_burst_then_a_rate_and_may_be_overdrawn():
+    bucket = TokenBucket(per_s=2.0, capacity=4.0, now_s=0.0)
+    for _ in range(4):
+        assert bucket.wait_s(0.0, tokens=1.0) == 0
+        bucket.take()
+    assert bucket.wait_s(0.0, tokens=1.0) == 0.5
+    assert bucket.wait_s(0.0) == 0
+    bucket.take(10.0)
+    assert bucket.wait_s(1.0) == 4.0
+    assert bucket.wait_s(1000.0, tokens=4.0) == 0
+    assert bucket.wait_s(1000.0, tokens=5.0) == 0.5

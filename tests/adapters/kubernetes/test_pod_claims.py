@@ -1,0 +1,153 @@
+"""The claims of a node's containers: whole, sliced and shared devices, workloads, annotations."""
+
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.engines.scrape import ModelNames, engine_of_page
+from costprobe.adapters.kubernetes.api_server import DeviceIds, KubernetesConfig, Pod
+from costprobe.adapters.kubernetes.pod_resources import Container, HeldDevice, NodeDevices
+from costprobe.core.records import Device
+from costprobe.serving.pods import pod_claims
+from fakes.clock import FakeClock
+from fakes.serving_engine import ServingEngine
+
+DEVICES = [
+    *(Device(f"gpu{n}", "gpu", f"GPU-{n}", "H100") for n in range(4)),
+    *(Device(f"gpu3.mig{n}", "mig", f"MIG-{n}", "H100 1g", parent="gpu3") for n in range(2)),
+]
+IDS = DeviceIds(DEVICES, {("node", "gpu-2"): "GPU-2"})
+SCRAPED = {"scrape": "true", "port": "8000"}
+
+
+def held(pod, container, *ids, namespace="prod", pool=""):
+    return Container(namespace, pod, container, tuple(HeldDevice(name, pool) for name in ids))
+
+
+def claims(*containers, pods=None, allocatable=(), configured=(), engine="vllm", names_max=256):
+    return pod_claims(
+        NodeDevices(containers, tuple(allocatable)),
+        pods or {},
+        IDS,
+        KubernetesConfig(),
+        configured=configured,
+        find_engine=lambda _: engine,
+        limited=ModelNames(FakeClock().time_ns, names_max=names_max).name,
+    )
+
+
+def by_name(found):
+    return {c.name: (c.devices, dict(c.shares)) for c in found.claimants}
+
+
+def test_each_kind_of_device_is_claimed_with_its_share():
+    replicas = [f"GPU-1::{n}" for n in range(4)]
+    cases = {
+        "whole devices": (
+            claims(held("chat-0", "vllm", "GPU-0", "GPU-1"), allocatable=["GPU-0", "GPU-1"]),
+            {"prod:chat:vllm": (("gpu0", "gpu1"), {})},
+        ),
+        "slices of a board": (
+            claims(held("a-0", "m", "MIG-0"), held("b-0", "m", "MIG-1")),
+            {"prod:a:m": (("gpu3.mig0",), {}), "prod:b:m": (("gpu3.mig1",), {})},
+        ),
+        "replicas of a time-sliced device; the free one is nobody's": (
+            claims(
+                held("a-0", "m", "GPU-1::0", "GPU-1::1"),
+                held("b-0", "m", "GPU-1::3"),
+                allocatable=replicas,
+            ),
+            {"prod:a:m": (("gpu1",), {"gpu1": 0.5}), "prod:b:m": (("gpu1",), {"gpu1": 0.25})},
+        ),
+        "replicas without a list of them": (
+            claims(held("a-0", "m", "GPU-1::0"), held("b-0", "m", "GPU-1::3")),
+            {"prod:a:m": (("gpu1",), {"gpu1": 0.5}), "prod:b:m": (("gpu1",), {"gpu1": 0.5})},
+        ),
+        "a claim that two containers share": (
+            claims(held("a-0", "m", "gpu-2", pool="node"), held("b-0", "m", "gpu-2", pool="node")),
+            {"prod:a:m": (("gpu2",), {"gpu2": 0.5}), "prod:b:m": (("gpu2",), {"gpu2": 0.5})},
+        ),
+        "two pods of a workload, and one container that a service is configured for": (
+            claims(
+                held("chat-0", "vllm", "GPU-0"),
+                held("chat-1", "vllm", "GPU-1"),
+                held("mine-0", "vllm", "GPU-2"),
+                configured=["gpu2"],
+            ),
+            {"prod:chat:vllm": (("gpu0", "gpu1"), {})},
+        ),
+        "a pod that has ended": (
+            claims(
+                held("old-0", "m", "GPU-0"),
+                held("new-0", "m", "GPU-0"),
+                pods={("prod", "old-0"): Pod(is_ended=True)},
+            ),
+            {"prod:new:m": (("gpu0",), {})},
+        ),
+        "more workloads than are named": (
+            claims(*(held(f"w{n}-0", "m", f"GPU-{n}") for n in range(3)), names_max=1),
+            {"prod:w0:m": (("gpu0",), {}), "other": (("gpu1", "gpu2"), {})},
+        ),
+    }
+    found = {case: by_name(made) for case, (made, _) in cases.items()}
+    assert found == {case: expected for case, (_, expected) in cases.items()}
+
+
+def test_rows_are_labelled_with_namespace_workload_and_container():
+    (claimant,) = claims(held("chat-0", "vllm", "GPU-0")).claimants
+    assert claimant.labels == {"namespace": "prod", "workload": "chat", "container": "vllm"}
+    hostile = claims(held("chat-0", "v\x1b[31m\nllm", "GPU-0")).claimants[0]
+    assert hostile.labels["container"].isprintable()
+
+
+def test_devices_that_are_none_of_the_hosts_are_listed():
+    found = claims(held("chat-0", "vllm", "GPU-9"), held("web-0", "m", "0000:3b:00.0"))
+    assert (found.claimants, found.unknown) == ([], ["GPU-9", "0000:3b:00.0"])
+
+
+def test_annotated_pods_are_scraped():
+    containers = [
+        held("chat-0", "vllm", "GPU-0"),
+        held("chat-0", "draft", "GPU-1"),
+        held("chat-1", "vllm", "GPU-2"),
+    ]
+    pods = {
+        ("prod", "chat-0"): Pod("StatefulSet", "chat", "10.0.0.7", SCRAPED),
+        ("prod", "chat-1"): Pod("StatefulSet", "chat", "fd00::7", {**SCRAPED, "path": "/m"}),
+    }
+    found = {c.name: c for c in claims(*containers, pods=pods).claimants}
+    service = found["prod:chat:vllm"].service
+    assert service.url == ("http://10.0.0.7:8000/metrics", "http://[fd00::7]:8000/m")
+    assert (service.engine, service.devices) == ("vllm", ("gpu0", "gpu2"))
+    assert found["prod:chat:draft"].service is None
+    assert not claims(*containers).claimants[0].service
+
+
+def test_annotations_that_cannot_be_used_are_reported_and_the_cost_is_still_allocated():
+    cases = {
+        "no port": {"scrape": "true"},
+        "another host": {**SCRAPED, "port": "80@evil.example/"},
+        "a port out of range": {**SCRAPED, "port": "99999"},
+        "an unknown engine": {**SCRAPED, "engine": "nope"},
+    }
+    for case, annotations in cases.items():
+        pods = {("prod", "chat-0"): Pod(ip="10.0.0.7", annotations=annotations)}
+        found = claims(held("chat-0", "vllm", "GPU-0"), pods=pods)
+        assert [c.service for c in found.claimants] == [None], case
+        wrong = "annotations cannot be used", "costprobe.io/port is not"
+        assert any(text in found.problems[0] for text in wrong), case
+    pods = {("prod", "chat-0"): Pod(ip="10.0.0.7", annotations=SCRAPED)}
+    (problem,) = claims(held("chat-0", "vllm", "GPU-0"), pods=pods, engine=None).problems
+    assert "no known engine's metrics at http://10.0.0.7:8000/metrics" in problem
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["idle", "served"])
+def test_engine_is_found_by_its_metrics(served):
+    engine = ServingEngine()
+    if served:
+        engine.serve(requests=3)
+    assert engine_of_page(engine.text().encode()) == "vllm"
+    pages = Path(__file__).parents[2].joinpath("serving", "exposition").glob("*.txt")
+    found = {page.stem: engine_of_page(page.read_bytes()) for page in pages}
+    assert found == {name: name for name in found}
+    assert engine_of_page(b"# TYPE go_goroutines gauge\ngo_goroutines 3\n") is None
+    assert engine_of_page(b"\xff\x00") is None

@@ -1,0 +1,221 @@
+"""Event streams, connections and loads of server probes."""
+
+import json
+import time
+
+import pytest
+from costprobe.adapters.load_child.clients import (
+    MAX_EVENT_BYTES,
+    EventStream,
+    Failed,
+    Failure,
+    Reply,
+    ServerConnection,
+    excerpt,
+    parse_target,
+)
+from costprobe.adapters.load_child.load import (
+    MAX_KINDS,
+    LoadGenerator,
+    Outcomes,
+    PoissonArrivals,
+    Quota,
+    count_by_kind,
+)
+from costprobe_probes.wire import fingerprint
+from fakes.inference_server import InferenceServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+lines = st.binary(max_size=20).filter(lambda x: b"\n" not in x and not x.endswith(b"\r"))
+
+
+@given(st.lists(lines, max_size=6), st.sampled_from([b"\n", b"\r\n"]), st.data())
+def test_events_do_not_depend_on_how_the_stream_is_split(contents, end, data):
+    stream = b"".join(b"data: " + content + end + end for content in contents)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    events = EventStream()
+    found = []
+    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += events.feed(stream[start:stop])
+    assert found == contents
+
+
+def test_only_data_fields_make_events():
+    events = EventStream()
+    assert events.feed(b": hi\n\nevent: x\nid: 3\nretry: 5\n\ndata\ndata:a\ndata:  b\n\n") == [
+        b"\na\n b"
+    ]
+
+
+@pytest.mark.parametrize("piece", [b"x" * 1000, b"data:\n", b": ping\n", b"data: x\n" * 99])
+def test_event_above_the_size_limit_is_rejected(piece):
+    events = EventStream()
+
+    def feed():
+        for _ in range(MAX_EVENT_BYTES):
+            events.feed(piece)
+
+    with pytest.raises(Failure, match="an event has more than") as raised:
+        feed()
+    assert raised.value.kind == "too_large"
+
+
+def test_connection_closed_by_the_server_is_reopened(wait_until):
+    def answer(call):
+        call.json({})
+        call.cut()
+
+    with InferenceServer(answer) as server:
+        connection = ServerConnection(parse_target(server.url, None, None), 60.0)
+        for _ in range(2):
+            connection.exchange("GET", "/", None, lambda *_: False)
+            wait_until(lambda: server.ended == len(server.connections))
+        connection.close()
+        assert len(server.connections) == 2
+
+
+def test_connection_is_reused_between_requests():
+    with InferenceServer(lambda call: call.json({})) as server:
+        connection = ServerConnection(parse_target(server.url, None, None), 10.0)
+        for _ in range(5):
+            exchange = connection.exchange("GET", "/", None, lambda *_: False)
+            assert exchange.start_ns < exchange.end_ns
+        connection.close()
+        assert len(server.connections) == 1
+
+
+def test_request_that_fills_the_socket_is_sent_to_its_end():
+    # Longer than the buffers of both sockets together.
+    body = json.dumps("x" * 16_000_000).encode()
+    with InferenceServer(lambda call: call.json({"received": len(call.raw_body)})) as server:
+        connection = ServerConnection(parse_target(server.url, None, None), 10.0)
+        content = bytearray()
+        connection.exchange("POST", "/", body, lambda data, _: content.extend(data))
+        connection.close()
+    assert json.loads(content) == {"received": len(body)}
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "header"),
+    [
+        ("http://host", "host:80", "host"),
+        ("http://host:8000/a/", "host:8000", "host:8000"),
+        ("http://[::1]:80", "[::1]:80", "[::1]"),
+        ("http://[::1]:8000", "[::1]:8000", "[::1]:8000"),
+        ("https://host", "host:443", "host"),
+        ("https://host:80", "host:80", "host:80"),
+    ],
+)
+def test_server_name_and_host_header(url, name, header):
+    found = parse_target(url, None, None)
+    assert (found.name, found.host_header) == (name, header)
+
+
+def test_excerpt_is_one_short_line_without_the_token(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("abc123\n")
+    found = parse_target("http://host", None, str(path))
+    assert excerpt("a\x1b[31m\nb \u202e abc123") == "a [31m b [redacted]"
+    assert len(excerpt("x" * 9999)) == 200
+    assert "abc123" not in repr(found)
+
+
+class ClientBugError(Exception):
+    pass
+
+
+class ScriptedClient:
+    """A client without a server, which fails as scripted."""
+
+    def __init__(self, *, failing=(), bug=False):
+        self._failing = set(failing)
+        self._bug = bug
+        self.sent = 0
+        self.built_ns = []
+
+    def next_request(self):
+        self.built_ns.append(time.monotonic_ns())
+        return self._send
+
+    def _send(self, _connection):
+        self.sent += 1
+        if self._bug:
+            raise ClientBugError
+        if self.sent in self._failing:
+            raise Failure("odd", "it is odd")
+        now_ns = time.monotonic_ns()
+        return Reply(now_ns, now_ns + 1)
+
+
+def load_of(client, quota, concurrency=1, arrivals=None):
+    place = parse_target("http://127.0.0.1:9", None, None)
+    return LoadGenerator(
+        client,
+        lambda: ServerConnection(place, 1.0),
+        concurrency=concurrency,
+        quota=quota,
+        timeout_s=1.0,
+        arrivals=arrivals,
+    )
+
+
+def ended(load):
+    with load:
+        while load.is_running():
+            time.sleep(0.001)
+    return load.outcomes()
+
+
+def test_load_ends_at_its_answers_and_replaces_failed_requests():
+    client = ScriptedClient(failing={2, 3})
+    outcomes = ended(load_of(client, Quota(5, 9, 60.0)))
+    assert (client.sent, len(outcomes.replies), len(outcomes.failed)) == (7, 5, 2)
+    assert count_by_kind(outcomes.failed) == {"odd": 2}
+    assert not outcomes.is_mostly_failed()
+
+
+def test_load_ends_at_its_failures():
+    outcomes = ended(load_of(ScriptedClient(failing=range(99)), Quota(5, 3, 60.0)))
+    assert (len(outcomes.replies), len(outcomes.failed)) == (0, 3)
+    assert outcomes.is_mostly_failed()
+
+
+def test_load_sends_no_more_than_its_quota_at_any_concurrency():
+    assert len(ended(load_of(ScriptedClient(), Quota(100, 9, 60.0), concurrency=16)).replies) == 100
+
+
+def test_request_of_an_open_loop_is_built_before_its_instant():
+    client = ScriptedClient()
+    arrivals = PoissonArrivals(1.0, time.monotonic_ns() + 200_000_000, 1)
+    (reply,) = ended(load_of(client, Quota(1, 9, 60.0), arrivals=arrivals)).replies
+    assert client.built_ns[0] < reply.scheduled_ns <= reply.start_ns
+
+
+def test_unexpected_exception_ends_the_load_and_is_raised_on_exit():
+    with pytest.raises(ClientBugError):
+        ended(load_of(ScriptedClient(bug=True), Quota(None, 9, 60.0), concurrency=4))
+
+
+def test_outcomes_are_selected_by_time_in_flight():
+    replies = [Reply(0, 10), Reply(10, 20), Reply(20, 30)]
+    failed = [Failed(5, 12, "odd", ""), Failed(30, 40, "odd", "")]
+    outcomes = Outcomes(replies, failed)
+    assert outcomes.sent_before(10) == (replies[:1], failed[:1])
+    assert outcomes.within(10, 20) == (replies[1:2], failed[:1])
+    assert outcomes.span_ns() == (0, 40)
+
+
+def test_failure_kinds_are_bounded():
+    failed = [Failed(0, 1, f"kind{i}", "") for i in range(40) for _ in range(41 - i)]
+    table = count_by_kind(failed)
+    assert len(table) == MAX_KINDS + 1
+    assert next(iter(table)) == "kind0"
+    assert sum(table.values()) == len(failed)
+    assert table["other"] == sum(41 - i for i in range(MAX_KINDS, 40))
+
+
+def test_fingerprint_does_not_depend_on_order():
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
+    assert fingerprint({"a": "1"}) != fingerprint({"a": "2"})
+    assert len(fingerprint({})) == 12

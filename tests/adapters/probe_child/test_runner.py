@@ -1,0 +1,376 @@
+"""A probe child that hangs, dies or sends invalid output gives a fault; the next run is unaffected."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.probe_child.results import (
+    ProbeFault,
+    ProbeOutcome,
+    read_batch_point,
+    read_outcome,
+    read_progress,
+)
+from costprobe.adapters.probe_child.runner import HOST_CLOCK, ProbeRunner, device_lock
+from fakes.clock import FakeClock
+from fakes.probe_requests import probe_request
+from fakes.processes import children_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+REQUEST = probe_request("transformer", energy=True)
+RESULT = {
+    "type": "result",
+    "batch": 4,
+    "latency_ms": {"p50": 1.0, "mean": 1.1, "cv": 0.1},
+    "samples": 300,
+    "stop_reason": "runs",
+    "steady_start_ns": 1,
+    "window_start_ns": 2,
+    "window_end_ns": 6_000_000_002,
+    "steady_end_ns": 6_000_000_003,
+    "inferences": 1200,
+    "has_energy_window": True,
+    "h2d_ms": None,
+    "busy_s": 8.0,
+    "fingerprint": "abc",
+    "software": {"torch": "2"},
+    "threads": 2,
+}
+# A child with the worker's protocol; a test inserts code that fails at {failure}.
+CHILD = """
+import json, os, signal, sys, time
+RESULT = {result!r}
+def send(**line): print(json.dumps(line), flush=True)
+for line in sys.stdin:
+    {failure}
+    send(type="progress", phase="energy", done=0.5, note="n")
+    send(type="window_start", t_ns=2)
+    assert json.loads(sys.stdin.readline()) == {{"cmd": "continue"}}
+    send(type="window_end", t_ns=3)
+    assert json.loads(sys.stdin.readline()) == {{"cmd": "continue"}}
+    send(**RESULT)
+"""
+
+
+def runner_of(
+    failure="pass",
+    *,
+    deadline_s=20.0,
+    keep_alive=False,
+    result=None,
+    stop=None,
+    clock=HOST_CLOCK,
+):
+    program = CHILD.format(failure=failure, result=result or RESULT)
+    return ProbeRunner(
+        (sys.executable, "-c", program),
+        deadline_s,
+        stop or threading.Event(),
+        keep_alive=keep_alive,
+        clock=clock,
+    )
+
+
+def run(runner, on_edge=lambda: None, on_progress=lambda _: None):
+    return runner.run(REQUEST, "gpu0", on_edge=on_edge, on_progress=on_progress)
+
+
+COMPILING = """
+    for batch in (1, 2, 4):
+        send(type="progress", phase="compile", done=0.0, note=f"batch {batch}")
+        send(type="progress", phase="batch", done=0.5, note=f"batch {batch}")
+"""
+
+
+def test_deadline_restarts_with_each_batch_that_is_compiled():
+    for step_s, kind in ((15.0, None), (25.0, "deadline")):
+        clock = FakeClock()
+
+        def on_progress(progress, step_s=step_s, clock=clock):
+            if progress.phase == "compile":
+                clock.move(step_s)
+
+        runner = runner_of(COMPILING, deadline_s=20.0, clock=clock)
+        outcome = run(runner, on_progress=on_progress)
+        assert getattr(outcome, "kind", None) == kind, outcome
+    assert "last phase compile batch 1:" in outcome.title
+
+
+class StoppedClock(FakeClock):
+    """A clock of a process that is stopped for a time while it waits for the first time."""
+
+    def __init__(self, stopped_s):
+        super().__init__()
+        self._reads = 0
+        self._stopped_s = stopped_s
+
+    def monotonic_ns(self):
+        self._reads += 1
+        if self._reads == 11:  # at the end of a wait
+            self.move(self._stopped_s)
+        return super().monotonic_ns()
+
+
+def test_stop_of_the_daemon_kills_no_probe_and_discards_its_result():
+    runner = runner_of(keep_alive=True, clock=StoppedClock(3600.0), deadline_s=20.0)
+    outcome = run(runner)
+    assert outcome.kind == "interrupted", outcome
+    assert "discarded" in outcome.title
+    children = children_of(os.getpid())
+    assert isinstance(run(runner), ProbeOutcome)
+    assert children_of(os.getpid()) == children
+    runner.close()
+
+
+def test_stop_of_the_probe_kills_it_not_and_discards_its_result():
+    stopping = """
+    if os.fork() == 0:
+        time.sleep(1.0)
+        os.kill(os.getppid(), signal.SIGCONT)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    outcome = run(runner_of(stopping, deadline_s=0.9))
+    assert outcome.kind == "interrupted", outcome
+
+
+def test_suspension_of_the_host_discards_a_result():
+    clock = FakeClock()
+    outcome = run(runner_of(clock=clock), on_edge=lambda: clock.suspend(600.0))
+    assert outcome.kind == "interrupted", outcome
+    assert "stopped for 1200.0 s" in outcome.title
+
+
+def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():
+    shares = {"others_pct": 60.0, "steal_pct": "odd", "wait_pct": None}
+    for contended, found in ((True, True), (False, False), (None, None), ("yes", None)):
+        message = {**RESULT, "contention": {"contended": contended, **shares}}
+        result = read_outcome("p", "cpu", message, (), ()).result
+        assert result.contended is found, contended
+        assert result.fields == {
+            "cpu_others_pct": 60.0,
+            "cpu_steal_pct": None,
+            "cpu_wait_pct": None,
+        }
+    for message in (RESULT, {**RESULT, "contention": 3}):
+        result = read_outcome("p", "cpu", message, (), ()).result
+        assert (result.contended, result.fields) == (None, {})
+
+
+def test_successful_child_gives_a_result_and_its_edges():
+    edges, phases = [], []
+    outcome = run(runner_of(), lambda: edges.append(1), lambda p: phases.append(p.phase))
+    assert isinstance(outcome, ProbeOutcome)
+    assert (outcome.result.probe, outcome.result.device) == ("p", "gpu0")
+    assert outcome.result.window_s == pytest.approx(6.0)
+    assert len(edges) == 2
+    assert phases == ["energy"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "died", "SIGKILL"),
+        ("sys.exit(7)", "died", "exit code 7"),
+        ("raise RuntimeError('boom')", "died", "exit code 1"),
+        ("send(type='error', kind='oom', message='too big')", "oom", "too big"),
+        ("send(type='error', kind='config', message='no such')", "config", "no such"),
+        ("send(type='error', kind='?', message='odd')", "crash", "odd"),
+        ("[print('x' * 99) for _ in range(5000)]", "malformed", "malformed lines"),
+        ("print('[' * 200000, flush=True); sys.exit(0)", "died", "exit code 0"),
+    ],
+)
+def test_failed_child_gives_a_fault_of_its_kind(failure, kind, words):
+    fault = run(runner_of(failure))
+    assert isinstance(fault, ProbeFault)
+    assert fault.kind == kind
+    assert words in fault.title
+
+
+def test_stderr_tail_is_bounded():
+    fault = run(
+        runner_of("[print(i, 'w' * 5000, file=sys.stderr) for i in range(500)]; sys.exit(1)")
+    )
+    assert len(fault.stderr_tail) <= 40
+    assert fault.stderr_tail[-1].startswith("499 ")
+    assert max(len(words) for words in fault.stderr_tail) <= 300
+
+
+def test_hung_child_is_killed_at_its_deadline_with_its_children():
+    failure = (
+        "import faulthandler; faulthandler.register(signal.SIGUSR1);"
+        " send(type='progress', phase='load', done=0.0, note='');"
+        " pid = os.fork(); print('child', pid, file=sys.stderr) if pid else None; time.sleep(600)"
+    )
+    fault = run(runner_of(failure, deadline_s=1.5))
+    assert fault.kind == "deadline"
+    assert "last phase load:" in fault.title
+    # The child was made to write its stack before it was killed.
+    assert any(line.endswith("in <module>") for line in fault.stderr_tail), fault
+    (grandchild,) = [int(line.split()[1]) for line in fault.stderr_tail if "child " in line]
+    for _ in range(100):
+        if not _alive(grandchild):
+            break
+        time.sleep(0.05)
+    assert not _alive(grandchild)
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_large_stderr_does_not_fail_the_run():
+    failure = "[sys.stderr.write('x' * 1000000) for _ in range(10)]"
+    assert isinstance(run(runner_of(failure)), ProbeOutcome)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inferences": 0},
+        {"window_end_ns": 1},
+        {"steady_end_ns": 5},
+        {"latency_ms": {"p50": 1.0}},
+        {"latency_ms": {"p50": float("nan"), "mean": 1.0, "cv": 0.0}},
+        {"batch": "many"},
+        {"software": 3},
+    ],
+)
+def test_invalid_results_are_rejected(change):
+    # NaN is sent as a bare NaN, which Python's json module accepts.
+    program_result = {**RESULT, **change}
+    runner = runner_of("nan = float('nan')", result=program_result)
+    fault = run(runner)
+    assert isinstance(fault, ProbeFault)
+    assert fault.kind in {"malformed", "died"}
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.just(10**400)
+    | st.text(max_size=5)
+    | st.sampled_from(list(RESULT.values())),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=3), values),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.sampled_from([*RESULT, "done", "phase", "note"]), JSON_VALUES))
+def test_any_message_of_a_child_is_parsed_or_rejected(change):
+    message = {**RESULT, **change}
+    try:
+        outcome = read_outcome("p", "gpu0", message, (1,), [])
+    except ValueError:
+        outcome = None
+    assert outcome is None or outcome.result.window_s > 0
+    assert 0.0 <= read_progress(message).done <= 1.0
+    assert all(isinstance(value, int | float) for value in read_batch_point(message).values())
+
+
+def test_invalid_number_is_rejected():
+    for field in ("batch", "samples", "inferences", "busy_s"):
+        for value in (float("inf"), float("nan"), "x", None, []):
+            with pytest.raises(ValueError, match=r"\w"):
+                read_outcome("p", "gpu0", {**RESULT, field: value}, (1,), [])
+
+
+def test_exception_of_a_callback_ends_the_child(tmp_path):
+    pid_file = tmp_path / "pid"
+    failure = f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))"
+    runner = runner_of(failure, keep_alive=True)
+
+    def fail():
+        raise OSError("the sensor's pipe broke")
+
+    with pytest.raises(OSError, match="pipe broke"):
+        run(runner, on_edge=fail)
+    assert not _alive(int(pid_file.read_text()))
+    assert isinstance(run(runner), ProbeOutcome)
+    runner.close()
+
+
+def test_worker_behind_a_wrapper_is_identified_by_its_handshake():
+    outcome = run(runner_of("send(type='handshake', pid=4242)"))
+    assert len(outcome.pids) == 2
+    assert outcome.pids[1] == 4242
+
+
+def test_search_curve_omits_values_that_are_not_numbers():
+    message = "send(type='batch_point', batch=4, latency_ms=2.5, throughput_per_s='many', more=[1])"
+    assert run(runner_of(message)).curve == ({"batch": 4, "latency_ms": 2.5},)
+
+
+def test_error_of_a_missing_python_names_its_path():
+    runner = ProbeRunner(("/nowhere/python",), 5.0, threading.Event())
+    fault = run(runner)
+    assert fault.kind == "spawn"
+    assert "/nowhere/python" in fault.title
+
+
+def test_stop_event_cancels_the_run():
+    stop = threading.Event()
+    runner = runner_of("time.sleep(600)", deadline_s=600, stop=stop)
+    threading.Timer(0.3, stop.set).start()
+    assert run(runner).kind == "cancelled"
+
+
+def test_close_from_another_thread_cancels_the_run():
+    stop = threading.Event()
+    failure = "send(type='progress', phase='load', done=0, note=''); time.sleep(600)"
+    runner = runner_of(failure, deadline_s=600, stop=stop)
+    got, running = [], threading.Event()
+    thread = threading.Thread(
+        target=lambda: got.append(run(runner, on_progress=lambda _: running.set()))
+    )
+    thread.start()
+    assert running.wait(60)
+    stop.set()
+    runner.close()
+    thread.join(60)
+    assert got[0].kind == "cancelled"
+
+
+def test_kept_child_is_reused_and_replaced_after_a_fault():
+    runner = runner_of("print(os.getpid(), file=sys.stderr)", keep_alive=True)
+    first, second = run(runner), run(runner)
+    assert first.pids == second.pids
+    os.kill(first.pids[0], signal.SIGKILL)
+    assert run(runner).kind == "died"
+    third = run(runner)
+    assert third.pids != first.pids
+    runner.close()
+    assert not _alive(third.pids[0])
+
+
+def test_child_that_is_not_kept_ends_with_its_run():
+    outcome = run(runner_of())
+    assert not _alive(outcome.pids[0])
+
+
+def test_each_device_has_one_lock(tmp_path):
+    stop = threading.Event()
+    with device_lock(tmp_path, "gpu0", stop, 1.0) as mine:
+        assert mine
+        with device_lock(tmp_path, "gpu0", stop, 0.2) as other:
+            assert not other
+        with device_lock(tmp_path, "gpu1", stop, 0.2) as another:
+            assert another
+    with device_lock(tmp_path, "gpu0", stop, 0.2) as again:
+        assert again
+
+
+def test_unwritable_lock_folder_does_not_block_the_run(tmp_path):
+    with device_lock(tmp_path / "none", "gpu0", threading.Event(), 0.2) as mine:
+        assert mine

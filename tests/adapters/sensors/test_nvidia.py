@@ -1,0 +1,515 @@
+"""The sensors of NVIDIA GPUs: the real pynvml in this process, the fake library, simulated time."""
+
+import pynvml
+import pytest
+from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
+from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.messages import ActivityLog, Reaction, SensorFault
+from costprobe.core.clock import utc_ns
+from costprobe.core.records import Device
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.plans import OnDemandPlan
+from costprobe.savings.placements import slices_of
+from fakes.nvml import FakeNvml
+from fakes.worker import WorkerBench, context_of
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+S = 10**9
+NOON_NS = 1_780_000_000 * S
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+FUNCTION_NOT_FOUND = 13
+FAST = {"every_s": 0.05, "aggregate_s": 0.15}
+
+
+@pytest.fixture
+def simulated(fake_nvml):
+    fake = fake_nvml(gpus=2, simulated_utc_ns=NOON_NS)
+    with fake.in_this_process():
+        yield fake
+
+
+def opened(fake):
+    """The sensor of the first GPU, and the faults that it reported."""
+    (sensor, *_), faults = sensors_of(fake)
+    sensor.discover()
+    return sensor, faults
+
+
+def sensors_of(fake):
+    """The sensors of all GPUs, and the faults that they reported."""
+    faults = []
+    return nvidia_sensors(context_of(fake, faults)), faults
+
+
+def test_simulated_time_changes_only_explicitly(simulated):
+    sensor, _ = opened(simulated)
+    first = sensor.sample()
+    assert sensor.sample() == first
+    assert sensor.read_energy() == sensor.read_energy()
+    simulated.clock.move(300)
+    assert sensor.sample().t_ns == first.t_ns + 300 * S
+    assert utc_ns(simulated.clock, sensor.sample().t_ns) == NOON_NS + 300 * S
+
+
+def test_energy_and_throttled_time_follow_the_script(simulated):
+    sensor, faults = opened(simulated)
+    gpu = simulated.gpus[0]
+    before, counter = sensor.sample(), sensor.read_energy()
+    start_ns = before.t_ns
+    gpu.throttle(thermal_share=0.11)
+    gpu.set_power(310.0)
+    simulated.clock.move(3600)
+    gpu.throttle()
+    gpu.set_power(60.0)
+    simulated.clock.move(3600)
+    after = sensor.sample()
+    assert after.power_w == 60.0
+    assert after.throttle_thermal_s - before.throttle_thermal_s == pytest.approx(396)
+    assert after.throttle_power_s == before.throttle_power_s
+    used_j = sensor.read_energy().energy_j - counter.energy_j
+    assert used_j == pytest.approx(370 * 3600)
+    assert used_j == pytest.approx(gpu.energy_j(start_ns, after.t_ns))
+    assert faults == []
+
+
+def test_windows_over_two_days_show_the_conditions_of_their_hour(simulated):
+    sensor, _ = opened(simulated)
+    gpu = simulated.gpus[0]
+    gpu.set_processes([10])
+    hot = range(200, 400)
+    activities = []
+    for i in range(2 * 288):
+        gpu.throttle(thermal_share=0.11 if i in hot else 0.0)
+        gpu.set(sm_clock_mhz=1815 if i in hot else 1980, temp_c=88 if i in hot else 64)
+        log = ActivityLog()
+        log.add(sensor.sample())
+        gpu.set_power(300.0)
+        simulated.clock.move(5)
+        log.add(sensor.sample())
+        gpu.set_power(60.0)
+        now_ns = simulated.clock.monotonic_ns()
+        activities.append(log.between(now_ns - 5 * S, now_ns, [10], sensor.util_by_pid_pct(0)))
+        simulated.clock.move(295)
+    for i, activity in enumerate(activities):
+        assert activity.sm_clock_mhz == (1815 if i in hot else 1980)
+        assert activity.temp_max_c == (88 if i in hot else 64)
+        assert activity.throttled_thermal_pct == pytest.approx(11 if i in hot else 0)
+        assert activity.contended is False
+    assert simulated.calls("nvmlDeviceGetViolationStatus", gpu=0) == 4 * 2 * 288
+
+
+def test_one_process_can_use_several_scripts_in_turn(tmp_path):
+    temperatures = []
+    for i, folder in enumerate(("a", "b")):
+        (tmp_path / folder).mkdir()
+        fake = FakeNvml(tmp_path / folder, simulated_utc_ns=NOON_NS)
+        fake.gpus[0].set(temp_c=50 + i)
+        with fake.in_this_process():
+            sensor, _ = opened(fake)
+            temperatures.append(sensor.sample().temp_c)
+    assert temperatures == [50.0, 51.0]
+    # Afterwards this process is one without a driver, for whatever else runs in it.
+    with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
+        pynvml.nvmlInit()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+
+
+def test_driver_upgrade_asks_a_process_with_the_old_library_to_restart(simulated):
+    sensor, _ = opened(simulated)
+    simulated.upgrade_driver("590.11")
+    with pytest.raises(SensorFault) as caught:
+        sensor.sample()
+    assert caught.value.reaction is Reaction.RESTART
+    with simulated.in_this_process():
+        assert Library().open().versions["driver_version"] == "590.11"
+
+
+def test_uninitialized_library_is_initialized_again_once_for_all_gpus(simulated):
+    sensors, _ = sensors_of(simulated)
+    for sensor in sensors:
+        sensor.discover()
+    simulated.uninitialize()
+    for sensor in sensors:
+        with pytest.raises(SensorFault) as caught:
+            sensor.sample()
+        assert caught.value.reaction is Reaction.REINIT
+        sensor.discover()
+    assert [sensor.sample().temp_c for sensor in sensors] == [35.0, 35.0]
+    assert simulated.calls("nvmlInitWithFlags") == 2
+
+
+QUICK_FUNCTIONS = (
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetClockInfo",
+)
+
+
+def test_quick_sample_equals_a_full_one_in_its_metrics_with_three_calls(simulated):
+    sensor, faults = opened(simulated)
+    simulated.gpus[0].set(util_pct=73, mem_util_pct=12, sm_clock_mhz=1410)
+    simulated.gpus[0].set_power(310.0)
+    simulated.clock.move(0.5)  # the average of the last second lags behind the instantaneous power
+    full = sensor.sample()
+    assert full.power_w != full.power_instant_w
+    before = [simulated.calls(function) for function in QUICK_FUNCTIONS]
+    quick = sensor.sample(quick=True)
+    assert [simulated.calls(function) for function in QUICK_FUNCTIONS] == [n + 1 for n in before]
+    kept = ("t_ns", "power_w", "power_instant_w", "util_pct", "mem_util_pct", "sm_clock_mhz")
+    assert quick == type(quick)(
+        **{name: getattr(full, name) for name in kept}, is_quick=True, is_averaged=True
+    )
+    assert faults == []
+
+
+def test_one_failing_call_leaves_the_other_metrics_and_recovers(simulated):
+    sensor, _ = opened(simulated)
+    simulated.gpus[0].set(util_pct=73, sm_clock_mhz=1410)
+    full = sensor.sample()
+    wrong = {}
+    for function, known in {
+        "nvmlDeviceGetFieldValues": (None, 73.0, 1410.0),
+        "nvmlDeviceGetUtilizationRates": (60.0, None, 1410.0),
+        "nvmlDeviceGetClockInfo": (60.0, 73.0, None),
+        "field:185": (60.0, 73.0, 1410.0),  # the instantaneous power replaces the average
+    }.items():
+        failure = simulated.fail(function, 999)
+        quick = sensor.sample(quick=True)
+        failure.clear()
+        if (quick.power_w, quick.util_pct, quick.sm_clock_mhz) != known or sensor.sample() != full:
+            wrong[function] = quick
+    assert wrong == {}
+
+
+# The metrics that are in full samples only, and what a full sample has if its function fails.
+SLOW_FUNCTIONS = {
+    "nvmlDeviceGetMemoryInfo_v2": {"mem_used_bytes": None, "mem_total_bytes": None},
+    "nvmlDeviceGetTemperatureV": {"temp_c": None},
+    "nvmlDeviceGetEnforcedPowerLimit": {"power_limit_w": None},
+    "nvmlDeviceGetViolationStatus": {"throttle_power_s": None, "throttle_thermal_s": None},
+    "nvmlDeviceGetTotalEccErrors": {"ecc_uncorrected": None},
+    "nvmlDeviceGetComputeRunningProcesses_v3": {"pids": (12,)},
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": {"pids": tuple(range(20, 50))},
+}
+
+
+def test_full_sample_has_every_metric_and_loses_only_those_that_fail(simulated):
+    sensor, _ = opened(simulated)
+    gpu = simulated.gpus[0]
+    gpu.set(util_pct=73, mem_util_pct=12, sm_clock_mhz=1410, mem_clock_mhz=2619, temp_c=64)
+    gpu.set(mem_used_bytes=7 << 30)
+    gpu.set_power(310.0)
+    gpu.set_processes(range(20, 50), mps_pids=[12])
+    gpu.throttle(power_share=0.25, thermal_share=0.11)
+    simulated.clock.move(100.5)
+    full = sensor.sample()
+    assert [name for name, value in full._asdict().items() if value is None] == [
+        "counter",
+        "dram_j",
+    ]
+    assert full.pids == (12, *range(20, 50))
+    assert full.throttle_power_s > full.throttle_thermal_s > 0
+    wrong = {}
+    for function, lacking in SLOW_FUNCTIONS.items():
+        failure = simulated.fail(function, 999)
+        found = sensor.sample()
+        failure.clear()
+        if found != full._replace(**lacking) or sensor.sample() != full:
+            wrong[function] = found
+    assert wrong == {}
+
+
+def test_power_falls_back_to_the_older_call_when_both_fields_disappear(simulated):
+    sensor, _ = opened(simulated)
+    sensor.sample()
+    for field in ("field:185", "field:186"):
+        simulated.fail(field, 3)
+    quick = sensor.sample(quick=True)
+    assert (quick.power_w, quick.is_averaged) == (60.0, False)
+
+
+def test_quick_sample_of_a_lost_gpu_or_an_old_library_is_a_fault(simulated):
+    sensor, _ = opened(simulated)
+    sensor.sample()
+    simulated.fail("*", 15, gpu=0)
+    with pytest.raises(SensorFault) as lost:
+        sensor.sample(quick=True)
+    assert (lost.value.call, lost.value.code) == ("nvmlDeviceGetFieldValues", "GPU_IS_LOST")
+    simulated.clear()
+    sensor.discover()
+    simulated.uninitialize()
+    with pytest.raises(SensorFault) as stale:
+        sensor.sample(quick=True)
+    assert stale.value.reaction is Reaction.REINIT
+
+
+def test_device_is_described_by_the_driver(simulated):
+    sensors, _ = sensors_of(simulated)
+    assert [sensor.name for sensor in sensors] == ["gpu0", "gpu1"]
+    uuid = "GPU-00000001-fake-4000-8000-000000000000"
+    assert sensors[1].discover() == Device("gpu1", "gpu", uuid, "NVIDIA Fake 80GB", 80 << 30)
+
+
+def test_older_drivers_are_read_by_older_calls(simulated):
+    simulated.gpus[0].set_processes([7])
+    wrong = {}
+    for missing, expected in (
+        (["field:185"], {"power_w": 60.0}),
+        (["field:186"], {"power_w": 60.0}),
+        (["field:185", "field:186"], {"power_w": 60.0}),
+        (["nvmlDeviceGetFieldValues"], {"power_w": 60.0}),
+        (["nvmlDeviceGetMemoryInfo_v2"], {"mem_used_bytes": (1 << 30) + (1 << 29)}),
+        (["nvmlDeviceGetTemperatureV"], {"temp_c": 35.0}),
+        (["nvmlDeviceGetComputeRunningProcesses_v3"], {"pids": (7,)}),
+    ):
+        for function in missing:
+            simulated.fail(function, FUNCTION_NOT_FOUND)
+        sensor, _ = opened(simulated)
+        found = sensor.sample()._asdict()
+        if not found.items() >= expected.items():
+            wrong[tuple(missing)] = found
+        simulated.clear()
+    assert wrong == {}
+
+
+def test_throttled_time_is_summed_from_reasons_where_the_driver_does_not_count(simulated):
+    for refused in ((), ("nvmlDeviceGetCurrentClocksEventReasons",)):
+        for function in ("nvmlDeviceGetViolationStatus", *refused):
+            simulated.fail(function, NOT_SUPPORTED)
+        sensor, _ = opened(simulated)
+        simulated.gpus[0].set(event_reasons=0x04)
+        samples = [sensor.sample()]
+        for reasons in (0x08, 0x00):
+            simulated.clock.move(1)
+            samples.append(sensor.sample(quick=True))
+            simulated.gpus[0].set(event_reasons=reasons)
+        simulated.clock.move(1)
+        samples.append(sensor.sample(quick=True))
+        simulated.clear()
+        assert [(s.throttle_power_s, s.throttle_thermal_s) for s in samples] == [
+            (0.0, 0.0),
+            (1.0, 0.0),
+            (1.0, 1.0),
+            (1.0, 1.0),
+        ]
+
+
+def test_unsupported_metric_is_absent_and_not_read_again(simulated):
+    functions = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetUtilizationRates")
+    for function in functions:
+        simulated.fail(function, NOT_SUPPORTED, gpu=0)
+    sensor, faults = opened(simulated)
+    samples = [sensor.sample() for _ in range(5)]
+    assert {(s.ecc_uncorrected, s.util_pct, s.mem_util_pct) for s in samples} == {(None,) * 3}
+    assert [simulated.calls(function, gpu=0) for function in functions] == [1, 1]
+    assert faults == []
+
+
+def test_denied_metric_is_reported_once_with_its_fix(simulated):
+    simulated.fail("nvmlDeviceGetTotalEccErrors", NO_PERMISSION)
+    sensor, faults = opened(simulated)
+    for _ in range(5):
+        sensor.sample()
+    (fault,) = faults
+    assert (fault.code, fault.reaction) == ("NO_PERMISSION", Reaction.ABSENT)
+    assert "/dev/nvidia" in fault.detail
+
+
+def test_denied_metrics_are_read_again_with_growing_waits(simulated):
+    """A permission that is granted later needs no restart; one that stays denied costs few calls."""
+    values = {
+        "nvmlDeviceGetTotalEccErrors": lambda sensor: sensor.sample().ecc_uncorrected,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda sensor: sensor.read_energy(),
+        "nvmlDeviceGetProcessUtilization": lambda sensor: sensor.util_by_pid_pct(0),
+    }
+    simulated.gpus[0].set_processes([7])
+    wrong = []
+    for function, value in values.items():
+        denied = simulated.fail(function, NO_PERMISSION)
+        sensor, _ = opened(simulated)
+        begun = simulated.calls(function)
+        for _ in range(600):
+            sensor.sample()
+            value(sensor)
+            simulated.clock.move(1)
+        calls = simulated.calls(function) - begun
+        denied.clear()
+        simulated.clock.move(700)
+        sensor.sample()
+        if not 3 <= calls <= 8 or value(sensor) is None:
+            wrong.append((function, calls, value(sensor)))
+    assert wrong == []
+
+
+def test_gpus_are_found_without_the_versions_of_their_driver(simulated):
+    names = ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion")
+    failures = [simulated.fail(name, code) for name, code in zip(names, (999, 15), strict=True)]
+    sensors, faults = sensors_of(simulated)
+    assert [sensor.discover().name for sensor in sensors] == ["gpu0", "gpu1"]
+    assert [fault.code for fault in faults] == ["UNKNOWN", "GPU_IS_LOST"]
+    for failure in failures:
+        failure.clear()
+    assert sensors_of(simulated)[1] == []
+
+
+def test_transient_error_is_reported_after_three_samples_until_it_passes(simulated):
+    sensor, faults = opened(simulated)
+    for code in (10, 999):
+        failure = simulated.fail("nvmlDeviceGetUtilizationRates", code)
+        reported = []
+        for _ in range(5):
+            assert sensor.sample().util_pct is None
+            reported.append(len(faults))
+        failure.clear()
+        assert reported == [0, 0, 1, 1, 1]
+        assert faults.pop().reaction is Reaction.TRANSIENT
+        assert sensor.sample().util_pct == 0.0
+
+
+def test_gpu_without_a_name_or_gone_from_the_bus_is_quarantined(simulated):
+    for function, code in (("nvmlDeviceGetName", NOT_SUPPORTED), ("*", 15)):
+        (sensor, *_), _ = sensors_of(simulated)
+        simulated.fail(function, code, gpu=0)
+        with pytest.raises(SensorFault) as caught:
+            sensor.discover()
+        assert caught.value.reaction is Reaction.QUARANTINE
+        simulated.clear()
+
+
+def test_energy_counter_that_a_board_lacks_is_absent(simulated):
+    simulated.fail("nvmlDeviceGetTotalEnergyConsumption", NOT_SUPPORTED)
+    sensor, faults = opened(simulated)
+    assert [sensor.read_energy() for _ in range(3)] == [None] * 3
+    assert simulated.calls("nvmlDeviceGetTotalEnergyConsumption") == 1
+    assert faults == []
+
+
+def test_host_without_a_driver_has_no_sensors(simulated):
+    for code in (9, 12):
+        absent = simulated.fail("nvmlInitWithFlags", code)
+        assert sensors_of(simulated) == ([], [])
+        absent.clear()
+
+
+@pytest.fixture
+def board(simulated):
+    """A board that is partitioned into MIG devices of 3 and 2 slices."""
+    simulated.gpus[0].split(3, 2)
+    sensor, _ = opened(simulated)
+    return sensor
+
+
+def test_mig_devices_are_found_on_their_board(simulated, board):
+    first, second = board.slices()
+    device = first.discover()
+    assert (device.name, device.kind, device.parent) == ("gpu0.mig0", "mig", "gpu0")
+    assert (device.slices, device.slices_of, device.memory_bytes) == (3, 7, 30 << 30)
+    assert device.uuid.startswith("MIG-")
+    assert device.model == "NVIDIA Fake 80GB MIG 3g.30gb"
+    assert second.name == "gpu0.mig1"
+    assert first.slices() == ()
+    whole = sensors_of(simulated)[0][1]
+    whole.discover()
+    assert whole.slices() == []
+
+
+# The slices of GPU instances, each divided into those of its compute instances.
+MIXES = st.lists(
+    st.integers(1, 7).flatmap(
+        lambda slices: (
+            st.lists(st.integers(1, slices), min_size=1, max_size=slices)
+            .filter(lambda counts: sum(counts) <= slices)
+            .map(lambda counts: (slices, *counts))
+        )
+    ),
+    max_size=7,
+).filter(lambda mix: sum(slices for slices, *_ in mix) <= 7)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mix=MIXES)
+@example(mix=[(3, 1, 1, 1), (4, 4)])  # by the slices of the GPU instances: 3 + 3 + 3 + 4 of 7
+def test_prices_of_compute_instances_and_the_idle_rest_add_up_to_the_board(simulated, mix):
+    simulated.gpus[0].split(*mix)
+    whole, _ = opened(simulated)
+    devices = [whole.discover(), *(part.discover() for part in whole.slices())]
+    plan = OnDemandPlan.model_validate({"plan": "on_demand", "per_hour": 7})
+    book = PriceBook([plan], None, devices)
+    prices = [book.terms(device.name, NOON_NS).rate.per_hour for device in devices]
+    counts = [count for _, *counts in mix for count in counts]
+    assert [float(price) for price in prices] == [7 - sum(counts), *counts]
+    assert [slices_of(device.model) for device in devices[1:]] == counts
+
+
+def test_mig_device_has_memory_and_processes_of_its_own_and_no_power(simulated, board):
+    simulated.gpus[0].set_mig(1, pids=[77, 78], mem_used_bytes=5 << 30)
+    _, mig = board.slices()
+    mig.discover()
+    sample = mig.sample()
+    assert (sample.mem_used_bytes, sample.mem_total_bytes) == (5 << 30, 20 << 30)
+    assert (sample.pids, sample.sm_clock_mhz) == ((77, 78), 1980)
+    assert (sample.power_w, sample.util_pct) == (None, None)
+    # The driver has no utilization of a divided board.
+    assert (board.sample().power_w, board.sample().util_pct) == (60.0, None)
+
+
+def test_mig_device_that_was_destroyed_is_gone_and_not_faulty(simulated, board):
+    for change in (lambda gpu: gpu.split(3, 2), lambda gpu: gpu.unsplit()):
+        mig, _ = board.slices()
+        mig.discover()
+        change(simulated.gpus[0])
+        with pytest.raises(SensorFault) as caught:
+            mig.sample()
+        assert caught.value.reaction is Reaction.GONE
+    with pytest.raises(SensorFault) as caught:
+        mig.discover()
+    assert caught.value.reaction is Reaction.GONE
+
+
+def test_slices_are_unknown_while_the_driver_does_not_list_them(simulated, board):
+    for function in ("nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex"):
+        for code in (10, 999, NO_PERMISSION):
+            failure = simulated.fail(function, code)
+            assert board.slices() is None
+            failure.clear()
+    assert len(board.slices()) == 2
+
+
+def test_board_has_utilization_again_when_mig_mode_is_off(simulated, board):
+    simulated.gpus[0].set(util_pct=64)
+    simulated.gpus[0].set_processes([7])
+    assert (board.sample().util_pct, board.util_by_pid_pct(0)) == (None, None)
+    assert len(board.slices()) == 2
+    simulated.gpus[0].unsplit()
+    assert board.slices() == []
+    assert (board.sample().util_pct, board.util_by_pid_pct(0)) == (64.0, {7: 50.0})
+
+
+def test_energy_of_a_mig_device_is_its_boards_and_not_in_its_row(simulated, board):
+    worker = WorkerBench(simulated, board.slices()[0], selftest_s=0.0)
+    worker.run(3)
+    simulated.gpus[0].set_power(420.0)
+    worker.run(2)
+    answer = worker.energy_of_a_window(6)
+    assert (answer["method"], answer["scope"]) == ("counter", "parent")
+    assert answer["energy_j"] == pytest.approx(420 * 6, rel=0.02)
+    for reading in worker.of("reading"):
+        assert reading["fields"].keys().isdisjoint({"power_w", "energy_j", "energy_method"})
+
+
+def test_rows_shorter_than_the_spacing_of_counter_readings_count_each_instant_once(simulated):
+    simulated.gpus[0].set_power(300.0, at_ns=simulated.clock.monotonic_ns() - 9 * S)
+    simulated.clock.move(0.03)
+    worker = WorkerBench(simulated, sensors_of(simulated)[0][0], **FAST)
+    worker.run(3)
+    readings = worker.of("reading")
+    counted_j = 0.0
+    for reading in readings:
+        counted_j += reading["fields"]["energy_j"]
+        spanned_s = (reading["end_ns"] - readings[0]["start_ns"]) / S
+        # The counter lags by up to 0.1 s.
+        assert counted_j == pytest.approx(300 * spanned_s, abs=30.1)
+    assert len(readings) >= 19

@@ -1,0 +1,87 @@
+"""Processes of a GPU, and what the driver reports of them that is true."""
+
+import pytest
+from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
+from costprobe.adapters.sensors.child.nvml import RECORD_BYTES, UNWRITTEN, pids_of
+from costprobe.adapters.sensors.messages import ActivityLog
+from fakes.worker import context_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+S = 10**9
+NOON_NS = 1_780_000_000 * S
+
+
+@pytest.fixture
+def fake(fake_nvml):
+    made = fake_nvml(simulated_utc_ns=NOON_NS)
+    with made.in_this_process():
+        yield made
+
+
+def opened(fake):
+    (sensor,) = nvidia_sensors(context_of(fake))
+    sensor.discover()
+    return sensor
+
+
+@pytest.mark.parametrize("record_bytes", RECORD_BYTES)
+def test_processes_are_read_whatever_the_size_of_the_drivers_records(fake, record_bytes):
+    fake.set_process_record(record_bytes)
+    sensor = opened(fake)
+    for count in (0, 1, 2, 7, 31):
+        fake.gpus[0].set_processes(range(100, 100 + count), mps_pids=[5])
+        assert sensor.sample().pids == (5, *range(100, 100 + count))
+
+
+@given(
+    pids=st.lists(st.integers(1, 2**22), min_size=1, max_size=40, unique=True),
+    size=st.sampled_from(RECORD_BYTES),
+    spare=st.integers(8, 40),
+)
+def test_size_of_the_records_follows_from_the_bytes_that_were_written(pids, size, spare):
+    records = b"".join(pid.to_bytes(4, "little").ljust(size, b"\0") for pid in pids)
+    memory = records.ljust((len(pids) + spare) * max(RECORD_BYTES), bytes([UNWRITTEN]))
+    assert pids_of(memory, len(pids)) == set(pids)
+
+
+def test_rows_of_utilization_that_the_driver_never_filled_are_discarded(fake):
+    gpu = fake.gpus[0]
+    gpu.keep_busy({10: 90, 11: 7})
+    gpu.set(unfilled_count=96)
+    assert opened(fake).util_by_pid_pct(0) == {10: 90.0, 11: 7.0}
+    gpu.keep_busy({10: 90})
+    assert opened(fake).util_by_pid_pct(0) == {10: 90.0}
+
+
+def test_unfilled_rows_do_not_mark_a_probe_as_contended(fake):
+    gpu = fake.gpus[0]
+    gpu.set_processes([10])
+    gpu.set(unfilled_count=8)
+    sensor, log = opened(fake), ActivityLog()
+    for _ in range(3):
+        log.add(sensor.sample())
+        fake.clock.move(1)
+    start_ns, end_ns = fake.clock.monotonic_ns() - 3 * S, fake.clock.monotonic_ns()
+    busy = sensor.util_by_pid_pct(start_ns)
+    assert log.between(start_ns, end_ns, [10], busy).contended is False
+    assert log.between(start_ns, end_ns, [9, 10], {**busy, 11: 5.0}).contended is True
+
+
+def test_ended_process_and_graphics_process_are_identified(fake):
+    gpu, sensor = fake.gpus[0], opened(fake)
+    gpu.set_processes([10, 11])
+    sensor.sample()
+    gpu.set_processes([10], busy_pids=[10, 11, 12])
+    gpu.set_graphics([12])
+    fake.clock.move(5)
+    assert sensor.util_by_pid_pct(0) == {10: 50.0, 11: 50.0, 12: 50.0}
+    fake.clock.move(601)
+    sensor.sample()
+    assert sensor.util_by_pid_pct(0) == {10: 50.0, 12: 50.0}
+
+
+def test_utilization_is_kept_where_the_driver_lists_no_process(fake):
+    # In a container with process ids of its own.
+    fake.gpus[0].set_processes([], busy_pids=[10])
+    assert opened(fake).util_by_pid_pct(0) == {10: 50.0}

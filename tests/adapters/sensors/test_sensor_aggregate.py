@@ -1,0 +1,262 @@
+from itertools import pairwise
+
+import pytest
+from costprobe.adapters.sensors.child.device_thread import Aggregator
+from costprobe.adapters.sensors.messages import EnergyReading, Sample
+from costprobe.core.schema import SCHEMA
+from hypothesis import given
+from hypothesis import strategies as st
+
+S = 10**9
+
+
+def at(t_s, **values):
+    return Sample(t_ns=int(t_s * S), **values)
+
+
+def quick(t_s, **values):
+    return at(t_s, is_quick=True, **values)
+
+
+def test_totals_advance_between_full_samples():
+    aggregator = Aggregator("gpu0")
+    aggregator.add(at(0, power_w=100.0, throttle_power_s=5.0, mem_used_bytes=1, pids=(4,)))
+    aggregator.add(quick(1, power_w=200.0))
+    cut_short = aggregator.close()
+    assert cut_short.fields == {"power_w": 150.0, "power_max_w": 200.0, **polled(150.0)}
+    aggregator.add(quick(2, power_w=200.0))
+    aggregator.add(at(3, power_w=200.0, throttle_power_s=5.5, mem_used_bytes=7, pids=(4, 5)))
+    fields = aggregator.close().fields
+    assert fields["throttle_power_s"] == 0.5
+    assert (fields["mem_used_bytes"], fields["processes"]) == (7, 2)
+    aggregator.add(at(4, power_w=200.0, throttle_power_s=6.5))
+    assert aggregator.close().fields["throttle_power_s"] == 1.0
+
+
+def polled(energy_j):
+    return {"energy_j": energy_j, "energy_method": "poll"}
+
+
+def test_fields_are_aggregated_as_the_series_defines_them():
+    aggregator = Aggregator("gpu0")
+    aggregator.restart(EnergyReading(0, 1000.0))
+    common = {"mem_total_bytes": 800, "mem_util_pct": 10.0, "mem_clock_mhz": 2600.0}
+    aggregator.add(
+        at(
+            0,
+            power_w=100.0,
+            power_instant_w=110.0,
+            util_pct=0.0,
+            temp_c=40.0,
+            sm_clock_mhz=1000.0,
+            mem_used_bytes=1,
+            throttle_power_s=5.0,
+            throttle_thermal_s=1.0,
+            ecc_uncorrected=0,
+            pids=(),
+            power_limit_w=700.0,
+            **common,
+        )
+    )
+    aggregator.add(
+        at(
+            1,
+            power_w=200.0,
+            power_instant_w=310.0,
+            util_pct=100.0,
+            temp_c=60.0,
+            sm_clock_mhz=2000.0,
+            mem_used_bytes=7,
+            throttle_power_s=5.25,
+            throttle_thermal_s=1.0,
+            ecc_uncorrected=2,
+            pids=(4, 5),
+            power_limit_w=500.0,
+            **common,
+        )
+    )
+    reading = aggregator.close(EnergyReading(S, 1160.0))
+    assert (reading.device, reading.start_ns, reading.end_ns) == ("gpu0", 0, S)
+    assert reading.fields == {
+        "power_w": 150.0,
+        "power_max_w": 310.0,
+        "energy_j": 160.0,
+        "energy_method": "counter",
+        "util_pct": 50.0,
+        "mem_util_pct": 10.0,
+        "mem_used_bytes": 7,
+        "mem_total_bytes": 800,
+        "temp_c": 60.0,
+        "sm_clock_mhz": 1500.0,
+        "mem_clock_mhz": 2600.0,
+        "power_limit_w": 500.0,
+        "throttle_power_s": 0.25,
+        "throttle_thermal_s": 0.0,
+        "ecc_uncorrected": 2,
+        "processes": 2,
+    }
+    assert reading.fields.keys() <= SCHEMA["device"].fields.keys()
+
+
+def test_missing_metric_is_absent_and_never_zero():
+    aggregator = Aggregator("gpu0")
+    aggregator.add(at(0, temp_c=40.0))
+    aggregator.add(at(1, temp_c=41.0))
+    assert aggregator.close().fields == {"temp_c": 41.0}
+
+
+def test_power_of_zero_gives_no_energy():
+    aggregator = Aggregator("cpu")
+    aggregator.restart(EnergyReading(0, 5.0))
+    aggregator.add(at(0, power_w=0.0, temp_c=1.0))
+    aggregator.add(at(1, power_w=0.0, temp_c=1.0))
+    assert "energy_j" not in aggregator.close(EnergyReading(S, 5.0, "rapl")).fields
+
+
+def test_interval_without_a_sample_has_no_reading():
+    aggregator = Aggregator("gpu0")
+    assert aggregator.close() is None
+    aggregator.add(at(0, power_w=1.0))
+    assert aggregator.close() is not None
+    assert aggregator.close() is None
+
+
+def test_without_a_counter_the_power_is_integrated():
+    aggregator = Aggregator("gpu0")
+    for t_s, watts in [(0, 100.0), (1, 200.0), (2, 200.0)]:
+        aggregator.add(at(t_s, power_w=watts))
+    fields = aggregator.close().fields
+    assert (fields["energy_j"], fields["energy_method"]) == (350.0, "poll")
+
+
+def test_intervals_follow_each_other_without_a_gap():
+    aggregator = Aggregator("gpu0")
+    aggregator.add(at(0, power_w=100.0))
+    aggregator.add(at(1, power_w=100.0))
+    first = aggregator.close()
+    aggregator.add(at(2, power_w=100.0))
+    second = aggregator.close()
+    assert first.end_ns == second.start_ns == S
+    assert second.fields["energy_j"] == 100.0
+
+
+def test_reset_counter_is_replaced_by_polls_for_that_interval_only():
+    aggregator = Aggregator("gpu0")
+    aggregator.restart(EnergyReading(0, 9000.0))
+    seen = []
+    for t_s, counter_j in [(0, None), (10, 50.0), (20, 1050.0)]:
+        aggregator.add(at(t_s, power_w=100.0))
+        if counter_j is not None:
+            reading = aggregator.close(EnergyReading(t_s * S, counter_j))
+            seen.append((reading.fields["energy_j"], reading.fields["energy_method"]))
+    assert seen == [(1000.0, "poll"), (1000.0, "counter")]
+
+
+def test_unreadable_counter_does_not_count_an_interval_twice():
+    aggregator = Aggregator("gpu0")
+    aggregator.restart(EnergyReading(0, 0.0))
+    total_j = 0.0
+    aggregator.add(at(0, power_w=100.0))
+    for t_s, counter_j in [(10, 1000.0), (20, None), (30, 3000.0), (40, 4000.0)]:
+        aggregator.add(at(t_s, power_w=100.0))
+        counter = None if counter_j is None else EnergyReading(t_s * S, counter_j)
+        total_j += aggregator.close(counter).fields["energy_j"]
+    assert total_j == pytest.approx(4000.0)
+
+
+def test_nothing_is_counted_across_a_pause():
+    aggregator = Aggregator("gpu0")
+    aggregator.add(at(0, power_w=100.0, throttle_power_s=0.0, throttle_thermal_s=0.0))
+    aggregator.close()
+    aggregator.restart(EnergyReading(1000 * S, 0.0))
+    aggregator.add(at(1000, power_w=100.0, throttle_power_s=900.0, throttle_thermal_s=0.0))
+    aggregator.add(at(1001, power_w=100.0, throttle_power_s=900.5, throttle_thermal_s=0.0))
+    reading = aggregator.close()
+    assert reading.start_ns == 1000 * S
+    assert reading.fields["energy_j"] == 100.0
+    assert reading.fields["throttle_power_s"] == 0.5
+
+
+def test_polled_energy_of_a_modelled_counter_is_modelled():
+    aggregator = Aggregator("cpu")
+    aggregator.restart(EnergyReading(0, 0.0, "modelled"))
+    aggregator.add(at(0, power_w=2.0))
+    aggregator.add(at(1, power_w=2.0))
+    assert aggregator.close().fields["energy_method"] == "modelled"
+
+
+@given(
+    watts=st.lists(st.floats(1, 1000), min_size=2, max_size=60),
+    cuts=st.sets(st.integers(1, 59), max_size=10),
+)
+def test_interval_energies_sum_to_the_total(watts, cuts):
+    aggregator, total_j = Aggregator("gpu0"), 0.0
+    for i, power_w in enumerate(watts):
+        aggregator.add(at(i, power_w=power_w))
+        if i in cuts or i == len(watts) - 1:
+            total_j += aggregator.close().fields.get("energy_j", 0.0)
+    by_hand_j = sum((a + b) / 2 for a, b in pairwise(watts))
+    assert total_j == pytest.approx(by_hand_j)
+
+
+POWER_W, STEP_S = 300.0, 0.1
+
+
+def stepped(t_s):
+    """A reading of a counter of 300 W that advances every 0.1 s."""
+    return EnergyReading(round(t_s * S), int(t_s / STEP_S + 1e-6) * STEP_S * POWER_W)
+
+
+def sampled_rows(aggregator, rows, start_s=0.0):
+    """The readings of rows, each given as sample times and the time of its counter reading."""
+    aggregator.restart(stepped(start_s))
+    for times_s, counter_s in rows:
+        aggregator.add(*(at(t_s, power_w=POWER_W) for t_s in times_s))
+        yield aggregator.close(None if counter_s is None else stepped(counter_s))
+
+
+def test_interval_without_an_advance_of_the_counter_is_not_counted_again():
+    rows = [([1.05, 1.2], 1.05), ([1.45], 1.45), ([1.5], 1.45), ([1.65], 1.65)]
+    readings = list(sampled_rows(Aggregator("gpu0"), rows, start_s=1.05))
+    found = [(r.fields["energy_j"], r.fields["energy_method"]) for r in readings]
+    assert found == [
+        (pytest.approx(45), "poll"),
+        (pytest.approx(120 - 45), "counter"),
+        (pytest.approx(15), "poll"),
+        (pytest.approx(60 - 15), "counter"),
+    ]
+
+
+def test_row_of_a_counter_that_was_read_late_or_early_is_that_of_its_samples():
+    late = list(sampled_rows(Aggregator("gpu0"), [([0, 10], 20), ([21], 21)]))
+    assert [r.fields["energy_j"] for r in late] == [pytest.approx(3000), pytest.approx(3300)]
+    early = list(sampled_rows(Aggregator("gpu0"), [([0.2, 10], 9.8), ([20], 20)]))
+    assert [r.fields["energy_j"] for r in early] == [pytest.approx(2940), pytest.approx(3000)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([0.02, 0.05, 0.25, 1.0, 10.0]), min_size=1, max_size=4),
+            # Of the counter: not read, read before the last sample, or after a stall.
+            st.one_of(st.none(), st.floats(-0.2, 0.0), st.floats(0.0, 12.0)),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_every_instant_is_counted_once(intervals):
+    t_s, rows = 5.0, [([5.0], 5.0)]
+    for steps_s, lag_s in intervals:
+        times_s = []
+        for step_s in steps_s:
+            t_s += step_s
+            times_s.append(t_s)
+        rows.append((times_s, None if lag_s is None else max(rows[-1][1] or 5.0, t_s + lag_s)))
+        t_s += max(0.0, lag_s or 0.0)
+    readings = list(sampled_rows(Aggregator("gpu0"), rows, start_s=5.0))
+    energies_j = [reading.fields.get("energy_j", 0.0) for reading in readings]
+    true_j = POWER_W * (rows[-1][0][-1] - 5.0)
+    # The counter lags by at most one step, and is read up to 10 ms from a sample, at each end.
+    assert sum(energies_j) == pytest.approx(true_j, abs=POWER_W * (STEP_S + 0.02))
+    assert all(energy_j >= 0 for energy_j in energies_j)

@@ -1,0 +1,222 @@
+"""The counter against the power: on the pure comparison, and on a scripted board."""
+
+import random
+
+import pytest
+from costprobe.adapters.sensors.child.device_thread import DeviceWorker
+from costprobe.adapters.sensors.child.energy import SelfTest, compare
+from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
+from costprobe.adapters.sensors.child.nvml import Library
+from costprobe.adapters.sensors.messages import EnergyReading
+from fakes.nvml import FakeNvml
+from fakes.sensing import sensor_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+S = 10**9
+NOON_NS = 1_780_000_000 * S
+
+
+def comparison(ratio, watts=lambda _: 300.0, length_s=10):
+    powers = [(100 * S + i * S // 10, watts(i / 10)) for i in range(length_s * 10 + 1)]
+    counted_j = ratio * sum(w for _, w in powers) / len(powers) * length_s
+    first = EnergyReading(100 * S, 5000.0)
+    last = EnergyReading((100 + length_s) * S, 5000.0 + counted_j)
+    return compare(first, last, powers)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "suspect"), [(1.0, False), (0.92, False), (1.08, False), (0.8, True), (1.25, True)]
+)
+def test_disagreement_above_ten_percent_is_suspect(ratio, suspect):
+    verdict = comparison(ratio)
+    assert verdict.ratio == pytest.approx(ratio, rel=0.01)
+    assert verdict.suspect is suspect
+    assert verdict.disagreement == pytest.approx(abs(ratio - 1), abs=0.01)
+
+
+def test_unsteady_power_is_not_compared():
+    assert comparison(1.0, lambda t_s: 60.0 if t_s < 6 else 400.0) is None
+    rng = random.Random(3)
+    assert comparison(1.0, lambda _: rng.choice((60.0, 700.0))) is None
+
+
+def test_too_few_powers_are_not_compared():
+    first, last = EnergyReading(0, 0.0), EnergyReading(10 * S, 3000.0)
+    assert compare(first, last, []) is None
+    assert compare(first, last, [(i * S, 300.0) for i in range(10)]) is None
+    zeros = [(i * S // 10, 0.0) for i in range(100)]
+    assert compare(first, last, zeros) is None
+
+
+def test_reset_counter_is_not_compared():
+    powers = [(i * S // 10, 300.0) for i in range(101)]
+    assert compare(EnergyReading(0, 900.0), EnergyReading(10 * S, 5.0), powers) is None
+
+
+@given(st.integers(0, 10**15))
+def test_selftest_is_repeated_with_backoff_up_to_an_hour(now_ns):
+    test = SelfTest(now_ns, 10.0)
+    waits_s = []
+    for _ in range(10):
+        test.back_off(now_ns)
+        waits_s.append((test.due_ns - now_ns) / S)
+        now_ns = test.due_ns
+    assert waits_s[:3] == [60, 120, 240]
+    assert waits_s[-1] == 3600
+
+
+class Board:
+    """A fake GPU under the agent's own worker, in simulated time."""
+
+    def __init__(self, folder, **sensors):
+        self.fake = FakeNvml(folder, simulated_utc_ns=NOON_NS)
+        self.clock, self.gpu, self.messages = self.fake.clock, self.fake.gpus[0], []
+        self.gpu.set(**sensors)
+
+    def start(self, **settings):
+        library = Library()
+        library.open()
+        sensor = NvidiaSensor(0, library, self.clock, lambda *_: None)
+        self.worker = DeviceWorker(
+            sensor,
+            sensor_settings(**settings),
+            self.clock,
+            self.messages.append,
+            self.clock.monotonic_ns(),
+        )
+
+    def run(self, seconds):
+        end_ns = self.clock.monotonic_ns() + int(seconds * S)
+        while (wake_ns := self.worker.work()) <= end_ns:
+            self.clock.move(max(0, wake_ns - self.clock.monotonic_ns()) / S)
+
+    def of(self, kind):
+        return [message for message in self.messages if message["type"] == kind]
+
+
+def test_agreeing_sensors_are_recognized_within_15_seconds(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.start()
+        board.run(25)
+        polls = board.fake.calls("nvmlDeviceGetFieldValues")
+        board.run(20)
+    (verdict,) = board.of("selftest")
+    assert (verdict["device"], verdict["suspect"]) == ("gpu0", False)
+    assert verdict["ratio"] == pytest.approx(1, abs=0.02)
+    # The driver's averages come once a second with the samples, and suffice.
+    # One of them finds out whether the board is a module.
+    assert polls <= 27
+    assert board.fake.calls("nvmlDeviceGetFieldValues") - polls <= 21
+    assert [r["fields"].get("energy_suspect") for r in board.of("reading")][-2:] == [False] * 2
+
+
+def test_instantaneous_power_is_polled_during_the_selftest_only(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.fake.fail("field:185", 3)
+        board.start()
+        board.run(25)
+        polls = board.fake.calls("nvmlDeviceGetFieldValues")
+        board.run(20)
+    (verdict,) = board.of("selftest")
+    assert verdict["ratio"] == pytest.approx(1, abs=0.02)
+    assert polls >= 25 + 90
+    assert board.fake.calls("nvmlDeviceGetFieldValues") - polls <= 21
+
+
+def test_counter_that_loses_energy_is_suspect_against_regular_averages(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.gpu.set(counter_gap_ns=60 * S, counter_loss=0.3)
+        board.start()
+        board.run(25)
+    (verdict,) = board.of("selftest")
+    assert verdict["suspect"] is True
+    assert verdict["ratio"] == pytest.approx(0.7, abs=0.03)
+
+
+def test_counter_that_misses_energy_makes_the_device_suspect(tmp_path):
+    # The power reads 20 % less than the counter counts: which of them is right is unknown.
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.fake.fail("field:185", 3)
+        board.fake.fail("field:186", 3)
+        board.gpu.set(power_period_ns=S // 10, power_window_ns=S // 40)
+        watts_ns = board.clock.monotonic_ns()
+        for i in range(900):  # what falls between the sensor's looks draws twice as much
+            board.gpu.set_power(200.0, at_ns=watts_ns + i * S // 10)
+            board.gpu.set_power(100.0, at_ns=watts_ns + i * S // 10 + 74 * S // 1000)
+        board.start()
+        board.run(25)
+        (verdict,) = board.of("selftest")
+        assert verdict["suspect"] is True
+        assert verdict["ratio"] == pytest.approx(1.74, abs=0.05)
+        assert board.of("reading")[-1]["fields"]["energy_suspect"] is True
+
+
+def test_load_during_the_selftest_postpones_it_by_a_minute(tmp_path):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        board.gpu.set_power(500.0, at_ns=board.clock.monotonic_ns() + 6 * S)
+        board.start()
+        board.run(30)
+        assert board.of("selftest") == []
+        board.run(60)
+        (verdict,) = board.of("selftest")
+    assert verdict["suspect"] is False
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_unsteady_power_is_not_polled_for_the_selftest(tmp_path, averages):
+    board = Board(tmp_path)
+    with board.fake.in_this_process():
+        if not averages:
+            board.fake.fail("field:185", 3)
+        begin_ns, moving_s = board.clock.monotonic_ns(), 1200
+        for i in range(moving_s):
+            board.gpu.set_power(250.0 + 37 * i % 100, at_ns=begin_ns + i * S)
+        board.start()
+        board.run(moving_s - 1)
+        assert board.of("selftest") == []
+        # Once a second with the samples; without the driver's average for one test of 10 s too.
+        polls = 0 if averages else 100
+        assert -1 <= board.fake.calls("nvmlDeviceGetFieldValues") - moving_s - polls <= 10
+        board.run(90)
+        (verdict,) = board.of("selftest")
+    assert verdict["suspect"] is False
+
+
+def test_selftest_is_postponed_for_an_hour_at_most():
+    test = SelfTest(0, 10.0)
+    test.begin(EnergyReading(0, 0.0), polls=True)
+    test.back_off(10 * S)
+    moving = [(i * S, 250.0 + 37 * i % 100) for i in range(3700)]
+    assert test.would_fail(moving[:60])
+    assert test.would_fail(moving[:3600])
+    assert not test.would_fail(moving)
+    assert not test.would_fail([(i * S, 250.0) for i in range(60)])
+    assert not test.would_fail([])
+
+
+def test_single_steady_interval_starts_no_selftest():
+    test = SelfTest(0, 10.0)
+    moving = [(i * S, 250.0 + 37 * i % 100) for i in range(50)]
+    still = [(i * S, 250.0) for i in range(50, 100)]
+    assert test.would_fail([*moving, *still[:12]])
+    assert not test.would_fail([*moving, *still])
+    assert not test.would_fail([*moving[:2], *still[:12]])
+
+
+def test_selftest_can_be_disabled_and_needs_a_counter(tmp_path):
+    for i, (settings, code) in enumerate((({"selftest_s": 0.0}, 0), ({}, 3))):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        board = Board(folder)
+        with board.fake.in_this_process():
+            board.fake.fail("nvmlDeviceGetTotalEnergyConsumption", code)
+            board.start(**settings)
+            board.run(60)
+        assert board.of("selftest") == []
+        assert "energy_suspect" not in board.of("reading")[-1]["fields"]

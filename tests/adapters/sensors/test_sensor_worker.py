@@ -1,0 +1,435 @@
+from itertools import pairwise
+
+import pytest
+from costprobe.adapters.sensors.child.device_thread import (
+    INBOX_MAX,
+    DeviceWorker,
+    DriverVisit,
+    next_on_grid,
+)
+from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.messages import (
+    Activity,
+    EnergyReading,
+    Reaction,
+    Sample,
+    SensorFault,
+)
+from costprobe.core.records import Device
+from fakes.sensing import sensor_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+S = 10**9
+SETTINGS = sensor_settings(every_s=1.0, aggregate_s=10.0, selftest_s=0.0)
+
+
+class ManualClock:
+    def __init__(self):
+        self.now_ns = 100 * S
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+    def boottime_ns(self):
+        return self.monotonic_ns()
+
+    def time_ns(self):
+        return self.now_ns
+
+
+class ScriptedGpu(Sensor):
+    """A GPU of 100 W whose next driver call can be made to fail."""
+
+    def __init__(self, clock, *, has_counter=True):
+        super().__init__("gpu0")
+        self.call = "nvmlDeviceGetPowerUsage"
+        self._clock = clock
+        self._has_counter = has_counter
+        self.util_pct = 50.0
+        self.power_w = 100.0
+        self.sm_clock_mhz = 1900.0
+        self.fault = None
+        self.opens = 0
+        self.counter_read_ns = []
+        self.power_read_ns = []
+        self.full_ns, self.quick_ns = [], []
+
+    def _check(self):
+        if self.fault is not None:
+            raise self.fault
+
+    def discover(self):
+        self.opens += 1
+        self._check()
+        return Device(self.name, "gpu", "GPU-1", "Board", 80)
+
+    def sample(self, *, quick=False):
+        self._check()
+        now_ns = self._clock.now_ns
+        (self.quick_ns if quick else self.full_ns).append(now_ns)
+        metrics = {"util_pct": self.util_pct, "sm_clock_mhz": self.sm_clock_mhz}
+        pids = None if quick else (7,)
+        return Sample(now_ns, self.power_w, self.power_w, **metrics, pids=pids, is_quick=quick)
+
+    def read_energy(self):
+        self._check()
+        if not self._has_counter:
+            return None
+        now_ns = self._clock.now_ns
+        self.counter_read_ns.append(now_ns)
+        return EnergyReading(now_ns, now_ns / S * 100)
+
+    def util_by_pid_pct(self, since_ns):
+        self._check()
+        return {7: 100.0} if since_ns else None
+
+    def read_power_w(self):
+        self._check()
+        self.power_read_ns.append(self._clock.now_ns)
+        return self.power_w
+
+
+class Bench:
+    """A worker on a clock that the test moves."""
+
+    def __init__(self, *, has_counter=True, late_s=0.0, **options):
+        self.clock = ManualClock()
+        start_ns = self.clock.now_ns - int(late_s * S)
+        self.sensor = ScriptedGpu(self.clock, has_counter=has_counter)
+        self.messages = []
+        self.worker = DeviceWorker(
+            self.sensor, SETTINGS, self.clock, self.messages.append, start_ns, **options
+        )
+
+    def run(self, seconds):
+        """Advance simulated time by `seconds` with all wake-ups of the worker."""
+        end_ns = self.clock.now_ns + int(seconds * S)
+        while (wake_ns := self.worker.work()) <= end_ns:
+            self.clock.now_ns = max(self.clock.now_ns, wake_ns)
+        self.clock.now_ns = end_ns
+
+    def of(self, kind):
+        return [message for message in self.messages if message["type"] == kind]
+
+    def watch(self, for_s):
+        until_ns = self.clock.now_ns + for_s * S
+        self.worker.command({"cmd": "watch", "device": "gpu0", "until_ns": until_ns})
+
+    def ask_energy(self, start_ns, end_ns, lead_ns=S):
+        self.worker.command(
+            {
+                "cmd": "energy",
+                "id": 1,
+                "device": "gpu0",
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "steady_start_ns": start_ns - lead_ns,
+                "steady_end_ns": end_ns + lead_ns,
+            }
+        )
+
+
+@given(st.integers(0, 10**15), st.integers(1, 10**11), st.integers(0, 10**12))
+def test_sample_grid_does_not_drift(start_ns, every_ns, late_ns):
+    due_ns = next_on_grid(start_ns, every_ns, start_ns + late_ns)
+    assert (due_ns - start_ns) % every_ns == 0
+    assert start_ns + late_ns < due_ns <= start_ns + late_ns + every_ns
+
+
+def test_device_is_discovered_and_then_aggregated_every_interval():
+    bench = Bench()
+    bench.run(30)
+    assert len(bench.of("device")) == 1
+    readings = bench.of("reading")
+    assert [(r["end_ns"] - r["start_ns"]) / S for r in readings] == [10, 10, 10]
+    assert [r["fields"]["energy_j"] for r in readings] == [1000, 1000, 1000]
+
+
+@pytest.mark.parametrize(("late_s", "first_s"), [(0.4, 9), (3.2, 6), (8.9, 1), (9.5, 10)])
+def test_rows_of_a_late_device_end_on_the_common_grid(late_s, first_s):
+    bench = Bench(late_s=late_s)
+    bench.run(30)
+    ends_s = [(r["end_ns"] / S - 100 + late_s) for r in bench.of("reading")]
+    assert ends_s == pytest.approx([late_s // 10 * 10 + e for e in (10, 20, 30)][-len(ends_s) :])
+    first = bench.of("reading")[0]
+    # Never one sample alone, between which and itself nothing could be counted.
+    assert (first["end_ns"] - first["start_ns"]) / S == pytest.approx(first_s)
+
+
+def test_counter_is_read_once_an_interval_without_requests():
+    bench = Bench()
+    bench.run(100)
+    assert len(bench.sensor.counter_read_ns) == 11
+
+
+def test_slow_metrics_are_read_at_the_end_of_an_interval():
+    bench = Bench()
+    bench.run(30)
+    start_ns = 100 * S
+    assert bench.sensor.full_ns == [start_ns + t * S for t in (0, 10, 20, 30)]
+    assert len(bench.sensor.quick_ns) == 27
+    assert len({*bench.sensor.full_ns, *bench.sensor.quick_ns}) == 31
+
+
+def test_watched_device_is_read_fully_at_once_and_at_every_sample():
+    bench = Bench()
+    bench.run(2.5)
+    bench.watch(for_s=4)
+    assert bench.sensor.full_ns[-1] == bench.clock.now_ns
+    bench.run(5)
+    assert [(t_ns / S) % 100 for t_ns in bench.sensor.full_ns] == [0, 2.5, 3, 4, 5, 6]
+    # The reading between two ticks is for the conditions: it weighs in no mean, and moves no tick.
+    assert [(t_ns / S) % 100 for t_ns in bench.sensor.quick_ns] == [1, 2, 7]
+    bench.watch(for_s=60)
+    bench.watch(for_s=0)
+    bench.run(1)
+    assert [(t_ns / S) % 100 for t_ns in bench.sensor.full_ns[-2:]] == [6, 7.5]
+
+
+def test_watching_a_watched_device_reads_nothing_extra():
+    bench = Bench()
+    bench.run(2.5)
+    bench.watch(for_s=60)
+    bench.watch(for_s=90)
+    assert bench.sensor.full_ns.count(bench.clock.now_ns) == 1
+
+
+def test_late_sample_is_skipped_and_later_ones_keep_the_grid():
+    bench = Bench()
+    bench.run(3.5)
+    start_ns = 100 * S
+    bench.clock.now_ns = start_ns + int(7.3 * S)
+    bench.worker.step()
+    assert bench.worker.next_wake_ns() == start_ns + 8 * S
+
+
+def test_marks_are_the_edges_of_an_energy_window():
+    bench = Bench()
+    bench.run(3.25)
+    start_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(6)
+    end_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.worker.step()
+    bench.ask_energy(start_ns, end_ns)
+    (answer,) = bench.of("energy")
+    assert answer["energy_j"] == pytest.approx(600)
+    assert answer["method"] == "counter"
+    assert answer["rel_err"] == pytest.approx(0.1 / 6 + 0.05)
+
+
+def test_marks_in_quick_succession_do_not_read_the_counter_faster_than_once_a_second():
+    bench = Bench()
+    bench.run(2.5)
+    before = len(bench.sensor.counter_read_ns)
+    for _ in range(50):
+        bench.worker.command({"cmd": "mark", "device": "gpu0"})
+        bench.run(0.1)
+    times_ns = bench.sensor.counter_read_ns[before:]
+    assert len(times_ns) == 6
+    assert all(b - a >= S for a, b in pairwise(times_ns))
+
+
+def test_power_without_a_counter_is_polled_until_the_request():
+    bench = Bench(has_counter=False)
+    bench.run(2.5)
+    start_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(5)
+    end_ns = bench.clock.now_ns
+    assert 49 <= len(bench.sensor.power_read_ns) <= 51
+    bench.ask_energy(start_ns, end_ns)
+    bench.run(1)
+    (answer,) = bench.of("energy")
+    assert (answer["method"], answer["energy_j"]) == ("poll", pytest.approx(500))
+    polls = len(bench.sensor.power_read_ns)
+    bench.run(10)
+    assert len(bench.sensor.power_read_ns) == polls
+
+
+def test_polling_ends_without_a_request():
+    bench = Bench(has_counter=False)
+    bench.run(2)
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(300)
+    assert 1195 <= len(bench.sensor.power_read_ns) <= 1205
+
+
+def test_answer_waits_for_a_sample_after_the_window_up_to_a_limit():
+    bench = Bench(has_counter=False)
+    bench.run(20.5)
+    now_ns = bench.clock.now_ns
+    bench.ask_energy(now_ns - 6 * S, now_ns + S // 4)
+    assert bench.of("energy") == []
+    bench.run(1)
+    assert len(bench.of("energy")) == 1
+    bench.ask_energy(now_ns, now_ns + 3600 * S)
+    bench.run(3)
+    assert len(bench.of("energy")) == 2
+
+
+def test_answered_energy_has_the_idle_power():
+    bench = Bench(has_counter=False)
+    bench.sensor.util_pct, bench.sensor.power_w = 0.0, 47.0
+    bench.run(15)
+    bench.sensor.util_pct, bench.sensor.power_w = 90.0, 300.0
+    bench.run(20.5)
+    now_ns = bench.clock.now_ns
+    bench.ask_energy(now_ns - 8 * S, now_ns - 2 * S)
+    (answer,) = bench.of("energy")
+    assert answer["energy_j"] == pytest.approx(1800)
+    assert answer["idle_power_w"] == 47.0
+
+
+def test_idle_power_is_unknown_on_a_device_that_was_never_idle():
+    bench = Bench()
+    bench.run(30.5)
+    now_ns = bench.clock.now_ns
+    bench.ask_energy(now_ns - 8 * S, now_ns - 2 * S)
+    (answer,) = bench.of("energy")
+    assert answer["idle_power_w"] is None
+
+
+def test_activity_is_answered_from_the_samples():
+    bench = Bench()
+    bench.run(10)
+    now_ns = bench.clock.now_ns
+    question = {"cmd": "activity", "device": "gpu0", "start_ns": now_ns - 5 * S, "end_ns": now_ns}
+    bench.worker.command({**question, "id": 3, "own_pids": [7]})
+    bench.worker.command({**question, "id": 4, "own_pids": []})
+    bench.run(3)
+    unknown = dict.fromkeys(Activity.__slots__)
+    known = {**unknown, "sm_clock_mhz": 1900.0, "util_pct": 50.0}
+    assert bench.of("activity") == [
+        {"type": "activity", "id": 3, **known, "contended": False},
+        {"type": "activity", "id": 4, **known, "contended": True},
+    ]
+
+
+def test_short_window_is_answered_after_the_next_sample():
+    bench = Bench(has_counter=False)
+    bench.run(10.4)
+    start_ns = bench.clock.now_ns
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.run(0.2)
+    question = {"cmd": "activity", "device": "gpu0", "start_ns": start_ns, "own_pids": [7]}
+    bench.worker.command({**question, "end_ns": bench.clock.now_ns, "id": 5})
+    bench.sensor.sm_clock_mhz = 1300.0
+    bench.run(0.3)
+    # Power was polled past the window by now, but the window needs a sample of the clocks.
+    assert bench.sensor.power_read_ns[-1] > start_ns + S // 5
+    assert bench.of("activity") == []
+    bench.run(0.2)
+    (answer,) = bench.of("activity")
+    assert answer["sm_clock_mhz"] == pytest.approx((1900 + 1300) / 2)
+    assert answer["contended"] is False
+
+
+def lost():
+    return SensorFault("nvmlDeviceGetPowerUsage", "GPU_IS_LOST", Reaction.QUARANTINE, "gone")
+
+
+def test_lost_gpu_is_retried_with_backoff():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = lost()
+    bench.run(3 * 3600)
+    waits = [fault["retry_after_s"] for fault in bench.of("fault")]
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert {fault["code"] for fault in bench.of("fault")} == {"GPU_IS_LOST"}
+    assert len(bench.of("device")) == 1
+
+
+def test_recovered_gpu_is_reported_and_sampled():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = lost()
+    bench.run(10)
+    assert bench.worker.opened is False
+    bench.sensor.fault = None
+    bench.run(60)
+    assert len(bench.of("device")) == 2
+    # What it had of its interval was handed over; nothing is counted across its absence.
+    first, second, *_ = bench.of("reading")
+    assert (first["end_ns"] - first["start_ns"]) / S == 5
+    assert second["start_ns"] > first["end_ns"] + 55 * S
+    assert second["fields"]["energy_j"] <= 1000
+
+
+def test_quarantined_gpu_is_not_accessed_at_first():
+    bench = Bench(retry_after_s=30.0)
+    assert bench.worker.settled
+    bench.run(29)
+    assert bench.sensor.opens == 0
+    bench.run(2)
+    assert bench.sensor.opens == 1
+
+
+def test_request_for_a_quarantined_gpu_is_answered_at_once():
+    bench = Bench(retry_after_s=30.0)
+    bench.worker.command({"cmd": "mark", "device": "gpu0"})
+    bench.ask_energy(bench.clock.now_ns - 6 * S, bench.clock.now_ns)
+    (answer,) = bench.of("energy")
+    assert "absent" in answer
+
+
+def test_library_is_initialized_again_three_times_at_most():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = SensorFault("nvmlX", "UNINITIALIZED", Reaction.REINIT)
+    bench.run(100)
+    assert bench.sensor.opens == 4
+    assert [fault["reaction"] for fault in bench.of("fault")] == ["restart"]
+    assert bench.of("restart") == [{"type": "restart", "device": "gpu0"}]
+
+
+def test_library_mismatch_requests_a_new_process():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = SensorFault("nvmlX", "LIB_RM_VERSION_MISMATCH", Reaction.RESTART)
+    bench.run(3600)
+    assert len(bench.of("restart")) == 1
+    assert bench.sensor.opens == 1
+
+
+def test_unexpected_error_quarantines_the_device_with_its_text():
+    bench = Bench()
+    bench.run(5)
+    bench.sensor.fault = OSError(5, "Input/output error")
+    bench.run(1)
+    (fault,) = bench.of("fault")
+    assert (fault["code"], fault["reaction"]) == ("FAILED", "quarantine")
+    assert "Input/output error" in fault["detail"]
+
+
+def test_flush_emits_the_current_interval():
+    bench = Bench()
+    bench.run(3)
+    bench.worker.command({"cmd": "flush"})
+    (reading,) = bench.of("reading")
+    assert (reading["end_ns"] - reading["start_ns"]) / S == 3
+    assert reading["fields"]["energy_j"] == 300
+    assert bench.messages[-1] == {"type": "flushed", "device": "gpu0"}
+
+
+def test_commands_beyond_the_limit_are_rejected():
+    bench = Bench()
+    offers = [bench.worker.offer({"cmd": "flush"}) for _ in range(INBOX_MAX + 5)]
+    assert offers.count(False) == 5
+
+
+def test_driver_visit_has_a_deadline_while_it_lasts():
+    bench = Bench()
+    seen = []
+    sample = bench.sensor.sample
+
+    def watched_sample(**options):
+        seen.append(bench.worker.visit)
+        return sample(**options)
+
+    bench.sensor.sample = watched_sample
+    bench.run(0)
+    assert seen == [DriverVisit(100 * S, 105 * S)]
+    assert bench.worker.visit is None

@@ -1,0 +1,560 @@
+"""The daemon's side, with real child processes that hang, die, write malformed lines and recover."""
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import textwrap
+import threading
+import time
+
+import pytest
+from costprobe.adapters.sensors.messages import UNKNOWN, Absent, Activity
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import Energy
+from fakes.sensing import sensor_settings
+
+S = 10**9
+DRIVER_NOT_LOADED = 9
+# A short deadline, for drivers that hang: on a busy machine other calls exceed it, too.
+HANGING = {"deadline_s": 0.5}
+QUICK = {
+    "every_s": 0.05,
+    "aggregate_s": 0.25,
+    "deadline_s": 10.0,
+    "startup_s": 5.0,
+    "cpu": False,
+    "quarantine_first_s": 0.5,
+}
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - gone between two calls is fine
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def unread_bytes(pid):
+    """The bytes in the pipe to a process that it has not read."""
+    with open(f"/proc/{pid}/fd/0", "rb", buffering=0) as pipe:  # noqa: PTH123 - no regular file
+        return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
+class JumpingClock(SystemClock):
+    """The host's clocks after a time in which this process was stopped."""
+
+    stopped_ns = 0
+
+    def monotonic_ns(self):
+        return time.monotonic_ns() + self.stopped_ns
+
+
+class Watched:
+    """A supervisor, with the readings and events that it delivered."""
+
+    def __init__(self, command, settings, wait_until, margin_s):
+        self.clock = JumpingClock()
+        self.readings = []
+        self.events = []
+        self.wait_until = wait_until
+        self.supervisor = SensorSupervisor(
+            command,
+            sensor_settings(**{**QUICK, **settings}),
+            self.events.append,
+            self.clock,
+            restart_first_s=0.05,
+            margin_s=margin_s,
+        )
+        self.supervisor.deliver_to(self._record)
+        self.supervisor.start()
+
+    def _record(self, readings):
+        self.readings += [reading for reading, _ in readings]
+
+    @property
+    def status(self):
+        return self.supervisor.status()
+
+    def wait_for_event(self, text):
+        self.wait_until(lambda: any(text in event.title for event in self.events))
+        return next(event for event in self.events if text in event.title)
+
+    def wait_for_reading(self, device):
+        seen = len(self.readings)
+        self.wait_until(lambda: any(r.device == device for r in self.readings[seen:]))
+
+
+@pytest.fixture
+def watch(wait_until, request):
+    """Starts supervisors over the real child, or over a script; nothing may outlive the test."""
+
+    def start(fake=None, script=None, margin_s=12.0, **settings):
+        env = {} if fake is None else fake.env()
+        command = CHILD_COMMAND if script is None else (sys.executable, "-c", script)
+        root = os.fspath(request.config.rootpath)
+        variables = [f"{name}={value}" for name, value in {**env, "PYTHONPATH": root}.items()]
+        watched = Watched(["env", *variables, *command], settings, wait_until, margin_s)
+        watches.append(watched)
+        return watched
+
+    watches = []
+    yield start
+    for watched in watches:
+        pid = watched.status["pid"]
+        watched.supervisor.stop()
+        assert watched.status["state"] == "stopped"
+        assert pid is None or not is_running(pid)
+
+
+def test_devices_and_readings_arrive(watch, fake_nvml):
+    fake = fake_nvml(gpus=3)
+    watched = watch(fake)
+    devices = watched.supervisor.wait_for_devices(60)
+    assert [device.name for device in devices] == ["gpu0", "gpu1", "gpu2"]
+    assert watched.supervisor.is_available("gpu2")
+    assert not watched.supervisor.is_available("gpu3")
+    for device in ("gpu0", "gpu1", "gpu2"):
+        watched.wait_for_reading(device)
+    assert watched.readings[0].fields["power_w"] == 60.0
+    status = watched.status
+    assert (status["state"], status["driver_version"]) == ("running", "580.65.06")
+    assert status["devices"]["gpu1"]["state"] == "good"
+    assert status["child_restarts"] == watched.supervisor.restarts == 0
+    assert watched.events == []
+
+
+def test_stop_delivers_the_current_interval(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    watched = watch(fake, aggregate_s=1e6)
+    watched.supervisor.wait_for_devices(60)
+    watched.wait_until(lambda: len(watched.status["devices"]) == 2)
+    # Two samples of each, between which there is an interval.
+    sampled = "nvmlDeviceGetUtilizationRates"
+    watched.wait_until(lambda: min(fake.calls(sampled, gpu=number) for number in (0, 1)) > 2)
+    pid = watched.status["pid"]
+    watched.supervisor.stop()
+    assert {reading.device for reading in watched.readings} == {"gpu0", "gpu1"}
+    assert not is_running(pid)
+    assert watched.events == []
+    watched.supervisor.stop()
+
+
+def test_hung_gpu_is_quarantined_and_the_child_restarted(watch, fake_nvml):
+    fake = fake_nvml(gpus=3)
+    watched = watch(fake, quarantine_first_s=2.0, **HANGING)
+    watched.supervisor.wait_for_devices(60)
+    first_pid = watched.status["pid"]
+    fake.hang("nvmlDeviceGetFieldValues", gpu=1)
+    event = watched.wait_for_event("gpu1: DEADLINE")
+    assert (event.kind, event.severity, event.device) == ("fault", "warning", "gpu1")
+    assert "dmesg" in event.detail
+    watched.wait_for_event("is running again")
+    assert not watched.supervisor.is_available("gpu1")
+    assert watched.status["devices"]["gpu1"]["state"] == "quarantined"
+    for device in ("gpu0", "gpu2"):
+        watched.wait_for_reading(device)
+    assert watched.status["pid"] != first_pid
+    assert not is_running(first_pid)
+    fake.clear()
+    assert watched.wait_for_event("gpu1: NVIDIA Fake 80GB responds again").severity == "info"
+    watched.wait_for_reading("gpu1")
+    assert watched.supervisor.is_available("gpu1")
+
+
+def test_quarantine_of_a_gpu_that_hangs_repeatedly_grows(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    watched = watch(fake, quarantine_first_s=0.1, startup_s=0.5, **HANGING)
+    watched.supervisor.wait_for_devices(60)
+    fake.hang("*", gpu=0)
+
+    def retry_in_s():
+        return watched.status["devices"]["gpu0"]["retry_in_s"] or 0
+
+    watched.wait_until(lambda: retry_in_s() > 0.12)
+    # Reported once, however often it hung: the same event within ten minutes is not repeated.
+    titles = [event.title for event in watched.events if "DEADLINE" in event.title]
+    assert titles
+    assert len(titles) == len(set(titles))
+    watched.wait_for_reading("gpu1")
+
+
+def test_child_without_heartbeat_is_killed_and_replaced(watch, fake_nvml):
+    watched = watch(fake_nvml(gpus=2), margin_s=1.0, **HANGING)
+    watched.supervisor.wait_for_devices(60)
+    pid = watched.status["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    event = watched.wait_for_event("sent no message for")
+    assert "restarted in" in event.detail
+    watched.wait_for_event("is running again")
+    assert not is_running(pid)
+    watched.wait_for_reading("gpu0")
+
+
+def test_driver_that_hangs_in_its_initialization_is_reported_and_tried_again(watch, fake_nvml):
+    fake = fake_nvml()
+    hang = fake.hang("nvmlInitWithFlags")
+    # The processors are read meanwhile, if they are a device.
+    watched = watch(fake, startup_s=60.0, report_s=0.5, cpu=True, **HANGING)
+    event = watched.wait_for_event("DEADLINE from initialization of the nvidia driver")
+    assert event.severity == "warning"
+    watched.wait_for_reading("cpu")
+    assert "DEADLINE" in watched.status["driver_faults"]["nvidia"]
+    assert watched.status["state"] == "running"
+    hang.clear()
+    watched.wait_for_event("the nvidia driver works again")
+    watched.wait_for_reading("gpu0")
+    assert (watched.status["driver_faults"], watched.supervisor.restarts) == ({}, 0)
+
+
+def test_gpu_whose_discovery_hangs_does_not_delay_the_others(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    hang = fake.hang("nvmlDeviceGetUUID", gpu=1)
+    watched = watch(fake, startup_s=60.0, report_s=0.5)
+    watched.wait_for_event("gpu1: SLOW from nvmlDeviceGetUUID")
+    watched.wait_for_reading("gpu0")
+    hang.clear()
+    watched.wait_for_reading("gpu1")
+    assert watched.supervisor.restarts == 0
+
+
+def test_driver_that_hangs_for_long_is_loaded_again_by_a_new_child(watch, fake_nvml):
+    fake = fake_nvml()
+    hang = fake.hang("nvmlInitWithFlags")
+    watched = watch(fake, startup_s=1.0, **HANGING)
+    watched.wait_until(lambda: watched.supervisor.restarts > 0)
+    hang.clear()
+    watched.wait_for_reading("gpu0")
+
+
+SILENT = "import sys, time; sys.stdin.readline(); time.sleep(60)"
+
+
+def test_child_without_a_handshake_is_killed(watch):
+    watched = watch(script=SILENT, startup_s=0.2, margin_s=1.0, **HANGING)
+    watched.wait_for_event("did not find the devices in time")
+    assert watched.status["devices"] == {}
+
+
+def test_killed_child_is_replaced(watch, fake_nvml):
+    watched = watch(fake_nvml(gpus=2))
+    watched.supervisor.wait_for_devices(60)
+    os.kill(watched.status["pid"], signal.SIGKILL)
+    event = watched.wait_for_event("was killed by SIGKILL")
+    assert (event.kind, event.severity) == ("fault", "warning")
+    assert watched.wait_for_event("is running again").severity == "info"
+    watched.wait_for_reading("gpu1")
+    assert watched.supervisor.restarts == 1
+
+
+def test_processors_are_no_device_any_more_once_a_gpu_is_found(watch, fake_nvml):
+    for ends_child in (False, True):
+        fake = fake_nvml(gpus=1)
+        absent = fake.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
+        # The child that found none searches again, or is replaced by one that finds the GPU.
+        settings = {"cpu": "auto", "quarantine_first_s": 60.0 if ends_child else 0.2}
+        watched = watch(fake, **settings)
+        assert [device.name for device in watched.supervisor.wait_for_devices(60)] == ["cpu"]
+        watched.wait_for_reading("cpu")
+        absent.clear()
+        if ends_child:
+            os.kill(watched.status["pid"], signal.SIGKILL)
+        event = watched.wait_for_event("the CPUs are not measured any more")
+        assert (event.severity, event.device, event.cause) == ("info", "cpu", "removed")
+        assert [device.name for device in watched.supervisor.devices()] == ["gpu0"]
+        watched.wait_for_reading("gpu0")
+        assert set(watched.status["devices"]) == {"gpu0"}
+        # Its row may be on its way when the GPU is found, but no other follows.
+        seen = len(watched.readings)
+        watched.wait_for_reading("gpu0")
+        assert {reading.device for reading in watched.readings[seen:]} == {"gpu0"}
+
+
+def test_lost_gpu_and_its_recovery_are_reported(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    watched = watch(fake)
+    watched.supervisor.wait_for_devices(60)
+    fake.gpus[1].vanish()
+    event = watched.wait_for_event("gpu1: GPU_IS_LOST")
+    assert (event.severity, event.device) == ("critical", "gpu1")
+    assert "dmesg" in event.detail
+    watched.wait_until(lambda: not watched.supervisor.is_available("gpu1"))
+    watched.wait_for_reading("gpu0")
+    fake.gpus[1].come_back()
+    watched.wait_for_event("gpu1: NVIDIA Fake 80GB responds again")
+    watched.wait_for_reading("gpu1")
+    assert watched.supervisor.restarts == 0
+
+
+def test_suspended_child_continues_after_resume(watch, fake_nvml):
+    watched = watch(fake_nvml(gpus=1), deadline_s=30.0)
+    watched.wait_for_reading("gpu0")
+    os.kill(watched.status["pid"], signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(watched.status["pid"], signal.SIGCONT)
+    watched.wait_for_reading("gpu0")
+    assert watched.supervisor.restarts == 0
+
+
+ANSWERING = """
+import json, sys
+handshake = {"type": "handshake", "pid": 1, "driver_version": None, "nvml_version": None, "devices": []}
+sys.stdin.readline()
+print(json.dumps(handshake), flush=True)
+known = {"energy_j": 1500.0, "method": "counter", "rel_err": 0.07, "idle_power_w": 60.0}
+for line in sys.stdin:
+    question = json.loads(line)
+    if question["cmd"] == "stop":
+        break
+    answer = {"type": question["cmd"], "id": question["id"]}
+    if question["cmd"] == "activity":
+        answer |= {"contended": question["own_pids"] != [7], "throttled_pct": 2.5}
+    else:
+        answer |= known if question["device"] == "gpu0" else {"absent": "no such device"}
+    late = {**answer, "id": 999}
+    print(json.dumps(late), json.dumps(answer), sep="\\n", flush=True)
+"""
+
+
+def test_stop_of_daemon_and_child_together_kills_no_child(watch, tmp_path):
+    """The child has sent nothing within its time, because it was stopped, too."""
+    asked = tmp_path / "asked"
+    silent_for_4_s = ANSWERING.replace(
+        "answer =", f"open({str(asked)!r}, 'w').close(); time.sleep(4); answer ="
+    ).replace("import json", "import time, json")
+    watched = watch(script=silent_for_4_s, deadline_s=0.5, margin_s=2.5)
+    watched.supervisor.wait_for_devices(60)
+    answers = []
+    asking = threading.Thread(
+        target=lambda: answers.append(watched.supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S, 30.0))
+    )
+    asking.start()
+    watched.wait_until(asked.exists)
+    watched.clock.stopped_ns += 3600 * S
+    asking.join()
+    assert answers == [Energy(1500.0, "counter", 0.07, 60.0)]
+    assert (watched.supervisor.restarts, watched.events) == (0, [])
+
+
+def test_quarantine_persists_across_a_restart_of_the_child(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    watched = watch(fake, quarantine_first_s=600.0)
+    watched.supervisor.wait_for_devices(60)
+    fake.gpus[1].vanish()
+    watched.wait_for_event("gpu1: GPU_IS_LOST")
+    os.kill(watched.status["pid"], signal.SIGKILL)
+    before = fake.calls("nvmlDeviceGetHandleByIndex_v2", gpu=1)
+    watched.wait_for_event("is running again")
+    watched.wait_for_reading("gpu0")
+    assert fake.calls("nvmlDeviceGetHandleByIndex_v2", gpu=1) == before
+    assert 590 < watched.status["devices"]["gpu1"]["retry_in_s"] <= 600
+
+
+def test_driver_upgrade_restarts_the_child_with_the_new_library(watch, fake_nvml):
+    fake = fake_nvml(gpus=2)
+    watched = watch(fake)
+    watched.supervisor.wait_for_devices(60)
+    fake.upgrade_driver("590.11")
+    event = watched.wait_for_event("LIB_RM_VERSION_MISMATCH")
+    assert "reboot" in event.detail
+    watched.wait_until(lambda: watched.status["driver_version"] == "590.11")
+    watched.wait_for_reading("gpu0")
+    # The child reported the reason of its end: there is no second event.
+    assert [e.title for e in watched.events if "process ended" in e.title] == []
+
+
+def test_reset_counter_falls_back_to_polled_energy(watch, fake_nvml):
+    fake = fake_nvml()
+    watched = watch(fake)
+    watched.supervisor.wait_for_devices(60)
+    watched.wait_for_reading("gpu0")
+    fake.gpus[0].reset_counter()
+    watched.wait_until(
+        lambda: any(r.fields.get("energy_method") == "poll" for r in watched.readings)
+    )
+    watched.wait_until(lambda: watched.readings[-1].fields["energy_method"] == "counter")
+    assert all(reading.fields["energy_j"] > 0 for reading in watched.readings)
+
+
+def test_answers_are_matched_to_requests(watch):
+    watched = watch(script=ANSWERING)
+    supervisor = watched.supervisor
+    supervisor.wait_for_devices(60)
+    known = Energy(1500.0, "counter", 0.07, 60.0)
+    assert supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S) == known
+    assert supervisor.energy("gpu1", 0, 6 * S, 0, 6 * S) == Absent("no such device")
+    assert supervisor.activity("gpu0", 0, S, [7]) == Activity(False, 2.5)
+    assert supervisor.activity("gpu0", 0, S, {7, 8}) == Activity(True, 2.5)
+    assert watched.status["malformed_lines"] == 0
+
+
+def test_too_short_window_is_answered_by_the_child(watch, fake_nvml):
+    supervisor = watch(fake_nvml()).supervisor
+    supervisor.wait_for_devices(60)
+    assert supervisor.mark("gpu0")
+    now_ns = time.monotonic_ns()
+    answer = supervisor.energy("gpu0", now_ns - S, now_ns, now_ns - S, now_ns)
+    assert answer == Absent("the window lasted 1.00 s, and needs 5")
+
+
+def test_request_without_a_child_is_answered_at_once():
+    supervisor = SensorSupervisor(
+        ["/nonexistent"], sensor_settings(), lambda _: None, SystemClock()
+    )
+    assert supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S) == Absent(
+        "the sensor process is not running"
+    )
+    assert supervisor.activity("gpu0", 0, S, []) == UNKNOWN
+    assert supervisor.mark("gpu0") is False
+    supervisor.stop()
+
+
+def test_request_to_a_child_that_dies_is_answered(watch, fake_nvml):
+    watched = watch(fake_nvml())
+    watched.supervisor.wait_for_devices(60)
+    pid = watched.status["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    # Until then one of its threads may read the request.
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    answers = []
+
+    def request_energy():
+        answers.append(watched.supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S, timeout_s=60))
+
+    asking = threading.Thread(target=request_energy)
+    asking.start()
+    # The stopped child does not read its input.
+    watched.wait_until(lambda: unread_bytes(pid) > 0)
+    os.kill(pid, signal.SIGKILL)
+    asking.join(60)
+    assert answers == [Absent("the sensor process ended")]
+
+
+def test_request_times_out(watch, fake_nvml):
+    watched = watch(fake_nvml())
+    watched.supervisor.wait_for_devices(60)
+    os.kill(watched.status["pid"], signal.SIGSTOP)
+    answer = watched.supervisor.energy("gpu0", 0, 6 * S, 0, 6 * S, timeout_s=0.1)
+    assert answer == Absent("the sensor process did not answer within 0.1 s")
+    os.kill(watched.status["pid"], signal.SIGCONT)  # so that it stops when told
+
+
+MALFORMED = """
+import select, sys
+out = sys.stdout.buffer
+sys.stdin.readline()
+out.write(b"Segmentation fault (core dumped)\\n[1,2]\\n{}\\n\\xff\\xfe\\n")
+out.write(b'{"type":"reading","device":"gpu0"}\\n{"type":"sonnet"}\\n')
+out.write(b'{"type":"heartbeat","t_ns":1,"ages_s":[1]}\\n')
+out.write(b"x" * 300000 + b"\\n")
+out.write(b'{"type":"handshake","pid":1,"driver_version":null,"nvml_version":null,"devices":[]}\\n')
+out.flush()
+while not select.select([sys.stdin], [], [], 0.1)[0]:
+    out.write(b'{"type":"heartbeat","t_ns":1,"ages_s":{}}\\n')
+    out.flush()
+"""
+
+
+def test_malformed_lines_are_counted_and_ignored(watch):
+    watched = watch(script=MALFORMED)
+    assert watched.supervisor.wait_for_devices(60) == ()
+    watched.wait_until(lambda: watched.status["state"] == "running")
+    assert watched.status["malformed_lines"] == 7
+    watched.supervisor.stop()
+    # The overlong line is counted with the child's end.
+    assert watched.status["malformed_lines"] == 8
+    assert watched.readings == []
+
+
+def test_child_that_writes_only_malformed_lines_is_killed(watch):
+    watched = watch(
+        script="while True: print('la ' * 100)", startup_s=0.2, deadline_s=0.1, margin_s=0.5
+    )
+    watched.wait_for_event("did not find the devices in time")
+    assert watched.status["malformed_lines"] > 0
+
+
+def test_event_of_a_failed_child_has_its_last_stderr_line(watch):
+    watched = watch(script="raise SystemExit('libcudart is not what it was')")
+    event = watched.wait_for_event("ended with status 1")
+    assert "Last line of its stderr: libcudart is not what it was." in event.detail
+
+
+def test_repeated_failures_of_the_child_are_reported_at_powers_of_two(watch):
+    watched = watch(script="raise SystemExit(3)")
+    watched.wait_until(lambda: watched.supervisor.restarts >= 5)
+    series = [event.detail for event in watched.events]
+    assert [
+        f"failure {n} in a row" in detail for n, detail in zip((2, 4), series[1:], strict=False)
+    ] == [
+        True,
+        True,
+    ]
+    assert len(series) == 3
+
+
+def test_command_that_cannot_be_started_is_a_fault(wait_until):
+    events = []
+    supervisor = SensorSupervisor(["/nonexistent"], sensor_settings(), events.append, SystemClock())
+    supervisor.start()
+    wait_until(lambda: events)
+    assert "cannot be started" in events[0].title
+    supervisor.stop()
+
+
+def test_failing_consumer_does_not_stop_sampling_nor_the_next_consumer(
+    fake_nvml, wait_until, request
+):
+    fake = fake_nvml()
+    seen = []
+
+    def consume(_):
+        raise OSError("the disk is full")
+
+    variables = {**fake.env(), "PYTHONPATH": os.fspath(request.config.rootpath)}
+    command = ["env", *(f"{name}={value}" for name, value in variables.items()), *CHILD_COMMAND]
+    settings = sensor_settings(**QUICK)
+    supervisor = SensorSupervisor(command, settings, lambda _: None, SystemClock())
+    supervisor.deliver_to(consume, seen.extend)
+    supervisor.start()
+    wait_until(lambda: len(seen) >= 3)
+    assert supervisor.status()["callback_errors"] >= 2
+    supervisor.stop()
+
+
+DAEMON = """
+import sys, time
+from costprobe.core.clock import SystemClock
+from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
+from costprobe.adapters.sensors.messages import SensorSettings
+
+settings = SensorSettings(
+    every_s=1.0, aggregate_s=10.0, deadline_s=5.0, gpus=True, cpu="auto", cpu_idle_w=None,
+    cpu_max_w=None, processes=False,
+)
+supervisor = SensorSupervisor(CHILD_COMMAND, settings, lambda _: None, SystemClock())
+supervisor.start()
+devices = supervisor.wait_for_devices(20)
+maps = open("/proc/self/maps").read()
+loaded = [name for name in ("pynvml", "pydantic", "torch") if name in sys.modules]
+print(supervisor.status()["pid"], len(devices), loaded, "libnvidia-ml" in maps, flush=True)
+time.sleep(60)
+"""
+
+
+def test_daemon_loads_no_driver_and_its_child_dies_with_it(fake_nvml, wait_until, request):
+    fake = fake_nvml(gpus=2)
+    env = {**os.environ, **fake.env(), "PYTHONPATH": os.fspath(request.config.rootpath)}
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DAEMON)], env=env, stdout=subprocess.PIPE, text=True
+    ) as daemon:
+        pid, *seen = daemon.stdout.readline().split(maxsplit=1)
+        assert seen == ["2 [] False\n"]
+        assert is_running(int(pid))
+        daemon.kill()
+    wait_until(lambda: not is_running(int(pid)))

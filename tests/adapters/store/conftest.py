@@ -1,0 +1,24 @@
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.store.write import Store
+from fakes.clock import FakeClock
+from fakes.memory import memory_folder
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def path():
+    with memory_folder() as folder:
+        yield Path(folder) / "state" / "costprobe.db"
+
+
+@pytest.fixture
+def store(path, clock):
+    store = Store.open(path, clock)
+    yield store
+    store.close()

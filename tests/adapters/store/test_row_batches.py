@@ -1,0 +1,139 @@
+"""A batch contains rows as one text; its acknowledgement covers exactly these rows."""
+
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.store.write import Store
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S, Point
+from fakes.clock import FakeClock
+from fakes.memory import memory_folder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SINK = "s"
+
+
+def point(number):
+    name = "cost" if number % 10 == 3 else "device"
+    tags = {"host": "h,ü", "device": f"gpu{number % 2}"}
+    return Point(name, tags, {"v": number, "text": 'a "b" \\ é'}, 10**18 + number * NS_PER_S)
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store.open(tmp_path / "costprobe.db", FakeClock())
+    opened.register_sink(SINK)
+    yield opened
+    opened.close()
+
+
+def outbox_of(store, *, important_first):
+    return store.outbox_of(SINK, important_first=important_first, max_points=10**9)
+
+
+@pytest.mark.parametrize("important_first", [False, True])
+@pytest.mark.parametrize("stream", ["live", "backlog"])
+def test_batch_holds_the_text_of_its_rows(store, stream, important_first):
+    store.append([point(i) for i in range(50)])
+    outbox = outbox_of(store, important_first=important_first)
+    if stream == "backlog":
+        outbox.move_to_backlog(0)
+    rows_of, seen = getattr(outbox, stream), 0
+    while batch := rows_of.batch(7):
+        rows = rows_of.rows(batch)
+        assert batch.lines == "\n".join(row.line for row in rows).encode()
+        assert (batch.seq, batch.points) == (rows[-1].seq, len(rows))
+        rows_of.done(batch, batch.seq, batch.points, ())
+        seen += batch.points
+    assert seen == 50
+    (status,) = store.sinks()
+    assert (status.sent_points, status.backlog.points) == (50, 0)
+
+
+def test_batch_in_advance_equals_the_next_batch(store):
+    points = [point(i) for i in range(60)]
+    store.append(points)
+    for important_first in (False, True):
+        store.forget_sink(SINK)
+        store.register_sink(SINK)
+        outbox = outbox_of(store, important_first=important_first)
+        outbox.move_to_backlog(0)
+        backlog, found = outbox.backlog, []
+        batch = backlog.batch(7)
+        while batch is not None:
+            pending = [batch]
+            while len(pending) < 3 and (in_advance := backlog.batch(7, pending)):
+                pending.append(in_advance)
+            found += batch.lines.decode().split("\n")
+            backlog.done(batch, batch.seq, batch.points, ())
+            batch = backlog.batch(7)
+            assert pending[1:2] in ([], [batch])
+        assert sorted(found) == sorted(map(render, points))
+        (status,) = store.sinks()
+        assert (status.sent_points, status.backlog.points) == (60, 0)
+
+
+def test_batch_whose_rows_the_bound_discarded_counts_only_what_was_left(store):
+    store.append([point(i) for i in range(100)])
+    outbox = store.outbox_of(SINK, important_first=False, max_points=20)
+    outbox.move_to_backlog(0)
+    batch = outbox.backlog.batch(10)
+    in_advance = outbox.backlog.batch(10, [batch])
+    outbox.backlog.done(batch, batch.seq, batch.points, ())
+    dropped = outbox.keep_bound()
+    outbox.backlog.done(in_advance, in_advance.seq, in_advance.points, ())
+    while batch := outbox.backlog.batch(10):
+        outbox.backlog.done(batch, batch.seq, batch.points, ())
+    (status,) = store.sinks()
+    assert status.sent_points + dropped == 100
+
+
+def test_batch_that_another_thread_sent_counts_once(store):
+    store.append([point(i) for i in range(20)])
+    outbox = outbox_of(store, important_first=False)
+    outbox.move_to_backlog(0)
+    batch = outbox.backlog.batch(10)
+    for _ in range(2):
+        outbox.backlog.done(batch, batch.seq, batch.points, ())
+    (status,) = store.sinks()
+    assert (status.sent_points, status.backlog.points) == (10, 10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 9), st.booleans(), st.booleans(), st.booleans()), max_size=40
+    ),
+    important_first=st.booleans(),
+)
+def test_every_row_is_sent_however_batches_are_prepared(steps, important_first):
+    """Rows arrive and backlogs grow between batches; a batch that is being sent stays valid."""
+    with memory_folder() as folder:
+        every_row_is_sent(Path(folder) / "store.db", steps, important_first)
+
+
+def every_row_is_sent(path, steps, important_first):
+    store = Store.open(path, FakeClock())
+    store.register_sink(SINK)
+    outbox = outbox_of(store, important_first=important_first)
+    backlog, number, found, prepared = outbox.backlog, 0, [], []
+    for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
+        batch = prepared.pop(0) if prepared else backlog.batch(limit)
+        while batch and prepares and len(prepared) < 2:
+            in_advance = backlog.batch(limit, [batch, *prepared])
+            if in_advance is None:
+                break
+            prepared.append(in_advance)
+        if arrives:
+            store.append([point(number + i) for i in range(5)])
+            number += 5
+        if is_apart:
+            outbox.move_to_backlog(0)
+        if batch:
+            backlog.done(batch, batch.seq, batch.points, ())
+            found += batch.lines.decode().split("\n")
+    (status,) = store.sinks()
+    store.close()
+    assert sorted(found) == sorted(render(point(i)) for i in range(number))
+    assert status.sent_points == number

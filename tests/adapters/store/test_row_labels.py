@@ -1,0 +1,92 @@
+"""Labels of probes and services are tags of their rows."""
+
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.store.ledger import RowLabels, StoreLedger
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
+from costprobe.core.config.load import ConfigError
+from costprobe.core.records import Point
+from fakes.clock import FakeClock
+
+CONFIG = """
+[host.labels]
+team = "platform"
+rack = "a1"
+[[probe]]
+name = "ranker"
+labels = { team = "search", product = "ranking" }
+[[probe]]
+name = "plain"
+[[service]]
+name = "chat"
+url = "http://127.0.0.1:8000"
+engine = "vllm"
+devices = ["gpu0"]
+labels = { team = "assistant" }
+"""
+
+
+def test_rows_have_the_labels_of_their_probe_or_service(tmp_path):
+    config = parse(CONFIG, Path("costprobe.toml"))
+    store = Store.open(tmp_path / "costprobe.db", FakeClock())
+    ledger = StoreLedger(store)
+    ledger.label_with(RowLabels(config.probe, config.service))
+    host = {"rack": "a1", "team": "platform"}
+    observed = []
+    ledger.observe(lambda points: observed.extend(points) or [_row("event", host, probe="ranker")])
+    ledger.append(
+        [
+            _row("cost", host, probe="ranker"),
+            _row("probe", host, probe="plain"),
+            _row("allocation", host, service="chat"),
+            _row("device", host),
+        ]
+    )
+    store.close()
+    expected = {
+        "cost": {"rack": "a1", "team": "search", "product": "ranking", "probe": "ranker"},
+        "event": {"rack": "a1", "team": "search", "product": "ranking", "probe": "ranker"},
+        "probe": {**host, "probe": "plain"},
+        "allocation": {"rack": "a1", "team": "assistant", "service": "chat"},
+        "device": host,
+    }
+    reader = StoreReader.open(tmp_path / "costprobe.db")
+    for measurement, tags in expected.items():
+        (row,) = reader.points(measurement, 0, 2**62)
+        assert dict(row.tags) == tags, measurement
+    reader.close()
+    # Rules see them, too.
+    assert {point.tags["team"] for point in observed} == {"search", "platform", "assistant"}
+
+
+def test_a_rule_may_match_a_label_of_its_rows_and_no_other():
+    rule = '[[rule]]\nname = "slow"\nkind = "threshold"\nmeasurement = "probe"\n'
+    rule += 'field = "latency_p50_ms"\nabove = 5\nmatch = {{ {label} = "x" }}\n'
+    assert parse(CONFIG + rule.format(label="product"), Path("c.toml")).rule
+    for text in (CONFIG + rule.format(label="stage"), rule.format(label="product")):
+        with pytest.raises(ConfigError, match="rule"):
+            parse(text, Path("c.toml"))
+    with pytest.raises(ConfigError, match="is a tag of costprobe"):
+        parse(CONFIG.replace("product =", "device ="), Path("c.toml"))
+
+
+def test_notifiers_silences_and_groups_may_use_labels_of_services_and_probes():
+    webhook = 'kind = "webhook"\nurl = "http://h/"\n'
+    hours = 'start = "02:00"\nend = "03:00"\n'
+    tables = (
+        '[[notifier]]\nname = "n"\n' + webhook + 'match = {{ {label} = "x" }}\n',
+        '[[maintenance]]\nname = "m"\n' + hours + 'match = {{ {label} = "x" }}\n',
+        '[[rule]]\nname = "r"\nkind = "drift"\nmatch = {{ {label} = "x" }}\n',
+        '[[rule]]\nname = "r"\nkind = "fault"\ngroup_by = ["{label}"]\n',
+    )
+    for table in tables:
+        parse(CONFIG + table.format(label="product"), Path("c.toml"))
+        with pytest.raises(ConfigError, match="stage: unknown label"):
+            parse(CONFIG + table.format(label="stage"), Path("c.toml"))
+
+
+def _row(measurement, tags, **own):
+    return Point(measurement, {**tags, **own}, {"cost": 1.0}, 1_780_000_000 * 10**9)

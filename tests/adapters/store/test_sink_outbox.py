@@ -1,0 +1,224 @@
+"""Rows for a sink: live rows, a backlog alongside, and a bounded outbox."""
+
+import random
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.store.cursors import load_progress
+from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.write import Store
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S, Point
+from fakes.clock import FakeClock
+from fakes.memory import memory_folder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SINK = "s"
+MINUTE_NS = 60 * NS_PER_S
+
+
+def point(number, measurement="device", every_ns=NS_PER_S):
+    tags = {"host": "h", "device": f"gpu{number % 2}"}
+    return Point(measurement, tags, {"v": number}, 10**18 + number * every_ns)
+
+
+def mixed(count, start=0):
+    """Mostly device rows, and a few important rows."""
+    return [
+        point(i, "cost" if i % 10 == 3 else "event" if i % 50 == 7 else "device")
+        for i in range(start, start + count)
+    ]
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store.open(tmp_path / "costprobe.db", FakeClock())
+    opened.register_sink(SINK)
+    yield opened
+    opened.close()
+
+
+def outbox_of(store, *, important_first=False, max_points=10**9):
+    return store.outbox_of(SINK, important_first=important_first, max_points=max_points)
+
+
+def drained(rows, limit=7):
+    """All rows of a stream in order."""
+    found = []
+    while batch := rows.batch(limit):
+        found += [row.line for row in rows.rows(batch)]
+        rows.done(batch, batch.seq, batch.points, ())
+    return found
+
+
+def status(store):
+    (found,) = store.sinks()
+    return found
+
+
+def test_many_rows_become_a_backlog_beside_live_rows(store):
+    old, new = mixed(100), mixed(5, start=100)
+    store.append(old)
+    outbox = outbox_of(store)
+    outbox.move_to_backlog(100)
+    assert outbox.backlog.batch(10) is None
+    outbox.move_to_backlog(50)
+    store.append(new)
+    assert drained(outbox.live) == [render(p) for p in new]
+    assert status(store).backlog.points == 100
+    assert drained(outbox.backlog) == [render(p) for p in old]
+    assert (status(store).sent_points, status(store).backlog.points) == (105, 0)
+
+
+def test_important_rows_are_sent_first_newest_first(store):
+    points = mixed(200)
+    store.append(points)
+    outbox = outbox_of(store, important_first=True)
+    outbox.move_to_backlog(10)
+    found = drained(outbox.backlog)
+    important = [render(p) for p in points if p.measurement != "device"]
+    rest = [render(p) for p in points if p.measurement == "device"]
+    assert found == important[::-1] + rest[::-1]
+
+
+def test_second_outage_extends_the_backlog(store):
+    outbox = outbox_of(store)
+    for start in (0, 100, 200):
+        store.append(mixed(100, start))
+        outbox.move_to_backlog(10)
+    with store._database.reading("read") as connection:  # noqa: SLF001 - what is kept is looked at
+        assert len(load_progress(connection, SINK).spans) == 1
+    assert drained(outbox.backlog) == [render(p) for p in mixed(300)]
+
+
+def test_changed_order_applies_to_an_existing_backlog(store):
+    points = mixed(100)
+    store.append(points)
+    outbox_of(store).move_to_backlog(10)
+    first = outbox_of(store).backlog.batch(20)
+    outbox_of(store).backlog.done(first, first.seq, first.points, ())
+    changed = outbox_of(store, important_first=True)
+    changed.move_to_backlog(10)
+    assert len(drained(changed.backlog)) == 80
+    assert status(store).sent_points == 100
+
+
+def test_full_outbox_thins_device_rows_before_dropping_and_counts_both(store):
+    # Ten minutes of two devices at a second, with an event each minute.
+    rows = [point(i) for i in range(600)]
+    events = [point(i, "event", MINUTE_NS) for i in range(10)]
+    store.append(rows)
+    store.append(events)
+    outbox = outbox_of(store, max_points=100)
+    # Thinned to one row per minute and device: 600 rows become 10 minutes x 2 devices, plus one
+    # partial minute.
+    assert outbox.keep_bound() > 0
+    lines = drained(outbox.backlog, 1000)
+    kept = [line for line in lines if line.startswith("device")]
+    assert 20 <= len(kept) <= 22
+    assert [line for line in lines if line.startswith("event")] == [render(p) for p in events]
+    assert status(store).dropped_points == 600 - len(kept)
+    assert store.dropped_points() == 600 - len(kept)
+
+
+def test_oldest_rows_are_dropped_first_and_important_rows_last(store):
+    store.append([point(i, "agent") for i in range(300)])
+    store.append([point(i, "cost") for i in range(50)])
+    outbox = outbox_of(store, important_first=True, max_points=80)
+    assert outbox.keep_bound() == 270
+    lines = drained(outbox.backlog)
+    assert [line.split(",")[0] for line in lines] == ["cost"] * 50 + ["agent"] * 30
+    assert lines[-1] == render(point(270, "agent"))
+    assert status(store).dropped_points == 270
+
+
+def test_backlog_within_its_bound_is_unchanged(store):
+    store.append(mixed(100))
+    assert outbox_of(store, max_points=100).keep_bound() == 0
+    assert len(drained(outbox_of(store).live)) == 100
+
+
+def test_refused_backlog_rows_are_stored(store):
+    store.append(mixed(20))
+    outbox = outbox_of(store)
+    outbox.move_to_backlog(5)
+    batch = outbox.backlog.batch(1)
+    (row,) = outbox.backlog.rows(batch)
+    outbox.backlog.done(batch, row.seq, 0, [(row.line, "field type conflict")])
+    assert status(store).rejected_points == 1
+    assert len(drained(outbox.backlog)) == 19
+
+
+def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(store):
+    store.append(mixed(100))
+    outbox = outbox_of(store)
+    outbox.move_to_backlog(5)
+    later = [point(1000 + i) for i in range(10)]
+    store.append(later)
+    drained(outbox.live)
+    store.retain(KeepSince(*[2 * 10**18] * 4))
+    assert status(store).dropped_points == 100
+    assert status(store).backlog.points == 0
+
+
+def test_deleted_sink_leaves_no_rows(store):
+    store.append(mixed(100))
+    outbox_of(store).move_to_backlog(5)
+    store.forget_sink(SINK)
+    store.register_sink(SINK)
+    assert drained(outbox_of(store).live) == [render(p) for p in mixed(100)]
+
+
+STEPS = st.lists(
+    st.sampled_from(["append", "apart", "live", "backlog", "change", "bound", "refuse", "again"]),
+    min_size=5,
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS, seed=st.integers(0, 2**32), is_important_first=st.booleans())
+def test_every_row_is_sent_once_or_counted(steps, seed, is_important_first):
+    with memory_folder() as folder:
+        sent_once_or_counted(steps, random.Random(seed), is_important_first, Path(folder))
+
+
+def sent_once_or_counted(steps, rng, is_important_first, folder):
+    store = Store.open(folder / "costprobe.db", FakeClock())
+    store.register_sink(SINK)
+    appended, sent, refused, first = 0, [], [], is_important_first
+    for step in steps:
+        outbox = outbox_of(store, important_first=first, max_points=60)
+        if step == "append":
+            count = rng.randint(1, 60)
+            store.append(mixed(count, appended))
+            appended += count
+        elif step == "apart":
+            outbox.move_to_backlog(rng.randint(0, 50))
+        elif step == "change":
+            first = not first
+        elif step == "bound":
+            outbox.keep_bound()
+        elif step == "again":
+            store.close()
+            store = Store.open(store.path, FakeClock())
+        else:
+            stream = outbox.live if step == "live" else outbox.backlog
+            batch = stream.batch(rng.randint(1, 40))
+            rows = stream.rows(batch) if batch else []
+            if rows and step == "refuse":
+                stream.done(batch, rows[0].seq, 0, [(rows[0].line, "no")])
+                refused.append(rows[0].line)
+            elif rows:
+                stream.done(batch, rows[-1].seq, len(rows), ())
+                sent += [row.line for row in rows]
+    outbox = outbox_of(store, important_first=first)
+    sent += drained(outbox.live) + drained(outbox.backlog)
+    found = status(store)
+    store.close()
+    assert len(set(sent)) == len(sent) == found.sent_points
+    assert len(refused) == found.rejected_points
+    assert not set(sent) & set(refused)
+    assert len(sent) + len(refused) + found.dropped_points == appended
+    assert found.backlog.points == 0

@@ -1,0 +1,204 @@
+"""Check, online backup and quarantine of a store."""
+
+import os
+import random
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.upkeep import (
+    back_up,
+    examine,
+    is_damaged,
+    quarantine,
+    quarantined,
+)
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import Point
+from fakes.clock import FakeClock
+from fakes.command import called
+
+S = 10**9
+
+
+def points(count, first=0):
+    return [
+        Point("device", {"device": f"gpu{i % 4}"}, {"power_w": float(i)}, (first + i) * S)
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def path(tmp_path):
+    place = tmp_path / "costprobe.db"
+    store = Store.open(place, FakeClock())
+    store.append(points(4000))
+    store.close()
+    return place
+
+
+def damaged(path, offset, length=4096, seed=1):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(random.Random(seed).randbytes(length))
+
+
+def test_intact_store_is_reported_with_its_content(path):
+    health = examine(path)
+    assert health.problems == ()
+    assert (health.points, health.series) == (4000, 4)
+    assert (health.oldest_ns, health.newest_ns) == (0, 3999 * S)
+    assert health.size_bytes >= path.stat().st_size
+    assert health.schema.startswith("0005")
+    assert not is_damaged(path)
+
+
+def found_wrong(path):
+    """The result of a check, also for an unreadable file."""
+    try:
+        return examine(path).problems
+    except StoreError as error:
+        return (error.fault,)
+
+
+def test_damaged_page_is_detected(path):
+    assert found_wrong(path) == ()
+    damaged(path, path.stat().st_size // 2 // 4096 * 4096)
+    assert is_damaged(path)
+    assert found_wrong(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 1000, b"\0" * 8192, b"SQLite format 3"]
+)
+def test_invalid_store_file_is_damaged(tmp_path, content):
+    path = tmp_path / "costprobe.db"
+    path.write_bytes(content)
+    assert is_damaged(path)
+
+
+def test_foreign_file_is_not_quarantined(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text("[store]\n" * 1000)
+    assert not is_damaged(config)
+    with pytest.raises(StoreError):
+        Store.open(config, FakeClock())
+    assert config.read_text().startswith("[store]")
+
+
+def test_truncated_store_is_damaged_and_a_missing_or_new_one_is_not(tmp_path):
+    path = tmp_path / "costprobe.db"
+    assert not is_damaged(path)
+    Store.open(path, FakeClock()).close()
+    assert not is_damaged(path)
+    for size in (100, 4096, 0):
+        os.truncate(path, size)
+        assert is_damaged(path), size
+
+
+def test_quarantined_stores_are_found_and_never_replaced(path):
+    for _ in range(2):
+        Store.open(path, FakeClock()).close()
+        quarantine(path, 1_780_000_000 * S)
+    Path(f"{quarantined(path)[0]}-wal").touch()
+    names = ["costprobe.db.damaged-20260528T202640Z", "costprobe.db.damaged-20260528T202640Z-again"]
+    assert [file.name for file in quarantined(path)] == names
+    assert quarantined(path / "missing" / "costprobe.db") == []
+
+
+def test_check_stops_at_its_time_limit(path):
+    damaged(path, path.stat().st_size - 4096)
+    assert not is_damaged(path, within_s=-1.0)
+
+
+def test_quarantine_keeps_the_file_and_its_log(path):
+    store = Store.open(path, FakeClock())
+    store.append(points(10, first=9000))
+    log = path.with_name(path.name + "-wal").read_bytes()
+    aside = quarantine(path, 1_780_000_000 * S)
+    assert aside.name == "costprobe.db.damaged-20260528T202640Z"
+    assert aside.with_name(aside.name + "-wal").read_bytes() == log
+    assert not path.exists()
+    store.close()
+    again = Store.open(path, FakeClock())
+    again.append(points(1))
+    again.close()
+    assert examine(path).points == 1
+
+
+def test_backup_during_writes_is_one_snapshot(path, tmp_path):
+    store = Store.open(path, FakeClock())
+    stop = threading.Event()
+
+    def write():
+        first = 10_000
+        while not stop.is_set():
+            store.append(points(100, first))
+            first += 100
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        sizes = []
+        for i in range(5):
+            target = tmp_path / f"copy{i}.db"
+            back_up(path, target)
+            health = examine(target)
+            assert health.problems == ()
+            sizes.append(health.points)
+            # Every transaction is complete or absent.
+            assert (health.points - 4000) % 100 == 0
+            assert [p.name for p in tmp_path.glob("copy*partial*")] == []
+    finally:
+        stop.set()
+        thread.join()
+        store.close()
+    assert sizes == sorted(sizes)
+    assert target.stat().st_mode & 0o777 == 0o600
+    reader = StoreReader.open(target)
+    assert len(list(reader.points("device", 0, 4000 * S))) == 4000
+    reader.close()
+
+
+def test_backup_replaces_no_file_by_default(path, tmp_path):
+    target = tmp_path / "copy.db"
+    target.write_text("mine")
+    with pytest.raises(FileExistsError):
+        back_up(path, target)
+    assert target.read_text() == "mine"
+    back_up(path, target, replace=True)
+    assert examine(target).points == 4000
+
+
+def test_failed_backup_leaves_no_file(path, tmp_path):
+    with pytest.raises(StoreError) as caught:
+        back_up(path, tmp_path / "nowhere" / "copy.db")
+    assert caught.value.fault == "missing"
+    with pytest.raises(StoreError):
+        back_up(tmp_path / "none.db", tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+
+
+def costprobe(tmp_path, *arguments, code=0):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+    return called(config, "store", *arguments, code=code).output
+
+
+def test_store_commands_report_their_results(path, tmp_path):
+    output = costprobe(tmp_path, "check")
+    assert "4,000 rows of 4 series" in output
+    assert "\nwhole" in output
+    copy = tmp_path / "copy.db"
+    assert "MiB" in costprobe(tmp_path, "backup", str(copy))
+    assert "--force" in costprobe(tmp_path, "backup", str(copy), code=2)
+    assert "the store itself" in costprobe(tmp_path, "backup", str(path), code=2)
+    with sqlite3.connect(copy) as connection:
+        assert connection.execute("SELECT count(*) FROM points").fetchone() == (4000,)
+    connection.close()
+    damaged(path, path.stat().st_size // 2 // 4096 * 4096)
+    output = costprobe(tmp_path, "check", code=1)
+    assert "damaged" in output or "malformed" in output

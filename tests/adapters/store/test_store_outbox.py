@@ -1,0 +1,138 @@
+"""Each sink has a cursor: no row is skipped, and rejected rows are stored."""
+
+import pytest
+from costprobe.adapters.store.cursors import (
+    BACKLOG_COUNTED_MAX,
+    REASON_CHARS_MAX,
+    REJECTED_KEPT_PER_SINK,
+    Backlog,
+    RejectedLine,
+    SinkStatus,
+)
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.core.line_protocol import render
+from fakes.store_access import advance, cursor, rows_after
+from store_samples import T0_NS, S, point
+
+
+def test_new_sink_starts_at_the_beginning_or_at_the_end(store):
+    store.register_sink("early")
+    store.append([point(1), point(2)])
+    store.register_sink("all")
+    store.register_sink("new", from_beginning=False)
+    store.append([point(3)])
+    assert (cursor(store, "early"), cursor(store, "all"), cursor(store, "new")) == (0, 0, 2)
+    assert [row.line for row in rows_after(store, cursor(store, "new"), 9)] == [render(point(3))]
+
+
+def test_sink_keeps_its_cursor_when_registered_again(store, path, clock):
+    store.append([point(1), point(2)])
+    store.register_sink("a")
+    advance(store, "a", 1, 1)
+    store.close()
+    again = Store.open(path, clock)
+    again.register_sink("a", from_beginning=False)
+    assert cursor(again, "a") == 1
+    again.close()
+
+
+def test_sinks_are_independent_and_backlogs_have_their_oldest_time(store):
+    store.append([point(second) for second in range(5)])
+    store.register_sink("fast")
+    store.register_sink("slow")
+    advance(store, "fast", 5, 5)
+    advance(store, "slow", 2, 2)
+    assert store.backlog("fast") == Backlog(0, None)
+    assert store.backlog("slow") == Backlog(3, T0_NS + 2 * S)
+
+
+def test_cursor_never_moves_backwards(store):
+    store.append([point(1), point(2)])
+    store.register_sink("a")
+    advance(store, "a", 2, 2)
+    advance(store, "a", 1, 1)
+    assert cursor(store, "a") == 2
+
+
+def test_replaced_point_is_sent_again_and_counts_once_in_the_backlog(store):
+    store.register_sink("a")
+    store.append([point(1)])
+    advance(store, "a", 1, 1)
+    store.append([point(1, power_w=2.0)])
+    store.append([point(1, power_w=3.0)])
+    assert store.backlog("a").points == 1
+    assert [row.line for row in rows_after(store, cursor(store, "a"), 9)] == [
+        render(point(1, power_w=3.0))
+    ]
+
+
+def test_long_backlog_is_estimated_from_seqs(store):
+    store.register_sink("a")
+    store.append([point(second) for second in range(BACKLOG_COUNTED_MAX + 5)])
+    assert store.backlog("a") == Backlog(BACKLOG_COUNTED_MAX + 5, T0_NS)
+    advance(store, "a", 10, 10)
+    assert store.backlog("a").points == BACKLOG_COUNTED_MAX - 5
+
+
+def test_refused_rows_are_stored_with_reason_and_counted(store, path, clock):
+    store.append([point(1)])
+    store.register_sink("a")
+    store.register_sink("b")
+    total = REJECTED_KEPT_PER_SINK + 7
+    for first in (0, 60):
+        batch = [
+            RejectedLine(f"line {n}", "\udce9" + "x" * 9999)
+            for n in range(first, total if first else 60)
+        ]
+        advance(store, "a", 1, 0, batch)
+    advance(store, "b", 1, 1, [RejectedLine("other", "field type conflict")])
+    reader = StoreReader.open(path)
+    kept = reader.rejected("a")
+    assert [refused.line for _, refused in kept] == [f"line {n}" for n in range(7, total)]
+    assert {len(refused.reason) for _, refused in kept} == {REASON_CHARS_MAX}
+    assert reader.rejected("b") == [
+        (clock.time_ns(), RejectedLine("other", "field type conflict")),
+    ]
+    assert reader.sinks() == store.sinks()
+    assert store.sinks() == [
+        SinkStatus("a", 1, Backlog(0, None), 0, total, 0, clock.time_ns()),
+        SinkStatus("b", 1, Backlog(0, None), 1, 1, 0, clock.time_ns()),
+    ]
+    reader.close()
+
+
+def test_rejected_rows_beyond_the_limit_keep_the_newest(store, path):
+    store.register_sink("a")
+    advance(store, "a", 0, 0, [RejectedLine(f"line {n}", "no") for n in range(250)])
+    assert store.sinks()[0].rejected_points == 250
+    reader = StoreReader.open(path)
+    assert [refused.line for _, refused in reader.rejected("a")] == [
+        f"line {n}" for n in range(250 - REJECTED_KEPT_PER_SINK, 250)
+    ]
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        lambda store: cursor(store, "unknown"),
+        lambda store: store.backlog("unknown"),
+        lambda store: advance(store, "unknown", 1, 1),
+    ],
+)
+def test_unregistered_sink_is_an_error(store, access):
+    with pytest.raises(KeyError, match="unknown"):
+        access(store)
+    store.append([point(1)])  # the transaction was closed
+
+
+def test_deleted_sink_leaves_no_rows(store, path):
+    store.append([point(1)])
+    store.register_sink("a")
+    advance(store, "a", 1, 0, [RejectedLine("l", "r")])
+    store.forget_sink("a")
+    assert store.sinks() == []
+    reader = StoreReader.open(path)
+    assert reader.rejected("a") == []
+    reader.close()

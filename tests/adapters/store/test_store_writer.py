@@ -1,0 +1,141 @@
+"""Appended points are stored completely, once per identity, from any thread."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.write import Store
+from costprobe.core.line_protocol import render
+from costprobe.core.records import Point
+from fakes.store_access import rows_after
+from store_samples import T0_NS, lines_of, point, query
+
+
+@pytest.fixture(params=["store", "buffer"])
+def appender(request, store):
+    return store if request.param == "store" else StoreLedger(store)
+
+
+def test_points_are_stored_in_order_as_lines(appender, store):
+    points = [point(2), point(1, "gpu1"), point(3, measurement="agent", rss_bytes=5)]
+    appender.append(points[:2])
+    appender.append(points[2:])
+    rows = rows_after(store, 0, 10)
+    assert [row.line for row in rows] == [render(each) for each in points]
+    assert [row.seq for row in rows] == [1, 2, 3]
+    assert rows_after(store, 1, 1) == rows[1:2]
+    assert rows_after(store, 3, 10) == []
+
+
+def test_equal_identity_replaces_the_point_under_a_new_seq(appender, store):
+    appender.append([point(1, power_w=1.0), point(2)])
+    appender.append([point(1, util_pct=9.0)])
+    assert [row.seq for row in rows_after(store, 0, 10)] == [2, 3]
+    assert lines_of(store) == [render(point(2)), render(point(1, util_pct=9.0))]
+
+
+def test_last_point_of_an_identity_in_a_batch_is_stored(appender, store):
+    appender.append([point(1, power_w=1.0), point(1, power_w=2.0)])
+    assert lines_of(store) == [render(point(1, power_w=2.0))]
+
+
+def test_points_without_fields_are_skipped(appender, store):
+    empty = Point("device", {"device": "gpu0"}, {}, T0_NS)
+    appender.append([empty, point(1), Point("device", {}, {"power_w": float("nan")}, T0_NS)])
+    appender.append([empty])
+    appender.append([])
+    assert lines_of(store) == [render(point(1))]
+
+
+@pytest.mark.parametrize("bad", [Point("", {}, {"a": 1}, 0), Point("m", {}, {"a": 1}, 2**63)])
+def test_invalid_point_rejects_its_batch(appender, store, bad):
+    with pytest.raises(ValueError, match=r"no measurement name|does not fit into 64 bits"):
+        appender.append([point(1), bad])
+    appender.append([point(2)])
+    assert lines_of(store) == [render(point(2))]
+
+
+def test_points_of_concurrent_threads_are_stored(appender, store):
+    with ThreadPoolExecutor(8) as threads:
+        for done in [
+            threads.submit(appender.append, [point(second, f"gpu{device}")])
+            for device in range(8)
+            for second in range(20)
+        ]:
+            done.result()
+    assert len(set(lines_of(store))) == 160
+    assert len(query(store.path, "SELECT * FROM series")) == 8
+
+
+def test_reopened_store_never_reuses_a_seq(path, clock):
+    for expected in (1, 2, 3):
+        store = Store.open(path, clock)
+        store.append([point(0)])  # the same identity each time
+        assert [row.seq for row in rows_after(store, 0, 10)] == [expected]
+        store.close()
+
+
+def test_file_mode_allows_owner_and_group_and_directory_mode_the_owner(store, path):
+    store.append([point()])
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    for file in path.parent.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_commits_are_durable(store, path):
+    assert query(path, "PRAGMA journal_mode") == [("wal",)]
+    with store._database.reading("look at") as connection:  # noqa: SLF001 - the connection's own setting
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
+
+
+def test_size_includes_all_files(store, path):
+    store.append([point(second) for second in range(500)])
+    assert store.size_bytes() == sum(file.stat().st_size for file in path.parent.iterdir()) > 50_000
+
+
+def test_closed_store_raises_a_store_error(store):
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.append([point()])
+
+
+def test_deleted_file_is_detected_before_a_write(store, path):
+    store.append([point(1)])
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(StoreError, match=r"deleted or replaced while open.*restart the daemon"):
+        store.append([point(2)])
+    path.with_suffix(".away").rename(path)
+    store.append([point(2)])
+    assert len(lines_of(store)) == 2
+
+
+def test_truncated_file_is_detected_before_a_write(store, path):
+    """While the log has all pages SQLite would continue, and other connections see an empty store."""
+    store.append([point(1)])
+    content = path.read_bytes()
+    os.truncate(path, 0)
+    with pytest.raises(StoreError, match="truncated while open") as caught:
+        store.append([point(2)])
+    assert caught.value.fault == "corrupt"
+    path.write_bytes(content)
+
+
+def test_states_are_stored_with_their_time(store, path, clock):
+    assert store.state("batch gpu0") is None
+    store.put_state("batch gpu0", {"batch": 8})
+    store.put_state("batch gpu0", {"batch": 16, "why": "é\ud800", "null": None})
+    assert store.state("batch gpu0") == {"batch": 16, "why": "é\ud800", "null": None}
+    assert query(path, "SELECT name, time_ns FROM states") == [("batch gpu0", clock.time_ns())]
+
+
+@pytest.mark.parametrize(
+    ("document", "error"), [({"x": float("nan")}, ValueError), ({"x": object()}, TypeError)]
+)
+def test_state_that_is_not_json_is_rejected(store, document, error):
+    store.put_state("a", 1)
+    with pytest.raises(error):
+        store.put_state("a", document)
+    assert store.state("a") == 1

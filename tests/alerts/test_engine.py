@@ -1,0 +1,477 @@
+"""An incident's life cycle (pending, firing, silenced, flapping, raised, resolved) and notices."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from costprobe.alerts.engine import AlertEngine
+from costprobe.alerts.rules.kinds import DEFAULT_RULES
+from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
+from costprobe.configuration import AnyNotifier, AnyRule
+from costprobe.core.incident import Alert, Fault, Silence
+from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.delivery.loop import sample_alert
+from pydantic import TypeAdapter
+
+# A Monday, 10:40 UTC.
+T0 = 1_772_448_000 * NS_PER_S
+RULE, NOTIFIER = TypeAdapter(AnyRule), TypeAdapter(AnyNotifier)
+SETTINGS = AlertingConfig()
+TAGS = {"host": "h1", "rack": "a1"}
+
+
+def rule(name="broken", kind="fault", **more):
+    return RULE.validate_python({"name": name, "kind": kind, **more})
+
+
+def hook(name="ops", **more):
+    return NOTIFIER.validate_python(
+        {"name": name, "kind": "webhook", "url": "http://127.0.0.1/", **more}
+    )
+
+
+def engine_of(*rules, notifiers=None, maintenance=(), settings=SETTINGS):
+    notifiers = [hook()] if notifiers is None else notifiers
+    return AlertEngine(rules, settings, maintenance, notifiers, TAGS)
+
+
+def fault(name="device_lost", subject="gpu3", severity="critical", **labels):
+    return Fault(name, subject, f"{subject} is broken", severity, labels or {"device": subject})
+
+
+class Player:
+    """Evaluates an engine and keeps its notices and rows."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.notified = []
+        self.rows = []
+
+    def tick(self, seconds, *faults):
+        outcome = self.engine.tick(T0 + int(seconds * NS_PER_S), faults)
+        self.notified += [(notice.notifier, notice.alert) for notice in outcome.notices]
+        self.rows += outcome.points
+        return self.engine.alerts()
+
+    @property
+    def states(self):
+        return [alert.state for _, alert in self.notified]
+
+    def restart(self, *rules, **more):
+        document = json.loads(json.dumps(self.engine.document()))
+        self.engine = engine_of(*rules, **more)
+        self.engine.restore(document)
+
+
+def test_incident_is_pending_then_firing_then_resolved():
+    player = Player(engine_of(rule(**{"for": "1m"})))
+    (pending,) = player.tick(0, fault())
+    assert (pending.state, pending.fired_ns) == ("pending", None)
+    assert player.notified == []
+    (firing,) = player.tick(60, fault())
+    assert (firing.state, firing.severity, firing.name) == ("firing", "critical", "broken")
+    assert firing.labels == {**TAGS, "device": "gpu3"}
+    assert firing.id == pending.id
+    assert player.tick(70) == ()
+    assert player.states == ["firing", "resolved"]
+    resolved = player.notified[-1][1]
+    assert (resolved.ended_ns, resolved.id) == (T0 + 70 * NS_PER_S, pending.id)
+    assert [row.tags["state"] for row in player.rows] == ["pending", "firing", "resolved"]
+    assert {row.fields["id"] for row in player.rows} == {pending.id}
+    assert player.rows[1].tags == {**TAGS, "rule": "broken", "state": "firing", "device": "gpu3"}
+
+
+def test_incident_resolved_while_pending_sends_no_notice():
+    player = Player(engine_of(rule(**{"for": "1m"})))
+    player.tick(0, fault())
+    assert player.tick(30) == ()
+    assert player.notified == []
+    assert [row.tags["state"] for row in player.rows] == ["pending", "resolved"]
+
+
+@pytest.mark.parametrize("at", [0, 30, 60, 90])
+def test_restart_at_any_time_preserves_the_state(at):
+    config = rule(**{"for": "1m"})
+    straight, restarted = Player(engine_of(config)), Player(engine_of(config))
+    for seconds in (0, 30, 60, 90):
+        for player in (straight, restarted):
+            player.tick(seconds, fault())
+        if seconds == at:
+            restarted.restart(config)
+    for player in (straight, restarted):
+        player.tick(120)
+    assert restarted.notified == straight.notified
+    assert restarted.rows == straight.rows
+
+
+def test_incident_of_a_removed_rule_resolves_after_a_restart():
+    player = Player(engine_of(rule()))
+    player.tick(0, fault())
+    player.restart(rule("other", faults=["disk_low"]))
+    assert player.tick(10, fault()) == ()
+    assert player.states == ["firing", "resolved"]
+
+
+def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
+    player = Player(engine_of(*DEFAULT_RULES))
+    for minute in range(0, 20, 5):
+        for probe in "abcde":
+            time_ns = T0 + minute * 60 * NS_PER_S
+            tags = {**TAGS, "device": "gpu0", "probe": probe, "batch": "8"}
+            fields = {"throttled_thermal_pct": 12.0}
+            player.engine.observe(Point("probe", tags, fields, time_ns))
+        player.tick(minute * 60)
+    for metric in ("latency", "cost"):
+        player.engine.observe_event(
+            Event(
+                kind="drift",
+                severity="warning",
+                title=f"{metric} of a on gpu0 is +8 %",
+                time_ns=T0 + 16 * 60 * NS_PER_S,
+                detail="cause: thermal throttling 12 % of the time",
+                device="gpu0",
+                subject={"probe": "a"},
+                metric=metric,
+                level_pct=8.0,
+                cause="thermal throttling",
+            )
+        )
+    (alert,) = player.tick(17 * 60)
+    assert (alert.name, alert.state, len(alert.symptoms)) == ("performance", "firing", 7)
+    assert alert.summary == "cost of a on gpu0 is +8 % (and 6 more series)"
+    assert alert.detail == "cause: thermal throttling 12 % of the time"
+    assert alert.cause == "thermal throttling"
+    assert player.states == ["firing"]
+
+
+def drift_event(level_pct, cause, metric="cost"):
+    return Event(
+        kind="drift",
+        severity="warning",
+        title=f"{metric} is {level_pct:+} %",
+        time_ns=T0,
+        device="gpu0",
+        subject={"probe": "a"},
+        metric=metric,
+        level_pct=level_pct,
+        cause=cause,
+    )
+
+
+def test_drifts_of_two_services_are_two_incidents():
+    player = Player(engine_of(*DEFAULT_RULES))
+    for service in ("chat", "search"):
+        drift = drift_event(12.0, "efficiency", metric="serving_time")
+        player.engine.observe_event(replace(drift, device="", subject={"service": service}))
+    assert [alert.labels.get("service") for alert in player.tick(60)] == ["chat", "search"]
+
+
+def test_device_time_of_a_service_leads_its_incident():
+    player = Player(engine_of(*DEFAULT_RULES))
+    for metric in ("serving_energy", "serving_time"):
+        found = drift_event(12.0, "efficiency", metric=metric)
+        player.engine.observe_event(replace(found, device="", subject={"service": "chat"}))
+    (alert,) = player.tick(60)
+    assert alert.summary == "serving_time is +12.0 % (and 1 more series)"
+
+
+def test_new_cause_and_a_doubled_drift_are_notified_again():
+    player = Player(engine_of(rule("drift", "drift")))
+    for minute, (level_pct, cause) in enumerate(
+        (
+            (1.2, "cooling"),
+            (1.8, "cooling"),
+            (2.5, "cooling"),
+            (3.0, "unknown"),
+            (3.5, "neighbour"),
+            (3.5, "cooling"),
+            (12.0, "cooling"),
+        )
+    ):
+        player.engine.observe_event(drift_event(level_pct, cause))
+        player.tick(60 * minute)
+        player.restart(rule("drift", "drift"))
+        player.tick(60 * minute + 10)
+    notified = [(a.symptoms[0].value, a.cause, a.revision) for _, a in player.notified]
+    assert notified == [
+        (1.2, "cooling", 0),
+        (2.5, "cooling", 1),
+        (3.5, "neighbour", 2),
+        (12.0, "cooling", 3),
+    ]
+    player.engine.observe_event(drift_event(0.0, ""))
+    player.tick(600)
+    assert player.states == ["firing"] * 4 + ["resolved"]
+
+
+def test_end_of_a_drift_says_whether_it_reverted_or_counts_as_normal():
+    ends = {}
+    for level_pct in (0.0, 8.0):
+        player = Player(engine_of(rule("drift", "drift")))
+        for minute, found_pct in enumerate((8.0, level_pct)):
+            event = replace(drift_event(found_pct, "cooling"), time_ns=T0 + minute * 60 * NS_PER_S)
+            player.engine.observe_event(replace(event, detail="cause: cooling"))
+            player.tick(60 * minute)
+        player.tick(86_400 + 120)
+        ends[level_pct] = [alert.detail for _, alert in player.notified]
+    assert ends == {
+        0.0: ["cause: cooling", "It has reverted. cause: cooling"],
+        8.0: [
+            "cause: cooling",
+            "It has not changed for 1d: the new level counts as normal. cause: cooling",
+        ],
+    }
+
+
+def test_larger_improvement_in_an_incident_is_not_notified_again():
+    player = Player(engine_of(rule("drift", "drift")))
+    player.engine.observe_event(drift_event(7.0, "neighbour"))
+    player.tick(0)
+    improved = drift_event(-23.0, "clock", metric="latency")
+    player.engine.observe_event(replace(improved, severity="info"))
+    player.tick(60)
+    assert player.states == ["firing"]
+
+
+def test_intermittent_drift_is_one_incident_after_its_second_recurrence():
+    player = Player(engine_of(rule("drift", "drift")))
+    for hour in range(0, 120, 8):
+        for offset, level_pct in ((0, 35.0), (3, 0.0)):
+            seconds = 3600 * (hour + offset)
+            event = drift_event(level_pct, "neighbour" if level_pct else "")
+            player.engine.observe_event(replace(event, time_ns=T0 + seconds * NS_PER_S))
+            player.tick(seconds)
+            player.restart(rule("drift", "drift"))
+    assert player.states == ["firing", "resolved"] * 2 + ["firing"]
+    (alert,) = player.engine.alerts()
+    assert alert.detail.endswith(". Intermittent: 7 times in two days")
+    assert player.tick(3600 * (115 + 25)) == ()
+
+
+def test_higher_severity_is_notified_and_another_series_is_not():
+    player = Player(engine_of(rule(group_by=["host"])))
+    player.tick(0, fault("sink_behind", "a", "warning", sink="a"))
+    player.tick(10, fault("sink_behind", "a", "warning"), fault("sink_behind", "b", "warning"))
+    assert player.states == ["firing"]
+    player.tick(20, fault("sink_behind", "a", "warning"), fault("disk_low", "", "critical", x="y"))
+    assert [(a.severity, a.raised_from) for _, a in player.notified] == [
+        ("warning", None),
+        ("critical", "warning"),
+    ]
+    player.tick(30, fault("sink_behind", "a", "warning"))
+    assert len(player.notified) == 2
+
+
+def test_resolved_incident_cools_down_before_it_fires_again():
+    player = Player(engine_of(rule(cool_down="10m")))
+    player.tick(0, fault())
+    player.tick(10)
+    (again,) = player.tick(20, fault())
+    assert again.state == "pending"
+    (again,) = player.tick(610, fault())
+    assert again.state == "firing"
+
+
+def test_flapping_incident_is_notified_once_and_resolves_after_the_window():
+    player = Player(engine_of(rule()))
+    for minute in range(20):
+        player.tick(minute * 60, *([fault()] if minute % 2 == 0 else []))
+    assert player.states == ["firing", "resolved"] * 3 + ["firing"]
+    assert [alert.is_flapping for _, alert in player.notified] == [False] * 6 + [True]
+    (alert,) = player.engine.alerts()
+    assert alert.is_flapping
+    player.tick(19 * 60 + 3500)
+    assert len(player.notified) == 7
+    player.tick(19 * 60 + 3600)
+    assert player.states[7:] == ["resolved"]
+
+
+def silence(**more):
+    known = {"id": "s1", "match": {"device": "gpu*"}, "starts_ns": T0, "comment": "c"}
+    return Silence(**{**known, "ends_ns": T0 + 600 * NS_PER_S, "author": "me", **more})
+
+
+def test_silenced_incident_is_notified_when_the_silence_ends():
+    player = Player(engine_of(rule()))
+    player.engine.add_silence(silence())
+    (alert,) = player.tick(0, fault())
+    assert alert.state == "firing"
+    assert player.engine.silenced(T0) == (alert,)
+    assert player.rows[0].fields["silenced"] is True
+    player.tick(590, fault())
+    assert player.notified == []
+    player.tick(600, fault())
+    assert player.states == ["firing"]
+
+
+def test_resolution_of_a_notified_incident_is_sent_during_a_silence():
+    player = Player(engine_of(rule()))
+    player.tick(0, fault())
+    player.engine.add_silence(silence())
+    assert player.engine.firing_for("ops", T0 + NS_PER_S) == ()
+    player.tick(10)
+    assert player.states == ["firing", "resolved"]
+
+
+def test_resolution_of_an_unnotified_incident_is_not_sent():
+    player = Player(engine_of(rule()))
+    player.engine.add_silence(silence())
+    player.tick(0, fault())
+    player.tick(10)
+    assert player.notified == []
+
+
+def test_silences_match_by_filter_expire_and_survive_a_restart():
+    player = Player(engine_of(rule()))
+    player.engine.add_silence(silence(match={"device": "gpu7"}))
+    player.tick(0, fault())
+    assert player.states == ["firing"]
+    player.engine.add_silence(silence(id="s2", match={"rule": "broken", "severity": "crit*"}))
+    player.restart(rule())
+    assert [found.id for found in player.engine.silences(T0)] == ["s1", "s2"]
+    assert player.engine.end_silence("s2", T0 + NS_PER_S).id == "s2"
+    assert [found.id for found in player.engine.silences(T0 + NS_PER_S)] == ["s1"]
+    for wrong in ("s2", "none"):
+        with pytest.raises(KeyError):
+            player.engine.end_silence(wrong, T0 + 2 * NS_PER_S)
+    with pytest.raises(ValueError, match="after it begins"):
+        player.engine.add_silence(silence(ends_ns=T0))
+
+
+def test_maintenance_window_sends_no_notices():
+    window = MaintenanceConfig.model_validate(
+        {"name": "w", "days": ["mon"], "start": "10:00", "end": "11:00", "match": {"device": "*3"}}
+    )
+    player = Player(engine_of(rule(), maintenance=[window]))
+    player.tick(0, fault())
+    assert player.notified == []
+    player.tick(1200, fault())
+    assert player.states == ["firing"]
+
+
+@pytest.mark.parametrize(
+    ("notifier", "more", "states"),
+    [
+        (hook(min_severity="critical"), {}, ["firing", "resolved"]),
+        (hook(min_severity="critical"), {"severity": "warning"}, []),
+        (hook(match={"device": "gpu9"}), {}, []),
+        (hook(match={"team": "ml"}), {"labels": {"team": "ml"}}, ["firing", "resolved"]),
+        (hook(send_resolved=False), {}, ["firing"]),
+        (hook(), {"notify": []}, []),
+        (hook("other"), {"notify": ["ops"]}, []),
+        (hook(repeat="1m"), {}, ["firing", "firing", "resolved"]),
+    ],
+)
+def test_notifier_filters_are_applied(notifier, more, states):
+    player = Player(engine_of(rule(**more), notifiers=[notifier]))
+    player.tick(0, fault())
+    player.tick(59, fault())
+    player.tick(60, fault())
+    player.tick(70)
+    assert player.states == states
+
+
+def test_firing_for_a_notifier_lists_notified_incidents():
+    player = Player(engine_of(rule(), notifiers=[hook(), hook("none", match={"device": "x"})]))
+    (alert,) = player.tick(0, fault())
+    assert player.engine.firing_for("ops", T0) == (alert,)
+    assert player.engine.firing_for("none", T0) == ()
+
+
+def test_rule_receives_only_matching_series():
+    player = Player(engine_of(rule(match={"device": "gpu0", "rack": "a*"})))
+    assert player.tick(0, fault()) == ()
+    assert len(player.tick(10, fault(subject="gpu0"))) == 1
+
+
+def test_removed_series_has_no_symptoms():
+    engine = AlertEngine(
+        [rule()], SETTINGS, (), (), TAGS, is_current=lambda labels: labels.get("device") == "gpu0"
+    )
+    assert Player(engine).tick(0, fault()) == ()
+
+
+def test_labels_of_a_service_route_its_incidents_and_silence_them():
+    teams = {"chat": "assistant", "rank": "search"}
+    notifiers = [hook("search", match={"team": "search"}), hook("gpus", match={"team": "gpus"})]
+    engine = AlertEngine(
+        [rule(labels={"stage": "live"}), rule("search-only", match={"team": "search"})],
+        SETTINGS,
+        (),
+        notifiers,
+        {**TAGS, "team": "gpus"},
+        labels_of=lambda tags: (
+            {"team": teams[tags["service"]]} if tags.get("service") in teams else {}
+        ),
+    )
+    faults = [fault("service_unread", name, service=name) for name in teams]
+    player = Player(engine)
+    alerts = player.tick(0, *faults, fault())
+    # Services of one host share an incident, but not with those of another team.
+    labels = [(alert.name, alert.labels["team"], alert.labels.get("stage")) for alert in alerts]
+    assert sorted(labels, key=str) == [
+        ("broken", "assistant", "live"),
+        ("broken", "gpus", "live"),
+        ("broken", "search", "live"),
+        ("search-only", "search", None),
+    ]
+    assert [(name, alert.labels["team"]) for name, alert in player.notified] == [
+        ("search", "search"),
+        ("gpus", "gpus"),
+        ("search", "search"),
+    ]
+    assert sorted(row.tags["team"] for row in player.rows) == [
+        "assistant",
+        "gpus",
+        "search",
+        "search",
+    ]
+    engine.add_silence(Silence("s", {"team": "search"}, T0, T0 + 10**12, "", ""))
+    assert {alert.labels["team"] for alert in engine.silenced(T0)} == {"search"}
+
+
+def test_rows_of_one_evaluation_have_distinct_times():
+    player = Player(engine_of(rule()))
+    player.tick(0, *(fault(subject=f"gpu{index}") for index in range(8)))
+    assert len({row.time_ns for row in player.rows}) == 8
+
+
+def test_damaged_rule_state_is_discarded_and_others_restored():
+    player = Player(
+        engine_of(rule(), rule("hot", "threshold", measurement="device", field="temp_c", above=1))
+    )
+    player.tick(0, fault())
+    document = json.loads(json.dumps(player.engine.document()))
+    document["rules"]["hot"][1] = [["nonsense"]]
+    player.engine.restore(document)
+    assert len(player.tick(10, fault())) == 1
+    assert player.states == ["firing"]
+
+
+def test_alert_round_trips_through_json():
+    player = Player(engine_of(rule()))
+    (alert,) = player.tick(0, fault())
+    for kept in (alert, sample_alert(T0, TAGS)):
+        assert Alert.from_document(json.loads(json.dumps(kept.to_document()))) == kept
+
+
+def test_gap_between_evaluations_is_no_absence():
+    player = Player(engine_of(rule("silent", "absence", measurement="device", at_least="1m")))
+    for second in range(0, 100, 10):
+        time_ns = T0 + second * NS_PER_S
+        player.engine.observe(
+            Point("device", {**TAGS, "device": "gpu0"}, {"power_w": 1.0}, time_ns)
+        )
+    player.tick(90)
+    player.engine.restore(player.engine.document())
+    assert player.tick(3690) == ()
+    assert len(player.tick(3760)) == 1
+
+
+def test_alerts_link_to_the_page_at_the_time_of_the_incident():
+    settings = SETTINGS.model_copy(update={"public_url": "http://gpu-01:9470"})
+    player = Player(engine_of(rule("broken", "fault"), settings=settings))
+    player.tick(0, fault())
+    (_, alert), *_ = player.notified
+    assert alert.link.startswith("http://gpu-01:9470/?at=20")
+    assert Player(engine_of(rule("broken", "fault"))).tick(0, fault())[0].link == ""

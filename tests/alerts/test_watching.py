@@ -1,0 +1,361 @@
+"""Detection and alerting survive an unwritable store and a crash."""
+
+import random
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+from costprobe.adapters.sensors.devices import removal_event
+from costprobe.adapters.store.ledger import MemoryLedger, RowLabels, StoreLedger
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.alerts.faults import present_faults
+from costprobe.alerts.watching import IncidentStore, Watching
+from costprobe.configuration import Config
+from costprobe.core.clock import ClockMonitor
+from costprobe.core.incident import Fault
+from costprobe.core.line_protocol import render
+from costprobe.core.schema import event_point, make_point
+from costprobe.daemon.parts import watched_sections
+from fakes.clock import FakeClock
+from fakes.store_access import rows_after
+
+LOST = Fault("device_lost", "gpu0", "gpu0 does not answer", "critical", {"device": "gpu0"})
+TAGS = {"host": "h"}
+CONFIG = Config.model_validate(
+    {
+        "probe": [{"name": "e"}],
+        "notifier": [{"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}],
+    }
+)
+
+HOT = Config.model_validate(
+    {
+        "alerting": {"defaults": False},
+        "rule": [
+            {
+                "name": "hot",
+                "kind": "threshold",
+                "measurement": "device",
+                "field": "temp_c",
+                "above": 85,
+                "for": "10m",
+            }
+        ],
+    }
+)
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(time.time_ns())
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    opened = Store.open(tmp_path / "costprobe.db", clock, busy_timeout_ms=50)
+    yield opened
+    opened.close()
+
+
+def watching_of(store, clock, ledger=None):
+    return Watching(
+        watched_sections(CONFIG), store, ledger or MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
+
+
+def states(store):
+    return [notice.alert["state"] for notice in store.notices("ops", 10)]
+
+
+def test_incidents_wait_in_memory_while_the_store_cannot_be_written(store, clock):
+    watching = watching_of(store, clock)
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert watching.tick([LOST]) is False
+    assert watching.status()["fault"]
+    assert watching.status()["waiting_notices"] == 1
+    clock.move(10)
+    assert watching.tick([]) is False
+    other.execute("ROLLBACK")
+    other.close()
+    clock.move(10)
+    assert watching.tick([]) is True
+    assert states(store) == ["firing", "resolved"]
+    assert watching.status() == {"fault": None, "waiting_notices": 0, "dropped_notices": 0}
+
+
+def test_load_curve_that_changed_while_no_daemon_ran_is_an_incident(store, clock):
+    def changed(level_pct):
+        tags = {**TAGS, "kind": "drift", "metric": "load_curve", "device": "gpu0", "probe": "e"}
+        fields = {"title": "slower", "severity": "warning", "level_pct": level_pct}
+        store.append([make_point("event", tags, fields, clock.time_ns())])
+        clock.move(10)
+        watching_of(store, clock).tick([])
+        return states(store)
+
+    assert changed(-20.0) == ["firing"]
+    clock.move(10)
+    watching_of(store, clock).tick([])
+    assert states(store) == ["firing"]
+    clock.move(3600)
+    assert changed(0.0) == ["firing", "resolved"]
+
+
+def test_incident_has_the_labels_of_its_service(store, clock):
+    services = [
+        {
+            "name": name,
+            "engine": "vllm",
+            "url": "http://127.0.0.1:9",
+            "devices": ["gpu0"],
+            "labels": {"team": team},
+        }
+        for name, team in (("chat", "assistant"), ("rank", "search"))
+    ]
+    hook = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:1/"}
+    config = Config.model_validate(
+        {"service": services, "notifier": [{**hook, "match": {"team": "search"}}]}
+    )
+    watching = Watching(
+        watched_sections(config),
+        store,
+        MemoryLedger(),
+        clock,
+        TAGS,
+        ClockMonitor(clock),
+        labels=RowLabels((), config.service),
+    )
+    faults = [
+        Fault("service_unread", name, f"{name} cannot be read", "warning", {"service": name})
+        for name in ("chat", "rank")
+    ]
+    watching.tick(faults)
+    clock.move(3600)
+    assert watching.tick(faults) is True
+    (notice,) = store.notices("ops", 10)
+    assert notice.alert["labels"] == {**TAGS, "team": "search"}
+    listed = watching.alerts()["alerts"]
+    assert sorted(alert["labels"]["team"] for alert in listed) == ["assistant", "search"]
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
+    watching = Watching(
+        watched_sections(HOT), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
+
+    def look(temp_c=90.0, *, move_s=10):
+        clock.move(move_s)
+        tags = {**TAGS, "device": "gpu0"}
+        watching.take([make_point("device", tags, {"temp_c": temp_c}, clock.time_ns())])
+        watching.tick([])
+        return [alert["state"] for alert in store.state("alerts")["alerts"]]
+
+    assert [look() for _ in range(3)] == [["pending"]] * 3
+    clock.step(step_s)
+    # The rule requires ten minutes: half of one has passed.
+    assert look() == ["pending"]
+    clock.step(-step_s)
+    # No value has arrived since the step, and none was due.
+    watching.tick([])
+    assert [look() for _ in range(56)] == [["pending"]] * 56
+    assert look() == ["firing"]
+    clock.step(step_s)
+    watching.tick([])
+    assert look() == ["firing"]
+    assert look(60.0) == []
+
+
+def test_crash_after_an_evaluation_preserves_the_state(store, clock):
+    watching_of(store, clock).tick([LOST])
+    clock.move(10)
+    watching_of(store, clock).tick([])
+    assert states(store) == ["firing", "resolved"]
+
+
+def test_damaged_incidents_are_discarded(store, clock):
+    store.put_state("alerting", {"incidents": 3})
+    store.put_state("detector gpu0 e cost", {"key": 3})
+    watching = watching_of(store, clock)
+    assert watching.tick([LOST]) is True
+    assert states(store) == ["firing"]
+
+
+def test_failing_detection_does_not_stop_rows_from_being_stored(store, clock):
+    def broken(_):
+        raise RuntimeError("detection is broken")
+
+    ledger = StoreLedger(store)
+    ledger.observe(broken)
+    ledger.append([make_point("agent", TAGS, {"rss_bytes": 1}, clock.time_ns())])
+    assert len(rows_after(store, 0, 10)) == 1
+
+
+def test_points_derived_from_stored_rows_are_stored_too(store, clock):
+    rows = [
+        make_point("event", {**TAGS, "kind": "drift"}, {"title": "t"}, clock.time_ns() + i)
+        for i in range(2)
+    ]
+    ledger = StoreLedger(store)
+    ledger.observe(lambda _: rows[1:])
+    ledger.append(rows[:1])
+    ledger.observe(None)
+    ledger.append(rows[:1])
+    assert [row.line for row in rows_after(store, 0, 10)] == [render(row) for row in reversed(rows)]
+
+
+def probe_row(time_ns, latency_ms):
+    tags = {**TAGS, "device": "gpu0", "probe": "e", "batch": "8"}
+    fields = {"latency_p50_ms": latency_ms, "throughput_per_s": 1000 / latency_ms}
+    return make_point("probe", tags, fields, time_ns)
+
+
+def test_new_process_replays_stored_rows_and_reports_only_new_drifts(store, clock):
+    begun_ns = clock.time_ns() - 3 * 86_400 * 10**9
+    rows = [probe_row(begun_ns + n * 300 * 10**9, 8 + n % 3 / 20) for n in range(3 * 288)]
+    slow = [probe_row(row.time_ns, 1.2 * row.fields["latency_p50_ms"]) for row in rows[576:]]
+    store.append([*rows[:576], *slow])
+    ledger = MemoryLedger()
+    first = watching_of(store, clock, ledger)
+    assert ledger.points == []
+    first.keep_detectors()
+    # The next process crashes after it stored the rows and before it reported them.
+    for n in range(6):
+        clock.move(300)
+        store.append([probe_row(clock.time_ns(), 12.0 + n % 2 / 20)])
+    second = watching_of(store, clock, ledger)
+    assert {row.tags["metric"] for row in ledger.points} == {"latency", "throughput"}
+    assert all(row.tags["kind"] == "drift" for row in ledger.points)
+    second.tick([])
+    assert states(store) == ["firing"]
+
+
+def test_reload_with_an_unwritable_store_keeps_what_fires(store, clock):
+    """The stored state is older: resuming from it would notify of the same incident again."""
+    incidents = IncidentStore(store)
+    parts = (watched_sections(CONFIG), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+    before = Watching(*parts, incidents=incidents)
+    before.tick([])
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    before.tick([LOST])
+    assert [notice.alert.state for notice in before.unstored()] == ["firing"]
+    before.close()
+    after = Watching(*parts, incidents=incidents)
+    assert [alert["state"] for alert in after.alerts()["alerts"]] == ["firing"]
+    after.tick([LOST])
+    assert list(after.unstored()) == []
+    other.execute("ROLLBACK")
+    other.close()
+    after.tick([])
+    assert states(store) == ["resolved"]
+    kinds = [row.tags["state"] for row in _alert_rows(store)]
+    assert kinds == ["firing", "resolved"]
+
+
+def _alert_rows(store):
+    with closing(StoreReader.open(store.path)) as reader:
+        return list(reader.points("alert", 0, 2**62))
+
+
+def device_status(state):
+    devices = {"gpu0": {"state": state, "suspect": False}}
+    return {
+        "sensor": {"state": "running", "devices": devices},
+        "probes": [],
+        "sinks": {},
+        "notifiers": {},
+        "store": {"fault": None, "path": "/x"},
+        "config_fault": None,
+    }
+
+
+def test_lost_gpu_is_a_critical_alert_by_the_default_rules(store, clock):
+    watching = watching_of(store, clock)
+    assert watching.tick(present_faults(device_status("good"), None)) is False
+    assert watching.tick(present_faults(device_status("lost"), None)) is True
+    (notice,) = store.notices("ops", 10)
+    assert (notice.alert["name"], notice.alert["severity"]) == ("broken", "critical")
+    assert notice.alert["labels"]["device"] == "gpu0"
+
+
+def test_two_probes_on_a_throttling_gpu_are_one_alert(store, clock):
+    rule = {
+        "name": "thermal-throttling",
+        "kind": "threshold",
+        "group": "performance",
+        "measurement": "probe",
+        "field": "throttled_thermal_pct",
+        "above": 5,
+    }
+    config = Config.model_validate({"probe": [{"name": "a"}, {"name": "b"}], "rule": [rule]})
+    watching = Watching(
+        watched_sections(config), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
+    for name in ("a", "b"):
+        tags = {**TAGS, "device": "gpu0", "probe": name}
+        watching.take([make_point("probe", tags, {"throttled_thermal_pct": 50.0}, clock.time_ns())])
+    watching.tick([])
+    (alert,) = store.state("alerts")["alerts"]
+    assert (alert["name"], alert["state"]) == ("performance", "firing")
+    assert {symptom["labels"]["probe"] for symptom in alert["symptoms"]} == {"a", "b"}
+
+
+def test_drift_against_stored_history_is_explained_and_fires(store, clock):
+    """The latency of the probe is 50 % above that of the stored three days."""
+    rng, now_ns = random.Random(5), clock.time_ns()
+
+    def row(time_ns, latency_ms, **fields):
+        tags = {**TAGS, "device": "gpu0", "probe": "e", "batch": "4"}
+        values = {"latency_p50_ms": latency_ms * rng.lognormvariate(0, 0.01), **fields}
+        values |= {"throughput_per_s": 8000 / latency_ms, "sm_clock_mhz": 1980.0}
+        return make_point("probe", tags, values, time_ns)
+
+    past = range(3 * 288, 0, -1)
+    times_ns = [now_ns - index * 300 * 10**9 for index in past]
+    store.append([row(time_ns, 2.0, fingerprint="old") for time_ns in times_ns])
+    watching, events = watching_of(store, clock), []
+    for _ in range(30):
+        clock.move(300)
+        new = row(clock.time_ns(), 3.0, fingerprint="new")
+        store.append([new])
+        events += watching.take([new])
+    watching.tick([])
+    (event,) = [point for point in events if point.tags["metric"] == "latency"]
+    assert event.fields["change_pct"] == pytest.approx(50, abs=3)
+    assert event.fields["cause"] == "software: fingerprint"
+    assert [notice.alert["name"] for notice in store.notices("ops", 10)] == ["performance"]
+
+
+def test_destroyed_slices_and_probes_on_them_are_not_reported_as_silent(store, clock):
+    watching = watching_of(store, clock)
+    series = [
+        ("device", {"device": "gpu0", "kind": "gpu", "uuid": "GPU-0"}),
+        ("device", {"device": "gpu0.mig0", "kind": "mig", "uuid": "MIG-0"}),
+        ("device", {"device": "gpu0.mig1", "kind": "mig", "uuid": "MIG-1"}),
+        ("probe", {"device": "gpu0.mig0", "probe": "e"}),
+        ("probe", {"device": "gpu0.mig1", "probe": "e"}),
+    ]
+    fields = {"device": {"temp_c": 40.0}, "probe": {"latency_p50_ms": 2.0}}
+    for _ in range(4):
+        for name, tags in series:
+            watching.take([make_point(name, {**TAGS, **tags}, fields[name], clock.time_ns())])
+        clock.move(10)
+    watching.take([event_point(removal_event("gpu0.mig1", clock.time_ns()), TAGS)])
+    watching.tick([])
+    watching = watching_of(store, clock)
+    watching.tick([])
+    clock.move(3600)
+    watching.tick([])
+    silent = {
+        (symptom["rule"], symptom["labels"]["device"])
+        for alert in store.state("alerts")["alerts"]
+        for symptom in alert["symptoms"]
+    }
+    assert silent == {
+        ("device-silent", "gpu0"),
+        ("device-silent", "gpu0.mig0"),
+        ("probe-silent", "gpu0.mig0"),
+    }

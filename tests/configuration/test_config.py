@@ -1,0 +1,399 @@
+"""The configuration: valid files are accepted, others rejected with all errors."""
+
+import tomllib
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import tomli_w
+from costprobe.configuration import Config, load, parse
+from costprobe.core.config.load import ConfigError, as_toml_tables
+from costprobe.core.config.location import MAX_FILE_BYTES
+from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
+from fakes.cases import check_all
+from hypothesis import given
+from hypothesis import strategies as st
+
+FILE = Path("costprobe.toml")
+FULL = """
+[host]
+name = "gpu-01"
+labels = { rack = "a1" }
+[telemetry]
+every = "2s"
+[probing]
+duty = "2%"
+[[probe]]
+name = "encoder"
+kind = "transformer"
+every = "90s"
+dtype = "bf16"
+batch = 8
+latency_bound = "50ms"
+memory_cap = "4GiB"
+devices = ["gpu0"]
+[[probe]]
+name = "mine"
+kind = "module"
+module = "shop.models:ranker"
+[[price]]
+plan = "on_demand"
+per_hour = 2.176
+[[price]]
+plan = "owned"
+purchase_price = "15000.10"
+lifetime = "3y"
+valid_from = 2026-06-01
+[electricity]
+tariff_per_kwh = 0.12
+pue = 1.3
+[[sink]]
+api = "v2"
+url = "https://influx.example:8086"
+org = "ml"
+bucket = "costprobe"
+token_file = "/etc/costprobe/token"
+"""
+
+
+def problems(text):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, FILE)
+    return caught.value.problems
+
+
+def outcome(text):
+    try:
+        return parse(text, FILE)
+    except ConfigError as error:
+        return error.problems
+
+
+def test_full_file_is_parsed():
+    config = parse(FULL, FILE)
+    assert config.probe[0].every_s == 90
+    assert config.probe[0].latency_bound_s == pytest.approx(0.05)
+    assert config.probe[0].memory_cap_bytes == 4 * 2**30
+    assert config.probing.duty == pytest.approx(0.02)
+    assert config.price[1].valid_from == date(2026, 6, 1)
+
+
+def test_amounts_are_exact_decimals():
+    config = parse(FULL, FILE)
+    assert config.price[0].per_hour == Decimal("2.176")
+    assert config.price[1].purchase_price == Decimal("15000.10")
+
+
+def test_shown_configuration_can_be_parsed():
+    config = parse(FULL, FILE)
+    assert parse(tomli_w.dumps(as_toml_tables(config)), FILE) == config
+
+
+def test_all_errors_are_reported_at_once_with_key_and_fix():
+    found = problems(
+        """
+        [telemetri]
+        [host.labels]
+        device = "x"
+        [[probe]]
+        name = "a"
+        evry = "5m"
+        every = "5 minuts"
+        batch = "atuo"
+        [[probe]]
+        name = "a"
+        [[price]]
+        plan = "owned"
+        purchase_price = 1
+        [[price]]
+        plan = "rent"
+        currency = "EUR"
+        [[sink]]
+        api = "v2"
+        url = "http://db:8086"
+        """
+    )
+    by_key = dict(problem.split(": ", 1) for problem in found)
+    assert 'did you mean "telemetry"' in by_key["telemetri"]
+    assert 'did you mean "every"' in by_key["probe[0].evry"]
+    assert '"5m"' in by_key["probe[0].every"]
+    assert "'auto'" in by_key["probe[0].batch"]
+    assert "already used" in by_key["probe[1].name"]
+    assert "add it" in by_key["price[0].lifetime"]
+    assert "on_demand, reserved, spot, list, owned" in by_key["price[1].plan"]
+    assert "missing" in by_key["sink[0].bucket"]
+    assert "one currency" in by_key["price"]
+    assert "another name" in by_key["host.labels.device"]
+
+
+def test_invalid_values_are_reported():
+    def check(text, words):
+        assert any(words in problem for problem in problems(text)), problems(text)
+
+    check_all(
+        check,
+        [
+            ('[[probe]]\nname = "x"\nkind = "module"\n', "go together"),
+            ('[[probe]]\nname = "x"\nwindow = "1s"\n', "5"),
+            ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than window"),
+            ('[[probe]]\nname = "-x"\n', "letters"),
+            ("[probing]\nduty = 1.5\n", "at most 1"),
+            ('[telemetry]\naggregate = "301s"\n', "at most 5 minutes"),
+            ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "at least 0"),
+            ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
+            ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "at least 1"),
+            (
+                '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\nbucket = "b"\n',
+                "unknown key",
+            ),
+            ('[[sink]]\napi = "v2"\nurl = "http://u:p@h:1"\nbucket = "b"\n', "url"),
+            (
+                '[[sink]]\napi = "v2"\nurl = "ftp://h:1"\nbucket = "b"\n',
+                "write an http:// or https:// URL",
+            ),
+            (
+                '[[sink]]\napi = "v2"\nurl = "http://h:1\\n"\nbucket = "b"\n',
+                "write an http:// or https:// URL",
+            ),
+            ('[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\ntoken = "x"\n', "token_file"),
+            (
+                '[[sink]]\napi = "v1"\nurl = "http://h:1"\ndatabase = "d"\npassword_file = "/x"\n',
+                "add user",
+            ),
+            ("[host\n", "not valid TOML"),
+            ('host = "x"\n', "host"),
+            ("probe = 3\n", "probe"),
+        ],
+    )
+
+
+def test_two_plans_of_a_device_on_one_day_are_rejected():
+    plan = '[[price]]\nplan = "on_demand"\nper_hour = 1\nvalid_from = 2026-01-01\n'
+    assert any("same day" in problem for problem in problems(plan + plan))
+
+
+def test_error_of_a_missing_file_names_config_init(tmp_path):
+    with pytest.raises(ConfigError, match="config init"):
+        load(tmp_path / "none.toml")
+
+
+def test_huge_files_and_binary_files_are_rejected(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(ConfigError, match="larger"):
+        load(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load(path)
+
+
+@given(st.text(max_size=200))
+def test_any_text_gives_a_configuration_or_errors(text):
+    assert outcome(text)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**20) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+KEYS = sorted(Config.model_fields)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), JUNK.filter(lambda value: value is not None)))
+def test_any_tables_give_a_configuration_or_errors(tables):
+    def without_none(value):
+        if isinstance(value, dict):
+            return {k: without_none(v) for k, v in value.items() if v is not None}
+        if isinstance(value, list):
+            return [without_none(v) for v in value if v is not None]
+        return value
+
+    text = tomli_w.dumps(without_none(tables))
+    assert tomllib.loads(text) is not None
+    assert outcome(text)
+
+
+def test_durations():
+    def check(text, seconds):
+        assert parse_duration_s(text) == pytest.approx(seconds)
+
+    check_all(
+        check,
+        [("5m", 300), ("1.5s", 1.5), ("250ms", 0.25), ("1h 30m", 5400), ("3y", 3 * 8760 * 3600)],
+    )
+
+
+def test_invalid_durations():
+    def check(text):
+        with pytest.raises(ValueError, match="duration"):
+            parse_duration_s(text)
+
+    check_all(check, ["", "5", "m", "5 minutes", "-1s", "1e3s", "5m!"])
+
+
+@given(st.integers(1, 10**7))
+def test_formatted_durations_parse_to_the_same_value(seconds):
+    assert parse_duration_s(format_duration(float(seconds))) == seconds
+
+
+def test_sizes():
+    assert parse_size_bytes("4GiB") == 4 * 2**30
+    assert parse_size_bytes("1.5 kB") == 1500
+    with pytest.raises(ValueError, match="size"):
+        parse_size_bytes("4 gigs")
+
+
+def problems_of(text):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, Path("i.toml"))
+    return caught.value.problems
+
+
+def test_all_errors_of_rules_and_notifiers_are_reported_at_once():
+    problems = problems_of(
+        """
+        [[rule]]
+        name = "a"
+        kind = "treshold"
+        [[rule]]
+        name = "b"
+        kind = "threshold"
+        measurement = "device"
+        field = "temp"
+        abov = 3
+        notify = ["pager"]
+        [[rule]]
+        name = "b"
+        kind = "slo"
+        within_ms = 5
+        for = "5"
+        field = "stop_reason"
+        [[notifier]]
+        name = "n"
+        kind = "mail"
+        [[maintenance]]
+        name = "w"
+        start = "25:00"
+        end = "03:00"
+        timezone = "Mars/Base"
+        """
+    )
+    for part in (
+        "rule[0].kind: write one of drift, anomaly, threshold",
+        'rule[1].abov: unknown key; did you mean "above"?',
+        "rule[1].field: device has no field 'temp'; did you mean \"temp_c\"?",
+        "rule[1].notify: unknown notifier 'pager'",
+        "rule[2].name: 'b' is already used",
+        "rule[2].for: '5' is not a duration",
+        "rule[2].field: stop_reason is text",
+        "notifier[0].kind: write one of alertmanager, webhook, apprise",
+        'maintenance[0].start: a time of day is "HH:MM"',
+        "maintenance[0].timezone: no such time zone",
+    ):
+        assert any(part in problem for problem in problems), part
+
+
+def test_invalid_rules_are_rejected():
+    def check(table, words):
+        assert any(words in problem for problem in problems_of(f'[[rule]]\nname = "r"\n{table}\n'))
+
+    check_all(
+        check,
+        [
+            ('kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"', "above or below"),
+            (
+                'kind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 80\nclear = 85',
+                "clear must not be higher",
+            ),
+            ('kind = "absence"\nmeasurement = "devices"', "rule[0].measurement: write one of"),
+        ],
+    )
+
+
+def test_alertmanager_accepts_one_credential():
+    table = '[[notifier]]\nname = "n"\nkind = "alertmanager"\nurl = "http://127.0.0.1:9093"\n'
+    assert any("go together" in problem for problem in problems_of(table + 'user = "u"\n'))
+    parse(table + 'user = "u"\npassword_file = "/p"\n', Path("i.toml"))
+
+
+def probe_of(table):
+    return parse(f'[[probe]]\nname = "p"\n{table}\n', Path("i.toml")).probe[0]
+
+
+def test_probe_kinds_with_a_model_source():
+    probe = probe_of('kind = "torchvision:resnet50"\nweights = "/w.pth"\ncold = true')
+    assert (probe.source, probe.model, probe.identity) == ("torchvision", "resnet50", probe.kind)
+    assert probe.measured_dtype is None
+    assert not probe.carries_energy
+    probe = probe_of('kind = "pt2:/models/a.pt2"\ninputs = [{ shape = [8], dtype = "int64" }]')
+    assert (probe.source, probe.model) == ("pt2", "/models/a.pt2")
+    assert probe.inputs[0].shape == (8,)
+    assert probe_of("").measured_dtype == "fp32"
+
+
+def test_default_deferral_is_30_s_or_half_the_period():
+    assert probe_of("").deferral_s == 30
+    assert probe_of('every = "10s"').deferral_s == 5
+    assert probe_of('defer_at_most = "2m"').deferral_s == 120
+    assert [probe_of("").busy_share(kind) for kind in ("gpu", "mig", "cpu")] == [0.1, 0.1, 0.5]
+    assert probe_of('busy_above = "30%"').busy_share("cpu") == 0.3
+
+
+def test_invalid_probes_are_rejected():
+    def check(table, words):
+        problems = problems_of(f'[[probe]]\nname = "p"\n{table}\n')
+        assert any(words in problem for problem in problems), problems
+        assert not any("secret" in problem for problem in problems)
+
+    check_all(
+        check,
+        [
+            ('kind = "resnet50"', "unknown probe kind 'resnet50'"),
+            ('kind = "timm"', 'such as "timm:vit_base_patch16_224"'),
+            ('kind = "timm:"', "unknown probe kind"),
+            ('kind = "cnn"\ninputs = [{ shape = [3] }]', "remove inputs"),
+            ('kind = "decoder:1B/decode"\ninputs = [{ shape = [3] }]', "remove inputs"),
+            ('kind = "decoder:9B/decode"', "no decoder '9B/decode'; write one of small/prefill"),
+            ('kind = "decoder"', 'add the model to load, such as "decoder:small/decode"'),
+            ('kind = "cnn"\ncontext_tokens = 8', "remove context_tokens"),
+            ('kind = "decoder:1B/decode"\ncontext_tokens = 1', "context_tokens"),
+            ('kind = "pt2:/a"\ndtype = "bf16"', "remove dtype"),
+            ('kind = "torchscript:/a"\ncompile = true', "remove compile"),
+            ('kind = "transformers:/a"\nweights = "/w"', "remove weights"),
+            ('every = "1m"\ndefer_at_most = "2m"', "defer_at_most must not be longer"),
+            ('when_busy = "wait"', "write one of 'run', 'skip'"),
+            ('kind = "openai"\nmodel = "m"', "probe[0].url: is missing"),
+            ('kind = "openai"\nurl = "http://u:secret@h"\nmodel = "m"', "probe[0].url"),
+            ('kind = "openai"\nurl = "http://h"\nmodle = "m"', 'did you mean "model"?'),
+            ('kind = "openai"\nurl = "http://h"\nmodel = "m"\nbatch = 3', "unknown key"),
+            (
+                'kind = "openai"\nurl = "http://h"\nmodel = "m"\npython = "/p"',
+                "probe[0]: remove python: a probe of a server runs under costprobe's own interpreter",
+            ),
+            (
+                (
+                    'kind = "kserve"\nurl = "http://h"\nmodel = "m"\n'
+                    'inputs = [{ name = "x", datatype = "FP32", shape = [2], data = [1] }]'
+                ),
+                "data has 1 values where shape has 2",
+            ),
+        ],
+    )
+
+
+def test_shown_server_probes_can_be_parsed():
+    import tomli_w
+
+    text = (
+        '[[probe]]\nname = "c"\nkind = "openai"\nurl = "https://h/v1"\nmodel = "m"\n'
+        'token_credential = "chat"\n[[probe]]\nname = "k"\nkind = "kserve"\nurl = "http://h"\n'
+        'model = "m"\ninputs = [{ name = "x", datatype = "FP32", shape = [1, 2], fill = 0.5 }]\n'
+        '[[probe]]\nname = "t"\nkind = "timm:resnet18"\n'
+    )
+    config = parse(text, Path("i.toml"))
+    shown = tomli_w.dumps(as_toml_tables(config))
+    assert parse(shown, Path("i.toml")) == config

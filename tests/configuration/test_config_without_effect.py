@@ -1,0 +1,114 @@
+"""Configuration that would silently do nothing is an error that names key and fix."""
+
+from pathlib import Path
+
+import pytest
+from costprobe.configuration import parse
+from costprobe.core.config.load import ConfigError
+from costprobe.pricing.plans import parse_spot
+from fakes.cases import check_all
+from fakes.command import called
+
+FILE = Path("costprobe.toml")
+BUDGET = '[[budget]]\nname = "b"\namount = 1\nperiod = "day"\n'
+WINDOW = '[[maintenance]]\nname = "n"\nstart = "01:00"\nend = "02:00"\n'
+HOT = '[[rule]]\nname = "a"\nkind = "threshold"\nmeasurement = "device"\nfield = "temp_c"\nabove = 1\n'
+DRIFT = '[[rule]]\nname = "d"\nkind = "drift"\n'
+PAGER = '[[notifier]]\nname = "n"\nkind = "webhook"\nurl = "https://h/"\n'
+ENDS = '[[maintenance]]\nname = "{}"\nstart = "{}"\nend = "{}"\n'
+HOURS = """
+[electricity]
+tariff_per_kwh = 1
+[[electricity.hours]]
+start = "22:00"
+end = "06:00"
+tariff_per_kwh = 2
+[[electricity.hours]]
+days = [{}]
+start = "{}"
+end = "{}"
+tariff_per_kwh = 3
+"""
+
+
+def test_options_without_effect_are_errors():
+    def check(text, *words):
+        with pytest.raises(ConfigError) as caught:
+            parse(text, FILE)
+        for word in words:
+            assert word in str(caught.value), caught.value
+
+    check_all(
+        check,
+        [
+            (f'{HOT}match = {{ devic = "gpu0" }}', "rule[0].match.devic", "did you mean"),
+            (f'{HOT}match = {{ probe = "x" }}', "rule[0].match.probe", "known here: currency"),
+            (f'{HOT}group_by = ["hosst"]', "rule[0].group_by.hosst", 'mean "host"?'),
+            (f'{PAGER}match = {{ sevrity = "x" }}', "notifier[0].match.sevrity", "severity"),
+            (f'{PAGER}match = {{ severity = "crit" }}', "notifier[0].match.severity", "critical"),
+            (f'{WINDOW}match = {{ rack = "x" }}', "maintenance[0].match.rack", "known here"),
+            (f"{WINDOW}days = []", "maintenance[0].days", "1 or more"),
+            (WINDOW + WINDOW.replace('"n"', '"m"'), "maintenance[1]: has no effect", "[0]"),
+            (
+                WINDOW + WINDOW.replace('"n"', '"m"').replace("01:00", "23:00"),
+                "maintenance[0]: has no effect",
+                "maintenance[1]",
+            ),
+            (
+                WINDOW
+                + ENDS.format("b", "01:30", "03:00")
+                + WINDOW.replace('"n"', '"m"').replace("02:00", "02:30")
+                + 'match = { host = "x" }',
+                "maintenance[2]: has no effect",
+                "maintenance[0] and maintenance[1]",
+            ),
+            (f'{BUDGET}service = "x"', "budget[0].service", "add it as [[service]]"),
+            (HOURS.format("", "10:00", "12:00"), "electricity.hours[1].days", "1 or more"),
+            (HOURS.format('"mon"', "23:00", "01:00"), "electricity: hours[1]", "remove them"),
+            ('[host]\nname = "a\\nb"', "host.name", "line break"),
+            ('[host]\nname = ""', "host.name", "1 or more characters"),
+            ('[kubernetes]\nnode = "n"', "kubernetes", "add api_url", "or remove node"),
+            ('[host]\nlabels = { rack = "a\\nb" }', "host.labels.rack", "line break"),
+            ('[telemetry]\nevery = "0.001ms"', "telemetry.every", "at least 1ms"),
+            (PAGER.replace("//h/", "//h:65536/"), "notifier[0].url", "1 to 65535"),
+            ('[http]\nlisten = "127.0.0.1:65536"', "http: listen", "127.0.0.1:9101"),
+        ],
+    )
+
+
+def test_labels_that_a_series_or_incident_has_are_accepted():
+    parse(f'[host]\nlabels = {{ rack = "r" }}\n{WINDOW}match = {{ rack = "r", rule = "a" }}', FILE)
+    parse(f'{HOT}labels = {{ team = "ml" }}\n{PAGER}match = {{ team = "ml", device = "g*" }}', FILE)
+    parse(f'{DRIFT}match = {{ probe = "chat*", metric = "cost" }}\ngroup_by = ["probe"]', FILE)
+    parse(HOURS.format('"mon"', "05:00", "07:00"), FILE)
+    parse(f'{PAGER}match = {{ severity = "crit*" }}', FILE)
+
+
+def test_maintenance_windows_with_hours_or_incidents_of_their_own_are_accepted():
+    for other in (
+        ENDS.format("m", "01:30", "02:30"),
+        ENDS.format("m", "01:00", "02:00") + 'timezone = "Asia/Tokyo"\n',
+        # The wider one is for other incidents only.
+        ENDS.format("m", "00:00", "04:00") + 'match = { host = "x" }\n',
+        ENDS.format("m", "22:00", "01:00"),
+    ):
+        parse(WINDOW + other, FILE)
+
+
+def test_spot_prices_in_another_currency_are_refused(tmp_path):
+    aws = '{"SpotPriceHistory": [{"SpotPrice": "1.8", "Currency": "EUR"}]}'
+    assert len(parse_spot(aws, 0, "EUR")) == 1
+    with pytest.raises(ValueError, match="in EUR, the plan in USD"):
+        parse_spot(aws, 0, "USD")
+    prices, config = tmp_path / "spot.json", tmp_path / "costprobe.toml"
+    config.write_text(f'[[price]]\nplan = "spot"\nfile = "{prices}"\n')
+    assert f"note: price[0].file: {prices}" in called(config, "config", "check").stdout
+    prices.write_text(aws)
+    assert f"{config}: price[0].file: " in called(config, "config", "check", code=2).stderr
+
+
+def test_devices_that_this_host_lacks_are_noted(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[telemetry]\ngpus = false\ncpu = true\n{BUDGET}device = "gpu99"\n')
+    done = called(config, "config", "check")
+    assert "note: budget[0].device: this host has no device gpu99 now; devices: cpu" in done.stdout

@@ -1,0 +1,194 @@
+"""A real Alertmanager lists firing alerts and removes resolved ones."""
+
+import base64
+import json
+import time
+from datetime import datetime
+
+import pytest
+from costprobe.adapters.http.errors import Misconfigured, Rejected
+from costprobe.delivery.alertmanager import Alertmanager, AlertmanagerConfig, to_documents
+from costprobe.delivery.contract import MAX_LINE_CHARS, MAX_SYMPTOMS
+from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
+from fakes.servers import Scripted
+
+CANARY = "c4nary-5ecret"
+LASTS_NS = 240 * NS_PER_S
+
+
+def sender_of(url, credentials=None, **more):
+    more = {"timeout": "5s"} | more
+    return Alertmanager(
+        AlertmanagerConfig(name="am", kind="alertmanager", url=url, **more), credentials
+    )
+
+
+def now(host, **more):
+    """Return an incident that starts now, with a host label unique to the test."""
+    since_ns = time.time_ns() - 60 * NS_PER_S
+    known = {"labels": {"host": host, "device": "gpu0"}, "since_ns": since_ns, "fired_ns": since_ns}
+    return incident(**(known | more))
+
+
+def seconds(text):
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_firing_alert_is_listed_with_its_labels(alertmanager):
+    alert = now("listed", labels={"host": "listed", "gpu-type.2": "H200", "empty": "", "7x": "y"})
+    sender_of(alertmanager.url).send([alert], time.time_ns())
+    (found,) = alertmanager.active(host="listed")
+    assert found["generatorURL"] == "http://gpu-01:9470/?at=2026-05-28T20:26:40Z"
+    sender = sender_of(alertmanager.url + "/", generator_url="http://node7:9000/alerts")
+    sender.send([alert], time.time_ns())
+    (found,) = alertmanager.active(host="listed")
+    assert found["labels"] == {
+        "alertname": "drift",
+        "severity": "warning",
+        "host": "listed",
+        "gpu_type_2": "H200",
+        "_7x": "y",
+    }
+    assert found["annotations"] == {
+        "summary": "gpu0 is slower because it throttles",
+        "description": "cause: thermal throttling 90 %. To do: check the fan\n"
+        "- +7.2 % since 14:05: SM clock 1980 → 1815 MHz\n- +5 % energy",
+        "cause": "thermal throttling",
+        "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
+        "id": "3f2a-1",
+    }
+    assert found["generatorURL"] == "http://node7:9000/alerts"
+    assert found["status"]["state"] == "active"
+    assert seconds(found["startsAt"]) == pytest.approx(alert.fired_ns / NS_PER_S, abs=0.002)
+
+
+def test_resent_alert_lasts_longer_and_expires_without(alertmanager):
+    sender, alert, now_ns = sender_of(alertmanager.url), now("again"), time.time_ns()
+    sender.send([alert], now_ns)
+    (first,) = alertmanager.active(host="again")
+    assert seconds(first["endsAt"]) == pytest.approx(now_ns / NS_PER_S + 240, abs=0.002)
+    sender.send([alert], now_ns + 60 * NS_PER_S)
+    (second,) = alertmanager.active(host="again")
+    assert seconds(second["endsAt"]) - seconds(first["endsAt"]) == pytest.approx(60, abs=0.002)
+    assert second["fingerprint"] == first["fingerprint"]
+    # Last sent five minutes ago: its sender has stopped.
+    sender.send([now("dead")], now_ns - 300 * NS_PER_S)
+    assert alertmanager.active(host="dead") == []
+
+
+@pytest.mark.parametrize("ended_ago_s", [0, 30])
+def test_resolved_alert_is_no_longer_listed(alertmanager, ended_ago_s):
+    host = f"resolved{ended_ago_s}"
+    sender, alert, now_ns = sender_of(alertmanager.url), now(host), time.time_ns()
+    sender.send([alert], now_ns)
+    assert len(alertmanager.active(host=host)) == 1
+    ended_ns = now_ns - ended_ago_s * NS_PER_S
+    sender.send([now(host, state="resolved", ended_ns=ended_ns)], now_ns)
+    assert alertmanager.active(host=host) == []
+
+
+def test_raised_severity_leaves_one_alert(alertmanager):
+    sender, now_ns = sender_of(alertmanager.url), time.time_ns()
+    sender.send([now("risen", severity="info")], now_ns)
+    sender.send([now("risen", severity="critical", raised_from="info")], now_ns)
+    (found,) = alertmanager.active(host="risen")
+    assert found["labels"]["severity"] == "critical"
+    sender.send([now("risen", severity="critical", state="resolved", ended_ns=now_ns)], now_ns)
+    assert alertmanager.active(host="risen") == []
+
+
+def test_backlog_in_one_request_keeps_the_order(alertmanager):
+    now_ns = time.time_ns()
+    first = now("backlog", id="a")
+    ended = now("backlog", id="a", state="resolved", ended_ns=now_ns - 30 * NS_PER_S)
+    again = now("backlog", id="b", fired_ns=now_ns - 10 * NS_PER_S)
+    other = now("backlog", id="c", name="other")
+    sender_of(alertmanager.url).send([first, ended, again, other], now_ns)
+    found = alertmanager.active(host="backlog")
+    assert sorted(alert["annotations"]["id"] for alert in found) == ["b", "c"]
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ud800", "a\nb", "ü" * 5000, '"\\', "{}=~"])
+def test_labels_of_any_text_are_accepted(alertmanager, text):
+    mark = f"odd{abs(hash(text))}"
+    odd = now("odd", labels={"mark": mark, "odd": text, text: "named so"}, name=text, summary=text)
+    sender_of(alertmanager.url).send([odd], time.time_ns())
+    assert len(alertmanager.active(mark=mark)) == 1
+
+
+def test_wrong_path_is_misconfigured(alertmanager):
+    with pytest.raises(Misconfigured, match="404"):
+        sender_of(alertmanager.url + "/elsewhere").send([now("lost")], time.time_ns())
+
+
+def test_rejection_quotes_the_message_of_alertmanager(alertmanager):
+    nameless = incident(name="", labels={}, severity="")
+    with pytest.raises(Rejected, match="HTTP 400: at least one label pair required"):
+        sender_of(alertmanager.url).send([nameless], time.time_ns())
+
+
+def test_login_page_of_a_proxy_is_not_an_acknowledgement():
+    page = {"Content-Type": "text/html; charset=utf-8"}, b"<html>Please log in</html>"
+    with (
+        Scripted(lambda *_: (200, *page)) as server,
+        pytest.raises(Misconfigured, match="check url"),
+    ):
+        sender_of(server.url).send([incident()], SINCE_NS)
+
+
+def test_end_is_never_before_the_start():
+    alert = incident(state="resolved", ended_ns=SINCE_NS)
+    (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
+    assert document["startsAt"] == document["endsAt"] == "2026-05-28T20:27:40.123456789Z"
+    old, new = to_documents(
+        incident(severity="critical", raised_from="warning"), SINCE_NS - NS_PER_S, LASTS_NS
+    )
+    assert old["startsAt"] == old["endsAt"]
+    assert new["endsAt"] == "2026-05-28T20:30:39.123456789Z"
+
+
+def test_update_ends_the_alert_with_the_labels_before_it():
+    documents = to_documents(incident(revision=2), SINCE_NS, LASTS_NS)
+    assert [document["labels"].get("update") for document in documents] == ["1", "2"]
+    assert documents[0]["endsAt"] < documents[1]["endsAt"]
+
+
+def test_valid_label_name_has_precedence():
+    alert = incident(labels={"a-b": "1", "a_b": "2", "severity": "none", "alertname": "x"})
+    (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
+    assert document["labels"] == {"alertname": "drift", "severity": "warning", "a_b": "2"}
+
+
+def test_many_symptoms_are_shortened():
+    alert = incident(symptoms=(symptom(text="long\n" * 1000),) * 1000, is_flapping=True)
+    (document,) = to_documents(alert, SINCE_NS, LASTS_NS)
+    lines = document["annotations"]["description"].split("\n")
+    assert len(lines) == 1 + MAX_SYMPTOMS + 1
+    assert lines[-1] == "- and 950 more"
+    assert max(map(len, lines)) == len("- ") + MAX_LINE_CHARS
+    assert "flapping" in document["annotations"]["flapping"]
+
+
+def test_credentials_are_sent_and_never_shown(secret, tmp_path):
+    path = secret("pass", f"{CANARY}ü")
+    pair = base64.b64encode(f"me:{CANARY}ü".encode()).decode()
+
+    def answer(_method, _path, headers, _body):
+        return 403, {}, json.dumps({"error": f"{headers['Authorization']} is unknown"}).encode()
+
+    with Scripted(answer) as server:
+        for given in (
+            {"user": "me", "password_file": path},
+            {"user": "me", "password_credential": "pass"},
+            {"token_file": secret("token", CANARY)},
+            {"token_credential": "token"},
+            {"token_file": path},
+        ):
+            sender = sender_of(server.url, tmp_path, **given)
+            with pytest.raises(Misconfigured) as caught:
+                sender.send([incident()], SINCE_NS)
+            shown = f"{caught.value!r} {caught.value} {vars(sender)} {sender.problems()}"
+            assert CANARY not in shown
+            assert pair not in shown
+    sent = [headers["Authorization"] for _, _, headers, _ in server.requests]
+    assert sent == [f"Basic {pair}"] * 2 + [f"Bearer {CANARY}"] * 2

@@ -1,0 +1,245 @@
+"""Apprise sends from a child process that reads the URL from standard input and never shows it."""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import costprobe
+import pytest
+from costprobe.adapters.http.errors import Misconfigured, RetryLater
+from costprobe.delivery.apprise import Apprise, AppriseConfig
+from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
+from fakes.mail import Mailbox
+from fakes.processes import children_of
+from fakes.servers import Scripted, Talking, free_port
+
+CANARY = "c4nary5ecret"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def mail_url(port, password=CANARY):
+    return (
+        f"mailto://me:{password}@127.0.0.1:{port}/?mode=insecure&smtp=127.0.0.1"
+        "&from=costprobe@example.org&to=ops@example.org"
+    )
+
+
+@pytest.fixture
+def sender(secret):
+    """Build a sender for a URL with a timeout."""
+
+    def build(url, timeout="30s", python=(sys.executable,)):
+        path = secret("address", url)
+        config = AppriseConfig(name="mail", kind="apprise", url_file=path, timeout=timeout)
+        return Apprise(config, None, python)
+
+    return build
+
+
+def failure(sender, error):
+    with pytest.raises(error) as caught:
+        sender.send([incident()], SINCE_NS)
+    shown = f"{caught.value!r} {caught.value} {caught.value.__cause__!r} {vars(sender)}"
+    assert CANARY not in shown
+    return caught.value
+
+
+def sending_processes():
+    """Return command line and environment of the running child processes that send a message."""
+    found = []
+    for pid in children_of(os.getpid()):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"costprobe.delivery.apprise_child" in words:
+            found.append(words + Path(f"/proc/{pid}/environ").read_bytes())
+    return found
+
+
+def test_mail_arrives_with_subject_and_text(sender):
+    ended_ns = SINCE_NS + 300 * NS_PER_S
+    alerts = [
+        incident(severity="critical", raised_from="warning", name="drift\nBcc: me@example.org"),
+        incident(state="pending"),
+        incident(state="resolved", ended_ns=ended_ns),
+    ]
+    with Mailbox("me", CANARY) as box:
+        sender(mail_url(box.port)).send(alerts, SINCE_NS)
+    fired, resolved = box.messages
+    assert fired["Subject"] == "[FIRING] drift Bcc: me@example.org critical (was warning)"
+    assert fired["Bcc"] is None
+    assert fired["To"] == "ops@example.org"
+    text = fired.get_body(("plain", "html")).get_content()
+    assert "gpu0 is slower because it throttles" in text
+    assert "SM clock 1980 → 1815 MHz" in text
+    assert "+5 % energy" in text
+    assert "device=gpu0, host=node7" in text
+    assert "since 2026-05-28T20:26:40" in text
+    assert resolved["Subject"] == "[RESOLVED] drift warning"
+    assert "until 2026-05-28T20:31:40" in resolved.get_body(("plain", "html")).get_content()
+    assert sending_processes() == []
+
+
+def test_parent_process_does_not_load_apprise():
+    assert "apprise" not in sys.modules
+
+
+def test_type_follows_severity_and_state(sender):
+    cases = (
+        ({"severity": "critical", "is_test": True}, b"failure", b"[TEST] drift critical"),
+        ({"severity": "info"}, b"info", b"[FIRING] drift info"),
+        ({"state": "resolved", "severity": "critical"}, b"success", b"[RESOLVED] drift critical"),
+    )
+    large = (symptom(text="x" * 1000),) * 60
+    with Scripted(lambda *_: (200, {}, b"{}")) as server:
+        sender(server.url.replace("http:", "json:")).send(
+            [incident(symptoms=large, **more) for more, _, _ in cases], SINCE_NS
+        )
+    for (_, _, _, body), (_, kind, subject) in zip(server.requests, cases, strict=True):
+        assert b'"type": "%b"' % kind in body
+        assert subject in body
+        assert len(body) < 6000
+
+
+def ends(pid):
+    """Wait until a process has exited; a zombie that init has not reaped counts as exited."""
+    for _ in range(1000):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if stat.rpartition(")")[2].split()[0] in {"Z", "X"}:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(
+    "refusal", [pytest.param("451 try again", marks=pytest.mark.soak), f"554 {CANARY} is refused"]
+)
+def test_rejected_mail_is_retried(sender, refusal):
+    with Mailbox("me", CANARY, refusal) as box:
+        found = failure(sender(mail_url(box.port)), RetryLater)
+    assert "did not accept" in found.reason
+    assert "--config" in found.reason
+
+
+def test_wrong_password_is_retried_and_not_shown(sender):
+    with Mailbox("me", "another") as box:
+        failure(sender(mail_url(box.port)), RetryLater)
+    assert box.messages == []
+
+
+def test_only_the_status_of_a_response_is_quoted(sender):
+    with Scripted(lambda *_: (401, {}, CANARY.encode())) as server:
+        url = server.url.replace("http:", "json:") + f"/{CANARY}"
+        assert "(HTTP 401)" in failure(sender(url), RetryLater).reason
+
+
+def test_unreachable_service_is_retried(sender):
+    failure(sender(mail_url(free_port())), RetryLater)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"no://{CANARY}",
+        "mailto://",
+        *(
+            pytest.param(f"{start}{CANARY}", marks=pytest.mark.soak)
+            for start in ("nonsense", "slack://")
+        ),
+    ],
+)
+def test_unknown_url_is_misconfigured(sender, url):
+    found = failure(sender(url), Misconfigured)
+    assert "URL" in found.reason
+
+
+def test_missing_package_is_named_with_its_fix(sender, monkeypatch):
+    # Without site-packages the child finds our own modules only through this path.
+    monkeypatch.setenv("PYTHONPATH", str(Path(costprobe.__file__).parents[1]))
+    found = failure(sender(mail_url(9), python=(sys.executable, "-S")), Misconfigured)
+    assert "pip install apprise" in found.reason
+
+
+def test_no_process_list_shows_the_url(sender):
+    seen = []
+    with Talking(lambda _: seen.extend(sending_processes())) as server:
+        failure(sender(f"json://127.0.0.1:{server.port}/{CANARY}"), RetryLater)
+    assert len(seen) == 1
+    assert CANARY.encode() not in seen[0]
+    assert sending_processes() == []
+
+
+@pytest.mark.parametrize("script", ["sleep 300", "echo half; sleep 300", "trap '' TERM; sleep 300"])
+def test_hanging_child_is_killed(sender, script):
+    hung = sender("json://h", timeout="300ms", python=("/bin/sh", "-c", f"printf x; {script}"))
+    failure(hung, RetryLater)
+    assert sending_processes() == []
+
+
+def test_close_kills_the_running_child(sender):
+    reached = threading.Event()
+
+    def talk(connection):
+        reached.set()
+        while connection.recv(65536):
+            pass
+
+    with Talking(talk) as server:
+        slow = sender(f"json://127.0.0.1:{server.port}/?rto=60")
+
+        def close():
+            assert reached.wait(60)
+            slow.close()
+            slow.close()
+
+        closer = threading.Thread(target=close)
+        closer.start()
+        assert "ended without a result" in failure(slow, RetryLater).reason
+        closer.join()
+    assert sending_processes() == []
+
+
+def test_malformed_result_is_retried(sender):
+    for script in ("exit 3", "echo malformed", "yes", "echo []", "printf 1"):
+        found = failure(sender("json://h", python=("/bin/sh", "-c", script)), RetryLater)
+        assert "ended without a result" in found.reason, script
+
+
+def test_processes_started_by_the_child_are_killed_with_it(sender, tmp_path):
+    script = f'sleep 300 & echo $! >{tmp_path}/pid; echo "{{}}"'
+    failure(sender("json://h", python=("/bin/sh", "-c", script)), RetryLater)
+    assert ends(int((tmp_path / "pid").read_text()))
+
+
+def test_missing_interpreter_is_retried(sender):
+    assert "No such file" in failure(sender("json://h", python=("/nowhere",)), RetryLater).reason
+
+
+def test_environment_proxy_is_not_used(sender, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    with Scripted(lambda *_: (200, {}, b"{}")) as server:
+        sender(server.url.replace("http:", "json:")).send([incident()], SINCE_NS)
+    assert len(server.requests) == 1
+
+
+def test_redirect_is_not_followed(sender):
+    """The headers of the URL stay with its server."""
+    with Scripted(lambda *_: (200, {}, b"")) as other:
+        answer = (302, {"Location": f"{other.url}/stolen"}, b"")
+        with Scripted(lambda *_: answer) as server:
+            url = server.url.replace("http:", "json:")
+            reason = failure(sender(f"{url}/?+X-Token={CANARY}"), Misconfigured).reason
+            assert len(server.requests) == 1
+    assert other.requests == []
+    assert "redirects (HTTP 302)" in reason
+
+
+def test_url_cannot_weaken_the_connection(sender):
+    with Scripted(lambda *_: (200, {}, b"")) as server:
+        url = server.url.replace("http:", "json:")
+        for option in ("verify=no", "redirect=yes"):
+            assert option in failure(sender(f"{url}/?{option}"), Misconfigured).reason
+    assert server.requests == []

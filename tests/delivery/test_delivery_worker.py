@@ -1,0 +1,410 @@
+"""The delivery worker delivers in order, retries, discards expired notices and survives errors."""
+
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+import pytest
+from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
+from costprobe.adapters.store.write import Store
+from costprobe.core.clock import SystemClock
+from costprobe.delivery.contract import Notifier, NotifierConfig
+from costprobe.delivery.loop import MISCONFIGURED_S, DeliveryWorker, StoreQueue
+from fakes.clock import FakeClock
+from fakes.incidents import incident
+from fakes.sizes import sized
+
+TESTS = Path(__file__).parents[1]
+
+
+@dataclass
+class Waiting:
+    id: int
+    alert: Any
+    queued_ns: int
+
+
+class Queue:
+    """An in-memory queue."""
+
+    def __init__(self, clock, count=0):
+        self.notices = [
+            Waiting(n, incident(id=str(n)).to_document(), clock.time_ns()) for n in range(count)
+        ]
+        self.lost = []
+
+    def waiting(self, limit):
+        return self.notices[:limit]
+
+    def sent(self, notices):
+        self.notices = [notice for notice in self.notices if notice.id not in notices]
+
+    def dropped(self, notice, reason):
+        self.sent([notice])
+        self.lost.append((notice, reason))
+
+
+class Scripted(Notifier):
+    """Raises as scripted, then accepts everything."""
+
+    def __init__(self, *answers, poison=()):
+        self.answers = list(answers)
+        self.poison = set(poison)
+        self.sent = []
+
+    def send(self, alerts, time_ns):  # noqa: ARG002 - of the protocol
+        if self.answers and (answer := self.answers.pop(0)) is not None:
+            raise answer
+        if self.poison & {alert.id for alert in alerts}:
+            raise Rejected("no such channel")
+        self.sent.append([alert.id for alert in alerts])
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def worker_of(queue, sender, clock, *, batch=1, resend_every_s=None, firing=tuple, **more):
+    config = NotifierConfig(name="ops", kind="fake", **{"rate_per_minute": 6000, **more})
+    sender.alerts_per_send, sender.resend_every_s = batch, resend_every_s
+    return DeliveryWorker(
+        queue, sender, config, clock=clock, stop=Flag(), rng=random.Random(1), firing=firing
+    )
+
+
+def drain(worker, queue, clock, steps=200):
+    """Step the worker until it is idle and return the waits it requested."""
+    waits = []
+    for _ in range(steps):
+        wait_s = worker.step()
+        if wait_s:
+            waits.append(wait_s)
+            clock.move(wait_s + 0.001)
+        if not queue.waiting(1):
+            break
+    return waits
+
+
+def test_notices_are_delivered_in_order_one_by_one_or_in_batches(clock):
+    for batch, expected in ((1, [["0"], ["1"], ["2"]]), (2, [["0", "1"], ["2"]])):
+        queue, sender = Queue(clock, 3), Scripted()
+        assert drain(worker_of(queue, sender, clock, batch=batch), queue, clock) == []
+        assert sender.sent == expected
+        assert queue.notices == []
+
+
+def test_retries_back_off_and_keep_the_order(clock):
+    queue, sender = Queue(clock, 2), Scripted(*[RetryLater("away")] * 8)
+    worker = worker_of(queue, sender, clock)
+    worker.step()
+    assert worker.status()["failing"] == "away"
+    waits = drain(worker, queue, clock)
+    assert sender.sent == [["0"], ["1"]]
+    assert max(waits) > 10
+    assert max(waits) <= 300
+    assert worker.status()["failing"] is None
+
+
+def test_retry_after_is_honored_up_to_an_hour(clock):
+    for retry_after_s, waited_s in ((120.0, 120.0), (1e9, 3600.0)):
+        worker = worker_of(Queue(clock, 1), Scripted(RetryLater("busy", retry_after_s)), clock)
+        assert waited_s <= worker.step() <= waited_s + 1.0
+
+
+def test_misconfiguration_is_reported_and_the_notice_kept(clock):
+    queue, sender = Queue(clock, 1), Scripted(Misconfigured("token_file: 401"))
+    worker = worker_of(queue, sender, clock)
+    assert worker.step() == pytest.approx(MISCONFIGURED_S)
+    assert worker.status()["failing"] == "token_file: 401"
+    drain(worker, queue, clock)
+    assert sender.sent == [["0"]]
+
+
+def test_only_the_rejected_notice_of_a_batch_is_discarded(clock):
+    queue, sender = Queue(clock, 4), Scripted(poison={"2"})
+    drain(worker_of(queue, sender, clock, batch=4), queue, clock)
+    assert sender.sent == [["0"], ["1"], ["3"]]
+    assert queue.lost == [(2, "no such channel")]
+
+
+def test_wall_clock_step_does_not_age_notices(clock):
+    queue, sender = Queue(clock, 1), Scripted(RetryLater("away"))
+    worker = worker_of(queue, sender, clock, keep="1h")
+    worker.step()
+    clock.step(10**9)
+    drain(worker, queue, clock)
+    assert (queue.lost, sender.sent) == ([], [["0"]])
+
+
+def test_notice_beyond_keep_is_discarded_and_counted(clock):
+    queue, sender = Queue(clock, 1), Scripted(*[RetryLater("away")] * 99)
+    worker = worker_of(queue, sender, clock, keep="1h")
+    drain(worker, queue, clock, steps=400)
+    ((_, reason),) = queue.lost
+    assert reason == "not delivered within 3600 s: away"
+    assert sender.sent == []
+
+
+def test_rate_limit_is_kept(clock):
+    queue, sender = Queue(clock, 10), Scripted()
+    worker = worker_of(queue, sender, clock, rate_per_minute=4)
+    while worker.step() == 0 and queue.notices:
+        pass
+    assert len(sender.sent) == 4
+    clock.move(15)
+    worker.step()
+    assert len(sender.sent) == 5
+
+
+def test_firing_alerts_are_resent(clock):
+    sender = Scripted()
+    worker = worker_of(
+        Queue(clock),
+        sender,
+        clock,
+        resend_every_s=60.0,
+        batch=10,
+        firing=lambda: (incident(id="a"), incident(id="b")),
+    )
+    for _ in range(30):
+        clock.move(worker.step())
+    assert sender.sent == [["a", "b"]] * 2
+
+
+def test_unexpected_error_is_survived_and_its_text_withheld(clock):
+    queue, sender = Queue(clock, 1), Scripted(RuntimeError("https://me:secret@example.com"))
+    worker = worker_of(queue, sender, clock)
+    worker.step()
+    assert worker.status()["failing"] == "unexpected RuntimeError"
+    drain(worker, queue, clock)
+    assert sender.sent == [["0"]]
+
+
+class FullDisk(Queue):
+    """A queue that is readable but not writable until the disk has space."""
+
+    is_full = True
+
+    def sent(self, notices):
+        if self.is_full:
+            raise OSError("no space left on device")
+        super().sent(notices)
+
+
+def test_delivered_notice_is_not_repeated_while_the_store_is_not_writable(clock):
+    queue, sender = FullDisk(clock, 2), Scripted()
+    worker = worker_of(queue, sender, clock)
+    for _ in range(5):
+        with pytest.raises(OSError, match="no space"):
+            worker.step()
+        clock.move(60)
+    assert sender.sent == [["0"]]
+    queue.is_full = False
+    drain(worker, queue, clock)
+    assert sender.sent == [["0"], ["1"]]
+
+
+@pytest.mark.parametrize("broken", [{"of_another_version": 1}, {"symptoms": None}])
+@pytest.mark.parametrize("batch", [1, 10])
+def test_unreadable_notice_is_discarded_and_blocks_nothing(clock, broken, batch):
+    queue, sender = Queue(clock, 3), Scripted()
+    queue.notices[1].alert = {**queue.notices[1].alert, **broken}
+    drain(worker_of(queue, sender, clock, batch=batch), queue, clock)
+    assert [number for batch in sender.sent for number in batch] == ["0", "2"]
+    assert [number for number, _ in queue.lost] == [1]
+
+
+def test_old_notices_do_not_delay_new_ones(clock):
+    queue, sender = Queue(clock, 100), Scripted()
+    clock.move(2 * 86_400)
+    queue.notices += [Waiting(100, incident(id="new").to_document(), clock.time_ns())]
+    assert drain(worker_of(queue, sender, clock), queue, clock) == []
+    assert sender.sent == [["new"]]
+    assert len(queue.lost) == 100
+
+
+def test_batch_after_a_rejected_one_is_sent_whole(clock):
+    queue, sender = Queue(clock, 9), Scripted(poison={"1"})
+    drain(worker_of(queue, sender, clock, batch=3), queue, clock)
+    assert sender.sent == [["0"], ["2"], ["3", "4", "5"], ["6", "7", "8"]]
+
+
+def test_rejection_ends_a_failure(clock):
+    queue, sender = Queue(clock, 1), Scripted(RetryLater("away"), poison={"0"})
+    worker = worker_of(queue, sender, clock)
+    drain(worker, queue, clock)
+    assert queue.lost == [(0, "no such channel")]
+    assert worker.status()["failing"] is None
+
+
+def still_firing(clock, sender):
+    return worker_of(
+        Queue(clock),
+        sender,
+        clock,
+        resend_every_s=600.0,
+        batch=2,
+        firing=lambda: [incident(id=str(n)) for n in range(5)],
+    )
+
+
+def test_one_rejected_message_does_not_stop_the_resending_of_others(clock, caplog):
+    sender = Scripted(poison={"0"})
+    worker = still_firing(clock, sender)
+    for _ in range(2):
+        clock.move(601)
+        worker.step()
+    assert sender.sent == [["2", "3"], ["4"]] * 2
+    (record,) = caplog.records
+    assert "no such channel" in record.getMessage()
+
+
+def test_failed_resend_is_retried_after_its_back_off(clock):
+    sender = Scripted(RetryLater("away"))
+    worker = still_firing(clock, sender)
+    clock.move(601)
+    clock.move(worker.step() + 0.001)
+    assert sender.sent == []
+    worker.step()
+    assert sender.sent == [["0", "1"], ["2", "3"], ["4"]]
+
+
+class Stuck(Scripted):
+    """Hangs until it is released."""
+
+    def __init__(self):
+        super().__init__()
+        self.let_go = Flag()
+
+    def send(self, alerts, time_ns):  # noqa: ARG002 - of the protocol
+        self.let_go.wait(30)
+        raise RetryLater("hung")
+
+
+def test_hanging_notifier_delays_no_other(tmp_path):
+    store, stop, stuck, well = (
+        Store.open(tmp_path / "s.db", SystemClock()),
+        Flag(),
+        Stuck(),
+        Scripted(),
+    )
+    workers = [
+        DeliveryWorker(
+            StoreQueue(store, name),
+            sender,
+            NotifierConfig(name=name, kind="fake"),
+            clock=SystemClock(),
+            stop=stop,
+            rng=random.Random(1),
+        )
+        for name, sender in (("dead", stuck), ("well", well))
+    ]
+    threads = [Thread(target=worker.run, daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    alerts = [incident(id=str(n)).to_document() for n in range(3)]
+    store.commit_alerts([], {}, [(name, a) for a in alerts for name in ("dead", "well")])
+    for worker in workers:
+        worker.wake()
+    ends_s = time.monotonic() + 90
+    while len(well.sent) < 3 and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    assert well.sent == [["0"], ["1"], ["2"]]
+    assert [notice.alert["id"] for notice in store.notices("dead", 9)] == ["0", "1", "2"]
+    stop.set()
+    stuck.let_go.set()
+    for worker, thread in zip(workers, threads, strict=True):
+        worker.wake()
+        thread.join(60)
+    store.close()
+
+
+PROGRAM = """
+import os, random, sys, threading
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from fakes.incidents import incident
+from costprobe.core.clock import SystemClock
+from costprobe.delivery.loop import StoreQueue
+from costprobe.delivery.loop import DeliveryWorker
+from costprobe.delivery.contract import Notifier
+from costprobe.delivery.contract import NotifierConfig
+from costprobe.adapters.store.write import Store
+
+folder, last = Path(sys.argv[1]), int(sys.argv[2])
+store = Store.open(folder / "s.db", SystemClock())
+log = os.open(folder / "delivered", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+class Appending(Notifier):
+    def send(self, alerts, time_ns):
+        for alert in alerts:
+            os.write(log, f"{alert.id} {alert.state}\\n".encode())
+
+config = NotifierConfig.model_construct(name="ops", rate_per_minute=6_000_000, keep_s=86400.0)
+stop = threading.Event()
+worker = DeliveryWorker(StoreQueue(store, "ops"), Appending(), config,
+                  clock=SystemClock(), stop=stop, rng=random.Random(1))
+threading.Thread(target=worker.run, daemon=True).start()
+while (n := (store.state("n") or 0)) < last:
+    state = "firing" if n % 2 == 0 else "resolved"
+    alert = incident(id=str(n // 2), state=state).to_document()
+    store.commit_alerts([], {"n": n + 1}, [("ops", alert)])
+    worker.wake()
+while store.notices("ops", 1):
+    worker.wake()
+os.write(log, b"done\\n")
+"""
+
+
+def test_kill_9_loses_and_reorders_nothing(tmp_path, wait_until):
+    count, kills, rng = sized(1000, 8000), sized(3, 16), random.Random(7)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(count), str(TESTS)]
+    delivered = tmp_path / "delivered"
+    delivered.touch()
+    for kill in range(kills):
+        # At a random moment of each part of the whole: in that order, and before its end.
+        lines = count * (kill + rng.random()) / (kills + 1)
+        with subprocess.Popen(command, cwd=TESTS.parent) as process:
+            wait_until(lambda lines=lines: delivered.read_bytes().count(b"\n") > lines)
+            process.kill()
+    subprocess.run(command, cwd=TESTS.parent, check=True, timeout=60)
+    log = list(dict.fromkeys(line for line in delivered.read_text().splitlines() if line != "done"))
+    assert log == [f"{n // 2} {'resolved' if n % 2 else 'firing'}" for n in range(count)]
+
+
+def test_unstored_alerts_are_delivered_first_and_once_with_retries(clock):
+    class Broken(Queue):
+        """A store that is readable but not writable."""
+
+        def sent(self, _):
+            raise OSError("no space left")
+
+    queue, sender = Broken(clock, 1), Scripted(RetryLater("busy", 5.0), None, Rejected("no"))
+    worker = worker_of(queue, sender, clock)
+    worker.send_unstored([incident(id="a"), incident(id="b"), incident(id="c")])
+    assert worker.step() >= 5.0
+    clock.move(60)
+    for _ in range(3):
+        worker.step()
+    # "b" was rejected permanently, and "0" is in the queue.
+    assert sender.sent == [["a"], ["c"]]
+    with pytest.raises(OSError, match="no space"):
+        worker.step()
+    assert sender.sent == [["a"], ["c"], ["0"]]
+
+
+def test_unstored_alerts_are_bounded(clock):
+    queue, sender = Queue(clock), Scripted()
+    worker = worker_of(queue, sender, clock)
+    worker.send_unstored([incident(id=str(n)) for n in range(250)])
+    for _ in range(300):
+        worker.step()
+        clock.move(1)
+    assert [alert_id for (alert_id,) in sender.sent] == [str(n) for n in range(150, 250)]

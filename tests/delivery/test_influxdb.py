@@ -1,0 +1,272 @@
+"""Delivery to real databases: what is stored arrives once, through outages."""
+
+import signal
+import threading
+import time
+
+import pytest
+from costprobe.adapters.http.errors import Misconfigured
+from costprobe.adapters.store.write import Store
+from costprobe.core.clock import SystemClock
+from costprobe.core.line_protocol import render
+from costprobe.core.records import Point
+from costprobe.delivery.kinds import build_sink
+from costprobe.delivery.kinds import check_sink as check
+from fakes.clock import FakeClock
+from fakes.outbox import MemoryOutbox
+from fakes.sending import config_of, send, worker_of
+from fakes.servers import InfluxDB, running
+from fakes.store_access import rows_after
+
+FIELDS = {"f": 1.5, "i": 3, "b": True, "s": 'a "quoted" \\ text, with = all'}
+
+
+def v1(server, database, **more):
+    return config_of("v1", server.url, database=database, **more)
+
+
+def v2(url, **more):
+    return config_of("v2", url, **more)
+
+
+def check_sink(config):
+    return check(config, SystemClock())
+
+
+def small_batches(outbox, sink):
+    return worker_of(outbox, sink, batch_points=500)
+
+
+def outbox_of(store, sink):
+    return store.outbox_of(sink, important_first=False, max_points=10**9)
+
+
+def lines(count, start=0):
+    return [
+        render(Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, (start + i) * 10**6))
+        for i in range(count)
+    ]
+
+
+def test_types_and_text_are_read_back_unchanged(influxdb):
+    sink = build_sink(v1(influxdb, influxdb.database), SystemClock())
+    tags = {"host": "a b,c=d", "rack": "ü/é"}
+    send(sink, render(Point("probe run", tags, FIELDS, 1_700_000_000_000_000_123)).encode())
+    found = influxdb.points(influxdb.database)
+    key = ("probe run", tuple(sorted(tags.items())), 1_700_000_000_000_000_123)
+    assert found == {key: FIELDS}
+    sink.close()
+
+
+def test_refused_point_is_quarantined_with_the_reason_of_the_server(influxdb):
+    stored = lines(900)
+    stored[333] = 'm,host=h4 v="text where a number was" 333000000'
+    outbox = MemoryOutbox(stored)
+    worker = small_batches(outbox, build_sink(v1(influxdb, influxdb.database), SystemClock()))
+    while outbox.live.done_seq < len(stored):
+        worker.step()
+    ((line, reason),) = outbox.rejected
+    assert line == stored[333]
+    assert "conflict" in reason
+    assert len(influxdb.points(influxdb.database)) == 899
+
+
+def test_missing_database_is_a_misconfiguration_and_loses_nothing(influxdb):
+    outbox = MemoryOutbox(lines(10))
+    worker = small_batches(outbox, build_sink(v1(influxdb, "nowhere"), SystemClock()))
+    worker.step()
+    assert worker.status()["state"] == "misconfigured"
+    assert outbox.live.done_seq == 0
+
+
+def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path):
+    own_influxdb.query('CREATE DATABASE "d"')
+    store = Store.open(tmp_path / "store.db", FakeClock())
+    store.register_sink("s", from_beginning=True)
+    points = [
+        Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, (1 + i) * 10**9)
+        for i in range(6000)
+    ]
+    sink = build_sink(v1(own_influxdb, "d", timeout_s=5.0), SystemClock())
+    worker = small_batches(outbox_of(store, "s"), sink)
+    for first in range(0, 6000, 1000):
+        store.append(points[first : first + 1000])
+        if first == 2000:
+            own_influxdb.stop(signal.SIGKILL)
+        if first == 4000:
+            own_influxdb.start()
+        worker.step()
+    while store.backlog("s").points:
+        worker.step()
+    sink.close()
+    expected = {("m", (("host", p.tags["host"]),), p.time_ns): dict(p.fields) for p in points}
+    assert own_influxdb.points("d") == expected
+    store.close()
+
+
+def test_stopping_a_v2_server_causes_no_loss_and_no_duplicate(victoria, influxdb, tmp_path):
+    """VictoriaMetrics silently drops malformed lines: the same lines also go to InfluxDB."""
+    store = Store.open(tmp_path / "store.db", FakeClock())
+    for sink_name in ("s", "judge"):
+        store.register_sink(sink_name, from_beginning=True)
+    start_ns = 1_700_000_000 * 10**9
+    points = [
+        Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, start_ns + i * 10**9)
+        for i in range(3000)
+    ]
+    sink = build_sink(v2(victoria.url, timeout_s=5.0), SystemClock())
+    judge = build_sink(v1(influxdb, influxdb.database), SystemClock())
+    worker = small_batches(outbox_of(store, "s"), sink)
+    for first in range(0, 3000, 500):
+        store.append(points[first : first + 500])
+        if first == 1000:
+            victoria.stop()
+        if first == 2000:
+            victoria.start()
+        worker.step()
+    while store.backlog("s").points:
+        worker.step()
+    send(judge, "\n".join(row.line for row in rows_after(store, 0, 3000)).encode())
+    assert len(influxdb.points(influxdb.database)) == 3000
+    expected = {}
+    for point in points:
+        labels, time_ms = (("db", ""), ("host", point.tags["host"])), point.time_ns // 10**6
+        for field, value in point.fields.items():
+            expected[f"m_{field}", labels[1:], time_ms] = pytest.approx(value)
+    assert victoria.samples(expected) == expected
+    sink.close()
+    judge.close()
+    store.close()
+
+
+def test_outage_of_one_sink_does_not_delay_the_other(own_influxdb, victoria, tmp_path):
+    """Runs with the daemon's threads and their waits."""
+    own_influxdb.query('CREATE DATABASE "d"')
+    store, stop, start_ns = (
+        Store.open(tmp_path / "store.db", FakeClock()),
+        threading.Event(),
+        10**18,
+    )
+    sinks = {"v1": v1(own_influxdb, "d", timeout_s=2.0), "v2": v2(victoria.url, timeout_s=2.0)}
+    for name in sinks:
+        store.register_sink(name, from_beginning=True)
+    workers = {
+        name: worker_of(
+            outbox_of(store, name),
+            build_sink(settings, SystemClock()),
+            name=name,
+            stop=stop,
+            batch_points=300,
+            flush_every_s=600.0,
+        )
+        for name, settings in sinks.items()
+    }
+    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers.values()]
+
+    def push(first, *, sinks_up):
+        store.append(
+            Point("m", {"host": "h"}, {"v": float(i)}, start_ns + i * 10**9)
+            for i in range(first, first + 1000)
+        )
+        for worker in workers.values():
+            worker.wake()
+        deadline = time.monotonic() + 60
+        while any(store.backlog(name).points for name in sinks_up):
+            assert time.monotonic() < deadline, [p.status() for p in workers.values()]
+            time.sleep(0.01)
+
+    for thread in threads:
+        thread.start()
+    try:
+        push(0, sinks_up=["v1", "v2"])
+        own_influxdb.stop(signal.SIGKILL)
+        push(1000, sinks_up=["v2"])
+        assert store.backlog("v1").points == 1000
+        assert workers["v2"].status()["state"] in {"idle", "delivering"}
+        own_influxdb.start()
+        push(2000, sinks_up=["v1", "v2"])
+    finally:
+        stop.set()
+        for worker in workers.values():
+            worker.wake()
+        for thread in threads:
+            thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    store.close()
+    expected = {start_ns + i * 10**9: float(i) for i in range(3000)}
+    points = own_influxdb.points("d")
+    assert {time_ns: fields["v"] for (_, _, time_ns), fields in points.items()} == expected
+    samples = {time_ms * 10**6: value for (_, _, time_ms), value in victoria.samples().items()}
+    assert samples == expected
+
+
+def test_rotated_password_is_used_without_a_restart(tmp_path):
+    secret = tmp_path / "password"
+    secret.write_text("wrong\n")
+    with running(InfluxDB, tmp_path / "influx", "influxd") as server:
+        server.query("CREATE USER boss WITH PASSWORD 'right' WITH ALL PRIVILEGES")
+        server.query('CREATE DATABASE "d"')
+        server.stop()
+    with running(InfluxDB, tmp_path / "influx", "influxd", auth=True) as server:
+        settings_now = v1(server, "d", user="boss", secret_file=secret)
+        found = check_sink(settings_now)
+        assert not found.ok
+        assert "wrong" not in found.detail
+        sink = build_sink(settings_now, SystemClock())
+        with pytest.raises(Misconfigured):
+            send(sink, lines(1)[0].encode())
+        secret.write_text("right\n")
+        send(sink, lines(1)[0].encode())
+        sink.close()
+        assert check_sink(settings_now).ok
+
+
+def test_missing_permission_and_missing_retention_policy_have_different_errors(tmp_path):
+    secret = tmp_path / "password"
+    secret.write_text("right")
+    with running(InfluxDB, tmp_path / "influx", "influxd") as server:
+        for text in (
+            "CREATE USER boss WITH PASSWORD 'right' WITH ALL PRIVILEGES",
+            "CREATE USER guest WITH PASSWORD 'right'",
+            'CREATE DATABASE "d"',
+        ):
+            server.query(text)
+        absent = check_sink(v1(server, "d", retention_policy="a year"))
+        assert not absent.ok
+        assert "a year" in absent.detail
+        outbox = MemoryOutbox(lines(3))
+        worker = worker_of(
+            outbox, build_sink(v1(server, "d", retention_policy="a year"), SystemClock())
+        )
+        worker.step()
+        assert worker.status()["state"] == "misconfigured"
+        assert outbox.live.done_seq == 0
+        server.query('CREATE RETENTION POLICY "a year" ON "d" DURATION 52w REPLICATION 1')
+        assert check_sink(v1(server, "d", retention_policy="a year")).ok
+        server.stop()
+    with running(InfluxDB, tmp_path / "influx", "influxd", auth=True) as server:
+        guest = check_sink(v1(server, "d", user="guest", secret_file=secret))
+        assert not guest.ok
+        assert "403" in guest.detail
+        boss = check_sink(v1(server, "d", user="boss", secret_file=secret))
+        assert boss.ok
+
+
+def test_check_distinguishes_existing_from_missing_databases(influxdb):
+    good = check_sink(v1(influxdb, influxdb.database))
+    assert good.ok, good
+    assert "1.6" in good.detail
+    assert not check_sink(v1(influxdb, "nowhere")).ok
+    wrong_api = check_sink(v2(influxdb.url))
+    assert not wrong_api.ok
+    assert "api" in wrong_api.detail
+    assert influxdb.points(influxdb.database) == {}
+    away = check_sink(config_of("v1"))
+    assert not away.ok
+    assert away.fix
+
+
+def test_check_of_v2_names_the_version_of_a_server_without_that_api(influxdb):
+    found = check_sink(v2(influxdb.url))
+    assert not found.ok
+    assert "the server reports InfluxDB 1." in found.detail

@@ -1,0 +1,307 @@
+"""Delivery: in order, acknowledged, split around refused points, without loss."""
+
+import threading
+
+import pytest
+from costprobe.adapters.http.errors import Misconfigured, RetryLater
+from costprobe.delivery.loop import (
+    ACCEPTED_BEFORE_LARGER,
+    MAX_BACKOFF_S,
+    MAX_BATCH_BYTES,
+    MIN_BATCH_BYTES,
+    BatchSize,
+)
+from fakes.clock import FakeClock
+from fakes.outbox import MemoryOutbox
+from fakes.sending import drain, worker_of
+from fakes.sinks import RecordingSink
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def worker_with(outbox, sink, *, batch_points=100, **more):
+    return worker_of(outbox, sink, batch_points=batch_points, **more)
+
+
+def test_rows_arrive_in_order():
+    lines = [f"m v={i} {i}" for i in range(1050)]
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    drain(worker_with(outbox, sink), outbox)
+    assert sink.lines == lines
+    assert outbox.sent == 1050
+    assert sink.requests == 11
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=300),
+    st.integers(1, 64),
+    st.lists(st.sampled_from([RetryLater("busy"), Misconfigured("no such bucket"), OSError(5)])),
+)
+def test_each_point_of_a_backlog_is_counted_once_in_order(poisoned, batch_points, failures):
+    """Two requests are in flight: rows may arrive twice after a failure, in any order."""
+    lines = [("poison" if bad else "m") + f" v={i} {i}" for i, bad in enumerate(poisoned)]
+    outbox, sink = MemoryOutbox(backlog=lines), RecordingSink()
+    worker = worker_with(outbox, sink, batch_points=batch_points)
+    worker.step()
+    sink.failures = failures
+    drain(worker, outbox)
+    accepted = [line for line in lines if "poison" not in line]
+    assert set(sink.lines) == set(accepted)
+    assert [line for line, _ in outbox.rejected] == [line for line in lines if "poison" in line]
+    assert outbox.sent == len(accepted)
+
+
+def test_full_batch_is_followed_at_once_and_an_empty_outbox_waits():
+    outbox, sink = MemoryOutbox(["a v=1 1"] * 100), RecordingSink()
+    worker = worker_with(outbox, sink, clock=FakeClock())
+    assert worker.step() == 0.0
+    assert worker.step() == pytest.approx(0.01)
+    assert worker.status()["state"] == "idle"
+
+
+def test_rejected_point_is_quarantined_and_blocks_nothing():
+    lines = [f"m v={i} {i}" for i in range(1000)]
+    lines[617] = "poison v=1 1"
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    worker = worker_with(outbox, sink, batch_points=1000)
+    drain(worker, outbox)
+    assert sink.lines == lines[:617] + lines[618:]
+    assert outbox.rejected == [("poison v=1 1", "it is poison")]
+    assert worker.status()["rejected_points"] == 1
+    # One point among a thousand is found in about twice log2(1000) requests.
+    assert sink.requests <= 25
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=300), st.integers(1, 64))
+def test_points_that_are_not_refused_arrive_once(poisoned, batch_points):
+    lines = [("poison" if bad else "m") + f" v={i} {i}" for i, bad in enumerate(poisoned)]
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    drain(worker_with(outbox, sink, batch_points=batch_points), outbox)
+    assert sink.lines == [line for line in lines if "poison" not in line]
+    assert [line for line, _ in outbox.rejected] == [line for line in lines if "poison" in line]
+
+
+def test_request_that_is_too_large_reduces_the_following_ones():
+    lines = [f"m v={i} {i}" for i in range(20_000)]
+    outbox, sink = MemoryOutbox(lines), RecordingSink(limit_bytes=20_000)
+    drain(worker_with(outbox, sink, batch_points=5000), outbox)
+    assert sink.lines == lines
+    assert outbox.rejected == []
+    # The first batch finds the limit: as a whole, and in each of its halves.
+    assert sink.too_large == 3
+
+
+def test_single_line_that_is_too_large_is_quarantined():
+    lines = ["m v=1 1", "m s=" + "x" * 30_000, "m v=3 3"]
+    outbox, sink = MemoryOutbox(lines), RecordingSink(limit_bytes=20_000)
+    drain(worker_with(outbox, sink), outbox)
+    assert sink.lines == ["m v=1 1", "m v=3 3"]
+    assert [reason for _, reason in outbox.rejected] == ["too large"]
+
+
+def test_request_is_limited_in_bytes_too():
+    lines = ["m s=" + "é" * 100_000] * 50
+    outbox, sink = MemoryOutbox(lines), RecordingSink(limit_bytes=MAX_BATCH_BYTES)
+    drain(worker_with(outbox, sink, batch_points=50), outbox)
+    assert sink.lines == lines
+    # 10 MB: none of the requests was refused for its size.
+    assert sink.requests == 3
+
+
+def test_server_that_refuses_everything_does_not_empty_the_outbox():
+    """As a TLS port does for plain HTTP, or a proxy without that path."""
+    lines = [f"poison v={i} {i}" for i in range(1000)]
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    sink.is_doubtful = sink.refuses_everything = True
+    worker = worker_with(outbox, sink, batch_points=1000)
+    for _ in range(5):
+        assert worker.step() > 0
+    assert worker.status()["state"] == "misconfigured"
+    assert "check url" in worker.status()["last_error"]
+    assert outbox.rejected == []
+    assert outbox.live.done_seq == 0
+    # Each attempt halves the batch down to one point: ten halvings for 1,000.
+    assert sink.requests <= 5 * 11
+
+
+def test_doubtful_refusal_counts_if_an_empty_write_is_accepted():
+    lines = ["m v=1 1", "poison v=2 2", "m v=3 3"]
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    sink.is_doubtful = True
+    drain(worker_with(outbox, sink), outbox)
+    assert sink.lines == ["m v=1 1", "m v=3 3"]
+    assert outbox.rejected == [("poison v=2 2", "it is poison")]
+
+
+def test_refused_points_are_logged_in_one_line(caplog):
+    outbox, sink = MemoryOutbox([f"poison v={i} {i}" for i in range(90)]), RecordingSink()
+    drain(worker_with(outbox, sink), outbox)
+    (record,) = caplog.records
+    assert "90 points" in record.getMessage()
+    assert "it is poison" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("failure", "level"), [(RetryLater("away"), "WARNING"), (Misconfigured("key"), "ERROR")]
+)
+def test_lasting_failure_and_recovery_are_logged_once(failure, level, caplog):
+    caplog.set_level("INFO")
+    outbox, sink = MemoryOutbox(["m v=1 1"]), RecordingSink()
+    sink.failures = [failure] * 5
+    worker = worker_with(outbox, sink)
+    for _ in range(6):
+        worker.step()
+    assert [record.levelname for record in caplog.records] == [level, "INFO"]
+
+
+def test_status_contains_the_time_of_the_next_attempt():
+    clock = FakeClock()
+    outbox, sink = MemoryOutbox(["m v=1 1"]), RecordingSink()
+    worker = worker_with(outbox, sink, clock=clock)
+    assert worker.status()["retry_in_s"] is None
+    sink.failures = [RetryLater("busy", after_s=17.0)]
+    pause_s = worker.step()
+    assert worker.status()["retry_in_s"] == pytest.approx(pause_s)
+    clock.move(5)
+    assert worker.status()["retry_in_s"] == pytest.approx(pause_s - 5)
+    clock.move(60)
+    assert worker.status()["retry_in_s"] == 0
+    worker.step()
+    assert worker.status()["retry_in_s"] is None
+    assert worker.status()["last_success_ns"] == clock.time_ns()
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [
+        (RetryLater("down"), "backing off"),
+        (Misconfigured("no such bucket"), "misconfigured"),
+        (RuntimeError("bug"), "failing"),
+    ],
+)
+def test_failure_loses_nothing_and_is_in_the_status(failure, state):
+    outbox, sink = MemoryOutbox(["m v=1 1"] * 10), RecordingSink()
+    sink.failures = [failure]
+    worker = worker_with(outbox, sink)
+    assert worker.step() > 0
+    status = worker.status()
+    assert status["state"] == state
+    assert str(failure) in status["last_error"]
+    assert outbox.live.done_seq == 0
+    worker.step()
+    assert len(sink.lines) == 10
+    assert worker.status()["last_error"] is None
+
+
+def test_back_off_grows_with_jitter_up_to_a_limit():
+    outbox, sink = MemoryOutbox(["m v=1 1"]), RecordingSink()
+    sink.failures = [RetryLater("down") for _ in range(60)]
+    worker = worker_with(outbox, sink)
+    pauses = [worker.step() for _ in range(60)]
+    assert max(pauses) <= MAX_BACKOFF_S
+    assert max(pauses[:2]) <= 2.0
+    assert len(set(pauses)) == 60
+    assert sum(pauses[20:]) / 40 > 10
+
+
+def test_retry_after_is_respected():
+    outbox, sink = MemoryOutbox(["m v=1 1"]), RecordingSink()
+    sink.failures = [RetryLater("busy", after_s=17.0)]
+    assert 17.0 <= worker_with(outbox, sink).step() <= 18.0
+
+
+def test_failure_within_a_split_repeats_little():
+    lines = [f"m v={i} {i}" for i in range(64)]
+    lines[0] = "poison v=0 0"
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    worker = worker_with(outbox, sink)
+    original = sink.post
+
+    def post(payload):
+        if sink.requests == 9:
+            sink.requests += 1
+            raise RetryLater("gone")
+        original(payload)
+
+    sink.post = post
+    drain(worker, outbox)
+    assert sink.lines == lines[1:]
+
+
+def test_stop_ends_the_thread_and_closes_the_sink():
+    stop = threading.Event()
+    outbox, sink = MemoryOutbox(["m v=1 1"] * 5), RecordingSink()
+    worker = worker_with(outbox, sink, stop=stop)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    while not sink.lines:
+        worker.wake()
+    stop.set()
+    worker.wake()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert sink.is_closed
+
+
+def test_backlog_is_drained_alongside_live_rows_at_a_limited_rate():
+    clock = FakeClock()
+    outbox = MemoryOutbox(backlog=[f"old v={i} {i}" for i in range(5000)])
+    sink = RecordingSink()
+    worker = worker_with(outbox, sink, batch_points=100, clock=clock, drain_points_per_s=1000)
+    came = []
+    for second in range(20):
+        outbox.live.add([f"new v={second} {second}"])
+        pause_s = 0.0
+        while pause_s < 1e-3:
+            pause_s = worker.step()
+        came.append(sum(line.startswith("old") for line in sink.lines))
+        clock.move(1)
+    # A second's worth and a batch that overdraws it, then a second's worth each second.
+    assert came[:5] == [1100, 2100, 3100, 4100, 5000]
+    assert [line for line in sink.lines if line.startswith("new")] == [
+        f"new v={second} {second}" for second in range(20)
+    ]
+    assert outbox.is_drained
+
+
+def test_waiting_rows_become_a_backlog_before_live_rows_are_read():
+    outbox = MemoryOutbox(["m v=1 1"])
+    worker_with(outbox, RecordingSink(), batch_points=100).step()
+    assert outbox.apart == [200]
+
+
+def test_failures_reduce_and_successes_increase_the_batch_size():
+    sizes = []
+
+    class Slow(RecordingSink):
+        """A server that times out for more than 1,000 points."""
+
+        def post(self, lines):
+            count = lines.count(b"\n") + 1
+            sizes.append(count)
+            if count > 1000:
+                raise RetryLater("timed out")
+            super().post(lines)
+
+    lines = [f"m v={i} {i}" for i in range(60_000)]
+    outbox, sink = MemoryOutbox(lines), Slow()
+    drain(worker_with(outbox, sink, batch_points=5000), outbox)
+    assert sink.lines == lines
+    assert sizes[:4] == [5000, 2500, 1250, 625]
+    # From then on the batch grows to the server's capacity, and halves after a failure.
+    settled = sizes[4:-1]
+    assert max(settled) <= 1250
+    assert sum(settled) / len(settled) > 600
+
+
+def test_larger_requests_are_tried_after_many_accepted_ones():
+    batch = BatchSize(5000)
+    batch.too_large(100_000)
+    assert batch.size_bytes == 50_000
+    for _ in range(ACCEPTED_BEFORE_LARGER - 1):
+        batch.accepted()
+    assert batch.size_bytes == 50_000
+    batch.accepted()
+    assert batch.size_bytes == 100_000
+    batch.too_large(1)
+    assert batch.size_bytes == MIN_BATCH_BYTES

@@ -1,0 +1,225 @@
+"""A webhook receives documented, signed JSON; no error shows a secret."""
+
+import hashlib
+import hmac
+import json
+import re
+from pathlib import Path
+
+import pytest
+from costprobe import __version__
+from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
+from costprobe.delivery.webhook import MAX_SYMPTOMS, Webhook, WebhookConfig
+from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
+from fakes.schema import violations
+from fakes.servers import Scripted, free_port
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "webhook.schema.json").read_text())
+PAGE = (DOCS / "webhook.md").read_text()
+NOW_NS = SINCE_NS + 120 * NS_PER_S
+CANARY = "c4nary-5ecret"
+
+
+def webhook(url=None, credentials=None, **more):
+    address = {} if url is None else {"url": url}
+    config = WebhookConfig(name="ops", kind="webhook", **address, **({"timeout": "5s"} | more))
+    return Webhook(config, credentials)
+
+
+def sent_request(alert, **more):
+    """Send an alert and return the headers and body of the only request."""
+    with Scripted(lambda *_: (202, {}, b"")) as server:
+        webhook(server.url + "/hook?team=7", **more).send([alert], NOW_NS)
+    ((method, path, headers, body),) = server.requests
+    assert (method, path) == ("POST", "/hook?team=7")
+    return headers, body
+
+
+def failure(url, **more):
+    with pytest.raises((RetryLater, Rejected, Misconfigured)) as caught:
+        webhook(url, **more).send([incident()], NOW_NS)
+    assert len(caught.value.reason) < 600
+    assert CANARY not in repr(caught.value.__cause__)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "alert",
+    [
+        incident(),
+        incident(state="resolved", ended_ns=NOW_NS),
+        incident(severity="critical", raised_from="warning", is_flapping=True),
+        incident(labels={}, symptoms=(), cause="", is_test=True),
+        incident(symptoms=(symptom(value=float("nan"), threshold=float("inf")),)),
+        incident(symptoms=(symptom(),) * (MAX_SYMPTOMS + 3), summary="Lüfter\n\ud800"),
+    ],
+)
+def test_sent_document_matches_the_schema(alert):
+    _, body = sent_request(alert)
+    assert violations(json.loads(body), SCHEMA) == []
+
+
+def test_sent_document_contains_the_whole_alert():
+    alert = incident(
+        state="resolved", severity="critical", raised_from="warning", ended_ns=NOW_NS, is_test=True
+    )
+    headers, body = sent_request(alert)
+    document = json.loads(body)
+    assert document["schema"] == "costprobe.alert/1"
+    assert document["sent_at"] == "2026-05-28T20:28:40.123456789Z"
+    sent = document["alert"]
+    assert sent["symptoms"][0]["text"] == "+7.2 % since 14:05: SM clock 1980 → 1815 MHz"
+    assert sent["symptoms"][0]["labels"] == {"device": "gpu0", "probe": "transformer"}
+    assert sent["symptoms"][1]["value"] is None
+    del sent["symptoms"]
+    assert sent == {
+        "id": "3f2a-1",
+        "name": "drift",
+        "state": "resolved",
+        "severity": "critical",
+        "severity_before": "warning",
+        "labels": {"host": "node7", "device": "gpu0"},
+        "summary": "gpu0 is slower because it throttles",
+        "detail": "cause: thermal throttling 90 %. To do: check the fan",
+        "link": "http://gpu-01:9470/?at=2026-05-28T20:26:40Z",
+        "cause": "thermal throttling",
+        "since": "2026-05-28T20:26:40.123456789Z",
+        "fired_at": "2026-05-28T20:27:40.123456789Z",
+        "ended_at": "2026-05-28T20:28:40.123456789Z",
+        "symptoms_left_out": 0,
+        "flapping": False,
+        "test": True,
+    }
+    assert headers["Content-Type"] == "application/json"
+    assert headers["User-Agent"] == f"costprobe/{__version__}"
+    assert headers["Idempotency-Key"] == "3f2a-1:resolved:critical"
+    assert "X-Costprobe-Signature" not in headers
+    assert "Authorization" not in headers
+
+
+def test_example_of_the_documentation_is_what_is_sent():
+    example = json.loads(re.search(r"```json\n(.*?)```", PAGE, re.DOTALL)[1])
+    assert violations(example, SCHEMA) == []
+    _, body = sent_request(incident(symptoms=(symptom(),)))
+    assert json.loads(body) == {**example, "sent_at": "2026-05-28T20:28:40.123456789Z"}
+
+
+def test_schema_rejects_other_documents():
+    _, body = sent_request(incident())
+    for spoil in (
+        lambda document: document.update(schema="costprobe.alert/2"),
+        lambda document: document["alert"].pop("id"),
+        lambda document: document["alert"].update(severity="bad"),
+        lambda document: document["alert"]["labels"].update(host=7),
+        lambda document: document["alert"]["symptoms"][0].update(since="now"),
+    ):
+        document = json.loads(body)
+        spoil(document)
+        assert len(violations(document, SCHEMA)) == 1
+
+
+def test_documented_code_verifies_the_signature(secret):
+    headers, body = sent_request(incident(), key_file=secret("key", f"{CANARY}\n"))
+    found = {}
+    exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], found)  # noqa: S102 - the code that the page shows
+    header, now_s = headers["X-Costprobe-Signature"], NOW_NS / NS_PER_S
+    assert found["is_genuine"](CANARY, header, body, now_s)
+    assert not found["is_genuine"](CANARY, header, body + b" ", now_s)
+    assert not found["is_genuine"]("another", header, body, now_s)
+    assert not found["is_genuine"](CANARY, header, body, now_s + 301)
+    later = header.replace("t=178", "t=179")
+    assert later != header
+    assert not found["is_genuine"](CANARY, later, body, now_s + 10_000_000)
+    assert not found["is_genuine"](CANARY, "", body, now_s)
+    signed = f"{NOW_NS // NS_PER_S}.".encode() + body
+    mac = hmac.new(CANARY.encode(), signed, hashlib.sha256).hexdigest()
+    assert header == f"t={NOW_NS // NS_PER_S},v1={mac}"
+
+
+def test_alerts_are_sent_in_order_without_pending_ones():
+    alerts = [incident(id="a"), incident(id="b", state="pending"), incident(id="c")]
+    with Scripted(lambda *_: (200, {}, b"ok")) as server:
+        webhook(server.url).send(alerts, NOW_NS)
+    sent_ids = [json.loads(body)["alert"]["id"] for *_, body in server.requests]
+    assert sent_ids == ["a", "c"]
+
+
+def test_rotated_token_is_read_again(secret):
+    path = secret("token", "old")
+
+    def answer(_method, _path, headers, _body):
+        return (204 if headers["Authorization"] == "Bearer new" else 401), {}, b""
+
+    with Scripted(answer) as server:
+        sender = webhook(server.url, token_file=path)
+        with pytest.raises(Misconfigured):
+            sender.send([incident()], NOW_NS)
+        path.write_text("new\n")
+        sender.send([incident()], NOW_NS)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, {}, f"no hook /services/{CANARY}".encode()),
+        (403, {}, json.dumps({"message": f"Bearer {CANARY.upper()} is unknown"}).encode()),
+        (500, {}, b"\xff" + f"q={CANARY}".encode()),
+        (422, {}, b" " * 1590 + CANARY.encode()),
+        (301, {"Location": f"/x/{CANARY}"}, b""),
+    ],
+)
+def test_error_contains_no_secret_of_the_response(answer, secret):
+    with Scripted(lambda *_: answer) as server:
+        url = secret("url", f"{server.url}/services/{CANARY}?q={CANARY}")
+        found = failure(None, url_file=url, token_file=secret("token", CANARY))
+    assert CANARY.casefold() not in str(found).casefold()
+    assert str(url) in found.reason
+    assert server.url not in found.reason
+
+
+def test_secret_url_is_never_shown(secret, tmp_path):
+    shown = []
+    for url in (
+        f"http://127.0.0.1:{free_port()}/{CANARY}",
+        f"http://{CANARY}.invalid/x",
+        f"http://me:{CANARY}@127.0.0.1/",
+        f"ftp://127.0.0.1/{CANARY}",
+        f"http://127.0.0.1:{CANARY}/",
+        f"http://[{CANARY}/",
+        f"http://{CANARY * 9}/",
+        f"http://127.0.0.1/a b/{CANARY}",
+        f"http://127.0.0.1/{CANARY}ü",
+        f"{CANARY}\nX-Other: 1",
+        "",
+    ):
+        found = failure(None, url_file=secret("url", url))
+        assert str(tmp_path / "url") in found.reason
+        sender = webhook(url_file=tmp_path / "url", token_file=tmp_path / "url")
+        shown += [str(found), repr(found), repr(sender), repr(vars(sender)), *sender.problems()]
+    assert CANARY not in "\n".join(shown)
+
+
+@pytest.mark.parametrize("key", ["token_file", "key_file"])
+@pytest.mark.parametrize("content", [b"", b" \n", b"c4nary\nX: 1", b"c4nary\x00", b"c4nary\xff"])
+def test_secret_that_no_header_can_carry_is_not_sent(key, content, tmp_path):
+    (tmp_path / "secret").write_bytes(content)
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        found = failure(server.url, **{key: tmp_path / "secret"})
+    assert server.requests == []
+    assert isinstance(found, Misconfigured)
+    assert "c4nary" not in found.reason
+
+
+def test_secrets_may_be_systemd_credentials(tmp_path):
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        (tmp_path / "address").write_text(f"{server.url}/{CANARY}\n")
+        (tmp_path / "pass").write_text("t0k3n")
+        given = {"url_credential": "address", "token_credential": "pass"}
+        webhook(credentials=tmp_path, **given).send([incident()], NOW_NS)
+        with pytest.raises(Misconfigured, match="LoadCredential"):
+            webhook(credentials=None, **given).send([incident()], NOW_NS)
+    ((_, path, headers, _),) = server.requests
+    assert path == f"/{CANARY}"
+    assert headers["Authorization"] == "Bearer t0k3n"

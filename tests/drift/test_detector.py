@@ -1,0 +1,274 @@
+"""False-alarm rate and detection delay of the detector on seeded streams of every kind."""
+
+import math
+import random
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from costprobe.core.clock import ClockStep
+from costprobe.core.records import NS_PER_S
+from costprobe.drift.detector import Detector
+from costprobe.drift.normal import DAY_S
+from costprobe.drift.settings import DetectionConfig
+from fakes.sizes import sized
+from fakes.streams import (
+    START_S,
+    STEP_S,
+    VALUES_PER_DAY,
+    Recipe,
+    generate,
+    shifted_recipe,
+    stationary_recipes,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+SETTINGS = DetectionConfig().detector
+APART = ("weekends", "weekends, daily", "wander")
+
+
+def findings_by_kind(stream, detector=None):
+    """Drifts and anomalies as (index, finding)."""
+    detector = detector or Detector(SETTINGS)
+    drifts, anomalies = [], []
+    for index, (time_s, value) in enumerate(stream.points):
+        for finding in detector.update(time_s, value):
+            (drifts if finding.kind == "drift" else anomalies).append((index, finding))
+    return drifts, anomalies
+
+
+def steady(count, value=1.0, start=0):
+    return [(START_S + (start + index) * STEP_S, value) for index in range(count)]
+
+
+def step(by_s, now_s):
+    return ClockStep(round(by_s * NS_PER_S), round(now_s * NS_PER_S))
+
+
+def delay(recipe, seed):
+    stream = generate(recipe, random.Random(seed))
+    drifts, _ = findings_by_kind(stream)
+    later = [index for index, _ in drifts if index >= stream.shift_at]
+    return later[0] - stream.shift_at + 1 if later else math.inf
+
+
+def test_step_in_calm_autocorrelated_noise_is_found_at_once():
+    """Noise that is slow but small hides no step of many times its size."""
+    late = {}
+    config = DetectionConfig()
+    for settings, every_s, days, size in (
+        (config.detector, 300, 5, 0.04),
+        (config.serving_detector, 1800, 20, -0.095),
+    ):
+        at = int(0.8 * days * DAY_S / every_s)
+        for phi in (0.8, 0.9, 0.95):
+            rng, x, detector = random.Random(1), 0.0, Detector(settings)
+            found = []
+            for index in range(at + 6):
+                x = phi * x + rng.gauss(0, 0.003 * math.sqrt(1 - phi * phi))
+                value = math.exp(x + (size if index >= at else 0.0))
+                found += detector.update(START_S + index * every_s, value)
+            if [finding.kind for finding in found if finding.kind == "drift"] != ["drift"]:
+                late[every_s, phi] = found
+    assert not late
+
+
+def test_stationary_streams_have_a_low_false_alarm_rate():
+    drifts = dict.fromkeys(("all", *APART), 0)
+    months = 0
+    seeds = sized(1, 20)
+    for seed in range(seeds):
+        rng = random.Random(4000 + seed)
+        for family, recipe in stationary_recipes(rng, days=40):
+            found, _ = findings_by_kind(generate(recipe, rng))
+            drifts[family if family in APART else "all"] += len(found)
+            months += family not in APART and 40 / 30
+    assert drifts["all"] / months <= 0.1
+    for family in APART:
+        assert drifts[family] / (seeds * 40 / 30) < 1.5, family
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("2 %", 14), ("5 %", 5), ("10 %", 3), ("30 %", 3), ("ramp 3 d", 140), ("ramp 14 d", 520)],
+)
+def test_persistent_shift_is_detected_within_the_delay_limit(kind, values):
+    rng = random.Random(77)
+    delays = [delay(shifted_recipe(rng, kind), seed) for seed in range(9)]
+    assert median(delays) <= values
+    assert max(delays) < math.inf
+
+
+def test_step_is_reported_once_with_its_size_and_time():
+    recipe = Recipe(16, 0.01, shift=0.1, shift_day=10)
+    stream = generate(recipe, random.Random(2))
+    ((index, drift),) = findings_by_kind(stream)[0]
+    assert index - stream.shift_at < 4
+    assert drift.change_pct == pytest.approx(10, abs=2)
+    assert drift.after / drift.before == pytest.approx(math.exp(drift.change))
+    assert drift.since_s == pytest.approx(stream.points[stream.shift_at][0], abs=2 * STEP_S)
+    assert drift.since_s < drift.time_s == stream.points[index][0]
+
+
+def test_ramp_is_reported_once_and_then_tracked():
+    recipe = Recipe(30, 0.01, shift=0.1, shift_day=12, ramp_days=10)
+    detector = Detector(SETTINGS)
+    drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
+    assert len(drifts) == 1
+    assert math.expm1(detector.level) == pytest.approx(0.1, abs=0.01)
+
+
+def test_reverted_shift_restores_the_reference_level():
+    recipe = Recipe(20, 0.01, shift=0.08, shift_day=10, returns_days=1)
+    detector = Detector(SETTINGS)
+    drifts, _ = findings_by_kind(generate(recipe, random.Random(5)), detector)
+    assert 1 <= len(drifts) <= 2
+    assert detector.level == pytest.approx(0, abs=0.005)
+
+
+def test_only_outliers_are_anomalies():
+    hits = spikes = found = 0
+    for seed in range(3):
+        stream = generate(Recipe(20, 0.01, 0.4, outliers=0.02, daily=0.05), random.Random(seed))
+        drifts, anomalies = findings_by_kind(stream)
+        assert drifts == []
+        indices = {index for index, _ in anomalies}
+        wanted = {index for index in stream.spikes if index >= 36}
+        hits, spikes, found = (
+            hits + len(indices & wanted),
+            spikes + len(wanted),
+            found + len(indices),
+        )
+    assert hits / spikes >= 0.99
+    assert hits / found >= 0.98
+
+
+def test_nothing_is_reported_during_warmup():
+    detector = Detector(SETTINGS)
+    values = [1.0, 1.5, 0.5, 3.0] * 9
+    for index, value in enumerate(values):
+        assert detector.update(START_S + index * STEP_S, value) == []
+
+
+def test_constant_series_has_no_finding_until_it_changes():
+    detector = Detector(SETTINGS)
+    assert all(detector.update(*point) == [] for point in steady(3 * VALUES_PER_DAY))
+    found = [
+        finding
+        for point in steady(6, 1.05, start=3 * VALUES_PER_DAY)
+        for finding in detector.update(*point)
+    ]
+    assert [finding.kind for finding in found] == ["drift"]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
+def test_invalid_values_are_skipped(value):
+    detector = Detector(SETTINGS)
+    for point in steady(50):
+        detector.update(*point)
+    before = detector.state()
+    assert detector.update(START_S + 50 * STEP_S, value) == []
+    assert detector.state() == before
+
+
+def test_values_with_a_non_increasing_time_are_skipped():
+    detector = Detector(SETTINGS)
+    for point in steady(50):
+        detector.update(*point)
+    before = detector.state()
+    assert detector.update(START_S + 49 * STEP_S, 5.0) == []
+    assert detector.update(START_S, 5.0) == []
+    assert detector.state() == before
+
+
+@pytest.mark.parametrize("scale", [2.0**-30, 2.0**10])
+def test_findings_do_not_depend_on_the_unit(scale):
+    recipe = Recipe(14, 0.01, 0.3, outliers=0.01, daily=0.04, shift=0.05, shift_day=11)
+    stream = generate(recipe, random.Random(9))
+    plain = [
+        (index, finding.kind) for found in findings_by_kind(stream) for index, finding in found
+    ]
+    detector = Detector(SETTINGS)
+    scaled = [
+        (index, finding.kind)
+        for index, (time_s, value) in enumerate(stream.points)
+        for finding in detector.update(time_s, value * scale)
+    ]
+    assert sorted(scaled) == sorted(plain)
+
+
+@pytest.mark.parametrize("cut_days", [0.05, 0.6, 1.5, 9.99, 11.2])
+def test_restored_detector_has_the_same_findings(cut_days):
+    recipe = Recipe(13, 0.01, 0.4, outliers=0.02, daily=0.05, shift=0.06, shift_day=11)
+    points = generate(recipe, random.Random(11)).points
+    cut = int(cut_days * VALUES_PER_DAY)
+    one = Detector(replace(SETTINGS, least_effect=0.03))
+    for point in points[:cut]:
+        one.update(*point)
+    other = Detector.restore(one.state())
+    assert other.settings == one.settings
+    assert other.state() == one.state()
+    for point in points[cut:]:
+        assert one.update(*point) == other.update(*point)
+    assert other.state() == one.state()
+    assert len(one.state()) <= 16 * 1024
+
+
+@given(st.binary(max_size=2000))
+def test_invalid_state_is_rejected(data):
+    with pytest.raises(ValueError, match="state"):
+        Detector.restore(data)
+
+
+def test_truncated_state_is_rejected():
+    detector = Detector(SETTINGS)
+    for point in steady(400):
+        detector.update(*point)
+    with pytest.raises(ValueError, match="truncated"):
+        Detector.restore(detector.state()[:-800])
+
+
+@pytest.mark.parametrize("first_wrong", [0, 3, 40, 5 * VALUES_PER_DAY, 9 * VALUES_PER_DAY + 7])
+@pytest.mark.parametrize("by_s", [365 * DAY_S, -50 * 365 * DAY_S, DAY_S, -DAY_S])
+def test_wrong_wall_clock_for_an_hour_does_not_change_the_findings(first_wrong, by_s):
+    stream = generate(Recipe(12, 0.01, shift=0.1, shift_day=10), random.Random(3))
+    last_wrong = first_wrong + 12
+    detector, found = Detector(SETTINGS), []
+    for index, (time_s, value) in enumerate(stream.points):
+        ahead_s = by_s if first_wrong <= index < last_wrong else 0.0
+        if index == first_wrong:
+            detector.clock_was_stepped(step(by_s, time_s + by_s))
+        elif index == last_wrong:
+            detector.clock_was_stepped(step(-by_s, time_s))
+        found += [
+            (finding.kind, round(finding.time_s - ahead_s), finding.change)
+            for finding in detector.update(time_s + ahead_s, value)
+        ]
+    drifts, anomalies = findings_by_kind(stream)
+    assert drifts
+    assert found == [
+        (finding.kind, round(finding.time_s), pytest.approx(finding.change, abs=1e-3))
+        for _, finding in sorted(drifts + anomalies)
+    ]
+
+
+def test_clock_step_reported_late_leaves_no_value_in_the_future():
+    detector = Detector(SETTINGS)
+    for time_s, value in steady(50):
+        detector.update(time_s, value)
+    now_s = START_S + 50 * STEP_S + 9e8
+    detector.update(now_s, 1.0)  # the wall clock is already wrong
+    detector.clock_was_stepped(step(9e8, now_s))
+    assert detector.last_s == now_s
+    detector.clock_was_stepped(step(-9e8, now_s - 9e8))
+    assert detector.last_s == now_s - 9e8
+
+
+def test_gaps_and_a_weekend_pattern_are_no_drift():
+    for recipe in (
+        Recipe(30, 0.01, daily=0.06, gaps=True),
+        Recipe(30, 0.01, quantum=0.02),
+        Recipe(28, 0.008, weekend=0.05),
+    ):
+        assert len(findings_by_kind(generate(recipe, random.Random(21)))[0]) <= 1

@@ -1,0 +1,492 @@
+"""The drift monitor reports drifts, reversals and anomalies in a probe's rows, with causes."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.schema import make_point
+from costprobe.drift.causes import Explanation
+from costprobe.drift.message import ChangeFacts, with_amounts
+from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.runs import (
+    conditions,
+    factors,
+    run_of,
+    software_change_of,
+)
+from costprobe.drift.settings import DetectionConfig
+from costprobe.unit_costs.change import CostFactors
+from fakes.host import newest
+
+T0 = 1_772_323_200 * NS_PER_S
+EVERY_NS = 300 * NS_PER_S
+TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
+QUIET = 2 * 288
+
+
+class Series:
+    """A probe's rows and the drift monitor that evaluates them."""
+
+    def __init__(self, seed=3, every_ns=EVERY_NS, jitter_ns=0):
+        self.jitter_ns = jitter_ns
+        self.every_ns = every_ns
+        self.rng = random.Random(seed)
+        self.rows = []
+        self.events = []
+        self.count = 0
+        self.price = 1e-3
+        self.monitor = DriftMonitor(DetectionConfig(), self.history)
+
+    def history(self, measurement, device, probe, span_ns, limit):
+        assert (device, probe) in {("gpu0", "e"), ("", "")}
+        return newest(self.rows, measurement, device, probe, span_ns, limit)
+
+    def run(self, count=1, slow=1.0, **fields):
+        found = []
+        for _ in range(count):
+            late_ns = self.jitter_ns if self.count % 2 else 0
+            time_ns = T0 + self.count * self.every_ns + late_ns
+            self.count += 1
+            known = {
+                "latency_p50_ms": 8 * slow * self.rng.lognormvariate(0, 0.008),
+                "throughput_per_s": 2000 / slow,
+                "fingerprint": "f",
+                **fields,
+            }
+            row = make_point("probe", {**TAGS, "batch": "8"}, known, time_ns)
+            each_s = 1 / known["throughput_per_s"]
+            priced = {"cost_reference": 1e-3 * each_s, "cost_hardware": self.price * each_s}
+            if "contended" in fields:
+                priced["contended"] = fields["contended"]
+            together = [row, make_point("cost", {**TAGS, "currency": "EUR"}, priced, time_ns)]
+            self.rows += together
+            found += self.monitor.update(together)
+        self.events += found
+        return found
+
+    def of(self, kind, metric="latency"):
+        return [e for e in self.events if e.kind == kind and e.metric == metric]
+
+
+def test_explanation_of_a_drift_reads_a_bounded_number_of_rows():
+    """A probe that runs every second has a million rows in the two weeks before a drift."""
+    series, read = Series(every_ns=60 * NS_PER_S), []
+
+    def counted(*arguments):
+        rows = newest(series.rows, *arguments)
+        read.append(len(rows))
+        return rows
+
+    series.monitor = DriftMonitor(DetectionConfig(), counted)
+    series.run(2 * 1440)
+    series.run(400, slow=1.3)
+    assert series.of("drift")
+    assert 0 < max(read) <= 300
+
+
+def test_drift_event_has_size_start_and_reversal():
+    series = Series()
+    series.run(QUIET)
+    began_ns = T0 + series.count * EVERY_NS
+    series.run(30, slow=1.1)
+    (drift,) = series.of("drift")
+    assert drift.title.startswith("latency of e on gpu0 is +1")
+    assert drift.change_pct == pytest.approx(10, abs=2)
+    assert drift.level_pct == pytest.approx(10, abs=2)
+    assert abs(drift.since_ns - began_ns) <= 2 * EVERY_NS
+    assert (drift.severity, drift.device, drift.subject) == ("warning", "gpu0", {"probe": "e"})
+    assert "no other monitored signal changed" in drift.detail
+    series.run(30)
+    back = series.of("drift")[-1]
+    assert back.title == "latency of e on gpu0 reverted"
+    assert (back.severity, back.level_pct) == ("info", pytest.approx(0, abs=1))
+
+
+def test_reverted_drift_ends_although_a_little_of_it_is_left():
+    series = Series()
+    series.run(QUIET)
+    series.run(60, slow=1.1)
+    series.run(60, slow=1.008)
+    rule = DriftRule(DriftRuleConfig(name="drift", kind="drift"))
+    for event in series.events:
+        rule.observe_event(event)
+    assert len({event.metric for event in series.events if event.title.endswith("reverted")}) == 3
+    assert rule.evaluate(series.rows[-1].time_ns, ()) == []
+
+
+def test_energy_that_rises_with_the_clock_is_no_deterioration():
+    series = Series()
+    series.run(QUIET, energy_per_inference_j=0.2)
+    series.run(10, slow=0.92, energy_per_inference_j=0.213)
+    (energy,) = series.of("drift", "energy")
+    assert energy.change_pct > 0
+    assert energy.severity == "info"
+    assert "No action is needed" in energy.detail
+
+
+def test_drift_of_the_first_day_lasts_as_long_as_its_level():
+    series = Series()
+    series.run(144)
+    series.run(250, slow=1.3, sm_clock_mhz=1520.0)
+    assert [round(event.level_pct, -1) for event in series.of("drift")] == [30]
+    series.run(30)
+    assert series.of("drift")[-1].title == "latency of e on gpu0 reverted"
+
+
+def test_improvement_has_severity_info():
+    series = Series()
+    series.run(QUIET)
+    series.run(10, slow=0.9)
+    assert [event.severity for event in series.of("drift")] == ["info"]
+    (throughput,) = series.of("drift", "throughput")
+    assert throughput.severity == "info"
+    assert throughput.change_pct > 0
+
+
+def test_ramp_is_reported_again_when_it_continues():
+    series = Series()
+    series.run(QUIET * 3)
+    for index in range(3 * 288):
+        series.run(slow=1 + 0.12 * index / 864)
+    series.run(100, slow=1.12)
+    first, *further = series.of("drift")
+    assert first.change_pct < 5
+    assert further
+    assert all("shifted further" in event.title for event in further)
+    assert further[-1].level_pct == pytest.approx(12, abs=3)
+
+
+def test_further_shift_names_a_cause_that_shows_later():
+    """The clock of a ramp is within its noise at first."""
+    series = Series()
+    jitter = random.Random(1)
+    for index in range(3 * QUIET):
+        share = max(0.0, (index - 2 * QUIET) / QUIET)
+        clock_mhz = 1980 * (1 - 0.2 * share) + jitter.gauss(0, 120)
+        per_s = 2000 * (1 - 0.2 * share) * jitter.lognormvariate(0, 0.002)
+        series.run(sm_clock_mhz=clock_mhz, throughput_per_s=per_s)
+    first, *further = series.of("drift", "cost")
+    assert first.cause == "unknown"
+    assert further[-1].cause == "clock"
+    assert "shifted further" in further[-1].title
+    assert "nvidia-smi -q -d CLOCK" in further[-1].detail
+
+
+def test_drift_is_measured_from_the_level_of_the_last_drift():
+    """A level held for more than a day is the reference, even after a longer earlier level."""
+    series = Series(every_ns=3 * EVERY_NS)
+    series.run(QUIET)
+    series.run(120, slow=1.1)
+    series.run(30)
+    up, down = series.of("drift", "cost")
+    assert up.title.startswith("cost per inference of e on gpu0 is +1")
+    assert down.change_pct == pytest.approx(-9, abs=1)
+    assert down.title.startswith("cost per inference of e on gpu0 is -9.")
+
+
+def test_level_of_the_last_drift_survives_a_restart():
+    series = Series(every_ns=3 * EVERY_NS)
+    series.run(QUIET)
+    series.run(120, slow=1.1)
+    documents = json.loads(json.dumps(series.monitor.documents()))
+    series.monitor = DriftMonitor(DetectionConfig(), series.history)
+    series.monitor.restore(documents.values())
+    assert "is -9." in series.run(30)[-1].title
+
+
+def test_runs_with_jitter_are_assigned_to_the_correct_side_of_a_change():
+    series = Series(jitter_ns=20 * NS_PER_S)
+    series.run(QUIET)
+    series.run(30, slow=1.1, fingerprint="g")
+    (drift,) = series.of("drift")
+    assert drift.cause == "software: fingerprint"
+
+
+@pytest.mark.parametrize("fingerprint", ["f", "g"])
+def test_replaced_board_is_the_first_cause(fingerprint):
+    series = Series()
+    series.run(QUIET)
+    series.run(1, slow=1.1, fingerprint=fingerprint)
+    time_ns = series.rows[-1].time_ns
+    fields = {"cause": "board", "before": "board GPU-1", "after": "board GPU-2"}
+    series.rows.append(make_point("event", {**TAGS, "kind": "software"}, fields, time_ns))
+    series.run(30, slow=1.1, fingerprint=fingerprint)
+    (drift,) = series.of("drift")
+    assert drift.cause == "board"
+    assert "another board: GPU-1 → GPU-2" in drift.detail
+
+
+def test_board_replaced_and_put_back_is_not_a_cause():
+    series = Series()
+    series.run(QUIET)
+    for before, after in (("GPU-1", "GPU-2"), ("GPU-2", "GPU-1")):
+        series.run(1, slow=1.1)
+        fields = {"cause": "board", "before": f"board {before}", "after": f"board {after}"}
+        event = make_point("event", {**TAGS, "kind": "software"}, fields, series.rows[-1].time_ns)
+        series.rows.append(event)
+    series.run(30, slow=1.1)
+    assert [drift.cause for drift in series.of("drift")] == ["unknown"]
+
+
+def software_row(series, run, **versions):
+    """The event of a change of software, at a run of a series."""
+    old, new = ({key: v[i] for key, v in versions.items()} for i in (0, 1))
+    texts = [", ".join(f"{key} {value}" for key, value in side.items()) for side in (old, new)]
+    fields = {"cause": ", ".join(versions), "before": texts[0], "after": texts[1]}
+    tags = {**TAGS, "kind": "software"}
+    return make_point("event", tags, fields, T0 + run * EVERY_NS)
+
+
+def test_software_is_a_cause_only_from_shortly_before_the_effect_until_its_begin():
+    names = {}
+    for runs_before in (288, 3, 1, 0, -1, -2):
+        series = Series()
+        series.run(QUIET - max(0, runs_before))
+        if runs_before > 0:
+            series.run(runs_before, fingerprint="g")
+        elif runs_before < 0:
+            series.run(-runs_before, slow=1.1)
+        series.rows.append(software_row(series, QUIET - runs_before, driver=("550", "560")))
+        series.run(30, slow=1.1, fingerprint="g")
+        names[runs_before] = {event.cause for event in series.of("drift")}
+    late = {-1: {"unknown"}, -2: {"unknown"}, 288: {"unknown"}}
+    assert names == {runs: late.get(runs, {"software: driver"}) for runs in names}
+
+
+def test_signal_that_moved_after_the_drift_began_is_not_its_cause():
+    series = Series()
+    series.run(QUIET, sm_clock_mhz=1980.0)
+    series.run(8, slow=1.03, sm_clock_mhz=1980.0)
+    series.run(30, slow=1.03, sm_clock_mhz=1500.0)
+    (drift,) = series.of("drift")
+    assert drift.cause == "unknown"
+
+
+def test_recovery_after_a_day_names_what_ended():
+    series = Series()
+    series.run(QUIET, contended=False)
+    series.run(400, slow=1.2, contended=True)
+    series.run(30, contended=False)
+    causes = [(event.cause, event.severity) for event in series.of("drift", "cost")]
+    assert causes == [("neighbour", "warning"), ("neighbour", "info")]
+    assert "No action is needed" in series.of("drift", "cost")[-1].detail
+
+
+def test_price_change_beside_a_drift_is_stated_apart_in_money():
+    series = Series()
+    series.run(QUIET)
+    series.price = 0.8e-3
+    series.run(4)
+    series.run(30, slow=1.1)
+    (drift,) = series.of("drift", "cost")
+    assert drift.title == (
+        "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.05 per million) since"
+        " 00:20 UTC, +€238.9 a month at the present rate of 1,818 inferences/s; the price changed at"
+        " 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million"
+    )
+    assert "price" not in drift.cause
+
+
+def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
+    """A neighbour that comes each day is a part of the daily pattern, but not of the runs just before."""
+    facts = ChangeFacts("cost", 7.0, 0, 0, is_worse=True, explanation=Explanation("neighbour"))
+    levels = [CostFactors(time_s=time_s, price_per_s=1.0) for time_s in (2.0, 2.8, 2.8)]
+    found = with_amounts(facts, tuple(levels), "EUR", None)
+    assert found.money.amount == pytest.approx(0.14)
+    assert found.split == "100 % of it is time per inference"
+    assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), "EUR", None).split == ""
+
+
+def test_single_outlier_is_reported_as_an_anomaly_one_run_later():
+    series = Series()
+    series.run(QUIET)
+    assert series.run(slow=2.0, contended=True) == []
+    anomalies = [event for event in series.run() if event.metric == "latency"]
+    assert [event.kind for event in anomalies] == ["anomaly"]
+    assert anomalies[0].time_ns == T0 + QUIET * EVERY_NS
+    assert anomalies[0].cause == "neighbour"
+    assert anomalies[0].change_pct == pytest.approx(100, abs=5)
+
+
+def test_occasional_contention_does_not_enter_the_baseline():
+    quiet, disturbed = Series(), Series()
+    for _ in range(QUIET // 4):
+        for series in (quiet, disturbed):
+            series.run(3)
+        disturbed.run(slow=2.0, contended=True)
+    assert disturbed.of("drift") == disturbed.of("drift", "cost") == []
+    # Both have the same level: a later drift has the same size.
+    changes = []
+    for series in (quiet, disturbed):
+        series.run(30, slow=1.1)
+        changes.append(series.of("drift")[0].change_pct)
+    assert changes[0] == pytest.approx(changes[1], abs=1)
+
+
+def test_lasting_contention_is_a_drift_with_its_cause():
+    series = Series()
+    series.run(QUIET, contended=False)
+    series.run(30, slow=2.0, contended=True)
+    assert series.of("drift")[0].cause == "neighbour"
+
+
+def test_device_that_is_always_contended_is_monitored():
+    series = Series()
+    series.run(QUIET, contended=True)
+    series.run(30, slow=1.1, contended=True)
+    assert [drift.change_pct for drift in series.of("drift")] == [pytest.approx(10, abs=2)]
+
+
+def test_free_run_beside_a_lasting_neighbour_is_no_anomaly():
+    series = Series()
+    series.run(QUIET, contended=False)
+    series.run(30, slow=2.0, contended=True)
+    series.run(1, contended=False)
+    series.run(10, slow=2.0, contended=True)
+    assert series.of("anomaly") == []
+
+
+def test_first_value_of_a_step_is_no_anomaly():
+    series = Series()
+    series.run(QUIET)
+    series.run(20, slow=1.5)
+    assert series.of("anomaly") == []
+    assert len(series.of("drift")) == 1
+
+
+def test_estimated_energy_is_not_monitored():
+    series = Series()
+    series.run(50, energy_per_inference_j=1.0, energy_method="last_known")
+    assert not any("energy" in name for name in series.monitor.documents())
+    series.run(1, energy_per_inference_j=1.0, energy_method="counter")
+    assert any("energy" in name for name in series.monitor.documents())
+
+
+def test_small_drift_of_energy_alone_needs_a_cause():
+    reported = []
+    for joules, temp_c in ((1.022, 64.0), (1.022, 76.0), (1.05, 64.0)):
+        series = Series()
+        known = {"sm_clock_mhz": 1980.0, "energy_per_inference_j": 1.0, "temp_max_c": 64.0}
+        series.run(QUIET, **known)
+        series.run(40, **{**known, "energy_per_inference_j": joules, "temp_max_c": temp_c})
+        reported.append([event.cause for event in series.of("drift", "energy")])
+    assert reported == [[], ["temperature"], ["unknown"]]
+
+
+def test_restored_drift_monitor_continues():
+    one, other = Series(), Series()
+    for series in (one, other):
+        series.run(QUIET + 100)
+    documents = json.loads(json.dumps(other.monitor.documents()))
+    other.monitor = DriftMonitor(DetectionConfig(), other.history)
+    assert other.monitor.restore(documents.values()) == []
+    for series in (one, other):
+        series.run(30, slow=1.08)
+    assert one.of("drift")
+    assert other.events == one.events
+
+
+def test_damaged_state_is_reported_and_discarded():
+    series = Series()
+    series.run(100)
+    documents = list(series.monitor.documents().values())
+    damaged = [{**documents[0], "state": "AAAA"}, {"key": ["a", "b"]}, documents[1]]
+    other = DriftMonitor(DetectionConfig(), series.history)
+    problems = other.restore(damaged)
+    assert len(problems) == 2
+    assert all("restarts its warm-up" in problem for problem in problems)
+    assert len(other.documents()) == 1
+
+
+def test_changed_settings_discard_the_state():
+    series = Series()
+    series.run(100)
+    other = DriftMonitor(DetectionConfig(least_effect=0.1), series.history)
+    assert other.restore(series.monitor.documents().values()) == []
+    assert other.documents() == {}
+
+
+def test_detection_can_be_disabled():
+    series = Series()
+    series.monitor = DriftMonitor(DetectionConfig(enabled=False), series.history)
+    series.run(QUIET)
+    assert series.run(30, slow=2.0) == []
+
+
+def software_event(**fields):
+    return Point("event", {**TAGS, "kind": "software"}, fields, T0)
+
+
+def test_software_versions_with_commas_are_parsed_from_an_event():
+    change = software_change_of(
+        software_event(
+            cause="driver, flags, torch",
+            before="driver 550.54, flags a, b, torch 2.12",
+            after="driver 560.1, flags none, torch 2.13",
+        )
+    )
+    assert change.before == {"driver": "550.54", "flags": "a, b", "torch": "2.12"}
+    assert change.after == {"driver": "560.1", "flags": "none", "torch": "2.13"}
+    assert software_change_of(Point("event", {"kind": "price"}, {}, T0)) is None
+
+
+def test_run_has_cost_factors_and_conditions():
+    probe = make_point(
+        "probe",
+        {**TAGS, "batch": "8"},
+        {
+            "throughput_per_s": 500.0,
+            "energy_per_inference_j": 0.5,
+            "sm_clock_mhz": 1900.0,
+            "mem_used_pct": 40.0,
+            "contended": True,
+            "ecc_uncorrected": 2,
+        },
+        T0,
+    )
+    cost = make_point("cost", TAGS, {"cost_hardware": 2e-6, "cost_energy": 1e-7}, T0)
+    run = run_of(probe, cost)
+    found = factors([run])
+    assert found.time_s == pytest.approx(0.002)
+    assert found.price_per_s == pytest.approx(0.001)
+    assert found.electricity_per_j == pytest.approx(2e-7)
+    assert found.cost == pytest.approx(2.1e-6)
+    observed = conditions([run], {})
+    assert (observed.batch, observed.sm_clock_mhz.mean, observed.contended_share.mean) == (
+        8,
+        1900,
+        1,
+    )
+    assert (observed.mem_used_share.mean, observed.ecc_uncorrected) == (0.4, 2)
+    assert factors([run_of(probe, None)]).price_per_s == 1.0
+    assert run_of(make_point("probe", TAGS, {"samples": 3}, T0), None) is None
+
+
+def test_annotation_of_the_device_or_of_all_is_a_candidate():
+    causes = {}
+    for name, tags, runs_before in (
+        ("of all", {}, 1),
+        ("of the device", {"device": "gpu0"}, 1),
+        ("of another device", {"device": "gpu1"}, 1),
+        ("the day before", {}, 288),
+    ):
+        series = Series()
+        series.run(QUIET)
+        time_ns = T0 + (QUIET - runs_before) * EVERY_NS + 1
+        annotation = Point(
+            "event", {"kind": "annotation", **tags}, {"title": "deployed v42"}, time_ns
+        )
+        series.rows.append(annotation)
+        series.run(20, slow=1.3)
+        (drift,) = series.of("drift")
+        causes[name] = drift.cause
+        assert ("deployed v42" in drift.detail) == (drift.cause == "annotation")
+    assert causes == {
+        "of all": "annotation",
+        "of the device": "annotation",
+        "of another device": "unknown",
+        "the day before": "unknown",
+    }

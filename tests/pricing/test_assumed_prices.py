@@ -1,0 +1,123 @@
+"""The prices of a host without a configured price: what is printed, written and reported."""
+
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.configuration import validated
+from costprobe.core.records import Device, Instance
+from costprobe.pricing.assumed import AssumedPrices
+from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.catalogue_files import packaged
+from costprobe.pricing.prices import HostPricing
+from costprobe.probing.rows import terms_document
+from costprobe.ui.cli.support.config_sample import host_sample
+from costprobe.ui.cli.views.lines import price_words
+from fakes.clock import FakeClock
+from fakes.inference_server import InferenceServer
+
+GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(8)]
+P5 = Instance("aws", "p5.48xlarge", "us-east-1", "on_demand")
+
+
+def prices(instance=None):
+    return AssumedPrices(lambda _: packaged(), 192, instance)
+
+
+def test_assumed_price_is_shown_with_its_range_and_a_list_price_without():
+    shown = {
+        name: price_words(terms_document(PriceBook([], None, GPUS, prices(at)).terms("gpu0", 0)))
+        for name, at in (("assumed", None), ("list", P5))
+    }
+    assert shown["list"] == "list $6.88/h"
+    assert "/h assumed, 2.4 to 14.4 USD/h" in shown["assumed"]
+
+
+def test_terms_with_a_range_survive_the_store():
+    terms = PriceBook([], None, GPUS, prices()).terms("gpu0+gpu1", 0)
+    assert terms.rate.low_per_hour > 0
+    assert Terms.from_document(terms.to_document()) == terms
+    # A store of an earlier version has no range.
+    document = terms.to_document()
+    del document["rate"]["low_per_hour"], document["rate"]["high_per_hour"]
+    assert Terms.from_document(document).rate.low_per_hour is None
+
+
+def test_config_init_writes_the_price_of_the_detected_instance():
+    text = host_sample(GPUS, prices(P5), 0)
+    comment = " ".join(text.replace("\n#", "").split())
+    assert tomllib.loads(text, parse_float=Decimal)["price"][0]["per_hour"] == Decimal("55.04")
+    assert "p5.48xlarge in us-east-1: 55.04 USD/h, AWS list price as of 2026-10-10" in comment
+    assert "an assumption until you enter your own" not in text
+    assert "an assumption until you enter your own" in host_sample(GPUS, prices(), 0)
+
+
+def test_catalogue_older_than_six_months_is_reported_once(tmp_path):
+    ledger, events = MemoryLedger(), []
+    version, config = packaged().version, validated({}, tmp_path / "costprobe.toml")
+    midnight = datetime(version.year, version.month, version.day, tzinfo=UTC).timestamp()
+    for days, reported in ((180, 0), (190, 1), (200, 1)):
+        clock = FakeClock(int(midnight + days * 86_400) * 10**9)
+        detector = InstanceDetector(tmp_path)
+        pricing = HostPricing(
+            config.price,
+            config.host,
+            tmp_path / "store.db",
+            detector,
+            ledger,
+            clock,
+            on_event=events.append,
+        )
+        ((_, _, check),) = pricing.jobs()
+        check()
+        assert len(events) == reported, days
+    assert events[0].kind == "price"
+    assert "older than six months" in events[0].title
+
+
+def test_late_answer_of_the_metadata_service_changes_the_price(tmp_path):
+    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
+    (tmp_path / "sys/class/dmi/id/product_name").write_text("Google Compute Engine\n")
+    statuses = {
+        "scheduling/preemptible": b"FALSE",
+        "machine-type": b"p/a3-highgpu-8g",
+        "zone": b"p/us-central1-a",
+    }
+
+    def answer(call):
+        body = next(body for end, body in statuses.items() if call.path.endswith(end))
+        call.whole(body, 200 if len(server.calls) > 1 else 503)
+
+    with InferenceServer(answer) as server:
+        config = validated({}, tmp_path / "costprobe.toml")
+        pricing = HostPricing(
+            config.price,
+            config.host,
+            tmp_path / "store.db",
+            InstanceDetector(tmp_path, server.url, 5.0),
+            MemoryLedger(),
+            FakeClock(),
+            on_event=lambda _: None,
+        )
+        book = PriceBook([], None, GPUS, pricing.assumed)
+        assert book.terms("gpu0", 0).rate.plan == "assumed"
+        {name: run for name, _, run in pricing.jobs()}["cloud instance"]()
+        assert book.terms("gpu0", 0).rate.plan == "list"
+
+
+def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
+    raw = {"price": [{"plan": "on_demand", "per_hour": 1}]}
+    config = validated(raw, tmp_path / "costprobe.toml")
+    detector = InstanceDetector(tmp_path)
+    pricing = HostPricing(
+        config.price,
+        config.host,
+        tmp_path / "store.db",
+        detector,
+        MemoryLedger(),
+        FakeClock(),
+        on_event=lambda _: None,
+    )
+    assert not list(pricing.jobs())

@@ -1,0 +1,175 @@
+"""Emissions of electricity, by hand-computed examples."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from costprobe.core.records import Device
+from costprobe.pricing.electricity import (
+    CarbonBook,
+    CarbonConfig,
+    ElectricityConfig,
+    emission,
+    parse_carbon,
+    valid_until_ns,
+)
+from costprobe.pricing.timed import TimedValue, TimedValues
+from pydantic import ValidationError
+
+S = 10**9
+HOUR_NS = 3600 * S
+GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2)]
+MIG = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", parent="gpu0", slices=3, slices_of=7)
+TARIFF = ElectricityConfig(tariff_per_kwh=Decimal("0.3"), pue=Decimal("1.25"))
+
+
+def carbon(**keys):
+    return CarbonConfig.model_validate(keys)
+
+
+def ns(*when):
+    return int(datetime(*when, tzinfo=UTC).timestamp()) * S
+
+
+def test_constant_intensity_uses_the_tariffs_pue():
+    found = CarbonBook(carbon(g_per_kwh=360), TARIFF, GPUS).intensity("gpu0", 0)
+    assert (found.g_per_kwh, found.pue, found.method) == (360, Decimal("1.25"), "flat")
+    # 360 x 1.25 is 450 g for 3.6 MJ: 2 J are 0.25 mg.
+    assert emission(2.0, found).g == pytest.approx(0.00025)
+    assert emission(2.0, found).method == "flat"
+
+
+def test_own_pue_precedes_the_tariffs_and_defaults_to_one():
+    own = CarbonBook(carbon(g_per_kwh=360, pue=Decimal("1.5")), TARIFF, GPUS)
+    assert own.intensity("gpu0", 0).pue == Decimal("1.5")
+    assert CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0).pue == 1
+
+
+def test_unknown_intensity_gives_no_emission():
+    assert CarbonBook(None, TARIFF, GPUS).intensity("gpu0", 0) is None
+    found = CarbonBook(carbon(g_per_kwh=360), None, GPUS).intensity("gpu0", 0)
+    assert emission(None, found) is None
+    assert emission(2.0, None) is None
+    # A measured zero is kept.
+    assert emission(0.0, found).g == 0
+
+
+def test_weekly_hours_follow_local_time():
+    book = CarbonBook(
+        carbon(
+            g_per_kwh=500,
+            timezone="Europe/Berlin",
+            hours=[{"start": "11:00", "end": "15:00", "g_per_kwh": 200}],
+        ),
+        None,
+        GPUS,
+    )
+
+    def at(*when):
+        return book.intensity("gpu0", ns(*when)).g_per_kwh
+
+    # 11:00 in Berlin is 10:00 UTC in winter and 09:00 UTC in summer.
+    assert [at(2026, 1, 5, 9, 59), at(2026, 1, 5, 10)] == [500, 200]
+    assert [at(2026, 7, 6, 8, 59), at(2026, 7, 6, 9), at(2026, 7, 6, 13)] == [500, 200, 500]
+    assert book.intensity("gpu0", ns(2026, 1, 5, 3)).method == "hours"
+
+
+def test_series_is_valid_from_its_first_value_until_stale():
+    config = carbon(file="/nowhere", stale_after="2h")
+    start = ns(2026, 1, 1)
+    known = TimedValues().updated(
+        [TimedValue(start, Decimal(300)), TimedValue(start + HOUR_NS, Decimal(240))],
+        start + HOUR_NS,
+    )
+    book = CarbonBook(config, None, GPUS, lambda: known)
+    assert book.intensity("gpu0", start - 1) is None
+    found = [book.intensity("gpu0", start + hours * HOUR_NS) for hours in (0, 1, 3, 4)]
+    assert [one.g_per_kwh for one in found] == [300, 240, 240, 240]
+    assert [one.method for one in found] == ["series", "series", "series", "stale"]
+    assert found[3].words == "of 2026-01-01 01:00 UTC, stale"
+    assert emission(1.0, found[3]).method == "stale"
+
+
+def test_mig_device_emits_its_share_of_the_boards_energy():
+    book = CarbonBook(carbon(g_per_kwh=360), None, [*GPUS, MIG])
+    # 1e-4 g a joule, three sevenths of it; two boards as one share their energy equally.
+    assert book.intensity("gpu0.mig0", 0).g_per_j == pytest.approx(3e-4 / 7)
+    assert book.intensity("gpu0+gpu1", 0).g_per_j == pytest.approx(1e-4)
+    with pytest.raises(KeyError):
+        book.intensity("gpu9", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [
+        ("412.5", [(7200, "412.5")]),
+        ("time,g_per_kwh\n10,300\n20,310\n", [(10, "300"), (20, "310")]),
+        ("1970-01-01T00:00:10Z,300", [(10, "300")]),
+        # Electricity Maps: the latest, and a history.
+        (
+            '{"zone": "DE", "carbonIntensity": 302, "datetime": "1970-01-01T01:00:00.000Z"}',
+            [(3600, "302")],
+        ),
+        (
+            json.dumps(
+                {"zone": "DE", "history": [{"carbonIntensity": 3, "datetime": "1970-01-01"}]}
+            ),
+            [(0, "3")],
+        ),
+        # The Carbon Intensity API of Great Britain: future hours are forecasts.
+        (
+            json.dumps(
+                {
+                    "data": [
+                        {
+                            "from": "1970-01-01T00:00Z",
+                            "intensity": {"forecast": 266, "actual": 263, "index": "moderate"},
+                        },
+                        {
+                            "from": "1970-01-01T00:30Z",
+                            "intensity": {"forecast": 270, "actual": None, "index": "moderate"},
+                        },
+                    ]
+                }
+            ),
+            [(0, "263"), (1800, "270")],
+        ),
+    ],
+)
+def test_intensity_responses_are_parsed(text, figures):
+    found = parse_carbon(text, 7200 * S)
+    assert [(one.time_ns // S, str(one.value)) for one in found] == figures
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "clean", "-1", "5001", '{"data": []}', '{"data": [{"from": "now"}]}', '{"error": "key"}'],
+)
+def test_invalid_intensities_are_rejected(text):
+    with pytest.raises(ValueError, match="carbon intensity"):
+        parse_carbon(text, 0)
+
+
+def test_response_is_valid_for_its_newest_hour_at_most():
+    old = [TimedValue(5, Decimal(1)), TimedValue(9, Decimal(1))]
+    assert valid_until_ns(old, 100) == 9
+    assert valid_until_ns([*old, TimedValue(200, Decimal(1))], 100) == 100
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"g_per_kwh": 300, "file": "/x"},
+        {"file": "/x", "url": "http://x"},
+        {"file": "/x", "hours": [{"start": "00:00", "end": "06:00", "g_per_kwh": 1}]},
+        {"g_per_kwh": -1},
+        {"g_per_kwh": 5001},
+        {"g_per_kwh": 1, "pue": 0.9},
+        {"url": "ftp://x"},
+    ],
+)
+def test_contradicting_keys_are_rejected(keys):
+    with pytest.raises(ValidationError):
+        carbon(**keys)

@@ -1,0 +1,256 @@
+"""The catalogue of list prices: its sanity, the names of drivers, and the prices it leads to."""
+
+import gc
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+import pytest
+from costprobe.core.records import Device, Instance
+from costprobe.pricing.assumed import AssumedPrices
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.catalogue import OFFER_COLUMNS, Offer, parse_offers
+from costprobe.pricing.catalogue_files import CatalogueFolder, __file__, packaged
+
+HEAD = "# costprobe price catalogue, version 2026-11-23\n" + ",".join(OFFER_COLUMNS) + "\n"
+ROW = "aws,p5.48xlarge,us-east-1,NVIDIA H100 80GB HBM3,8,80,192,2048,USD,55.04,,,20,2026-07,,a page"
+# GPUs on sale or in use in 2026, as drivers name them.
+REPORTED = (
+    "NVIDIA B300 SXM6 AC",
+    "NVIDIA B200",
+    "NVIDIA GB300",
+    "NVIDIA GB200",
+    "NVIDIA GH200 480GB",
+    "NVIDIA H200",
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA H100 PCIe",
+    "NVIDIA H100 NVL",
+    "NVIDIA H20",
+    "NVIDIA A100-SXM4-80GB",
+    "NVIDIA A100-SXM4-40GB",
+    "NVIDIA A100 80GB PCIe",
+    "A100-PCIE-40GB",
+    "NVIDIA A10",
+    "NVIDIA A10G",
+    "NVIDIA A30",
+    "NVIDIA A40",
+    "NVIDIA RTX A6000",
+    "NVIDIA L4",
+    "NVIDIA L20",
+    "NVIDIA L40",
+    "NVIDIA L40S",
+    "NVIDIA RTX 6000 Ada Generation",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "NVIDIA RTX PRO 4500 Blackwell Server Edition",
+    "NVIDIA GeForce RTX 3080",
+    "NVIDIA GeForce RTX 3090",
+    "NVIDIA GeForce RTX 4090",
+    "NVIDIA GeForce RTX 5090",
+    "NVIDIA GB10",
+    "Tesla T4",
+)
+
+
+def gpu(model, memory_gb=None):
+    return Device("gpu0", "gpu", "u", model, None if memory_gb is None else memory_gb << 30)
+
+
+@cache
+def parsed():
+    """Return the packaged catalogue for many questions."""
+    return replace(packaged(), offers=tuple(packaged().offers))
+
+
+def rate_of(device, instance=None, sharing=1):
+    return AssumedPrices(lambda _: parsed(), 4, instance).rate(device, sharing, 0)
+
+
+def test_packaged_tables_are_sane():
+    # Ranges, dates and duplicates are checked when they are parsed.
+    parse_offers(Path(__file__).with_name("prices.csv").read_text())
+    catalogue = packaged()
+    models = {gpu.model for gpu in catalogue.gpus.gpus}
+    named = {offer.gpu_model for offer in catalogue.offers} | {
+        purchase.gpu_model for purchase in catalogue.purchases
+    }
+    assert named - models == {""}
+    assert len(models) == len(catalogue.gpus.gpus)
+    assert min(offer.as_of for offer in catalogue.offers) >= "2026-01"
+    assert {"aws", "azure", "gcp", "oci", "lambda", "runpod", "coreweave"} <= {
+        offer.cloud for offer in catalogue.offers
+    }
+
+
+def test_known_prices_keep_no_parsed_table_in_memory(tmp_path):
+    (tmp_path / "prices-5.csv").write_text(
+        Path(__file__).with_name("prices.csv").read_text().replace("version 20", "version 21")
+    )
+    packaged.cache_clear()
+    before = sum(type(kept) is Offer for kept in gc.get_objects())
+    assumed = AssumedPrices(CatalogueFolder(tmp_path).at, 4)
+    first = assumed.rate(gpu("NVIDIA H100 80GB HBM3"), 1, 10**10)
+    assert assumed.rate(gpu("NVIDIA H100 80GB HBM3"), 1, 10**10) is first
+    assert sum(type(kept) is Offer for kept in gc.get_objects()) == before
+
+
+def test_price_of_one_gpu_is_within_a_factor_of_three_of_its_neighbours_in_one_cloud():
+    # A count or a price that is wrong by the number of GPUs stands out among instances of a model.
+    groups = {}
+    for offer in packaged().offers:
+        if offer.gpu_count and offer.gpu_count >= 1 and offer.on_demand_per_h:
+            groups.setdefault((offer.cloud, offer.gpu_model, offer.region), []).append(offer)
+    bad = {}
+    for key, offers in groups.items():
+        each = [offer.on_demand_per_h / offer.gpu_count for offer in offers]
+        # A single T4, L4, A10G or T4G with up to 64 vCPUs costs mostly these.
+        limit = (
+            9
+            if key[1] in {"Tesla T4", "NVIDIA L4", "NVIDIA A10G", "NVIDIA T4G", "NVIDIA L40S"}
+            else 3
+        )
+        if max(each) > limit * min(each):
+            bad[key] = each
+    assert not bad
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: text.replace("version 2026", "of 2026"), "its first line is not"),
+        (lambda text: text.replace("cloud,instance", "instance,cloud"), "its header is not"),
+        (lambda text: text + ROW + "\n", "occurs twice"),
+        (
+            lambda text: text.replace(",55.04,", ",5504,"),
+            "line 3: on_demand_per_h: 5504 is not from",
+        ),
+        (lambda text: text.replace(",55.04,", ",nan,"), "is not from"),
+        (lambda text: text.replace(",55.04,,", ",55.04,60,"), "a commitment costs more"),
+        (lambda text: text.replace("2026-07", "2027-01"), "is after the version"),
+        (lambda text: text.replace("2026-07", "July"), "is not a date"),
+        (lambda text: text.replace("USD", "usd"), "ISO 4217"),
+        (lambda text: text.replace("a page", ""), "source: is empty"),
+        (lambda text: text.replace("a page", "a\x1b[2Jpage"), "unprintable"),
+        (lambda text: text.replace(",a page", ""), "has 15 cells"),
+        (lambda text: text.replace(ROW, ""), "has no row"),
+    ],
+)
+def test_unusable_table_is_refused_with_its_line(change, problem):
+    with pytest.raises(ValueError, match=problem):
+        parse_offers(change(HEAD + ROW + "\n"))
+
+
+def test_every_gpu_of_the_day_has_a_price_with_its_range():
+    missing = [
+        name
+        for name in REPORTED
+        if (rate := rate_of(gpu(name))).low_per_hour is None
+        or not rate.low_per_hour <= rate.per_hour <= rate.high_per_hour
+    ]
+    assert not missing
+
+
+def test_driver_names_lead_to_the_model_with_their_form_factor_and_memory():
+    expected = {
+        ("A100-PCIE-40GB", None): "NVIDIA A100-PCIE-40GB",
+        ("NVIDIA A100-PCIE-80GB", None): "NVIDIA A100 80GB PCIe",
+        ("NVIDIA A100 80GB PCIe", 80): "NVIDIA A100 80GB PCIe",
+        ("A100-SXM4-80GB", None): "NVIDIA A100-SXM4-80GB",
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None): "NVIDIA A100-SXM4-40GB",
+        ("Tesla V100-SXM3-32GB", None): "Tesla V100-SXM2-32GB",
+        ("NVIDIA T4", None): "Tesla T4",
+        ("GeForce RTX 3090", 24): "NVIDIA GeForce RTX 3090",
+        ("RTX A6000", 48): "NVIDIA RTX A6000",
+        ("NVIDIA RTX PRO 5000 Blackwell", 72): "NVIDIA RTX PRO 5000 Blackwell",
+        ("NVIDIA GH200 144G HBM3e", None): "NVIDIA GH200 144G HBM3e",
+        ("AMD Instinct MI300X", 192): "AMD Instinct MI300X OAM",
+        # Laptop GPUs and vGPU profiles are other products.
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16): None,
+        ("NVIDIA A10-24Q", 24): None,
+    }
+    names = packaged().gpus
+    found = {}
+    for name, memory_gb in expected:
+        models = names.models_of(name, None if memory_gb is None else memory_gb << 30)
+        found[name, memory_gb] = models[0].model if models else None
+    assert found == expected
+
+
+def test_pcie_a100_of_80_gb_does_not_have_the_price_of_40_gb():
+    large, small = rate_of(gpu("NVIDIA A100 80GB PCIe", 80)), rate_of(gpu("A100-PCIE-40GB", 40))
+    assert "A100 80GB PCIe" in large.source
+    assert large.per_hour > small.per_hour
+
+
+def test_list_price_of_a_sibling_precedes_a_purchase_price():
+    # A name without form factor and memory: only the purchase price of an SXM board would be nearer.
+    rate = rate_of(gpu("NVIDIA H100"))
+    assert "purchase" not in rate.source
+    assert rate.per_hour > Decimal(2)
+
+
+def test_unknown_gpu_has_the_price_of_its_memory_or_a_placeholder():
+    similar = rate_of(gpu("NVIDIA Neptune 80", 80))
+    assert "GPUs of similar memory" in similar.source
+    assert similar.low_per_hour < similar.per_hour < similar.high_per_hour
+    unknown = rate_of(gpu("NVIDIA T400"))
+    assert (unknown.per_hour, unknown.low_per_hour) == (1, None)
+
+
+def test_cpu_costs_its_vcpus_without_accelerators():
+    rate = rate_of(Device("cpu", "cpu", "cpu", "a CPU"), sharing=0)
+    assert Decimal("0.1") < rate.per_hour < Decimal("0.4")
+    assert rate.source.startswith("4 vCPU")
+
+
+def test_known_instance_has_its_list_price_and_any_other_a_range():
+    h100 = gpu("NVIDIA H100 80GB HBM3")
+    listed = rate_of(h100, Instance("aws", "p5.48xlarge", "us-east-1", "on_demand"), 8)
+    assert (listed.plan, listed.per_hour, listed.low_per_hour) == ("list", Decimal("6.88"), None)
+    assert listed.source.startswith(
+        "p5.48xlarge in us-east-1: 55.04 USD/h, AWS list price as of 2026-10-10"
+    )
+    cases = {
+        "another region": (
+            Instance("aws", "p5.48xlarge", "eu-west-3"),
+            "no list price of its region",
+        ),
+        "no region": (Instance("aws", "p5.48xlarge"), "region unknown"),
+        "spot": (Instance("coreweave", "HGX H100", "north-america", "spot"), "typical spot price"),
+        "another instance": (Instance("aws", "p9.metal", "us-east-1"), "has no list price"),
+        "only the cloud": (Instance("digitalocean"), "a host of DigitalOcean"),
+    }
+    for name, (instance, words) in cases.items():
+        rate = rate_of(h100, instance, 8)
+        assert (rate.plan, words in rate.source) == ("assumed", True), (name, rate.source)
+
+
+def test_container_with_some_gpus_of_an_instance_pays_their_share():
+    instance = Instance("aws", "p5.48xlarge", "us-east-1")
+    assert rate_of(gpu("NVIDIA H100 80GB HBM3"), instance, 2).per_hour == Decimal("6.88")
+    assert rate_of(gpu("NVIDIA L4"), Instance("aws", "g6f.xlarge", "us-east-1"), 1).per_hour == (
+        Decimal("0.2375")
+    )
+
+
+def test_accelerators_bear_the_price_of_an_instance_and_its_cpus_none():
+    devices = [gpu("Tesla T4"), Device("cpu", "cpu", "cpu", "a CPU")]
+    assumed = AssumedPrices(lambda _: packaged(), 32, Instance("aws", "g4dn.8xlarge", "us-east-1"))
+    book = PriceBook([], None, devices, assumed)
+    assert book.terms("gpu0", 0).rate.per_hour == Decimal("2.176")
+    assert book.terms("cpu", 0) is None
+
+
+def test_cpus_bear_the_whole_price_while_no_gpu_is_found():
+    instance = Instance("aws", "g4dn.12xlarge", "us-east-1")
+    rate = rate_of(Device("cpu", "cpu", "cpu", "a CPU"), instance, 0)
+    assert rate.per_hour == Decimal("3.912")
+
+
+def test_slices_have_their_share_of_an_assumed_range():
+    board = gpu("NVIDIA A100-SXM4-80GB")
+    part = Device("gpu0.mig0", "mig", "m", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", None, "gpu0", 3, 7)
+    book = PriceBook([], None, [board, part], AssumedPrices(lambda _: packaged()))
+    whole, share = rate_of(board), book.terms("gpu0.mig0", 0).rate
+    assert share.high_per_hour == whole.high_per_hour * 3 / 7
+    assert share.per_hour == whole.per_hour * 3 / 7

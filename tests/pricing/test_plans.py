@@ -1,0 +1,219 @@
+"""Reserved, spot and owned prices, by hand-computed examples."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from costprobe.configuration import AnyPlan
+from costprobe.core.records import Device
+from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.plans import parse_spot
+from costprobe.pricing.timed import MAX_VALUES, TimedValue, TimedValues
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+S = 10**9
+GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2)]
+MIG = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", parent="gpu0", slices=3, slices_of=7)
+
+
+def plan(**keys):
+    return TypeAdapter(AnyPlan).validate_python(keys)
+
+
+def ns(*when):
+    return int(datetime(*when, tzinfo=UTC).timestamp()) * S
+
+
+RESERVED = {
+    "plan": "reserved",
+    "per_hour": Decimal("2.00"),
+    "discount": Decimal("0.40"),
+    "upfront": Decimal(876),
+    "term": "1y",
+    "valid_from": "2026-01-01",
+}
+
+
+class TestReserved:
+    def test_price_has_discount_and_amortized_upfront_payment(self):
+        # 2.00 less 40 % is 1.20; 876 over 8,760 hours is 0.10 an hour.
+        quote = plan(**RESERVED).quote(ns(2026, 6, 1))
+        assert (quote.plan, quote.per_hour) == ("reserved", Decimal("1.30"))
+        assert dict(quote.parts) == {"rent": Decimal("1.20"), "upfront": Decimal("0.10")}
+
+    def test_effective_price_of_a_contract_is_used(self):
+        keys = {k: v for k, v in RESERVED.items() if k not in ("discount", "upfront")}
+        quote = plan(**keys, effective_per_hour=Decimal("1.27")).quote(ns(2026, 6, 1))
+        assert quote.per_hour == Decimal("1.27")
+
+    def test_after_the_term_the_list_price_applies_with_a_note(self):
+        reserved = plan(**RESERVED)
+        assert reserved.ends_ns == ns(2027, 1, 1)
+        assert reserved.quote(ns(2027, 1, 1) - 1).plan == "reserved"
+        quote = reserved.quote(ns(2027, 1, 1))
+        assert (quote.plan, quote.per_hour) == ("on_demand", Decimal("2.00"))
+        assert "ended on 2027-01-01" in quote.note
+        book = PriceBook([reserved], None, GPUS[:1])
+        assert book.terms("gpu0", ns(2027, 1, 2)).rate.plan == "on_demand"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"discount": None},
+            {"effective_per_hour": 1},
+            {"valid_from": None},
+            {"term": None},
+            {"discount": 1},
+            {"discount": -1},
+        ],
+    )
+    def test_incomplete_and_contradicting_contracts_are_rejected(self, change):
+        keys = {k: v for k, v in {**RESERVED, **change}.items() if v is not None}
+        with pytest.raises(ValidationError):
+            plan(**keys)
+
+
+class TestOwned:
+    def test_depreciation_interest_and_monthly_costs(self):
+        owned = plan(
+            plan="owned",
+            purchase_price=Decimal(30000),
+            residual_value=Decimal(3720),
+            lifetime="3y",
+            financing_rate=Decimal("0.0438"),
+            monthly_costs=Decimal(73),
+        )
+        # 26,280 over 26,280 h; (30,000 + 3,720) / 2 x 4.38 % over 8,760 h; 73 over 730 h.
+        parts = dict(owned.quote(0).parts)
+        assert parts["depreciation"] == 1
+        assert parts["financing"] == Decimal(16860) * Decimal("0.0438") / 8760
+        assert parts["monthly costs"] == Decimal("0.1")
+        assert owned.quote(0).per_hour == sum(parts.values())
+
+
+class TestWhatAPriceIsFor:
+    def test_price_may_be_per_device(self):
+        book = PriceBook([plan(plan="on_demand", per_hour=Decimal(3), per="device")], None, GPUS)
+        assert [book.terms(gpu.name, 0).rate.per_hour for gpu in GPUS] == [3, 3]
+
+    def test_slice_and_board_may_have_their_own_prices(self):
+        plans = [
+            plan(plan="on_demand", per_hour=Decimal(7)),
+            plan(plan="on_demand", per_hour=Decimal("0.6"), per="slice"),
+        ]
+        book = PriceBook(plans, None, [*GPUS, MIG])
+        assert book.terms("gpu0.mig0", 0).rate.per_hour == Decimal("1.8")
+        assert book.terms("gpu1", 0).rate.per_hour == Decimal("3.5")
+
+    def test_overhead_of_the_host_is_included_and_itemized(self):
+        host = plan(plan="on_demand", per_hour=Decimal(8), host_overhead=Decimal("0.25"))
+        rate = PriceBook([host], None, GPUS).terms("gpu0", 0).rate
+        assert rate.per_hour == 4
+        assert dict(rate.parts) == {"rent": 3, "host overhead": 1}
+        with pytest.raises(ValidationError, match="host_overhead"):
+            plan(plan="on_demand", per_hour=1, device="gpu0", host_overhead=Decimal("0.1"))
+
+    def test_plan_of_a_device_applies_to_it_only(self):
+        with pytest.raises(ValidationError, match="remove per"):
+            plan(plan="on_demand", per_hour=1, device="gpu0", per="host")
+
+    def test_terms_round_trip(self):
+        book = PriceBook([plan(**RESERVED)], None, GPUS)
+        terms = book.terms("gpu0", ns(2026, 6, 1))
+        assert Terms.from_document(json.loads(json.dumps(terms.to_document()))) == terms
+
+
+SPOT = {"plan": "spot", "file": "/prices.csv", "stale_after": "2h"}
+
+
+class TestSpot:
+    def test_last_known_price_applies_until_stale(self):
+        known = TimedValues(
+            (TimedValue(ns(2026, 1, 1), Decimal(2)), TimedValue(ns(2026, 1, 2), Decimal(3))),
+            seen_ns=ns(2026, 1, 2, 6),
+        )
+        book = PriceBook([plan(**SPOT)], None, GPUS, spots=lambda: {"spot": known})
+
+        def rate(*when):
+            terms = book.terms("gpu0", ns(*when))
+            return terms and (terms.rate.per_hour, terms.rate.is_stale)
+
+        assert rate(2025, 12, 31) is None
+        assert rate(2026, 1, 1, 12) == (1, False)
+        assert rate(2026, 1, 2, 7) == (Decimal("1.5"), False)
+        assert rate(2026, 1, 2, 9) == (Decimal("1.5"), True)
+        assert "stale" in book.terms("gpu0", ns(2026, 1, 2, 9)).rate.source
+
+    def test_older_plan_applies_before_the_first_price(self):
+        plans = [
+            plan(plan="on_demand", per_hour=Decimal(10)),
+            plan(**SPOT, valid_from="2026-01-01"),
+        ]
+        book = PriceBook(plans, None, GPUS)
+        assert book.terms("gpu0", ns(2026, 2, 1)).rate.per_hour == 5
+
+    @pytest.mark.parametrize(
+        ("text", "prices"),
+        [
+            ("1.25", [(77, "1.25")]),
+            ("time,per_hour\n10,1.5\n20,1.75\n", [(10, "1.5"), (20, "1.75")]),
+            ("10,1.5\n20,1.75", [(10, "1.5"), (20, "1.75")]),
+            ("zone,price,timestamp\na,2,1970-01-01T00:00:30Z", [(30, "2")]),
+            ("1700000000000,2", [(1_700_000_000, "2")]),
+            ("0.30", [(77, "0.30")]),
+            ('{"price": 0.1}', [(77, "0.1")]),
+            ('[{"time": "1970-01-01T01:00:10+01:00", "per_hour": "4"}]', [(10, "4")]),
+            ("[1.5]", [(77, "1.5")]),
+            (
+                '{"SpotPriceHistory": [{"SpotPrice": "3.21", "Timestamp": "1970-01-01T00:01:00"}]}',
+                [(60, "3.21")],
+            ),
+        ],
+    )
+    def test_price_responses_are_parsed(self, text, prices):
+        found = parse_spot(text, 77 * S)
+        assert [(p.time_ns // S, str(p.value)) for p in found] == prices
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "  \n", "cheap", "-1", "NaN", "1e999999999", "[", "[]", "{}", '{"time": 5}', "a,b\n1",
+         "time,per_hour\n", "5,x", ",", "0\r0", "1e999999,1", "NaN,1", "-5,1", "yesterday,1", '[{"price": null}]', "[" * 5000, "1\n2"],
+    )  # fmt: skip
+    def test_invalid_prices_are_rejected(self, text):
+        with pytest.raises(ValueError, match=r"\w"):
+            parse_spot(text, 0)
+
+    def test_too_many_prices_are_rejected(self):
+        with pytest.raises(ValueError, match="more than"):
+            parse_spot("\n".join(f"{i},1" for i in range(MAX_VALUES + 1)), 0)
+
+    @given(st.text(max_size=300))
+    def test_any_text_gives_prices_or_an_error(self, text):
+        try:
+            found = parse_spot(text, 5)
+        except ValueError:
+            return
+        assert found
+        assert all(price.value >= 0 for price in found)
+
+    @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=60))
+    def test_updates_may_arrive_in_any_order(self, entries):
+        known = TimedValues()
+        for when, amount in entries:
+            known = known.updated([TimedValue(when, Decimal(amount))], 100)
+        truth = dict(entries)
+        for at in range(51):
+            last = max((when for when in truth if when <= at), default=None)
+            price = known.at(at)
+            assert (price and price.value) == (None if last is None else truth[last])
+        assert TimedValues.from_document(json.loads(json.dumps(known.to_document()))) == known
+
+    def test_repeated_current_price_is_not_stored_again(self):
+        known = TimedValues()
+        for now, amount in enumerate((2, 2, 2, 3, 3, 2)):
+            known = known.updated([TimedValue(now, Decimal(amount))], now)
+        assert [(p.time_ns, p.value) for p in known.values] == [(0, 2), (3, 3), (5, 2)]
+        assert known.seen_ns == 5

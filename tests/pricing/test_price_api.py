@@ -1,0 +1,339 @@
+"""Price lists of clouds, served by scripted servers in their documented shapes."""
+
+import json
+import re
+import sys
+from decimal import Decimal
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from costprobe.adapters.clouds.source import SourceError
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.pricing.catalogue import OFFER_COLUMNS
+from costprobe.pricing.plans import ListPlan, SpotPlan
+from costprobe.pricing.prices import RETRY_S, SpotFeeds, read_output
+from fakes.clock import FakeClock
+from fakes.inference_server import InferenceServer
+from pydantic import ValidationError
+
+NC24 = "Standard_NC24ads_A100_v4"
+KEY = "AIzaSyA-a-secret-key-of-google"
+
+
+def item(price, product="Virtual Machines NCads A100 v4 Series", sku="NC24ads A100 v4", **more):
+    return {
+        "currencyCode": "USD",
+        "tierMinimumUnits": 0.0,
+        "retailPrice": price,
+        "unitPrice": price,
+        "armRegionName": "westeurope",
+        "location": "EU West",
+        "meterName": sku,
+        "productName": product,
+        "skuName": sku,
+        "serviceName": "Virtual Machines",
+        "unitOfMeasure": "1 Hour",
+        "type": "Consumption",
+        "isPrimaryMeterRegion": True,
+        "armSkuName": NC24,
+        **more,
+    }
+
+
+def page(*items, more=None):
+    return {
+        "BillingCurrency": "USD",
+        "CustomerEntityId": "Default",
+        "Items": list(items),
+        "NextPageLink": more,
+        "Count": len(items),
+    }
+
+
+def azure(url, kind=ListPlan, **keys):
+    plan = {"plan": "spot" if kind is SpotPlan else "list", "api": "azure", "url": url}
+    return kind.model_validate({**plan, "instance": NC24, "region": "westeurope", **keys})
+
+
+def serving(*documents):
+    """Serves one document after another, the last again and again."""
+    return InferenceServer(
+        lambda call: call.json(documents[min(int("skip=1" in call.path), len(documents) - 1)])
+    )
+
+
+ITEMS = (
+    item(4.775),
+    item(8.0, product="Virtual Machines NCads A100 v4 Series Windows"),
+    item(1.2, sku="NC24ads A100 v4 Spot"),
+    item(0.9, sku="NC24ads A100 v4 Low Priority"),
+    item(20000.0, type="Reservation", reservationTerm="1 Year"),
+    item(3.0, armSkuName="Standard_NC48ads_A100_v4"),
+)
+
+
+def test_azure_lists_on_demand_and_spot_prices_among_other_products():
+    with serving(page(*ITEMS)) as server:
+        assert read_output(azure(server.url)) == "4.775"
+        assert read_output(azure(server.url, SpotPlan)) == "1.2"
+        query = parse_qs(urlsplit(server.calls[0].path).query)
+    (wanted,) = query["$filter"]
+    assert wanted == (
+        "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and"
+        f" armRegionName eq 'westeurope' and armSkuName eq '{NC24}'"
+    )
+    assert query["currencyCode"] == ["'USD'"]
+
+
+def test_azure_pages_are_followed_on_the_same_host_only():
+    with InferenceServer(
+        lambda call: call.json(
+            page(ITEMS[0])
+            if "skip=1" in call.path
+            else page(ITEMS[1], more=f"{server.url}/?skip=1")
+        )
+    ) as server:
+        assert read_output(azure(server.url)) == "4.775"
+    with serving(page(ITEMS[1], more="http://169.254.169.254/")) as server:
+        with pytest.raises(SourceError, match="next page is on another host"):
+            read_output(azure(server.url))
+        assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (page(), f"has no price of {NC24} in westeurope"),
+        (page(item(1.0), item(2.0)), "has several prices"),
+        (page(item(1.0, currencyCode="EUR")), "its prices are in EUR, the plan in USD"),
+        (page(item(20001.0)), "above 10000"),
+        (page(item(-1.0)), "not a number"),
+        (page(item("NaN")), "not a number"),
+        ({"error": {"code": "429"}}, "has no list Items"),
+        ([], "not a JSON object"),
+    ],
+)
+def test_unusable_price_list_is_a_fault_of_the_source(document, problem):
+    with serving(document) as server, pytest.raises(SourceError, match=problem) as caught:
+        read_output(azure(server.url))
+    assert str(caught.value).startswith("price list azure: ")
+
+
+def sku(name, nanos, units="0", usage="h", currency="USD"):
+    rate = {
+        "startUsageAmount": 0,
+        "unitPrice": {"currencyCode": currency, "units": units, "nanos": nanos},
+    }
+    return {
+        "name": f"services/6F81-5844-456A/skus/{name}",
+        "skuId": name,
+        "description": "G2 Instance Core running in Americas",
+        "category": {"usageType": "OnDemand", "resourceFamily": "Compute"},
+        "serviceRegions": ["us-central1"],
+        "pricingInfo": [
+            {"pricingExpression": {"usageUnit": usage, "displayQuantity": 1, "tieredRates": [rate]}}
+        ],
+    }
+
+
+def google(url, key_file, skus):
+    return ListPlan.model_validate(
+        {"plan": "list", "api": "gcp", "url": url, "key_file": str(key_file), "skus": skus}
+    )
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    file = tmp_path / "google.key"
+    file.write_text(KEY)
+    file.chmod(0o600)
+    return file
+
+
+def test_google_skus_are_added_up_over_the_pages_with_the_key_in_a_header(key_file):
+    pages = {
+        None: {"skus": [sku("AAAA-1", 24_988_000), sku("ZZZZ-9", 1)], "nextPageToken": "two"},
+        "two": {"skus": [sku("BBBB-2", 2_928_000, usage="GiBy.h"), sku("CCCC-3", 560_000_000)]},
+    }
+
+    def answer(call):
+        token = parse_qs(urlsplit(call.path).query).get("pageToken", [None])[0]
+        call.json(pages[token], 200 if call.headers.get("X-Goog-Api-Key") == KEY else 403)
+
+    with InferenceServer(answer) as server:
+        plan = google(server.url, key_file, {"AAAA-1": 4, "BBBB-2": 16, "CCCC-3": 1})
+        # 4 x 0.024988 + 16 x 0.002928 + 0.56
+        assert Decimal(read_output(plan)) == Decimal("0.7068")
+        assert not any(KEY in call.path for call in server.calls)
+        with pytest.raises(SourceError, match="has no SKU DDDD-4"):
+            read_output(google(server.url, key_file, {"AAAA-1": 4, "DDDD-4": 1}))
+
+
+def test_google_errors_do_not_contain_the_key(key_file):
+    cases = {
+        "403": (403, {"error": {"message": f"API key {KEY} is not valid"}}),
+        "currency": (200, {"skus": [sku("A", 1, currency="EUR")]}),
+        "unit": (200, {"skus": [sku("A", 1, usage="By")]}),
+    }
+    for name, (status, document) in cases.items():
+        body = json.dumps(document).encode()
+        with InferenceServer(lambda call: call.whole(body, status)) as server:  # noqa: B023 - used at once
+            with pytest.raises(SourceError) as caught:
+                read_output(google(server.url, key_file, {"A": 1}))
+            assert KEY not in str(caught.value), name
+    key_file.unlink()
+    with pytest.raises(SourceError, match=r"google\.key"):
+        read_output(google("http://127.0.0.1:1", key_file, {"A": 1}))
+
+
+def test_table_of_the_catalogue_at_a_url_or_in_a_file(tmp_path):
+    table = (
+        f"# costprobe price catalogue, version 2026-11-23\n{','.join(OFFER_COLUMNS)}\n"
+        "us,gpu-8,zone-1,NVIDIA H200,8,141,,,USD,20,,,7.5,2026-11,,our contract\n"
+        "us,gpu-8,all,NVIDIA H200,8,141,,,USD,24,,,,2026-11,,our contract\n"
+    )
+    keys = {"api": "catalogue", "instance": "gpu-8"}
+    with InferenceServer(lambda call: call.whole(table.encode())) as server:
+        for plan, wanted in (
+            (ListPlan(plan="list", url=server.url, region="zone-1", **keys), "20"),
+            (ListPlan(plan="list", url=server.url, region="zone-2", **keys), "24"),
+            (SpotPlan(plan="spot", url=server.url, region="zone-1", **keys), "7.5"),
+        ):
+            assert read_output(plan) == wanted
+    file = tmp_path / "prices.csv"
+    file.write_text(table)
+    assert read_output(ListPlan(plan="list", file=file, region="zone-1", **keys)) == "20"
+    file.write_text("<html>")
+    with pytest.raises(SourceError, match=r"prices\.csv: its first line"):
+        read_output(ListPlan(plan="list", file=file, region="zone-1", **keys))
+
+
+def product(price, currency="USD"):
+    dimension = {"unit": "Hrs", "pricePerUnit": {currency: price}, "description": "per On Demand"}
+    return json.dumps(
+        {
+            "product": {"productFamily": "Compute Instance", "sku": "S", "attributes": {}},
+            "serviceCode": "AmazonEC2",
+            "terms": {"OnDemand": {"S.JRTCKXETXF": {"priceDimensions": {"S.J.6YS": dimension}}}},
+        }
+    )
+
+
+def test_aws_price_list_query_is_read_from_a_command():
+    def values(*products, **keys):
+        output = json.dumps({"FormatVersion": "aws_v1", "PriceList": products})
+        plan = ListPlan(plan="list", command=(sys.executable, "-c", f"print({output!r})"), **keys)
+        feeds = SpotFeeds([plan], MemoryLedger(), FakeClock(), lambda _: None)
+        feeds.refresh("list")
+        status = feeds.status()["list"]
+        return status["price_per_h"], status["last_error"]
+
+    # Reserved capacity costs 0 beside the price on demand.
+    assert values(product("55.0400000000"), product("0.0000000000")) == ("55.0400000000", None)
+    assert "several prices" in values(product("1"), product("2"))[1]
+    assert "not in EUR" in values(product("1"), currency="EUR")[1]
+    assert "has no price" in values()[1]
+
+
+def aws_map(*offers, location="EU (Frankfurt)"):
+    """The price map of a region, with the attributes that AWS's own page of prices reads."""
+    entries = {
+        f"{kind.replace('.', ' ')} {location} {system} {price}": {
+            "rateCode": "3D4V8UAYEMB38GU2.JRTCKXETXF.6YS6EN2CT7",
+            "price": price,
+            "Location": location,
+            "Instance Family": "GPU instance",
+            "vCPU": "192",
+            "Instance Type": kind,
+            "Memory": "2048 GiB",
+            "plc:OperatingSystem": system,
+            "Operating System": system,
+            "Pre Installed S/W": "NA",
+        }
+        for kind, system, price in offers
+    }
+    return {"manifest": {"serviceId": "ec2"}, "regions": {location: entries}}
+
+
+def test_aws_price_map_of_a_region():
+    plan = {"plan": "list", "api": "aws", "instance": "p5.48xlarge", "region": "eu-central-1"}
+    one = (
+        ("p5.48xlarge", "Linux", "68.8000000000"),
+        ("p5.48xlarge", "RHEL", "71"),
+        ("p5.4xlarge", "Linux", "8.6"),
+    )
+    for document, wanted in (
+        (aws_map(*one), "68.8000000000"),
+        (aws_map(*one, ("p5.48xlarge", "Linux", "70")), "several prices"),
+        (aws_map(*one[2:]), "has no price of p5.48xlarge in eu-central-1"),
+        (aws_map(*one, location="US East (Ohio)"), "has no list of eu-central-1"),
+        (aws_map(("p5.48xlarge", "Linux", "free")), "not a number"),
+        ({"regions": []}, "has no list of"),
+        (["page"], "not a JSON object"),
+    ):
+        with InferenceServer(lambda call, answer=document: call.json(answer)) as server:
+            try:
+                found = read_output(ListPlan.model_validate({**plan, "url": server.url}))
+            except SourceError as error:
+                found = str(error)
+            assert re.search(wanted, found), found
+            assert server.calls[0].path == "/EU%20(Frankfurt)/Linux/index.json"
+    for kind, keys, problem in (
+        (ListPlan, {"region": "frankfurt"}, "is no region of AWS"),
+        (ListPlan, {"currency": "EUR"}, "has prices in USD"),
+        (ListPlan, {"instance": None}, "needs instance"),
+        (SpotPlan, {"plan": "spot"}, "describe-spot-price-history"),
+    ):
+        with pytest.raises(ValidationError, match=problem):
+            kind.model_validate({**plan, **keys})
+
+
+def test_failed_list_price_is_read_again_before_the_next_day():
+    clock, statuses = FakeClock(), [503, 503, 200, 200]
+    with InferenceServer(
+        lambda call: call.json(page(ITEMS[0]), statuses[len(server.calls) - 1])
+    ) as server:
+        feeds = SpotFeeds([azure(server.url)], MemoryLedger(), clock, lambda _: None)
+        feeds.retry("list")
+        assert not server.calls  # nothing failed yet
+        feeds.refresh("list")
+        feeds.retry("list")
+        assert len(server.calls) == 1  # not at once
+        for wait_s, calls in ((RETRY_S, 2), (2 * RETRY_S, 3), (86_400, 3)):
+            clock.move(wait_s)
+            feeds.retry("list")
+            assert len(server.calls) == calls
+    assert feeds.status()["list"]["price_per_h"] == "4.775"
+
+
+def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
+    clock, events, statuses = FakeClock(), [], [200, 503]
+    with InferenceServer(
+        lambda call: call.json(page(ITEMS[0]), statuses[min(len(server.calls), 2) - 1])
+    ) as server:
+        plan = azure(server.url, stale_after="2d")
+        feeds = SpotFeeds([plan], MemoryLedger(), clock, events.append)
+        feeds.refresh("list")
+        for days in (1, 2):
+            clock.move(days * 86_400)
+            feeds.refresh("list")
+    quote = plan.quote(clock.time_ns(), feeds.current())
+    assert (quote.plan, quote.per_hour, quote.is_stale) == ("list", Decimal("4.775"), True)
+    assert [event.title for event in events] == [
+        "list price list: its source returns no price",
+        "list price list is stale",
+    ]
+
+
+def test_keys_of_a_price_list_are_checked_against_each_other():
+    for keys, problem in (
+        ({"api": "azure", "region": "eastus"}, "needs instance"),
+        ({"api": "gcp"}, "needs skus and key_file"),
+        ({"api": "catalogue", "instance": "a", "region": "b"}, "give url or file"),
+        ({"api": "azure", "instance": "a", "region": "b", "file": "c"}, "remove file"),
+        ({"file": "c", "region": "b"}, "add api"),
+        ({"api": "azure", "instance": "a' or 1 eq 1", "region": "b"}, "without quotation marks"),
+        ({}, "give one of file, command, url and api"),
+    ):
+        with pytest.raises(ValidationError, match=problem):
+            ListPlan.model_validate({"plan": "list", **keys})

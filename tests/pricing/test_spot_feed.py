@@ -1,0 +1,217 @@
+"""Sources of spot prices: files, commands and endpoints, also failing, hanging and oversized ones."""
+
+import os
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.clouds.source import SourceError, read_source
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.pricing.plans import SpotPlan
+from costprobe.pricing.prices import SpotFeeds
+from fakes.clock import FakeClock
+from fakes.inference_server import InferenceServer
+
+
+def plan(**keys):
+    return SpotPlan.model_validate({"plan": "spot", **keys})
+
+
+def command(program):
+    return plan(command=[sys.executable, "-c", program])
+
+
+def test_file_is_read_each_time(tmp_path):
+    file = tmp_path / "prices.csv"
+    with pytest.raises(SourceError, match=r"cannot be read \(No such file"):
+        read_source(plan(file=str(file)))
+    file.write_text("1.5")
+    assert read_source(plan(file=str(file))) == "1.5"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(SourceError, match="not UTF-8"):
+        read_source(plan(file=str(file)))
+
+
+def test_command_provides_its_standard_output():
+    assert read_source(command("print(0.75)")).strip() == "0.75"
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import sys; sys.exit('no credentials')", "failed with code 1 (no credentials)"),
+        ("import sys; sys.exit(3)", "failed with code 3 (no message on standard error)"),
+        ("print('x' * (2 << 20))", "more than"),
+        ("import os; os.kill(os.getpid(), 9)", "failed with code -9"),
+    ],
+)
+def test_failed_command_is_reported_with_its_cause(program, words):
+    with pytest.raises(SourceError) as caught:
+        read_source(command(program))
+    assert words in str(caught.value)
+
+
+def test_hanging_command_is_killed_with_its_descendants(tmp_path):
+    place = tmp_path / "child"
+    program = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(place)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    with pytest.raises(SourceError, match="took longer than 2 s"):
+        read_source(command(program), timeout_s=2)
+    pid = int(place.read_text())
+    ends_s = time.monotonic() + 60
+    while time.monotonic() < ends_s:
+        try:
+            # A zombie that has not been reaped counts as dead.
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+                break
+        except (ProcessLookupError, FileNotFoundError):
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("a process started by the command is still running")
+
+
+def test_missing_command_is_named():
+    with pytest.raises(SourceError, match="cannot be started"):
+        read_source(plan(command=["/nowhere/price"]))
+
+
+def test_endpoint_is_read_and_its_key_is_in_no_error():
+    def answer(call):
+        if "good" in call.path:
+            call.json({"price": 1.25})
+        elif "moved" in call.path:
+            call.whole(b"", status=302, Location="http://127.0.0.1:9/")
+        elif "large" in call.path:
+            call.whole(b"1" * (2 << 20))
+        else:
+            call.whole(b"secret-key is wrong", status=403)
+
+    with InferenceServer(answer) as server:
+
+        def fetch_price(path):
+            return read_source(plan(url=f"{server.url}/{path}?key=secret-key"))
+
+        assert fetch_price("good") == '{"price": 1.25}'
+        for path, words in (("bad", "HTTP 403"), ("moved", "HTTP 302"), ("large", "more than")):
+            with pytest.raises(SourceError) as caught:
+                fetch_price(path)
+            assert words in str(caught.value)
+            assert "secret-key" not in str(caught.value)
+
+
+def test_proxy_of_the_environment_is_used_with_its_password_except_for_no_proxy(monkeypatch):
+    def answer(call):
+        call.json({"price": 1.25, "authorization": call.headers.get("Proxy-Authorization")})
+
+    with InferenceServer(answer) as server:
+        for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv("http_proxy", server.url.replace("//", "//me:p%40ss@"))
+        assert "Basic bWU6cEBzcw==" in read_source(plan(url="http://nowhere.invalid/x"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert "null" in read_source(plan(url=server.url))
+        monkeypatch.setenv("http_proxy", "socks5://me:secret@127.0.0.1:9")
+        with pytest.raises(SourceError) as caught:
+            read_source(plan(url="http://nowhere.invalid/x"))
+        assert "secret-key" not in str(caught.value)
+
+
+def test_endpoint_that_hangs_times_out():
+    with (
+        InferenceServer(lambda call: call.pause(60)) as server,
+        pytest.raises(SourceError, match="no response within 1 s"),
+    ):
+        read_source(plan(url=server.url), timeout_s=1)
+
+
+class Feeds:
+    """The daemon's own feeds on a file, a fake clock and a ledger in memory."""
+
+    def __init__(self, file):
+        self.file, self.clock, self.ledger, self.events = file, FakeClock(), MemoryLedger(), []
+        self.feeds = self.again()
+
+    def again(self):
+        plans = [plan(file=str(self.file), stale_after="1h")]
+        return SpotFeeds(plans, self.ledger, self.clock, self.events.append)
+
+    def price(self):
+        found = self.feeds.current()["spot"].at(self.clock.time_ns())
+        return found and found.value
+
+
+def test_prices_are_followed_kept_and_become_stale(tmp_path):
+    bench = Feeds(tmp_path / "price")
+    bench.file.write_text("2")
+    bench.feeds.refresh("spot")
+    bench.clock.move(600)
+    bench.file.write_text("3")
+    bench.feeds.refresh("spot")
+    assert bench.price() == 3
+    status = bench.feeds.status()["spot"]
+    assert (status["price_per_h"], status["stale"], status["prices"]) == ("3", False, 2)
+    bench.file.unlink()
+    bench.clock.move(1200)
+    for _ in range(3):
+        bench.feeds.refresh("spot")
+    # The last known price still applies, and one event reports the missing source.
+    assert bench.price() == 3
+    assert [event.severity for event in bench.events] == ["warning"]
+    assert not bench.feeds.status()["spot"]["stale"]
+    bench.clock.move(3600)
+    assert bench.feeds.status()["spot"]["stale"]
+    bench.file.write_text("4")
+    bench.feeds.refresh("spot")
+    assert (bench.price(), bench.events[-1].severity) == (4, "info")
+    # A restarted daemon has the last known price.
+    again = bench.again()
+    assert again.current() == bench.feeds.current()
+    assert [price.value for price in again.current()["spot"].values] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_prices_after_a_backward_clock_step_are_dropped(tmp_path, starts):
+    bench = Feeds(tmp_path / "price")
+    bench.file.write_text("2")
+    bench.feeds.refresh("spot")
+    bench.clock.step(6e8)
+    bench.file.write_text("3")
+    bench.feeds.refresh("spot")
+    assert bench.price() == 3
+    bench.clock.step(-6e8)
+    bench.file.unlink()
+    bench.feeds = bench.again() if starts else bench.feeds
+    bench.feeds.refresh("spot")
+    assert bench.price() == 2
+    bench.clock.move(3601)
+    assert bench.feeds.status()["spot"]["stale"]
+    bench.file.write_text("4")
+    bench.feeds.refresh("spot")
+    bench.clock.step(6e8)
+    assert bench.price() == 4
+
+
+def test_damaged_spot_state_starts_empty(tmp_path):
+    bench = Feeds(tmp_path / "price")
+    for document in ({"prices": [[1, "x"]], "seen_ns": 1}, {"prices": 3}, [1], {}):
+        bench.ledger.put_state("spot spot", document)
+        assert bench.again().current()["spot"].values == ()
+
+
+def test_invalid_price_keeps_the_last_one(tmp_path):
+    bench = Feeds(tmp_path / "price")
+    bench.file.write_text("2")
+    bench.feeds.refresh("spot")
+    bench.file.write_text("free!")
+    bench.feeds.refresh("spot")
+    assert bench.price() == Decimal(2)
+    assert "free!" in bench.events[0].detail

@@ -1,0 +1,164 @@
+"""Compiled models, whose kernels are the same in a search and in every later run; CUDA graphs."""
+
+import time
+from contextlib import contextmanager
+
+import pytest
+from costprobe_probes.host_memory import HostMemory
+from costprobe_probes.wire import ProbeConfigError, is_too_large, kind_of
+from fakes.inference_server import Notes
+from fakes.lazy import LazyModule
+
+torch = LazyModule("torch")
+compiled = LazyModule("costprobe_probes.model")
+model_run = LazyModule("costprobe_probes.model_run")
+loaded_model = LazyModule("costprobe_probes.model")
+probe_device = LazyModule("costprobe_probes.device")
+replay = LazyModule("costprobe_probes.model")
+workloads = LazyModule("costprobe_probes.model")
+
+# More than the eight shapes after which torch stops to compile a function anew.
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 192)
+
+
+class Compiler:
+    """torch.compile with a backend that notes the shapes of each graph and compiles no kernels."""
+
+    def __init__(self):
+        self.graphs = []
+
+    def __call__(self, module, **options):
+        return torch.compile(module, backend=self._backend, **options)
+
+    def _backend(self, graph, examples):
+        self.graphs.append([tuple(x.shape) for x in examples if isinstance(x, torch.Tensor)][-1])
+        self.graphs[-1] += tuple(x for x in examples if not isinstance(x, torch.Tensor))
+        return graph.forward
+
+
+def test_each_batch_has_kernels_of_its_own_static_shape():
+    compiler = Compiler()
+    module = compiled.CompiledModule(torch.nn.GELU(), compiler)
+    for batch in BATCHES:
+        for _ in range(2):
+            module.for_batch(batch)(torch.ones(batch, 3))
+    assert compiler.graphs == [(batch, 3) for batch in BATCHES]
+    assert all(type(size) is int for shape in compiler.graphs for size in shape)
+
+
+def test_model_that_cannot_be_compiled_is_rejected_with_the_fix():
+    """With the compiler of the host in `make soak`."""
+
+    def backend(graph, examples):
+        raise OSError("no working C++ compiler")
+
+    module = compiled.CompiledModule(
+        torch.nn.GELU(), lambda module, **options: torch.compile(module, backend=backend, **options)
+    )
+    workload = workloads.Workload(
+        torch.nn.GELU(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
+    )
+    loaded = loaded_model.LoadedModel(workload, {}, module)
+    with pytest.raises(ProbeConfigError) as caught:
+        loaded_model.forward_pass(equal_passes(), loaded, 2, {"compile": True})
+    assert "torch.compile failed" in str(caught.value)
+    assert "no working C++ compiler" in str(caught.value)
+    assert "remove compile" in str(caught.value)
+
+
+class SlowToCompile:
+    """A compiled module whose kernels take long to compile, and whose passes are equally fast."""
+
+    def __init__(self, compile_s):
+        self._compile_s = compile_s
+        self._batch = None
+
+    def for_batch(self, batch):
+        if batch != self._batch:
+            time.sleep(self._compile_s)
+        self._batch = batch
+        return torch.nn.Identity()
+
+
+def equal_passes():
+    """A processor on which each pass takes a millisecond of device time."""
+
+    class EqualPasses(probe_device.CpuDevice):
+        def time_block(self, run, runs, before=None):  # noqa: ARG002 - the contract's
+            run()
+            return [1.0] * runs
+
+        def headroom_bytes(self):
+            return 1 << 60
+
+    return EqualPasses(HostMemory())
+
+
+def test_compilation_does_not_count_against_the_time_of_a_search():
+    request = {
+        "probe": "p",
+        "batch": "auto",
+        "max_batch": 8,
+        "compile": True,
+        "min_samples": 5,
+        "sample_cap_s": 0.0,
+        "energy": False,
+        "torch_device": "cpu",
+    }
+    workload = workloads.Workload(
+        torch.nn.Identity(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
+    )
+    notes = Notes()
+    loaded = loaded_model.LoadedModel(workload, {}, SlowToCompile(0.2))
+    run = model_run.ModelProbeRun(
+        notes, request, equal_passes(), loaded, time.monotonic(), search_cap_s=0.19
+    )
+    run.run()
+    (result,) = notes.of("result")
+    assert result["batch"] == 8
+    assert result["software"]["compile_shapes"] == "static"
+    assert [point["batch"] for point in notes.of("batch_point")] == [1, 2, 4, 8]
+
+
+class FailingCapture:
+    """In place of torch.cuda: a pass fails while it is captured, and so does the capture's end."""
+
+    CUDAGraph = object
+
+    def __init__(self, first):
+        self.torch_device = torch.device("cuda")
+        self._first = first
+        self._is_capturing = False
+
+    def synchronize(self):
+        """There is no work."""
+
+    @contextmanager
+    def graph(self, _):
+        self._is_capturing = True
+        try:
+            yield
+        finally:
+            raise RuntimeError(
+                "CUDA error: operation failed due to a previous error during capture"
+            )
+
+    def run(self):
+        if self._is_capturing and self._first:
+            raise RuntimeError(self._first)
+
+
+def test_failed_capture_is_not_reported_as_exhausted_memory():
+    # torch replaces the first error by that of the capture's end; the allocator may hide it.
+    for first, kind in (
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", "oom"),
+        ("GET was unable to find an engine to execute this computation", "oom"),
+        ("CUDA error: operation not permitted when stream is capturing", "config"),
+        ("", "config"),
+    ):
+        failing = FailingCapture(first)
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - its kind is what is tested
+            replay.capture(failing, failing.run, failing)
+        assert kind_of(raised.value) == kind, first
+        # A smaller batch was captured: this one is too large.
+        assert is_too_large(raised.value), first

@@ -1,0 +1,106 @@
+"""Processor time that others take from a probe on a CPU."""
+
+import os
+
+import pytest
+from costprobe_probes.contention import (
+    Contention,
+    CpuMeter,
+    CpuReading,
+    contention,
+)
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+QUIET = CpuReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+# What each of 4 processors did in 10 s of a probe on 4 threads, and whether that is contended.
+RUNS = {
+    "quiet": (CpuReading(10, 39, 39.5, 0, 39, 0.2), 4, None, False),
+    "a neighbour on two processors": (CpuReading(10, 20, 40, 0, 20, 20), 4, None, True),
+    "a neighbour, kernel without schedstat": (CpuReading(10, 20, 40, 0, None, None), 4, None, True),
+    "another virtual machine": (CpuReading(10, 36, 36, 3, 36, 0), 4, None, True),
+    "others on what one thread leaves free": (CpuReading(10, 10, 38, 0, 10, 0.1), 1, None, False),
+    "others on the processor of the thread": (CpuReading(10, 4, 20, 0, 4, 6), 1, None, True),
+    "more threads than processors": (CpuReading(10, 39, 39.5, 0, 39, 39), 8, None, False),
+    "more threads than the quota": (CpuReading(10, 20, 20.2, 0, 20, 20), 4, 2.0, False),
+    "others on what a quota leaves free": (CpuReading(10, 10, 38, 0, 10, 20), 4, 1.0, False),
+    "a quota that is shared": (CpuReading(10, 10, 10.2, 0, 10, 10), 2, 2.0, True),
+    "too short to know": (CpuReading(0.1, 0, 0.4, 0, 0, 0.1), 4, None, None),
+}
+
+
+def test_contention_follows_steal_others_and_waiting():
+    for name, (after, threads, quota, contended) in RUNS.items():
+        found = contention(QUIET, after, threads=threads, processors=4, quota=quota)
+        assert found.contended is contended, (name, found)
+    after, threads, _, _ = RUNS["a neighbour on two processors"]
+    assert contention(QUIET, after, threads=threads, processors=4) == Contention(True, 50, 0, 50)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A host with four processors and a process with two threads, which may use two of them."""
+    files(tmp_path, busy=[100, 200, 300, 400], steal=[1, 2, 3, 4], waits_ns=[5e9, 7e9])
+    return tmp_path
+
+
+def files(root, *, busy, steal, waits_ns):
+    lines = [
+        f"cpu{i} {b} 0 0 900 50 0 0 {s} 0 0"
+        for i, (b, s) in enumerate(zip(busy, steal, strict=True))
+    ]
+    write(root, "proc/stat", "\n".join(["cpu  9 9 9 9 9 9 9 9 9 9", *lines, "intr 5", "ctxt 7"]))
+    for i, waited in enumerate(waits_ns):
+        write(root, f"proc/self/task/{i + 7}/schedstat", f"{3e9:.0f} {waited:.0f} 99\n")
+
+
+def write(root, name, text):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_allowed_processors_and_all_threads_are_read(root):
+    found = CpuMeter(str(root), frozenset({1, 3})).read()
+    assert found.busy_s == pytest.approx(600 / TICKS_PER_S)
+    assert found.steal_s == pytest.approx(6 / TICKS_PER_S)
+    assert (found.ran_s, found.waited_s) == (6.0, 12.0)
+    # A container whose /proc numbers the processors anew: all that it lists.
+    everywhere = CpuMeter(str(root), frozenset({80})).read()
+    assert everywhere.busy_s == pytest.approx(1000 / TICKS_PER_S)
+    (root / "proc/self/task/7/schedstat").unlink()
+    assert CpuMeter(str(root)).read().waited_s is None
+
+
+def test_quota_is_that_of_the_tightest_cgroup(root):
+    for line, group_files in (
+        ("0::/a/b", {"a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}),
+        (
+            "4:cpu,cpuacct:/a/b",
+            {"cpu/a/cpu.cfs_quota_us": "150000", "cpu/a/cpu.cfs_period_us": "100000"},
+        ),
+    ):
+        write(root, "proc/self/cgroup", line + "\n")
+        for name, text in group_files.items():
+            write(root, f"sys/fs/cgroup/{name}", text)
+        meter = CpuMeter(str(root), frozenset({0, 1}))
+        before = replace_t(meter.read())
+        # Of two threads within a quota of one and a half processors one may wait for the other.
+        files(root, busy=[110] * 4, steal=[1, 2, 3, 4], waits_ns=[95e9, 97e9])
+        assert meter.since(before, threads=2).contended is False, line
+        assert meter.since(before, threads=1).contended is True, line
+        files(root, busy=[100, 200, 300, 400], steal=[1, 2, 3, 4], waits_ns=[5e9, 7e9])
+
+
+def replace_t(reading):
+    """The reading as if it was taken ten seconds ago."""
+    return reading._replace(t_s=reading.t_s - 10)
+
+
+def test_spans_of_a_search_count_together(root):
+    meter = CpuMeter(str(root), frozenset({0, 1, 2, 3}))
+    # Each is too short to know; the time between them, as of a compiler, does not count.
+    quiet = (CpuReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), CpuReading(0.1, 0.4, 0.4, 0.0, 0.4, 0.0))
+    busy = (CpuReading(5.0, 1.0, 9.0, 0.0, 0.4, 0.0), CpuReading(5.15, 1.2, 9.6, 0.0, 0.6, 0.4))
+    assert meter.over([quiet], threads=4).contended is None
+    assert meter.over([quiet] * 3, threads=4).contended is False
+    assert meter.over([quiet, busy], threads=4).contended is True

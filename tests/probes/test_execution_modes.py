@@ -1,0 +1,138 @@
+"""Execution modes of a pass: compiled, as a CUDA graph; and the priority of the worker."""
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import pytest
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
+from costprobe_probes.stats import outliers
+from fakes.kept_worker import KeptWorker
+from fakes.probe_requests import probe_request
+
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 30, "sample_cap_s": 0.5, "threads": 1}
+
+
+def request_for(kind="cnn", **more):
+    return probe_request(kind, **{**QUICK, **more})
+
+
+def run(kind="cnn", on_progress=lambda _: None, **more):
+    """Run one request in a new worker process."""
+    runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
+    request = request_for(kind, **more)
+    return runner.run(request, "cpu", on_edge=lambda: None, on_progress=on_progress)
+
+
+# A minimal model to compile: a larger one takes longer and tests no more.
+LAYER = "def make(): return torch.nn.GELU(), torch.ones(1, 8)\n"
+# Raises an error that names the process's priorities.
+PRIORITY = (
+    "import ctypes, os\n"
+    "get = {'x86_64': 252, 'aarch64': 31, 'ppc64le': 274}.get(os.uname().machine)\n"
+    "nice = os.nice(0)\n"
+    "disk = ctypes.CDLL(None).syscall(get, 1, 0) if get else (2 << 13) | 7\n"
+    "def make(): raise RuntimeError(f'nice {nice} disk {disk}')\n"
+)
+FACTORIES = {"layer": LAYER, "priority": PRIORITY}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Runs requests in one worker that imports torch once and can import the modules of FACTORIES."""
+    folder = tmp_path_factory.mktemp("factories")
+    for name, body in FACTORIES.items():
+        (folder / f"{name}.py").write_text("import torch\n" + body)
+    # Whether torch.compile works is the subject of one test below, and of `make soak`.
+    env = {"PYTHONPATH": str(folder), "TORCHDYNAMO_DISABLE": "1"}
+    with closing(KeptWorker(sys.executable, **env)) as worker:
+        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+
+
+def check_compiled(kept):
+    plain, compiled = (kept("module", module="layer:make", compile=way) for way in (False, True))
+    assert isinstance(compiled, ProbeOutcome), compiled
+    assert compiled.result.tags == {"compile": "true"}
+    assert compiled.result.fingerprint != plain.result.fingerprint
+
+
+def test_compiled_model_is_tagged_and_has_another_fingerprint(kept):
+    check_compiled(kept)
+
+
+@pytest.mark.soak
+def test_model_is_compiled_with_the_compiler_of_the_host(tmp_path):
+    (tmp_path / "layer.py").write_text("import torch\n" + LAYER)
+    with closing(KeptWorker(sys.executable, is_quick=False, PYTHONPATH=str(tmp_path))) as worker:
+        check_compiled(lambda kind, **more: worker.run(request_for(kind, **more)))
+
+
+@pytest.mark.soak
+def test_model_is_rejected_where_the_host_has_no_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "own.py").write_text("import torch\n" + LAYER)
+    fault = run("module", module="own:make", compile=True)
+    assert isinstance(fault, ProbeFault), fault
+    assert fault.kind == "config"
+    assert "torch.compile failed" in fault.title
+    assert "remove compile" in fault.title
+    assert "C++ compiler" in fault.title
+
+
+def test_cuda_graph_needs_a_gpu(kept):
+    fault = kept(cuda_graph=True)
+    assert isinstance(fault, ProbeFault), fault
+    assert (fault.kind, "needs a GPU" in fault.title) == ("config", True)
+
+
+def test_worker_has_the_lowest_priority(kept):
+    fault = kept("module", module="priority:make")
+    nice = min(19, os.nice(0) + 10)
+    assert f"nice {nice} disk {(2 << 13) | 7}" in fault.title
+
+
+def test_neighbour_on_every_processor_marks_a_run_as_contended():
+    # Pinned, because the scheduler would leave a processor to a probe that is pinned to it.
+    loop = "import os\nos.sched_setaffinity(0, [{}])\nwhile True: pass"
+    neighbours = []
+
+    def start_neighbours(_):
+        """At the first progress, when the worker has imported torch."""
+        if not neighbours:
+            commands = ([sys.executable, "-c", loop.format(n)] for n in os.sched_getaffinity(0))
+            neighbours.extend(map(subprocess.Popen, commands))
+
+    try:
+        # More passes than fit: the run lasts as long as it may.
+        result = run(on_progress=start_neighbours, min_samples=100_000, sample_cap_s=0.5).result
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
+    assert result.contended is True
+    assert result.fields["cpu_others_pct"] > 10
+
+
+def test_outliers_are_counted_and_stay_in_the_statistics(kept):
+    steady = [10.0 + i % 3 / 10 for i in range(100)]
+    assert outliers(steady) == 0
+    assert outliers([*steady, 30.0, 0.1]) == 2
+    assert outliers([10.0] * 50) == 0
+    # A coarse timer: half of the values are equal, the others one tick away.
+    assert outliers([10.0] * 60 + [10.05] * 40) == 0
+    # Every tenth pass is a slow one.
+    result = kept().result
+    assert result.outliers == result.samples // 10
+    assert result.latency_ms["mean"] > 2 * result.latency_ms["p50"]
+
+
+def test_precision_of_the_latency_is_reported(kept):
+    result = kept(min_samples=200).result
+    assert result.latency_rel_err is None or 0 <= result.latency_rel_err < 1
+    short = kept(min_samples=10**6, sample_cap_s=0.05).result
+    assert short.stop_reason == "time_cap"

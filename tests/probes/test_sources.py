@@ -1,0 +1,359 @@
+"""Model sources in a probe worker, with interpreters that have the libraries of a serving stack."""
+
+import json
+import pickle
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from fakes.kept_worker import KeptWorker
+from fakes.probe_requests import probe_request
+from fakes.serving_python import torch_alone, with_model_libraries
+
+# The first test creates the environments and downloads their packages.
+pytestmark = pytest.mark.timeout(900)
+
+QUICK = {"batch": 2, "min_samples": 30, "sample_cap_s": 0.1, "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def bare_python():
+    return torch_alone()
+
+
+@pytest.fixture(scope="module")
+def models_python():
+    return with_model_libraries()
+
+
+@pytest.fixture(scope="module")
+def programs_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "exporting.py").write_text(EXPORTING)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(bare_python, programs_folder):
+    """A worker in an environment with torch only."""
+    with closing(KeptWorker(bare_python, PYTHONPATH=str(programs_folder))) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def torch_home(tmp_path_factory):
+    """The download cache of the libraries."""
+    return tmp_path_factory.mktemp("torch_home")
+
+
+@pytest.fixture(scope="module")
+def saved_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    (folder / "saving.py").write_text(SAVING)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(models_python, torch_home, saved_folder):
+    """A worker with the libraries of a serving stack."""
+    env = {"TORCH_HOME": str(torch_home), "PYTHONPATH": str(saved_folder)}
+    with closing(KeptWorker(models_python, **env)) as worker:
+        yield worker
+
+
+def request_for(kind, model=None, **more):
+    return probe_request(kind, model=model, **{"dtype": None, **QUICK, **more})
+
+
+def run(worker, kind, model=None, **more):
+    return worker.run(request_for(kind, model, **more))
+
+
+def good(outcome):
+    assert isinstance(outcome, ProbeOutcome), outcome
+    assert outcome.result.samples >= 1
+    return outcome.result
+
+
+def refused(outcome, *words):
+    assert isinstance(outcome, ProbeFault), outcome
+    assert outcome.kind == "config", outcome
+    for word in words:
+        assert word in outcome.title
+    return outcome
+
+
+# A factory that writes files beside it: the same small model as a TorchScript file and as exported
+# programs, one with other weights, and a weights file that contains a pickle. It runs in the worker
+# that has loaded torch already.
+EXPORTING = """
+import warnings
+from pathlib import Path
+
+import torch
+
+folder = Path(__file__).parent
+
+
+def net(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+
+
+def export(name, seed, **options):
+    program = torch.export.export(net(seed), (torch.ones(4, 8),), **options)
+    torch.export.save(program, folder / name)
+
+
+class Payload:
+    def __reduce__(self):
+        return (open, (str(folder / "executed"), "w"))
+
+
+def make():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates torch.jit
+        torch.jit.save(torch.jit.trace(net(3), torch.ones(2, 8)), folder / "net.pt")
+    export("static.pt2", 3)
+    export("other.pt2", 4)
+    export("dynamic.pt2", 3, dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+    torch.save({"layer": Payload()}, folder / "hostile.pth")
+    return torch.nn.ReLU(), torch.ones(1, 4)
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(bare, programs_folder):
+    """The files of EXPORTING."""
+    good(run(bare, "module", module="exporting:make"))
+    return programs_folder
+
+
+def model_folder(folder, config):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def bert_folder(folder, architecture="BertForSequenceClassification"):
+    config = {
+        "architectures": [architecture],
+        "model_type": "bert",
+        "vocab_size": 100,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 40,
+    }
+    return model_folder(folder, config)
+
+
+def gpt2_folder(folder):
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": 70,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_positions": 24,
+    }
+    return model_folder(folder, config)
+
+
+# A factory that writes files of the libraries beside it: weights of two models and the output of a
+# third. It runs in the worker that has loaded the libraries already.
+SAVING = """
+import json
+from pathlib import Path
+
+import torch, torchvision
+from costprobe_probes.sources.kinds import Spec
+from costprobe_probes.model import load
+from transformers import AutoConfig, BertForSequenceClassification
+
+
+def make():
+    folder = Path(__file__).parent
+    net = torchvision.models.squeezenet1_1(weights=None)
+    torch.save(net.state_dict(), folder / "squeezenet.pth")
+    bert = BertForSequenceClassification(AutoConfig.from_pretrained(folder / "bert"))
+    bert.save_pretrained(folder / "bert")
+    made = load(Spec("transformers", model=str(folder / "gpt2")), 0)
+    out = made.forward_pass(made.inputs(2))()
+    output = [list(out.logits.shape), out.get("past_key_values")]
+    (folder / "gpt2" / "output.json").write_text(json.dumps(output))
+    return torch.nn.ReLU(), torch.ones(1, 4)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(models, saved_folder):
+    """The files of SAVING."""
+    bert_folder(saved_folder / "bert")
+    gpt2_folder(saved_folder / "gpt2")
+    good(run(models, "module", module="saving:make"))
+    return saved_folder
+
+
+def test_built_in_model_needs_torch_only(bare):
+    result = good(run(bare, "cnn", dtype="fp32"))
+    assert result.tags == {}
+    assert result.software["python"]
+
+
+def test_torchscript_program_runs_with_the_described_inputs(bare, programs):
+    inputs = ({"shape": [8], "dtype": "fp32"},)
+    path = str(programs / "net.pt")
+    result = good(run(bare, "torchscript", path, inputs=inputs))
+    assert result.software["model"] == f"torchscript:{path}"
+    assert result.software["weights_source"] == "file"
+    assert len(result.software["file"]) == 12
+    refused(run(bare, "torchscript", path), "does not record its inputs", "set inputs")
+
+
+def test_exported_program_runs_at_its_exported_batches(bare, programs):
+    static, dynamic = str(programs / "static.pt2"), str(programs / "dynamic.pt2")
+    assert good(run(bare, "pt2", static, batch="auto")).batch == 4
+    refused(run(bare, "pt2", static, batch=8), "exported for 4 to 4")
+    searched = run(bare, "pt2", dynamic, batch="auto", max_batch=256)
+    assert good(searched).batch <= 64
+    assert min(point["batch"] for point in searched.curve) == 2
+    refused(run(bare, "pt2", dynamic, batch=1), "exported for 2 to 64")
+
+
+def test_changed_file_changes_the_fingerprint(bare, programs):
+    first = good(run(bare, "pt2", str(programs / "static.pt2"), batch=4))
+    # The worker replaces its model by another one and loads it again.
+    good(run(bare, "cnn"))
+    again = good(run(bare, "pt2", str(programs / "static.pt2"), batch=4))
+    changed = good(run(bare, "pt2", str(programs / "other.pt2"), batch=4))
+    assert first.fingerprint == again.fingerprint != changed.fingerprint
+    assert first.software["file"] != changed.software["file"]
+
+
+def test_invalid_program_file_is_named_with_the_fix(bare, tmp_path, programs):
+    inputs = ({"shape": [8]},)
+    missing, text, half = (tmp_path / name for name in ("none.pt", "text.pt", "half.pt"))
+    text.write_text("no program")
+    for kind, valid in (("torchscript", "net.pt"), ("pt2", "static.pt2")):
+        refused(run(bare, kind, str(missing), inputs=inputs), str(missing), "cannot be read")
+        refused(run(bare, kind, str(text), inputs=inputs), str(text))
+        whole = (programs / valid).read_bytes()
+        half.write_bytes(whole[: len(whole) // 2])
+        refused(run(bare, kind, str(half), inputs=inputs), str(half))
+
+
+def test_missing_package_is_named_with_the_interpreter(bare, bare_python, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for kind in ("torchvision", "timm", "transformers"):
+        model = str(tmp_path) if kind == "transformers" else "resnet18"
+        refused(run(bare, kind, model), kind, str(bare_python), "set python")
+
+
+def test_torchvision_model_with_random_weights_is_tagged(models):
+    result = good(run(models, "torchvision", "squeezenet1_1", batch=1))
+    assert result.tags == {"weights": "random"}
+    assert result.software["weights_source"] == "random"
+    assert "(1, 3, 224, 224)" in result.software["inputs"]
+    refused(run(models, "torchvision", "squeezenet1_2"), "squeezenet1_1")
+
+
+def test_torchvision_model_runs_with_weights_of_a_file(models, saved):
+    path = str(saved / "squeezenet.pth")
+    result = good(run(models, "torchvision", "squeezenet1_1", weights=path, batch=1))
+    assert result.tags == {}
+    assert result.software["weights_source"] == "file"
+    refused(run(models, "torchvision", "alexnet", weights=path), "does not fit")
+
+
+class Payload:
+    """A malicious pickle, which creates a file when it is unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return (open, (str(self.place), "w"))
+
+
+def test_pickled_weights_are_not_executed(models, programs, tmp_path):
+    place = tmp_path / "executed"
+    plain = tmp_path / "plain.pth"
+    plain.write_bytes(pickle.dumps(Payload(place)))
+    place.unlink(missing_ok=True)
+    zipped = programs / "hostile.pth"
+    for path, executed in ((plain, place), (zipped, programs / "executed")):
+        refused(run(models, "torchvision", "squeezenet1_1", weights=str(path)), str(path))
+        assert not executed.exists()
+
+
+def test_model_with_a_backbone_downloads_nothing(models, torch_home):
+    inputs = ({"shape": [3, 64, 64]},)
+    result = good(run(models, "torchvision", "lraspp_mobilenet_v3_large", inputs=inputs))
+    assert result.tags == {"weights": "random"}
+    assert list(torch_home.iterdir()) == []
+
+
+def test_timm_model_runs_at_its_image_size(models):
+    result = good(run(models, "timm", "test_vit", batch=1))
+    assert result.tags == {"weights": "random"}
+    assert "(1, 3, 160, 160)" in result.software["inputs"]
+    refused(run(models, "timm", "test_vitt"), "no model 'test_vitt'")
+
+
+def test_transformers_folder_runs_with_random_or_own_weights(models, saved, tmp_path):
+    folder = bert_folder(tmp_path / "bert")
+    random = good(run(models, "transformers", str(folder)))
+    assert random.tags == {"weights": "random"}
+    assert "input_ids" in random.software["inputs"]
+    assert "(1, 40)" in random.software["inputs"]
+    (weights,) = (saved / "bert").glob("*.safetensors")
+    shutil.copy(weights, folder)
+    # The worker keeps a model until another one is requested.
+    good(run(models, "cnn"))
+    own = good(run(models, "transformers", str(folder)))
+    assert own.tags == {}
+    assert own.fingerprint != random.fingerprint
+
+
+def test_language_model_has_the_class_of_its_configuration(models, saved):
+    # The head has the vocabulary's size (24); without a cache there are no past keys.
+    assert json.loads((saved / "gpt2" / "output.json").read_text()) == [[2, 24, 70], None]
+    result = good(run(models, "transformers", str(saved / "gpt2")))
+    assert "(1, 24)" in result.software["inputs"]
+
+
+def test_configuration_selects_model_classes_only(models, tmp_path):
+    # HfArgumentParser would parse the program's arguments and raise.
+    folder = bert_folder(tmp_path / "bert", architecture="HfArgumentParser")
+    assert good(run(models, "transformers", str(folder))).tags == {"weights": "random"}
+
+
+def test_code_and_pickles_of_a_transformers_folder_are_not_executed(models, tmp_path):
+    place = tmp_path / "executed"
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    (hostile / "own.py").write_text(
+        f"open({str(place)!r}, 'w')\nclass Config: pass\nclass Net: pass\n"
+    )
+    auto = {"AutoConfig": "own.Config", "AutoModel": "own.Net"}
+    (hostile / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
+    refused(run(models, "transformers", str(hostile)), str(hostile))
+    pickled = bert_folder(tmp_path / "pickled")
+    (pickled / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(place)))
+    refused(run(models, "transformers", str(pickled)), "pickled weights", "safetensors")
+    assert not place.exists()
+    refused(run(models, "transformers", str(tmp_path)), "config.json", "cannot be read")
+
+
+def test_environment_of_the_worker_lacks_the_daemons_packages(bare_python):
+    program = "import importlib.util as u; print([u.find_spec(n) for n in ('costprobe', 'pydantic', 'numpy')])"
+    done = subprocess.run(
+        [bare_python, "-c", program], capture_output=True, text=True, check=True, cwd=Path("/")
+    )
+    assert done.stdout.strip() == "[None, None, None]"

@@ -1,0 +1,211 @@
+"""Warm-up, sampling and the steady-state window, on a scripted device and on the CPU."""
+
+import gc
+import itertools
+import random
+import statistics
+import threading
+import time
+
+import pytest
+from costprobe_probes.host_memory import HostMemory
+from costprobe_probes.stats import StopRule, WindowSettings, random_phase_s
+from fakes.lazy import LazyModule
+
+torch = LazyModule("torch")
+probe_device = LazyModule("costprobe_probes.device")
+timing = LazyModule("costprobe_probes.timing")
+steady_window = LazyModule("costprobe_probes.timing")
+
+GIB = 1 << 30
+
+
+class Scripted:
+    """A device with a scripted latency for each block; the last repeats indefinitely."""
+
+    def __init__(self, *block_latencies_ms):
+        self.latencies_ms = itertools.chain(
+            block_latencies_ms, itertools.repeat(block_latencies_ms[-1])
+        )
+        self.blocks = []
+        self.collecting = []
+
+    def time_block(self, run, runs, before=None):
+        for _ in range(runs):
+            (before or nothing)()
+            run()
+        self.blocks.append(runs)
+        self.collecting.append(gc.isenabled())
+        latency_ms = next(self.latencies_ms)
+        return [latency_ms] * runs
+
+
+def nothing():
+    return None
+
+
+def test_warm_up_ends_when_two_blocks_agree():
+    device = Scripted(80.0, 40.0, 20.0, 20.1, 20.1)
+    shares = []
+    assert timing.warm_up(device, nothing, shares.append) == 20.1
+    # Three runs first; then blocks of about 0.1 s, by the last median.
+    assert device.blocks == [3, 5, 5, 5]
+    assert all(0 <= share <= 1 for share in shares)
+
+
+def test_sampling_keeps_every_run():
+    device = Scripted(2.0)
+    rule = StopRule(300, 60.0)
+    sampled = timing.sample(
+        device, nothing, latency_ms=2.0, rule=rule, min_runs=300, on_progress=lambda _: None
+    )
+    assert device.blocks == [50] * 6
+    assert sampled.stop_reason == "runs"
+    assert sampled.latencies_ms == [2.0] * 300
+    assert sampled.start_ns <= sampled.end_ns
+
+
+def test_garbage_collection_is_paused_during_timed_blocks_and_restored():
+    device = Scripted(2.0)
+    timing.sample(
+        device,
+        nothing,
+        latency_ms=2.0,
+        rule=StopRule(1, 60.0),
+        min_runs=1,
+        on_progress=lambda _: None,
+    )
+    assert not any(device.collecting)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with timing.garbage_collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_garbage_collection_is_restored_after_an_exception():
+    def fail():
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        timing.sample(
+            Scripted(1.0),
+            fail,
+            latency_ms=1.0,
+            rule=StopRule(1, 1.0),
+            min_runs=1,
+            on_progress=lambda _: None,
+        )
+    assert gc.isenabled()
+
+
+def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
+    marked, passes, edges = threading.Event(), [], {}
+
+    def run():
+        passes.append(time.monotonic_ns())
+        time.sleep(0.002)
+
+    def on_edge(edge, t_ns):
+        edges[edge] = (t_ns, len(passes))
+        marked.set()
+
+    window, completed = steady_window.run_steady_window(
+        probe_device.CpuDevice(HostMemory()),
+        run,
+        latency_ms=2.0,
+        settings=WindowSettings(window_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge),
+        on_progress=lambda _: None,
+    )
+    (start_ns, before), (end_ns, after) = edges["window_start"], edges["window_end"]
+    assert (window.start_ns, window.end_ns) == (start_ns, end_ns)
+    assert completed == after - before
+    assert completed == sum(start_ns <= t_ns < end_ns for t_ns in passes)
+    assert window.end_ns - window.start_ns >= 0.2e9
+    # Load starts before the window and continues until `marked`, which ends the tail early.
+    assert before > 0
+    assert len(passes) > after
+    assert window.steady_start_ns < window.start_ns
+    assert window.end_ns < window.steady_end_ns
+
+
+def test_load_begins_at_a_random_phase_of_the_power_sensor():
+    called_ns = time.monotonic_ns()
+    window, _ = steady_window.run_steady_window(
+        probe_device.CpuDevice(HostMemory()),
+        nothing,
+        latency_ms=0.001,
+        settings=WindowSettings(0.01, 0.01, threading.Event(), lambda *_: None, phase_s=0.07),
+        on_progress=lambda _: None,
+    )
+    assert window.steady_start_ns - called_ns >= 0.07e9
+    random.seed(0)
+    phases_s = [random_phase_s() for _ in range(1000)]
+    assert (0, 0.1) <= (min(phases_s), max(phases_s)) <= (0.01, 0.1)
+    assert statistics.fmean(phases_s) == pytest.approx(0.05, abs=0.01)
+    # The seed that an operator's model may set gives the same phase in no two runs.
+    random.seed(0)
+    assert random_phase_s() not in phases_s
+
+
+def test_tail_ends_at_its_limit_if_marked_is_never_set():
+    window, _ = steady_window.run_steady_window(
+        probe_device.CpuDevice(HostMemory()),
+        nothing,
+        latency_ms=0.001,
+        settings=WindowSettings(
+            window_s=0.01, tail_s=0.05, marked=threading.Event(), on_edge=lambda *_: None
+        ),
+        on_progress=lambda _: None,
+    )
+    assert window.steady_end_ns - window.end_ns >= 0.05e9
+
+
+def test_every_run_of_a_cpu_is_timed():
+    latencies_ms = probe_device.CpuDevice(HostMemory()).time_block(nothing, 100)
+    assert len(latencies_ms) == 100
+    assert min(latencies_ms) >= 0
+
+
+def test_flush_before_each_pass_is_not_timed():
+    device = probe_device.CpuDevice(HostMemory())
+    calls = []
+    latencies_ms = device.time_block(lambda: calls.append("run"), 5, lambda: calls.append("flush"))
+    assert calls == ["flush", "run"] * 5
+    assert len(latencies_ms) == 5
+
+
+def test_flush_writes_more_than_the_largest_cache(tmp_path):
+    sizes = {"index0": "48K", "index1": "32K", "index2": "2048K", "index3": "36M", "index4": "odd"}
+    for name, size in sizes.items():
+        folder = tmp_path / "sys/devices/system/cpu/cpu0/cache" / name
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(f"{size}\n")
+    assert probe_device.last_level_cache_bytes(str(tmp_path)) == 36 << 20
+    assert probe_device.last_level_cache_bytes(str(tmp_path / "nowhere")) == 0
+    flush = probe_device.CpuDevice(HostMemory()).cache_flush()
+    written = flush()
+    assert written.numel() * 4 >= 2 * probe_device.last_level_cache_bytes()
+    assert not written.any()
+
+
+def test_cpu_has_no_copy_time():
+    assert timing.copy_to_device_ms(probe_device.CpuDevice(HostMemory()), [torch.ones(1)]) is None
+
+
+def test_reserve_is_a_tenth_of_memory_and_at_least_two_gib():
+    assert probe_device.reserved_bytes(8 * GIB) == 2 * GIB
+    assert probe_device.reserved_bytes(80 * GIB) == 8 * GIB
+
+
+def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 41943040 kB\nMemAvailable: 16777216 kB\n")
+    (tmp_path / "proc/self/status").write_text("VmHWM: 2097152 kB\nVmRSS: 1048576 kB\n")
+    device = probe_device.CpuDevice(HostMemory(str(tmp_path)))
+    # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
+    assert device.headroom_bytes() == 13 * GIB
+    assert device.peak_bytes() == 2 * GIB

@@ -1,0 +1,253 @@
+"""The probe worker on the CPU, started by the daemon's runner."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import pytest
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, StartOutcome
+from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
+from fakes.kept_worker import KeptWorker, quick_command
+from fakes.probe_requests import probe_request
+
+QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
+# Operator modules without a valid factory, the configured path, and the error's text.
+WRONG = (
+    ("", "nowhere:make", "set python"),
+    ("", "own:make", "has no make"),
+    ("def make(): return 3, torch.ones(1)\n", "own:make", "torch.nn.Module"),
+    ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "dict of tensors"),
+    ("def make(): return torch.nn.ReLU(), {}\n", "own:make", "dict of tensors"),
+    ("def make(): return torch.nn.ReLU(), torch.ones(0, 4)\n", "own:make", "row"),
+    ("make = 3\n", "own:make", "not a function"),
+    ("def make(): return 3\n", "own:make", "must return"),
+)
+# Factories that raise, the kind of the fault, and its text.
+RAISING = (
+    ("def make(): raise MemoryError\n", "oom", "memory_cap"),
+    ("def make(): raise KeyError('boom')\n", "crash", "boom"),
+)
+PRINTING = (
+    "def make():\n"
+    '    print(\'{"type": "result"}\')\n'
+    "    return torch.nn.Linear(8, 8), torch.ones(1, 8)\n"
+)
+# Raises where its factory runs a second time.
+COUNTED = (
+    "class Net(torch.nn.Module):\n"
+    "    def forward(self, *, ids, mask): return ids.sum(1) * mask.sum(1)\n"
+    "made = []\n"
+    "def make():\n"
+    "    made.append(1)\n"
+    "    assert len(made) == 1\n"
+    "    return Net(), {'ids': torch.ones(1, 8, dtype=torch.int64), 'mask': torch.ones(2, 8)}\n"
+)
+FULL_FROM_FOUR = (
+    "class Net(torch.nn.Module):\n"
+    "    def forward(self, x):\n"
+    "        if len(x) >= 4: raise RuntimeError('GET was unable to find an engine to execute')\n"
+    "        return x\n"
+    "def make(): return Net(), torch.ones(1, 4)\n"
+)
+
+
+def request_for(kind="cnn", *, energy=False, **more):
+    return probe_request(kind, energy=energy, **{**QUICK, **more})
+
+
+def run(runner, request, on_edge=lambda: None, on_progress=lambda _: None):
+    return runner.run(request, "cpu", on_edge=on_edge, on_progress=on_progress)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Runs requests in one worker that imports torch once and can import all factories."""
+    folder = tmp_path_factory.mktemp("factories")
+    bodies = {f"own{number}": body for number, (body, _, _) in enumerate(WRONG)}
+    bodies |= {f"raising{number}": body for number, (body, _, _) in enumerate(RAISING)}
+    bodies |= {"printing": PRINTING, "full_from_four": FULL_FROM_FOUR, "counted": COUNTED}
+    for name, body in bodies.items():
+        (folder / f"{name}.py").write_text("import torch\n" + body)
+    with closing(KeptWorker(sys.executable, PYTHONPATH=str(folder))) as worker:
+        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+
+
+@pytest.fixture(scope="module")
+def real():
+    """Runs requests in one worker that repeats its passes."""
+    with closing(KeptWorker(sys.executable, is_quick=False)) as worker:
+        yield lambda kind="cnn", **more: worker.run(request_for(kind, **more))
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    """Writes an operator module into a folder on the worker's import path."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def write(body):
+        (tmp_path / "own.py").write_text("import torch\n" + body)
+
+    return write
+
+
+def test_built_in_models_are_timed(real):
+    for kind in ("transformer", "cnn"):
+        outcome = real(kind)
+        assert isinstance(outcome, ProbeOutcome), outcome
+        result = outcome.result
+        assert result.samples >= 70 or result.stop_reason == "time_cap"
+        assert result.inferences == result.samples * 2
+        assert result.threads == 1
+        assert not result.has_energy_window
+        assert result.h2d_ms is None
+        # Without energy the window is the sampling itself.
+        assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.window_s
+
+
+def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
+    outcome = kept(cold_start=True, list_files=True)
+    assert isinstance(outcome, StartOutcome), outcome
+    start = outcome.start
+    assert start.fingerprint == kept().result.fingerprint
+    assert (start.load_s > 0, start.first_answer_s > 0, start.read_bytes >= 0) == (True,) * 3
+    names = {path.name for path in outcome.files}
+    assert "libtorch_cpu.so" in names
+    assert any(name.startswith("builtin.") for name in names)
+
+
+def test_cold_probe_measures_latency_only_without_flush_time(real):
+    outcome = real(cold=True, energy=True)
+    assert isinstance(outcome, ProbeOutcome), outcome
+    result = outcome.result
+    assert result.tags == {"cold": "true"}
+    assert result.software["cold"] == "true"
+    # The power of flushing cannot be separated from that of the passes.
+    assert not result.has_energy_window
+    passes_s = result.samples * result.latency_ms["mean"] / 1000
+    assert result.inference_s == pytest.approx(passes_s)
+    assert result.inference_s < result.window_s
+    assert result.throughput_per_s == pytest.approx(2000 / result.latency_ms["mean"])
+
+
+def test_energy_window_has_its_duration_within_steady_load(kept):
+    edges = []
+    runner = ProbeRunner(quick_command(sys.executable), 100.0, threading.Event())
+    request = request_for(energy=True, window_s=0.3)
+    outcome = run(runner, request, on_edge=lambda: edges.append(1))
+    assert isinstance(outcome, ProbeOutcome), outcome
+    result = outcome.result
+    # The same software in another process has the same fingerprint.
+    assert result.fingerprint == kept().result.fingerprint
+    assert len(edges) == 2
+    assert result.window_s >= 0.3
+    assert outcome.steady_start_ns < result.window_start_ns
+    assert result.window_end_ns < outcome.steady_end_ns
+    # Only whole passes, of two items each, are counted.
+    assert result.inferences >= 2
+    assert result.inferences % 2 == 0
+    assert result.throughput_per_s == pytest.approx(result.inferences / result.window_s)
+
+
+def test_fingerprint_depends_on_software_and_dtype(kept):
+    first, other = kept(), kept(dtype="bf16")
+    assert other.result.fingerprint != first.result.fingerprint
+    assert first.result.software["torch"]
+
+
+def test_known_batch_of_the_same_software_is_reused(kept):
+    searched = kept(batch="auto", max_batch=4)
+    assert len(searched.curve) >= 1
+    again = kept(
+        batch="auto",
+        max_batch=4,
+        known_batch=searched.result.batch,
+        known_fingerprint=searched.result.fingerprint,
+    )
+    assert again.curve == ()
+    assert again.result.batch == searched.result.batch
+    stale = kept(batch="auto", max_batch=4, known_batch=3, known_fingerprint="other")
+    assert stale.curve
+    assert stale.result.batch != 3
+
+
+def test_stdout_of_a_factory_is_not_parsed_as_messages(kept):
+    outcome = kept("module", module="printing:make")
+    assert isinstance(outcome, ProbeOutcome), outcome
+    assert outcome.result.software["model"] == "printing:make"
+
+
+def test_failing_factories_are_faults_with_their_fix(kept):
+    cases = [
+        (path.replace("own", f"own{number}"), "config", text)
+        for number, (_, path, text) in enumerate(WRONG)
+    ]
+    cases += [(f"raising{number}:make", *expected) for number, (_, *expected) in enumerate(RAISING)]
+    for path, kind, text in cases:
+        fault = kept("module", module=path)
+        assert isinstance(fault, ProbeFault), path
+        assert fault.kind == kind, path
+        assert text in fault.title, path
+
+
+def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(kept):
+    for _ in range(2):
+        outcome = kept("module", module="counted:make", batch="auto")
+        assert isinstance(outcome, ProbeOutcome), outcome
+        assert outcome.result.software["inputs"].startswith("ids (1, 8) torch.int64")
+
+
+def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
+    outcome = kept("module", module="full_from_four:make", batch="auto", max_batch=16)
+    assert isinstance(outcome, ProbeOutcome), outcome
+    # Batch 4 ran out of memory: the batches between 2 and 4 are tried.
+    assert outcome.result.batch == 3
+    assert [point["batch"] for point in outcome.curve] == [1, 2, 3]
+
+
+def test_hung_worker_writes_its_stack_on_a_signal_and_ends_when_its_stdin_closes(
+    factory, tmp_path, wait_until
+):
+    entered = tmp_path / "entered"
+    factory(
+        "import pathlib, time\n"
+        f"def stuck(): pathlib.Path({str(entered)!r}).touch(); time.sleep(600)\n"
+        "def make(): stuck()\n"
+    )
+    pipe = subprocess.PIPE
+    command = worker_command(sys.executable)
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
+        worker.stdin.write(request_for("module", module="own:make").to_wire().encode() + b"\n")
+        worker.stdin.flush()
+        wait_until(entered.exists)
+        # As the runner does at a deadline (test_runner.py), which includes the import of torch.
+        worker.send_signal(signal.SIGUSR1)
+        assert any(line.endswith(b"in stuck\n") for line in worker.stderr)
+        worker.stdin.close()
+        assert worker.wait(60) == 0
+
+
+def test_stack_of_a_crashed_factory_is_in_the_stderr_tail(factory):
+    factory("import ctypes\ndef make(): ctypes.string_at(0)\n")
+    runner = ProbeRunner(worker_command(sys.executable), 100.0, threading.Event())
+    fault = run(runner, request_for("module", module="own:make"))
+    assert (fault.kind, "SIGSEGV" in fault.title) == ("died", True)
+    assert any(line.endswith("in make") for line in fault.stderr_tail), fault
+
+
+def test_isolated_worker_reports_missing_torch():
+    program = worker_command(sys.executable)
+    isolated = (program[0], "-I", "-S", *program[1:])
+    # Without site-packages there is no torch.
+    with subprocess.Popen(isolated, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        request = request_for()
+        worker.stdin.write(request.to_wire().encode() + b"\n")
+        worker.stdin.flush()
+        message = json.loads(worker.stdout.readline())
+    assert worker.returncode == 0
+    assert (message["type"], message["kind"]) == ("error", "config")
+    assert "No module named 'torch'" in message["message"]
+    assert f"cannot be imported by {sys.executable}" in message["message"]
+    assert "set python" in message["message"]

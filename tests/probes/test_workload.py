@@ -1,0 +1,257 @@
+"""Models, their inputs, and the fingerprint of both."""
+
+import itertools
+import math
+
+import pytest
+from costprobe_probes.sources.kinds import Spec
+from costprobe_probes.wire import (
+    DeviceError,
+    ProbeConfigError,
+    describe,
+    fingerprint,
+    kind_of,
+)
+from fakes.lazy import LazyModule
+
+torch = LazyModule("torch")
+facts = LazyModule("costprobe_probes.model")
+models = LazyModule("costprobe_probes.sources.builtin")
+timing = LazyModule("costprobe_probes.timing")
+workloads = LazyModule("costprobe_probes.model")
+
+
+def load(spec, seed=0):
+    return workloads.load(spec, seed)
+
+
+def test_every_built_in_model_runs_in_every_dtype():
+    for kind, dtype in itertools.product(models.KINDS, ("fp32", "bf16", "fp16")):
+        workload = load(Spec(kind, module=None, dtype=dtype))
+        inputs = workload.inputs(3)
+        with torch.inference_mode():
+            out = workload.forward_pass(inputs)()
+        assert len(out) == 3, (kind, dtype)
+        assert out.dtype == inputs.args[0].dtype, (kind, dtype)
+        assert torch.isfinite(out.float()).all(), (kind, dtype)
+
+
+def test_seed_determines_weights_and_inputs():
+    first, same, other = (load(Spec("cnn", module=None, dtype="fp32"), seed) for seed in (0, 0, 1))
+    assert torch.equal(first.inputs(4).args[0], same.inputs(4).args[0])
+    assert not torch.equal(first.inputs(4).args[0], other.inputs(4).args[0])
+    assert facts.model_facts(first, name="cnn", dtype="fp32") == facts.model_facts(
+        same, name="cnn", dtype="fp32"
+    )
+    assert facts.model_facts(first, name="cnn", dtype="fp32") != facts.model_facts(
+        other, name="cnn", dtype="fp32"
+    )
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    """Writes an operator module with a unique name; returns its factory path."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(body):
+        name = f"own_{tmp_path.name}"
+        (tmp_path / f"{name}.py").write_text("import torch\n" + body)
+        return f"{name}:make"
+
+    return write
+
+
+def test_rows_are_repeated_to_the_batch(factory):
+    path = factory("def make(): return torch.nn.ReLU(), [torch.tensor([[1.], [2.]])]\n")
+    inputs = load(Spec("module", module=path, dtype="fp32")).inputs
+    assert inputs(1).args[0].flatten().tolist() == [1]
+    assert inputs(5).args[0].flatten().tolist() == [1, 2, 1, 2, 1]
+
+
+def test_inputs_of_a_batch_function_are_not_repeated(factory):
+    path = factory(
+        "def make(): return torch.nn.Bilinear(2, 3, 1), "
+        "lambda batch: (torch.ones(batch, 2), torch.ones(batch, 3))\n"
+    )
+    workload = load(Spec("module", module=path, dtype="bf16"))
+    inputs = workload.inputs(7)
+    assert [tuple(x.shape) for x in inputs.args] == [(7, 2), (7, 3)]
+    assert {x.dtype for x in inputs.args} == {torch.bfloat16}
+    assert workload.forward_pass(inputs)().shape == (7, 1)
+
+
+def test_module_without_a_dtype_is_unchanged(factory):
+    path = factory(
+        "def make(): return torch.nn.Linear(2, 2).double(), "
+        "{'input': torch.ones(1, 2, dtype=torch.float64)}\n"
+    )
+    workload = load(Spec("module", module=path, dtype=None))
+    assert workload.forward_pass(workload.inputs(2))().dtype == torch.float64
+    assert facts.model_facts(workload, name=path, dtype=None)["dtype"] == "as made"
+
+
+def test_dtype_applies_to_floats_and_not_to_integers(factory):
+    path = factory(
+        "def make(): return torch.nn.Embedding(4, 2), torch.ones(1, 3, dtype=torch.int64)\n"
+    )
+    workload = load(Spec("module", module=path, dtype="bf16"))
+    assert workload.inputs(1).args[0].dtype == torch.int64
+    assert workload.forward_pass(workload.inputs(1))().dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "dtype", "words"),
+    [
+        ("gpt", None, "fp32", "transformer, cnn, decoder, module"),
+        ("cnn", None, "fp8", "fp32, bf16, fp16"),
+        ("module", None, "fp32", "package.mod:factory"),
+        ("module", ":make", "fp32", "package.mod:factory"),
+        ("module", "nowhere:make", "fp32", "set python"),
+        ("module", "math:make", "fp32", "math has no make"),
+        ("module", "math:pi", "fp32", "not a function"),
+    ],
+)
+def test_unknown_kinds_dtypes_and_modules_are_reported(kind, module, dtype, words):
+    with pytest.raises(ProbeConfigError, match=words):
+        load(Spec(kind, module=module, dtype=dtype))
+
+
+def odd_module(level):
+    """Weights of the kinds for which a sum of floats fails."""
+
+    class Odd(torch.nn.Module):
+        def get_extra_state(self):
+            return {"an": "object"}
+
+    module = Odd()
+    module.register_buffer("turns", torch.full((3,), level, dtype=torch.complex64))
+    module.register_buffer("small", torch.full((3,), level).to(torch.float8_e4m3fn))
+    module.register_buffer("flags", torch.tensor([True, False]))
+    module.register_buffer("scalar", torch.tensor(7))
+    module.register_buffer("hidden", torch.full((3,), level), persistent=False)
+    module.register_buffer("empty", torch.ones(0))
+    module.register_buffer("sparse", torch.eye(2).to_sparse())
+    return module
+
+
+def workload_of(module, *shape):
+    inputs = workloads.Inputs
+    return workloads.Workload(module, lambda batch: inputs((torch.ones(batch, *shape),), {}))
+
+
+def odd_weights(level):
+    workload = workload_of(odd_module(level), 1)
+    return facts.model_facts(workload, name="odd", dtype=None)["weights"]
+
+
+def test_weights_of_any_kind_enter_the_fingerprint():
+    assert odd_weights(1.0) == odd_weights(1.0)
+    assert odd_weights(1.0) != odd_weights(2.0)
+
+
+def test_weights_do_not_depend_on_the_number_of_threads():
+    workload = load(Spec("transformer", module=None, dtype="fp32"))
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(facts.model_facts(workload, name="t", dtype="fp32"))
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1]
+
+
+def test_inputs_are_part_of_the_fingerprint():
+    module = torch.nn.ReLU()
+    short, long = workload_of(module, 8), workload_of(module, 512)
+    found = [facts.model_facts(workload, name="m", dtype=None) for workload in (short, long)]
+    assert fingerprint(found[0]) != fingerprint(found[1])
+    assert found[0]["inputs"] == "(1, 8) torch.float32"
+
+
+def test_fingerprint_does_not_depend_on_the_order_of_facts():
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
+    # The first 12 hex digits of sha256 of '{"a": "1", "b": "2"}'.
+    assert fingerprint({"a": "1", "b": "2"}) == "0e09eeab5bde"
+
+
+def test_processor_name_is_from_cpuinfo_or_the_architecture(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\nflags\t: sse\n")
+    assert (
+        facts.software(torch.device("cpu"), cpuinfo_file=str(cpuinfo))["device_name"]
+        == "AMD EPYC 7B13"
+    )
+    without = facts.software(torch.device("cpu"), cpuinfo_file=str(tmp_path / "none"))
+    assert without["device_name"]
+    assert "\n" not in without["device_name"]
+
+
+def test_flags_that_change_speed_are_part_of_the_fingerprint():
+    before = facts.software(torch.device("cpu"))
+    try:
+        for precision in ("high", "medium"):
+            torch.set_float32_matmul_precision(precision)
+            assert facts.software(torch.device("cpu")) != before, precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ProbeConfigError("no such"), "config", "no such"),
+        (DeviceError("no CUDA"), "device", "no CUDA"),
+        (MemoryError(), "oom", "memory_cap"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "oom", "batch 8"),
+        (RuntimeError("CUDA error: out of memory"), "oom", "memory_cap"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "oom", "memory_cap"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "oom", "memory_cap"),
+        (
+            RuntimeError("GET was unable to find an engine to execute this computation"),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError("[cudnn_frontend] Error: No execution plans support the graph."),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError(
+                "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a"
+                " non-contiguous input."
+            ),
+            "oom",
+            "smaller batch",
+        ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul(`"),
+            "oom",
+            "smaller batch",
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "device", "nvidia-smi"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "device", "nvidia-smi"),
+        (KeyError("boom"), "crash", "KeyError"),
+        (ValueError("two\nlines"), "crash", "two lines"),
+    ],
+)
+def test_errors_have_a_kind_and_a_one_line_description(error, kind, words):
+    assert kind_of(error) == kind
+    assert words in describe(error, 8)
+    assert "\n" not in describe(error, 8)
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "runs"),
+    [(0.0, 500), (0.1, 500), (1.0, 100), (20.0, 5), (199.0, 5), (400.0, 2), (60_000.0, 1)],
+)
+def test_block_lasts_a_tenth_of_a_second_within_run_limits(latency_ms, runs):
+    assert timing.block_runs(latency_ms) == runs
+    assert math.isfinite(timing.block_runs(latency_ms) * latency_ms)

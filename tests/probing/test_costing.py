@@ -1,0 +1,153 @@
+"""Cost per inference, by hand-computed examples."""
+
+import tracemalloc
+from decimal import Decimal
+
+import pytest
+from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.core.statistics import RollingCosts, RollingSample, RollingWindows
+from costprobe.pricing.book import Terms
+from costprobe.pricing.plans import Rate
+from costprobe.probing.cost import cost_sample
+from costprobe.probing.rows import KnownEnergy, ProbeEnergy, energy_per_inference
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOUR_NS = 3600 * NS_PER_S
+
+
+def terms(per_hour, electricity_per_j=0.0):
+    rate = Rate("on_demand", "USD", Decimal(per_hour), electricity_per_j == 0, "test")
+    return Terms(rate, electricity_per_j)
+
+
+def result(batch=8, fingerprint="aa", window_s=10.0, inferences=1000):
+    return ProbeResult(
+        probe="p",
+        device="gpu0",
+        batch=batch,
+        latency_ms={"p50": 1.0},
+        samples=300,
+        stop_reason="runs",
+        window_start_ns=0,
+        window_end_ns=int(window_s * NS_PER_S),
+        inferences=inferences,
+        has_energy_window=True,
+        h2d_ms=None,
+        busy_s=12.0,
+        fingerprint=fingerprint,
+        software={},
+    )
+
+
+def test_cost_of_a_t4_at_0_526_usd_per_hour():
+    # 0.526 / 3600 x 10 / 1000 = 1.4611e-6 USD each.
+    cost = cost_sample(
+        terms("0.526"), terms("0.526"), window_s=10, inferences=1000, energy_per_inference_j=0.7
+    )
+    assert cost.per_inference == pytest.approx(1.461111e-6, rel=1e-6)
+    assert cost.energy == 0
+
+
+def test_cost_of_a_g4dn_8xlarge_against_an_owned_server():
+    # One region: 100 s, 50,000 inferences, 300 W = 30,000 J.
+    # On demand: 2.176 / 3600 x 100 / 50,000 = 1.208889e-6, electricity included.
+    # Bought: 0.570776 / 3600 x 100 / 50,000 = 3.170979e-7
+    #   and 0.12 x 1.5 / 3.6e6 x 30,000 / 50,000 = 3.0e-8.
+    rented = cost_sample(
+        terms("2.176"), terms("2.176"), window_s=100, inferences=50_000, energy_per_inference_j=0.6
+    )
+    own = terms(Decimal(15000) / 26280, electricity_per_j=0.12 * 1.5 / 3.6e6)
+    bought = cost_sample(own, own, window_s=100, inferences=50_000, energy_per_inference_j=0.6)
+    assert rented.per_inference == pytest.approx(1.208889e-6, rel=1e-6)
+    assert bought.hardware == pytest.approx(3.170979e-7, rel=1e-6)
+    assert bought.energy == pytest.approx(3.0e-8, rel=1e-9)
+
+
+def test_cost_is_absent_without_required_electricity():
+    own = terms("1", electricity_per_j=1e-7)
+    assert cost_sample(own, own, window_s=1, inferences=1, energy_per_inference_j=None) is None
+
+
+def test_reference_cost_is_the_sample_at_the_baseline_price():
+    cost = cost_sample(
+        terms("4"), terms("2"), window_s=1, inferences=1, energy_per_inference_j=None
+    )
+    assert cost.reference == pytest.approx(cost.per_inference / 2)
+
+
+def test_energy_per_inference_and_its_idle_part():
+    # 1,000 J over 10 s and 1,000 inferences; 40 W idle is 400 J of it.
+    energy = energy_per_inference(Energy(1000.0, "counter", 0.06, idle_power_w=40.0), result())
+    assert energy.per_inference_j == 1.0
+    assert energy.above_idle_j == pytest.approx(0.6)
+    below = energy_per_inference(Energy(100.0, "poll", 0.06, idle_power_w=40.0), result())
+    assert below.above_idle_j is None
+
+
+def test_last_known_energy_is_used_for_the_same_software_and_batch_only():
+    known = KnownEnergy(result().batch, "aa", ProbeEnergy(1.0, None, "counter", 0.06))
+    assert known.for_run(result()) == ProbeEnergy(1.0, None, "last_known", 0.06)
+    assert known.for_run(result(fingerprint="bb")) is None
+    assert known.for_run(result(batch=16)) is None
+
+
+def test_rolling_windows_contain_their_duration():
+    windows = RollingWindows(every_s=900)
+    for quarter, value in enumerate([5.0, 1.0, 2.0, 3.0, 4.0]):
+        windows = windows.with_sample(quarter * HOUR_NS // 4, value)
+    rolled = windows.summaries(HOUR_NS)
+    # A sample exactly one hour old is excluded: (0, 60 min].
+    assert rolled["1h"].median == 2.5
+    assert rolled["1h"].iqr == pytest.approx(1.5)
+    assert rolled["1h"].coverage == 1.0
+    assert rolled["24h"].median == 3.0
+    assert rolled["24h"].coverage == pytest.approx(5 / 96)
+
+
+def test_contended_samples_count_only_where_there_are_no_others():
+    costs = RollingCosts.of(every_s=900)
+    for quarter, (value, is_contended) in enumerate([(9.0, True), (1.0, False), (9.0, True)]):
+        costs = costs.with_sample(RollingSample(quarter * HOUR_NS // 4, value, is_contended))
+    rolled = costs.summaries(HOUR_NS // 2)["1h"]
+    assert (rolled.median, rolled.samples, rolled.coverage) == (1.0, 1, 0.25)
+    # Two hours later the window has only the contended ones of a busy host.
+    for hour in (2.0, 2.5):
+        costs = costs.with_sample(RollingSample(int(hour * HOUR_NS), 9.0, is_contended=True))
+    summaries = costs.summaries(int(2.5 * HOUR_NS))
+    assert (summaries["1h"].median, summaries["24h"].median) == (9.0, 1.0)
+    assert costs.newest_ns == int(2.5 * HOUR_NS)
+
+
+def test_rolling_windows_of_a_fast_probe_are_bounded():
+    """A week of a sample each second: the memory stays the same once the windows are full."""
+    windows = RollingWindows(1, ((second * NS_PER_S, second % 7) for second in range(11_000)))
+    sizes, largest = [], []
+    for part in range(2):
+        tracemalloc.start()
+        for second in range(11_000 + 100 * part, 11_100 + 100 * part):
+            windows = windows.with_sample(second * NS_PER_S, second % 7)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        rolled = windows.summaries(windows.newest_ns)
+        largest.append((rolled["1h"].samples, rolled["7d"].samples, rolled["7d"].median))
+    assert largest == [(3600, 10_080, 3.0)] * 2
+    assert abs(sizes[1] - sizes[0]) < 10_000
+
+
+def test_empty_window_has_no_summary():
+    windows = RollingWindows(every_s=60)
+    windows = windows.with_sample(0, 1.0)
+    assert set(windows.summaries(2 * HOUR_NS)) == {"24h", "7d"}
+    assert windows.summaries(30 * 24 * HOUR_NS) == {}
+
+
+@given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=200))
+def test_rolling_median_lies_within_the_samples(values):
+    windows = RollingWindows(every_s=60)
+    for minute, value in enumerate(values):
+        windows = windows.with_sample(minute * 10 * NS_PER_S, value)
+    rolled = windows.summaries(len(values) * 10 * NS_PER_S)["7d"]
+    assert min(values) <= rolled.median <= max(values)
+    assert rolled.samples == len(values)
+    assert rolled.iqr >= 0

@@ -1,0 +1,139 @@
+"""One pure function turns a probe run into rows, events and the state for the next run."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from costprobe.core.columns import columns_of
+from costprobe.core.records import NS_PER_S, Energy, ProbeResult
+from costprobe.pricing.book import Prices, Terms
+from costprobe.pricing.plans import Rate
+from costprobe.probing.cost import ProbeState, account_run
+from costprobe.probing.rows import MeasuredRun, report_document
+from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.text import joules
+from costprobe.ui.token_figures import per_million_tokens
+from costprobe.unit_costs.compare import probe_candidates
+
+TIME_NS = 1_780_000_000 * NS_PER_S
+RESULT = ProbeResult(
+    probe="encoder",
+    device="gpu0",
+    batch=8,
+    latency_ms={"p50": 4.0, "mean": 4.1, "cv": 0.01},
+    samples=300,
+    stop_reason="runs",
+    window_start_ns=0,
+    window_end_ns=10 * NS_PER_S,
+    inferences=1000,
+    has_energy_window=True,
+    h2d_ms=0.1,
+    busy_s=12.0,
+    fingerprint="aa",
+    software={"torch": "2.13"},
+)
+RUN = MeasuredRun(RESULT, Energy(2000.0, "counter", 0.06), "", {}, every_s=300, board="GPU-1")
+
+
+def terms(per_hour, currency="USD"):
+    rate = Rate("on_demand", currency, Decimal(per_hour), electricity_included=True, source="test")
+    return Terms(rate, 0.0)
+
+
+def account(run, before=None, *, now="3.6", then=None, time_ns=TIME_NS):
+    prices = Prices(terms(now), then and terms(then), None)
+    return account_run(run, prices, before or ProbeState(), {"host": "h"}, time_ns)
+
+
+def test_account_run_is_deterministic_and_changes_no_input():
+    first = account(RUN)
+    state = first.state
+    assert account(RUN) == first
+    assert account(RUN, state) == account(RUN, state)
+    assert state == first.state
+    assert [row.measurement for row in first.rows] == ["probe", "cost", "software"]
+    assert first.events == ()
+
+
+def test_next_run_uses_the_previous_state():
+    first = account(RUN)
+    without = replace(RUN, energy=None, energy_absent="no window")
+    later_ns = TIME_NS + 300 * NS_PER_S
+    second = account(without, first.state, now="7.2", then="3.6", time_ns=later_ns)
+    assert second.report.energy.method == "last_known"
+    assert second.report.rolled["1h"].samples == 2
+    cost = second.report.cost
+    assert (cost.per_inference, cost.reference) == (pytest.approx(2e-5), pytest.approx(1e-5))
+    assert [event.kind for event in second.events] == ["price"]
+    assert [row.measurement for row in second.rows] == ["probe", "cost", "software", "event"]
+
+
+def test_contended_run_is_marked_and_left_out_of_rolling_costs():
+    first = account(RUN)
+    slow = replace(RUN, result=replace(RESULT, inferences=100), activity={"contended": True})
+    second = account(slow, first.state, time_ns=TIME_NS + 300 * NS_PER_S)
+    probe, cost, _ = second.rows
+    assert probe.fields["contended"] is cost.fields["contended"] is True
+    assert cost.fields["cost_per_inference"] == pytest.approx(1e-4)
+    assert cost.fields["rolling_1h"] == pytest.approx(1e-5)
+    # A host that is never idle has a cost, too.
+    (_, only, _) = account(slow).rows
+    assert only.fields["rolling_1h"] == pytest.approx(1e-4)
+    assert "contended" not in first.rows[1].fields
+
+
+def test_changed_software_and_board_are_one_event():
+    before = account(RUN).state
+    other = replace(RESULT, fingerprint="bb", software={"torch": "2.14"})
+    (event,) = account(replace(RUN, result=other, board="GPU-2"), before).events
+    assert (event.kind, event.cause) == ("software", "board, torch")
+
+
+def test_stored_state_survives_a_round_trip():
+    state = account(RUN).state
+    restored = ProbeState.from_document(state.document())
+    assert (restored.reference, restored.platform) == (state.reference, state.platform)
+    assert ProbeState.from_document(ProbeState().document()) == ProbeState()
+
+
+def test_run_without_price_has_no_cost_and_keeps_the_reference():
+    before = account(RUN).state
+    prices = Prices(None, None, None)
+    accounted = account_run(RUN, prices, before, {}, TIME_NS)
+    assert accounted.report.cost is None
+    assert [row.measurement for row in accounted.rows] == ["probe", "software"]
+    assert accounted.state.reference == before.reference
+
+
+def test_tokens_of_a_run_have_rates_energy_and_cost():
+    decoded = replace(RESULT, tokens_out=1000.0, fields={"tokens_out": 1.0})
+    prefilled = replace(RESULT, tokens_in=512_000.0, fields={"tokens_in": 512.0})
+    for result, name, per_s, per_million_j, per_million in (
+        (decoded, "tokens_out", 100.0, 2e6, 10.0),
+        (prefilled, "tokens_in", 51_200.0, 3906.25, 0.01953125),
+    ):
+        accounted = account(replace(RUN, result=result))
+        probe, cost, _ = accounted.rows
+        assert probe.fields[f"{name}_per_s"] == pytest.approx(per_s)
+        assert probe.fields[f"energy_per_million_{name}_j"] == pytest.approx(per_million_j)
+        assert cost.fields[f"cost_per_million_{name}"] == pytest.approx(per_million)
+        other = "tokens_in" if name == "tokens_out" else "tokens_out"
+        assert not {key for key in (*probe.fields, *cost.fields) if other in key}
+        rate = "100 tokens out/s" if name == "tokens_out" else "51,200 tokens in/s"
+        line = probe_line(report_document(accounted.report))
+        assert f"{rate}, {per_million_j / 1e6:.4g} J per token, ${per_million:.4g} per mill" in line
+        candidate = probe_candidates(columns_of([probe]), columns_of([cost]), {})[0]
+        words = "out" if name == "tokens_out" else "in"
+        shown = f"${per_million:.4g} {words}; {joules(per_million_j)} {words}"
+        assert per_million_tokens(candidate) == shown
+
+
+def test_software_of_a_run_is_in_tags_and_odd_versions_are_left_out():
+    software = {"driver": "560.28", "torch": "2.13.0+cu129", "weights": "3f", "cuda": "x\n=1"}
+    run = replace(RUN, result=replace(RESULT, software={**software, "python": "3.11"}))
+    (row,) = [row for row in account(run).rows if row.measurement == "software"]
+    own = {"host": "h", "device": RESULT.device, "probe": RESULT.probe}
+    wanted = {"driver": "560.28", "torch": "2.13.0+cu129", "weights_hash": "3f"}
+    assert (row.tags, row.fields) == ({**own, **wanted}, {"probe_runs": 1})
+    served = replace(RUN, result=replace(RESULT, software={"server": "vllm"}))
+    assert "software" not in {row.measurement for row in account(served).rows}

@@ -1,0 +1,103 @@
+"""What is known of a probe survives a restart and a reload: result, fault, duty, next run."""
+
+import pytest
+from costprobe import __version__
+from costprobe.adapters.probe_child.results import ProbeFault
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.core.records import Device
+from costprobe.probing.jobs import DeviceQueue, JobParts, ProbeJob
+from costprobe.probing.run import Listeners, ProbeTarget
+from costprobe.probing.settings import ProbeConfig
+from fakes.clock import FakeClock
+
+GPU = Device("gpu0", "gpu", "GPU-1", "a GPU")
+
+
+class Failing:
+    """Runs that take device time and fail."""
+
+    def __init__(self, clock, run_s):
+        self.clock, self.run_s = clock, run_s
+
+    def load(self, _):
+        return None
+
+    def run(self, *_, **__):
+        self.clock.move(self.run_s)
+        return ProbeFault("crashed", "out of memory", ["line"])
+
+
+class Events(list):
+    take_event = list.append
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def job_of(ledger, clock, *, share=0.01, run_s=40.0):
+    """The job of a daemon that has just started."""
+    return ProbeJob(
+        ProbeConfig(name="e", every="5m", when_busy="run"),
+        ProbeTarget((GPU,)),
+        [DeviceQueue("gpu0", share, ledger, clock)],
+        JobParts(Failing(clock, run_s), Events(), ledger, clock, Listeners(*[lambda *_: None] * 3)),
+    )
+
+
+def test_fault_and_duty_of_the_last_hour_survive_a_restart(clock):
+    ledger = MemoryLedger()
+    job = job_of(ledger, clock)
+    assert job.wait_s() == 0.0
+    job()
+    before = job.status()
+    assert before["fault"]["title"] == "out of memory"
+    # Another boot: the monotonic clock starts again.
+    rebooted = FakeClock(clock.time_ns())
+    rebooted.move(60)
+    again = job_of(ledger, rebooted)
+    assert again.status()["fault"] == before["fault"]
+    assert again.status()["budget_used_share"] == pytest.approx(40 / 3600)
+    again()
+    assert again.status()["skipped_for_budget"] == 1
+    rebooted.move(3600)
+    assert again.status()["budget_used_share"] == 0
+
+
+def test_last_result_is_shown_after_a_restart_with_the_same_version(clock):
+    ledger = MemoryLedger()
+    ledger.put_state(
+        "job gpu0 e",
+        {
+            "version": __version__,
+            "full_s": 9.0,
+            "latency_only_s": 1.0,
+            "last": {"batch": 4},
+            "fault": None,
+        },
+    )
+    assert job_of(ledger, clock).status()["last"] == {"batch": 4}
+    ledger.put_state("job gpu0 e", {"version": "0.0.1", "last": {"of": "another"}})
+    assert job_of(ledger, clock).status()["last"] is None
+
+
+def test_next_run_waits_for_the_budget(clock):
+    job = job_of(MemoryLedger(), clock, share=0.01, run_s=40.0)
+    job()
+    assert job.wait_s() == pytest.approx(3600)
+    clock.move(600)
+    assert job.wait_s() == pytest.approx(3000)
+    assert job_of(MemoryLedger(), clock, share=1.0).wait_s() == 0.0
+
+
+def test_stored_duty_of_a_clock_that_was_ahead_counts_as_of_now(clock):
+    ledger = MemoryLedger()
+    DeviceQueue("gpu0", 0.01, ledger, clock).record("e", 10.0, energy=True)
+    behind = FakeClock(clock.time_ns() - 86_400 * 10**9)
+    queue = DeviceQueue("gpu0", 0.01, ledger, behind)
+    now_s = behind.monotonic_ns() / 1e9
+    assert queue.budget.used_share(now_s) == pytest.approx(10 / 3600)
+    assert queue.budget.used_share(now_s + 3601) == 0
+    ledger.put_state("duty gpu0", [["e", "never", 1.0, True]])
+    assert DeviceQueue("gpu0", 0.01, ledger, clock).budget.used_share(now_s) == 0

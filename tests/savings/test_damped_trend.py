@@ -1,0 +1,61 @@
+"""The damped trend: exact cases, gaps and outliers, and a share of the bench's seeded loads."""
+
+import importlib
+import math
+import random
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from costprobe.savings.growth import LEAST_DAYS, damped_forecast
+
+WEEK = [1.2, 1.2, 1.2, 1.2, 1.2, 0.5, 0.5]
+
+
+def test_constant_load_with_a_weekly_pattern_continues():
+    found = damped_forecast(WEEK * 5, 14)
+    assert [day.expected for day in found] == pytest.approx(WEEK * 2)
+    idle = damped_forecast([5.0, 5.0, 5.0, 5.0, 5.0, 0.0, 0.0] * 5, 7)
+    assert [day.expected for day in idle] == pytest.approx([5.0] * 5 + [0.0] * 2)
+
+
+def test_growth_continues_and_is_damped():
+    found = damped_forecast([100 * 1.01**day for day in range(56)], 90)
+    assert found[0].expected == pytest.approx(100 * 1.01**56, rel=0.01)
+    daily = [after.expected / before.expected - 1 for before, after in pairwise(found)]
+    assert all(0 < growth <= 0.0101 for growth in daily)
+    assert daily[-1] < daily[0]
+    for day in found:
+        assert day.low <= day.expected <= day.high
+
+
+def test_gaps_and_a_burst_do_not_bend_the_trend():
+    whole = [100.0 * math.exp(random.Random(day).gauss(0, 0.05)) for day in range(60)]
+    gaps = [None if day % 9 == 4 else load for day, load in enumerate(whole)]
+    burst = [*whole[:-3], whole[-3] * 20, *whole[-2:]]
+    expected = statistics.fmean(day.expected for day in damped_forecast(whole, 30))
+    for loads in (gaps, burst):
+        found = statistics.fmean(day.expected for day in damped_forecast(loads, 30))
+        assert found == pytest.approx(expected, rel=0.1)
+
+
+def test_short_or_empty_history():
+    assert damped_forecast([1.0] * (LEAST_DAYS - 1) + [None] * 10, 5) == []
+    assert damped_forecast([], 5) == []
+    (day,) = damped_forecast([0.0] * 30, 1)
+    assert day == (0.0, 0.0, 0.0)
+
+
+def test_interval_contains_seeded_loads(monkeypatch):
+    """The full sweep is bench/growth.py."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    bench = importlib.import_module("growth")
+    rng = random.Random(5)
+    inside = [
+        bench.trial(kind, rng, days, 30)[0]
+        for kind in ("flat", "linear", "random walk", "bursts", "gaps", "idle weekend")
+        for days in (28, 56)
+        for _ in range(8)
+    ]
+    assert 0.75 <= statistics.fmean(inside) <= 0.97

@@ -1,0 +1,257 @@
+"""What a service's load costs against the load curve of its server, by hand-computed examples."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from costprobe.core.records import NS_PER_S
+from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint
+from costprobe.savings.evidence import LoadEvidence
+from costprobe.savings.savings import savings
+from costprobe.serving.tokens import LengthMix
+from costprobe.ui.load_position import position_document, position_lines
+from fakes.cases import check_all
+from fakes.past import MONDAY, device, history, price, service
+
+SLO = {"ttft_p90": 500.0}
+DAYS = 7
+NOW_NS = (MONDAY + DAYS * 24) * 3600 * NS_PER_S
+# 3.60 an hour: a thousandth a second, 2,628 a month.
+MONTH = Decimal(2628)
+
+
+def point(loop, number, load, tokens_per_s, ttft_p90_ms, **more):
+    figures = {
+        "tokens_out_per_s": tokens_per_s,
+        "throughput_per_s": tokens_per_s / 100,
+        "ttft_p90_ms": ttft_p90_ms,
+        "tokens_in": 200.0,
+        "tokens_out": 100.0,
+        "requests": 400.0,
+        "errors": 0.0,
+        # All requests take the same time: the throughput has no uncertainty.
+        "latency_p50_ms": 1000.0,
+        "latency_p90_ms": 1000.0,
+        "latency_mean_ms": 1000.0,
+        "offered_per_s": None if loop == "closed" else tokens_per_s / 100,
+        **more,
+    }
+    concurrency = load if loop == "closed" else None
+    return LoadPoint(loop, number, concurrency, {**dict.fromkeys(FIGURES), **figures})
+
+
+POINTS = (
+    point("closed", 1, 1, 100.0, 100.0),
+    point("closed", 2, 8, 600.0, 400.0),
+    point("closed", 3, 64, 1000.0, 2000.0),
+    point("open", 1, None, 250.0, 150.0),
+    point("open", 2, None, 500.0, 250.0),
+    point("open", 3, None, 800.0, 700.0),
+)
+
+
+def curve(points=POINTS, **more):
+    ends = {"closed": "saturated", "open": "complete"}
+    found = LoadCurve("llm", "gpu0", "USD", "abc", NOW_NS - 86_400 * NS_PER_S, SLO, points, ends)
+    return replace(found, **more)
+
+
+def evidence(replicas=2, **more):
+    known = {
+        "curve": curve(),
+        "mix": LengthMix(200.0, 100.0),
+        "fingerprint_then": "abc",
+        "fingerprint_now": "abc",
+        **more,
+    }
+    return LoadEvidence(replicas=replicas, **known)
+
+
+def positioned(found, tokens_of_minute, *, days=DAYS, prices=None, **more):
+    """The position of a service on as many devices as it has replicas."""
+    names = [f"gpu{index}" for index in range(found.replicas)]
+    devices = [device(name, days=days) for name in names]
+    served = service(tokens_of_minute, on=tuple(names), days=days, unit="tokens_out")
+    past = history(
+        *devices,
+        served=[served],
+        prices=prices and dict.fromkeys(names, prices),
+        load_curves={"chat": found},
+        **more,
+    )
+    (answer,) = [each for each in savings(past) if each.workload.services]
+    return answer.load
+
+
+def steady(per_s):
+    return lambda _: per_s * 60
+
+
+def test_cost_of_a_load_against_the_cheapest_point_within_the_service_level():
+    # Two replicas do 240 tokens/s: each 120 of 1,000, 12 %. The cheapest point within 500 ms does 600.
+    found = positioned(evidence(), steady(240.0)).cost
+    assert found.saturation_share == pytest.approx(0.12)
+    assert found.times_floor == pytest.approx(5.0)
+    # 0.002 a second for 240 tokens, and 0.001 for 600.
+    assert found.each == pytest.approx(0.002 / 240)
+    assert found.each_floor == pytest.approx(0.001 / 600)
+    assert (found.floor.text, found.cost_per_month) == ("8 in flight", 2 * MONTH)
+    assert found.unused_per_month == 2 * MONTH * 4 / 5
+    # The open loop meets it up to 500: one replica carries 240, between 250 and below: unknown.
+    assert (found.limit_per_s, found.merge.replicas) == (500.0, 1)
+    assert (found.merge.saving_per_month, found.merge.saving_low) == (MONTH, MONTH)
+    assert found.merge.peak_share == pytest.approx(0.48)
+    assert found.merge.at_peak_ms == {"ttft_p90": None}
+    assert found.merge.times_floor == pytest.approx(2.5)
+
+
+def test_replicas_carry_the_peak_and_not_the_mean():
+    # 5 % of the minutes have 1,400 tokens/s, the others 100: three of four replicas for 500 each.
+    found = positioned(evidence(4), lambda minute: 60 * (1400 if minute % 20 == 0 else 100)).cost
+    assert found.merge.replicas == 3
+    assert found.merge.at_peak_ms == {"ttft_p90": pytest.approx(150 + 100 * (1400 / 3 - 250) / 250)}
+    # The 95th percentile is within rounding of the quiet minutes: one suffices for it.
+    assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 3 * MONTH)
+    # Half of them at 0.5 %: the highest minute needs three, the 99th percentile one.
+    rare = positioned(evidence(4), lambda minute: 60 * (1400 if minute % 200 == 0 else 100)).cost
+    assert (rare.merge.replicas, rare.merge.saving_low) == (1, MONTH)
+    assert rare.merge.saving_per_month == 3 * MONTH
+
+
+def test_uncertain_lengths_widen_the_range():
+    # Answers are 20 % longer: a replica does 500 / 1.2 = 417 at least, and 900 need three.
+    longer = evidence(4, mix=LengthMix(200.0, 120.0))
+    found = positioned(longer, steady(900.0)).cost
+    assert (found.merge.replicas, found.merge.saving_per_month) == (2, 2 * MONTH)
+    assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 2 * MONTH)
+    assumed = price("3.6", "assumed")
+    rate = replace(assumed.rate, low_per_hour=Decimal("1.8"), high_per_hour=Decimal("7.2"))
+    found = positioned(evidence(4), steady(900.0), prices=[replace(assumed, rate=rate)]).cost
+    assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 4 * MONTH)
+
+
+def test_replicas_are_kept_and_the_reason_is_stated():
+    def check(_, found, reason):
+        assert (found.cost.merge, found.cost.kept_because) == (None, reason), position_document(
+            found
+        )
+
+    slow = replace(curve(), bounds_ms={"ttft_p90": 120.0})
+    check_all(
+        check,
+        [
+            ("one", positioned(evidence(1), steady(120.0)), "it is one replica"),
+            ("full", positioned(evidence(), steady(900.0)), "each is needed at the peak"),
+            (
+                "overloaded",
+                positioned(evidence(), steady(1100.0)),
+                "its peak is above the highest load that meets the service level",
+            ),
+            # Only the closed loop's first point is within 120 ms: 100 tokens/s.
+            ("slow", positioned(evidence(curve=slow), steady(150.0)), "each is needed at the peak"),
+            (
+                "two days",
+                positioned(evidence(), steady(240.0), days=2),
+                "70 % of a week of its work must be known",
+            ),
+            (
+                "host",
+                positioned(evidence(), steady(240.0), rented_together=[("gpu0", "gpu1")]),
+                "gpu0 and gpu1 are one host: none is released alone",
+            ),
+        ],
+    )  # fmt: skip
+
+
+def test_no_figure_without_a_curve_that_describes_the_requests():
+    def check(_, found, words):
+        assert found.cost is None
+        assert words in found.problem
+
+    late = replace(curve(), bounds_ms={"ttft_p90": 50.0})
+    check_all(
+        check,
+        [
+            ("changed", positioned(evidence(fingerprint_now="new"), steady(9.0)), "curve is stale"),
+            ("models", positioned(evidence(models=2), steady(9.0)), "serves 2 models"),
+            (
+                "lengths",
+                positioned(evidence(mix=LengthMix(200.0, 130.0)), steady(9.0)),
+                "by more than 25 %: prompts +0 %, answers +30 %",
+            ),
+            ("no lengths", positioned(evidence(mix=None), steady(9.0)), "lengths of its requests"),
+            (
+                "above",
+                positioned(evidence(), steady(2100.0)),
+                "above the measured range: 1,050/s of a replica, and at most 1,000/s",
+            ),
+            ("idle", positioned(evidence(), steady(0.0)), "no requests in the last seven days"),
+            ("late", positioned(evidence(curve=late), steady(9.0)), "no measured load is known"),
+            (
+                "other devices",
+                positioned(evidence(curve=curve(device="gpu0+gpu1")), steady(9.0)),
+                "2 servers of it on 2 devices, and the curve was measured on gpu0+gpu1",
+            ),
+        ],
+    )  # fmt: skip
+
+
+def test_minutes_of_the_curve_itself_are_not_production():
+    # Ten windows of 60 s that ended a day ago, at 900 tokens/s: up to 20 minutes and a row are left out.
+    at_load = [replace(each, figures={**each.figures, "window_s": 100.0}) for each in POINTS]
+    measured = curve(tuple(at_load))
+    end = (DAYS - 1) * 24 * 60
+    found = positioned(
+        evidence(curve=measured),
+        lambda minute: 60 * (1900 if end - 10 <= minute < end else 100),
+    )
+    assert found.week.at(1.0) == pytest.approx(100.0)
+    assert found.week.known_h == pytest.approx(7 * 24 - 21 / 60)
+
+
+def test_electricity_counts_where_it_is_billed():
+    # 0.0001 per J; the point takes 0.5 J a token, and idle devices 100 W.
+    powered = [
+        replace(each, figures={**each.figures, "energy_per_million_tokens_out_j": 5e5})
+        for each in POINTS
+    ]
+    names = ("gpu0", "gpu1")
+    devices = [device(name, lambda _: 0.0, DAYS) for name in names]
+    for each in devices:
+        for hour in each.hours.values():
+            hour.energy_j, hour.power_s = 100.0 * 3600, 3600.0
+    billed = price(electricity_per_j=1e-7)
+    past = history(
+        *devices,
+        served=[service(steady(240.0), on=names, days=DAYS, unit="tokens_out")],
+        prices={name: [billed] for name in names},
+        load_curves={"chat": evidence(curve=curve(tuple(powered)))},
+    )
+    (answer,) = [each for each in savings(past) if each.workload.services]
+    found = answer.load.cost
+    assert found.each_floor == pytest.approx(0.001 / 600 + 0.5e-7)
+    assert found.each == pytest.approx((0.002 + 200 * 1e-7) / 240)
+    month_s = 730 * 3600
+    assert float(found.merge.saving_per_month) == pytest.approx(
+        2628 + 100 * month_s * 1e-7, abs=0.01
+    )
+
+
+def test_words_state_figures_curve_and_requests():
+    text = "\n".join(position_lines(positioned(evidence(), steady(240.0)), "USD"))
+    for words in (
+        "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the",
+        "$8.333, not $1.667 per million generated tokens as at 8 in flight within ttft_p90 500 ms",
+        "merge 2 replicas into 1: saves $2,628 a month ($2,628 to $2,628), then 2.5 times",
+        "carries 48 % of the highest load within ttft_p90 500 ms",
+        "24 h old, fingerprint abc: software unchanged since",
+        "last 7 days, coverage 100 %; prompts of 200 tokens (+0 % to the curve's), answers of 100 (+0 %)",
+        "if no replica has to take over for another",
+    ):
+        assert words in text
+    one = "\n".join(position_lines(positioned(evidence(1), steady(120.0)), "USD"))
+    assert (
+        "$2,102 of $2,628 a month ($2,102 to $2,102) pay for capacity that it does not use" in one
+    )
+    stale = "\n".join(position_lines(positioned(evidence(fingerprint_now="b"), steady(9.0)), "USD"))
+    assert stale.startswith("load curve: no advice: the curve is stale")

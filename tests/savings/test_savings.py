@@ -1,0 +1,239 @@
+"""The cost of workloads on each supply, by hand-computed examples."""
+
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from costprobe.savings.evidence import ExpectedLoad
+from costprobe.savings.savings import savings
+from fakes.cases import check_all
+from fakes.past import device, figures, history, price, probe
+
+UTC = ZoneInfo("UTC")
+MONTH_H = 730
+# A T4 at 794 a month, and a CPU at 292.
+T4, CPU = f"{Decimal(794) / MONTH_H:.10f}", "0.4"
+
+
+def answer(past, name="gpu0"):
+    (found,) = [each for each in savings(past) if each.workload.name.endswith(name)]
+    return found
+
+
+def offers(found):
+    """The action and the saving of each supply."""
+    return {supply.action: float(supply.saving_per_month) for supply in found.supplies}
+
+
+def office(hour):
+    """Busy from Monday to Friday, from 8 to 20."""
+    return 60.0 if hour % 168 < 120 and 8 <= hour % 24 < 20 else 0.0
+
+
+def host_with_cpu(cpu_latency_ms, *, util_pct=15.0, bound_ms=None):
+    """A T4 that is busy for 15 % of the time at 100 a second, and a CPU."""
+    return history(
+        device(util_of=lambda _: util_pct),
+        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
+        prices={"gpu0": [price(T4)], "cpu": [price(CPU)]},
+        probes=[
+            probe(figures(1, 10.0), bound_ms=bound_ms),
+            probe(figures(1, cpu_latency_ms), on="cpu"),
+        ],
+    )
+
+
+def test_a_cpu_instead_of_an_idle_accelerator():
+    # The T4 is given back: 794 - 292 = 502, at any cost of an inference while busy.
+    # 2.95 times dearer per inference: 27.2 times as slow x 292 / 794; 15 % of a T4 are 1.2 CPUs, with
+    # 20 % free 1.5: two of them, 794 - 584 = 210.
+    def check(name, found, expected):
+        assert offers(answer(found)) == expected, name
+
+    check_all(
+        check,
+        [
+            ("as fast", host_with_cpu(10.0), {"cpu, batch 1; on_demand": 502.0}),
+            ("half as fast", host_with_cpu(20.0), {"cpu, batch 1; on_demand": 502.0}),
+            ("2.95 times dearer", host_with_cpu(80.2), {"2 x cpu, batch 1; on_demand": 210.0}),
+            ("too many CPUs", host_with_cpu(160.0), {}),
+            ("beyond the latency bound", host_with_cpu(20.0, bound_ms=15.0), {}),
+        ],
+    )
+
+
+def test_what_was_not_measured_is_asked_for():
+    past = history(
+        device(util_of=lambda _: 15.0),
+        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
+        prices={"gpu0": [price(T4)], "cpu": [price(CPU)]},
+        probes=[probe(figures(1, 10.0))],
+    )
+    found = answer(past)
+    assert not found.supplies
+    assert (
+        "a measurement of ranker on cpu; run: costprobe probe ranker --device cpu --sweep"
+    ) in found.needs
+    assert "a price of gpu0 in [[price]]" in answer(history(device(), prices={})).needs
+    short = answer(history(device(days=6)))
+    assert short.now is None
+    assert "7 days of utilization; there are 6.0" in short.needs
+    unknown_power = history(device(), prices={"gpu0": [price(electricity_per_j=1e-7)]})
+    assert any("the power of gpu0" in need for need in answer(unknown_power).needs)
+
+
+def test_two_half_idle_devices_become_one():
+    # 30 % and 25 % at the same time: 55 % of one, with 20 % free 69 %. A month is 2,628.
+    shared = history(device(util_of=lambda _: 30.0), device("gpu1", lambda _: 25.0))
+    together = answer(shared, "gpu0 and gpu1")
+    assert offers(together) == {"1 of gpu0 and gpu1; on_demand": 2628.0}
+    assert together.supplies[0].capacity_share == 1 / 0.55
+    full = history(device(util_of=lambda _: 60.0), device("gpu1", lambda _: 25.0))
+    assert not answer(full, "gpu0 and gpu1").supplies
+    # Their memory does not fit into one.
+    large = (device(used_gib=8, util_of=lambda _: 10.0), device("gpu1", lambda _: 5.0, used_gib=7))
+    assert not answer(history(*large), "gpu0 and gpu1").supplies
+
+
+def test_peaks_at_different_times_share_a_device():
+    by_turns = history(
+        device(util_of=lambda hour: 70.0 if hour % 2 else 0.0),
+        device("gpu1", lambda hour: 0.0 if hour % 2 else 70.0),
+    )
+    assert offers(answer(by_turns, "gpu0 and gpu1")) == {"1 of gpu0 and gpu1; on_demand": 2628.0}
+
+
+def test_nights_and_weekends_off():
+    # 108 of 168 h are idle: 108 / 168 x 2,628, tested on the last week.
+    found = answer(history(device(util_of=office, days=28), zone=UTC))
+    (off,) = found.supplies
+    assert off.saving_per_month == Decimal("1689.43")
+    assert off.action == (
+        "gpu0; off fri 20:00 to mon 08:00, mon tue wed thu 20:00 to 08:00 1 day later; on_demand"
+    )
+    assert (off.held_out.hours, off.held_out.hours_short) == (168, 0)
+    assert (off.held_out.refused_per_week, off.held_out.refused_per_week_max) == (0.0, 0.0)
+
+
+def test_a_reservation_for_the_base_load():
+    # Two devices in office hours (60 of 168 h), one otherwise. One reserved at 2.00 for every hour and
+    # one on demand in office hours: 2.00 + 60 / 168 x 3.60 = 3.2857 an hour, instead of 7.20.
+    def busy(hour):
+        return 80.0 if office(hour) else 30.0
+
+    prices = [price(), price("2", "reserved")]
+    past = history(
+        device(util_of=busy, days=28),
+        device("gpu1", busy, days=28),
+        prices={"gpu0": prices, "gpu1": prices},
+        zone=UTC,
+    )
+    found = offers(answer(past, "gpu0 and gpu1"))
+    assert found[
+        "gpu0 and gpu1; scaled by the hour of the week; 1 reserved, the rest on_demand"
+    ] == (round((7.20 - 2.00 - 60 / 168 * 3.60) * MONTH_H, 2))
+    reserved = [s for s in answer(past, "gpu0 and gpu1").supplies if s.choice.price is prices[1]]
+    assert {supply.break_even_share for supply in reserved} == {Decimal(2) / Decimal("3.6")}
+    assert found["gpu0 and gpu1; reserved"] == round((7.20 - 4.00) * MONTH_H, 2)
+
+
+def test_owned_devices_break_even():
+    # 8,760 in cash instead of 2,628 a month, with 438 a month to run it: after 4 months.
+    owned = price("1.6", "owned", cash=Decimal(8760), running_per_month=Decimal(438))
+    past = history(device(util_of=lambda _: 90.0), prices={"gpu0": [price(), owned]})
+    (found,) = answer(past).supplies
+    assert (found.choice.cash, found.months_to_break_even) == (8760, 4.0)
+    assert found.saving_per_month == Decimal("1460.00")
+
+
+def test_owned_base_load_breaks_even_too():
+    # One owned device for the base at 438 a month to run, the rest on demand for 60 of 168 h: 938.57.
+    # Now 5,256: 8,760 / (5,256 - 438 - 938.57) = 2.26 months.
+    def busy(hour):
+        return 80.0 if office(hour) else 30.0
+
+    owned = price("1.6", "owned", cash=Decimal(8760), running_per_month=Decimal(438))
+    prices = [price(), owned]
+    devices = [device(name, busy, days=28) for name in ("gpu0", "gpu1")]
+    past = history(*devices, prices={"gpu0": prices, "gpu1": prices}, zone=UTC)
+    (mixed,) = [s for s in answer(past, "gpu0 and gpu1").supplies if s.choice.base_price is owned]
+    assert mixed.choice.cash == 8760
+    assert round(mixed.months_to_break_even, 2) == 2.26
+
+
+def test_leaving_a_reservation_saves_only_when_it_ends():
+    reserved = price("2", "reserved")
+    past = history(
+        device(util_of=lambda _: 15.0),
+        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
+        prices={"gpu0": [reserved], "cpu": [price(CPU)]},
+        probes=[probe(figures(1, 10.0)), probe(figures(1, 20.0), on="cpu")],
+    )
+    (found,) = answer(past).supplies
+    assert found.saving_per_month == Decimal("1168.00")
+    assert found.assumptions[0] == "the devices of now are given back: until then they are paid too"
+
+
+def test_interruptions_of_spot_devices_cost_lost_work():
+    # 1.00 an hour, and 10 times a month 7.3 h are lost: a tenth of the month is paid twice.
+    spot = price("1", "spot", interruptions_per_month=10.0, recovery_s=7.3 * 3600)
+    past = history(device(util_of=lambda _: 90.0), prices={"gpu0": [price(), spot]})
+    (found,) = answer(past).supplies
+    assert found.cost_per_month == Decimal("803.00")
+    assert "10 interruptions a month, each losing 26280 s of work" in found.assumptions
+
+
+def test_another_batch_saves_electricity_and_devices():
+    # 100 W idle, 300 W busy. At batch 8 the device is busy half of the time: 200 W; batch 16 does the
+    # same work in 0.8 of the time: 180 W. 20 W x 730 h x 0.36 per kWh = 5.26.
+    def measured(batch, latency_ms):
+        per_s = batch / latency_ms * 1000
+        return figures(batch, latency_ms, energy_j=300 / per_s, above_idle_j=200 / per_s)
+
+    past = history(
+        device(),
+        prices={"gpu0": [price("0.01", electricity_per_j=0.36 / 3.6e6)]},
+        probes=[probe(measured(8, 10.0), measured(16, 16.0), bound_ms=20.0)],
+        grams_per_kwh={"gpu0": 400.0},
+    )
+    found = answer(past)
+    assert offers(found) == {"gpu0, batch 16; on_demand": 5.26}
+    assert found.now.electricity_per_month == Decimal("52.56")
+    assert round(found.now.carbon_kg_per_month, 3) == 58.4
+
+
+def test_a_configured_load_replaces_the_measured_one():
+    # The device is idle now; 50 a second are expected, half of what it can do: one CPU at a quarter of
+    # its speed cannot, three can: 50 / 25 / 0.8 = 2.5.
+    past = history(
+        device(util_of=lambda _: 0.0),
+        device("cpu", lambda _: 5.0, kind="cpu", model="EPYC"),
+        prices={"gpu0": [price(T4)], "cpu": [price("0.1")]},
+        probes=[probe(figures(1, 10.0)), probe(figures(1, 40.0), on="cpu")],
+        expected=[ExpectedLoad("ranker", (50.0,) * 168)],
+    )
+    found = answer(past, "ranker on gpu0")
+    assert found.workload.origin == "[[workload]] of ranker"
+    assert offers(found) == {"3 x cpu, batch 1; on_demand": 794 - 3 * 73.0}
+
+
+def test_devices_rented_as_one_host_are_released_together():
+    idle = [device(name, lambda _: 5.0) for name in ("gpu0", "gpu1")]
+    past = history(*idle, rented_together=[("gpu0", "gpu1")])
+    assert not any(found.supplies for found in savings(past))
+    needs = ["gpu0 and gpu1 released together: they are one host"]
+    assert [
+        found.needs[0] for found in savings(past) if len(found.workload.devices) == 1
+    ] == 2 * needs
+
+
+def test_a_supply_that_was_too_small_later_is_rejected():
+    # The load doubles in the last of four weeks.
+    def growing(hour):
+        return 70.0 if hour >= 3 * 168 else 35.0
+
+    past = history(device(util_of=growing, days=28), device("gpu1", growing, days=28))
+    found = answer(past, "gpu0 and gpu1")
+    assert not found.supplies
+    ((action, reason),) = found.rejected
+    assert action.startswith("1 of gpu0 and gpu1")
+    assert reason.startswith("too small in 168 of the last 168 hours")

@@ -1,0 +1,217 @@
+"""Devices that are started and released with the requests, by hand-computed and seeded arrivals."""
+
+import random
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from costprobe.core.records import Point
+from costprobe.savings.history import ColdStart, measured_cold_starts
+from costprobe.savings.savings import savings
+from costprobe.savings.supply import replayed
+from costprobe.savings.workload import HourLoad, Minutes
+from fakes.past import busy_with, device, figures, history, price, probe, service
+
+UTC = ZoneInfo("UTC")
+S = 10**9
+WEEK_MIN = 7 * 24 * 60
+START = ColdStart(60.0, "stated")
+MONTH = 2628.0
+DAYS = 21
+
+
+def answer(past, name="chat on gpu0"):
+    (found,) = [each for each in savings(past) if each.workload.name == name]
+    return found
+
+
+def savings_of(found):
+    return {supply.action: float(supply.saving_per_month) for supply in found.supplies}
+
+
+def ten_minutes_an_hour(minute):
+    """6 requests in each of the first ten minutes of an hour."""
+    return 6 if minute % 60 < 10 else 0
+
+
+def served(requests_of, start_s=60.0, util_of=lambda count: 20.0 if count else 0.0, **more):
+    """One device with one service, three weeks of which the last one is held out."""
+    return history(
+        busy_with(requests_of, util_of, days=DAYS),
+        served=[service(requests_of, start_s=start_s, days=DAYS)],
+        zone=UTC,
+        **more,
+    )
+
+
+def test_a_device_is_released_between_requests():
+    # 10 min of work, 1 min until it is released and 1 min to start: 12 of 60 min are paid.
+    found = answer(served(ten_minutes_an_hour))
+    (supply,) = found.supplies
+    assert supply.action == "gpu0; scale to zero, released after 60 s; on_demand"
+    assert supply.saving_per_month == Decimal("2102.40")
+    month = supply.choice.scaling.per_month
+    # Of the 60 requests the first waits for 60 s, and five that follow in this minute 30 s.
+    assert (month.starts, month.waiting, month.waiting_share) == (730, pytest.approx(4380), 0.1)
+    assert month.wait_mean_s == pytest.approx((60 + 5 * 30) / 60)
+    # At most 1 % of the requests wait only if the device is never released.
+    assert found.devices_min == 1
+    assert supply.held_out.scaled.waiting_share == 0.1
+    assert supply.assumptions[-2:] == (
+        "the price is paid by the second; gaps shorter than a row (60 s) are not seen",
+        "requests may wait 60 s, and arrive evenly in each row",
+    )
+
+
+def test_devices_are_added_for_bursts():
+    # Two devices: 0.2 of one, and 1.4 in ten minutes of an hour. The first is always needed, the
+    # second 12 of 60 min: of 5,256 a month 0.8 x 2,628 are saved.
+    def requests(minute):
+        return 70 if minute % 60 < 10 else 10
+
+    past = history(
+        busy_with(requests, float, days=DAYS),
+        busy_with(requests, float, "gpu1", days=DAYS),
+        served=[service(requests, on=("gpu0", "gpu1"), start_s=60.0, days=DAYS)],
+        zone=UTC,
+    )
+    found = answer(past, "chat on gpu0 and gpu1")
+    assert savings_of(found)[
+        "gpu0 and gpu1; scale to 1, released after 60 s; on_demand"
+    ] == pytest.approx(0.8 * MONTH, abs=0.01)
+    (scaled,) = [supply for supply in found.supplies if supply.choice.scaling]
+    # Half of the 69 others of the minute are answered by the first device.
+    waiting = (1 + 69 / 2) / (10 * 70 + 50 * 10)
+    assert scaled.choice.scaling.per_month.waiting_share == pytest.approx(waiting)
+
+
+def test_nights_are_released_without_a_schedule():
+    # Requests in each minute of office hours: 60 of 168 h, and five times 1 min before and after.
+    def office(minute):
+        hour = minute // 60
+        return 6 if hour % 168 < 120 and 8 <= hour % 24 < 20 else 0
+
+    found = answer(served(office))
+    scaled = savings_of(found)["gpu0; scale to zero, released after 60 s; on_demand"]
+    assert scaled == pytest.approx(MONTH * (1 - (60 * 60 + 10) / (168 * 60)), abs=0.01)
+    # 6 of 36,000 requests a day wait: none must.
+    assert found.devices_min == 0
+
+
+def test_a_start_is_asked_for_only_where_there_are_gaps():
+    need = (
+        "the time of a cold start, to compare scale to zero; set cold_start of chat in [[service]]"
+    )
+    assert need in answer(served(ten_minutes_an_hour, None)).needs
+    assert not any("cold_start" in text for text in answer(served(lambda _: 6, None)).needs)
+    past = served(
+        ten_minutes_an_hour, None, models={"chat": "ranker"}, probes=[probe(figures(1, 10.0))]
+    )
+    assert (
+        f"{need}, or run: costprobe probe ranker --device gpu0 --cold-start" in answer(past).needs
+    )
+    measured = served(
+        ten_minutes_an_hour,
+        None,
+        models={"chat": "ranker"},
+        probes=[probe(figures(1, 10.0))],
+        cold_starts={("ranker", "gpu0"): ColdStart(30.0, "ranker on gpu0")},
+    )
+    assert "gpu0; scale to zero, released after 30 s; on_demand" in savings_of(answer(measured))
+
+
+def test_reserved_devices_and_unknown_minutes_are_never_released():
+    reserved = served(ten_minutes_an_hour, prices={"gpu0": [price("2", "reserved")]})
+    assert not answer(reserved).supplies
+    no_service = history(busy_with(ten_minutes_an_hour, float, days=DAYS), zone=UTC)
+    assert not answer(no_service, "gpu0").supplies
+    # Without the rows of a week, and with a device that is busy without requests.
+    half = service(ten_minutes_an_hour, days=14, start_s=60.0)
+    assert not answer(history(device(days=DAYS, util_of=lambda _: 0.0), served=[half])).supplies
+    full = service(ten_minutes_an_hour, days=DAYS, start_s=60.0)
+    busy = history(device(days=DAYS, util_of=lambda _: 20.0), served=[full])
+    assert not answer(busy).supplies
+
+
+def test_a_workload_without_gaps_later_is_rejected():
+    def until_last_week(minute):
+        return ten_minutes_an_hour(minute) if minute < 2 * WEEK_MIN else 6
+
+    found = answer(served(until_last_week))
+    assert not found.supplies
+    ((action, reason),) = found.rejected
+    assert action.startswith("gpu0; scale to zero")
+    assert reason == "saved nothing in the last 168 hours, from which it was not decided"
+
+
+def poisson(seed, per_min):
+    """Requests of each minute of six weeks, at random."""
+    source = random.Random(seed)
+    minutes, at_min = set(), 0.0
+    while at_min < 6 * WEEK_MIN:
+        at_min += source.expovariate(per_min)
+        minutes.add(int(at_min))
+    return minutes
+
+
+def test_random_arrivals_are_advised_only_where_releasing_saves_later_too():
+    # One request in an hour, one in 3 min, and three in each minute.
+    false, advised = [], {}
+    for seed, per_min in enumerate((1 / 60, 1 / 3, 3.0)):
+        busy = poisson(seed, per_min)
+        found = answer(served(lambda minute, busy=busy: int(minute in busy), 120.0))
+        advised[per_min] = len(found.supplies)
+        later = {
+            hour: HourLoad(
+                0.0,
+                0.0,
+                minutes=Minutes(
+                    [0.2] * 60,
+                    [float(hour * 60 + m in busy) for m in range(60)],
+                    sum((hour * 60 + m in busy) << m for m in range(60)),
+                ),
+            )
+            for hour in range(3 * 168, 6 * 168)
+        }
+        paid_h = replayed(later, lambda _: 1, 0, ColdStart(120.0, "")).over(later).device_h
+        false += [per_min for _ in found.supplies if paid_h >= len(later)]
+    assert not false
+    assert (advised[1 / 60], advised[3.0]) == (1, 0), advised
+
+
+def hours(held, requests=(0.0,) * 60):
+    """One hour with these minutes of work."""
+    return {0: HourLoad(0.0, 0.0, minutes=Minutes((0.2,) * 60, requests, held))}
+
+
+def test_release_after_the_break_even_time():
+    # 20 min idle between minutes 0 and 21: paid while the time-out of 90 s and the start of 90 s run.
+    held = 1 | 1 << 21
+    scaled = replayed(hours(held), lambda _: 1, 0, ColdStart(90.0, "")).hours[0]
+    # 2 min of work, two starts, and the time-out after each.
+    assert (scaled.starts, scaled.device_h * 60) == (2, pytest.approx(2 + 2 * 1.5 + 2 * 1.5))
+    # A gap of one minute is shorter than the time-out: no second start.
+    scaled = replayed(hours(0b101), lambda _: 1, 0, ColdStart(90.0, "")).hours[0]
+    assert (scaled.starts, scaled.device_h * 60) == (1, pytest.approx(1.5 + 3 + 1.5))
+    # After a gap in the telemetry the device is as it was.
+    apart = {0: hours(1 << 59)[0], 5: hours(1)[0]}
+    assert replayed(apart, lambda _: 1, 0, START).over(apart).starts == 1
+
+
+def test_start_is_the_median_of_the_newest_software():
+    def row(seconds, cache, at_s, fingerprint="new", on="gpu0"):
+        tags = {"probe": "ranker", "device": on, "cache": cache}
+        return Point("cold_start", tags, {"total_s": seconds, "fingerprint": fingerprint}, at_s * S)
+
+    rows = [
+        row(90.0, "cold", 1, "old"),
+        *(row(float(seconds), "cold", 2) for seconds in (9, 10, 30)),
+        row(2.0, "warm", 3),
+        row(4.0, "warm", 3, on="cpu"),
+    ]
+    found = measured_cold_starts(rows)
+    assert (found["ranker", "gpu0"].seconds, found["ranker", "cpu"].seconds) == (10.0, 4.0)
+    assert found["ranker", "gpu0"].words == (
+        "ranker on gpu0, median of 3 starts with a cold page cache"
+    )
+    assert "1 start with a warm" in found["ranker", "cpu"].words

@@ -1,0 +1,105 @@
+"""Hours of the week that are advised to be off, on seeded load."""
+
+import random
+from functools import partial
+from zoneinfo import ZoneInfo
+
+from costprobe.core.periods import HOURS_A_WEEK
+from costprobe.savings.supply import Block, idle_blocks, idle_runs
+from costprobe.savings.workload import HourLoad, hour_of_week
+from fakes.past import MONDAY
+from fakes.sizes import sized
+from hypothesis import given
+from hypothesis import strategies as st
+
+UTC = ZoneInfo("UTC")
+WEEKS = 4
+
+
+def load(is_busy):
+    """Four weeks, of which the last one is held out."""
+    hours = {
+        MONDAY + hour: HourLoad(0.5, 0.5, 10.0)
+        if is_busy(hour)
+        else HourLoad(0.0, 0.0, is_idle=True)
+        for hour in range(WEEKS * HOURS_A_WEEK)
+    }
+    border = MONDAY + (WEEKS - 1) * HOURS_A_WEEK
+    before = {number: hour for number, hour in hours.items() if number < border}
+    return before, {number: hour for number, hour in hours.items() if number >= border}
+
+
+def random_load(seed, busy_share, mean_run_h):
+    """Busy and idle runs of random lengths: a Markov chain without a weekly pattern."""
+    source, busy = random.Random(seed), False
+    states = []
+    for _ in range(WEEKS * HOURS_A_WEEK):
+        leaves = 1 / mean_run_h if busy else busy_share / (1 - busy_share) / mean_run_h
+        busy ^= source.random() < leaves
+        states.append(busy)
+    return load(lambda hour: states[hour])
+
+
+def test_random_load_is_not_switched_off():
+    # Busy share, and the mean length of a busy run in hours.
+    kinds = [(0.03, 1), (0.03, 4), (0.13, 1), (0.13, 3), (0.3, 6), (0.5, 12)]
+    seeds = sized(20, 400)
+    advised = {
+        kind: sum(bool(idle_blocks(*random_load(seed, *kind), UTC)) for seed in range(seeds))
+        for kind in kinds
+    }
+    assert sum(advised.values()) <= 0.05 * seeds * len(kinds), advised
+    assert max(advised.values()) <= 0.15 * seeds, advised
+
+
+def test_weekly_patterns_are_found_beside_random_load():
+    def office(night_share, source, hour):
+        is_open = hour % 168 < 120 and 8 <= hour % 24 < 20
+        return is_open and source.random() > night_share
+
+    sources = [random.Random(seed) for seed in range(10)]
+    found = [idle_blocks(*load(partial(office, 0.2, source)), UTC) for source in sources]
+    nights = [any({21, 22, 23} <= block.hours_of_week for block in blocks) for blocks in found]
+    weekends = [any({125, 140, 150} <= block.hours_of_week for block in blocks) for blocks in found]
+    # By chance some nights begin an hour earlier, which makes them other blocks.
+    assert (sum(nights) >= 9, sum(weekends)) == (True, 10)
+
+
+def test_blocks_that_were_busy_in_the_held_out_weeks_are_not_advised():
+    def office_until_last_week(hour):
+        is_night = not (hour % 168 < 120 and 8 <= hour % 24 < 20)
+        return not is_night or hour == 3 * HOURS_A_WEEK + 23
+
+    blocks = idle_blocks(*load(office_until_last_week), UTC)
+    assert [block.words for block in blocks] == ["fri 20:00 to mon 08:00"]
+    assert idle_blocks(load(lambda _: False)[0], {}, UTC) == []
+
+
+def test_always_idle_devices_have_no_hours_to_switch_off():
+    # Off all week is a device to give back: there is no pattern to test.
+    assert idle_blocks(*load(lambda _: False), UTC) == []
+
+
+def test_blocks_as_text():
+    assert Block(20, 12, (0, 1)).words == "mon tue 20:00 to 08:00 1 day later"
+    assert Block(20, 60, (4,)).words == "fri 20:00 to mon 08:00"
+    assert Block(0, 24, (5,)).words == "sat 00:00 to 24:00"
+    assert Block(22, 26, (6, 0)).words == "sun mon 22:00 to 24:00 1 day later"
+    assert Block(0, 168, (0,)).words == "all week"
+
+
+def test_hours_of_the_week_follow_the_time_zone():
+    assert hour_of_week(MONDAY, UTC) == 0
+    assert hour_of_week(MONDAY, ZoneInfo("Europe/Berlin")) == 1
+    assert hour_of_week(MONDAY, ZoneInfo("America/New_York")) == 6 * 24 + 19
+
+
+@given(st.sets(st.integers(0, HOURS_A_WEEK - 1)))
+def test_runs_cover_exactly_the_idle_hours(slots):
+    runs = idle_runs(slots)
+    covered = [(start + step) % HOURS_A_WEEK for start, length in runs for step in range(length)]
+    assert sorted(covered) == sorted(slots)
+    assert (
+        all((start + length) % HOURS_A_WEEK not in slots for start, length in runs)
+        or len(slots) == HOURS_A_WEEK
+    )

@@ -1,0 +1,162 @@
+"""The load of a service in its own unit, by hand-computed examples."""
+
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from costprobe.core.hours import HOUR_NS
+from costprobe.core.records import NS_PER_S
+from costprobe.savings.history import ServiceHistory
+from costprobe.savings.savings import savings
+from costprobe.ui.savings import document
+from fakes.cases import check_all
+from fakes.past import MONDAY, device, figures, history, price, probe, service
+
+UTC = ZoneInfo("UTC")
+MINUTE_NS = 60 * NS_PER_S
+T4, CPU = f"{Decimal(794) / 730:.10f}", "0.4"
+
+
+def answer(past, name):
+    (found,) = [each for each in savings(past) if each.workload.name == name]
+    return found
+
+
+def offers(found):
+    return {supply.action: float(supply.saving_per_month) for supply in found.supplies}
+
+
+def t4_with(per_min_of, *, unit="inferences", util_pct=60.0, days=8, cpu_latency_ms=20.0):
+    """A T4 of which the probe does 100 a second, and a CPU that does half of it."""
+    return history(
+        device(util_of=lambda _: util_pct, days=days),
+        device("cpu", lambda _: 5.0, days, kind="cpu", model="EPYC"),
+        served=[service(per_min_of, unit=unit, days=days)],
+        models={"chat": "ranker"},
+        prices={"gpu0": [price(T4)], "cpu": [price(CPU)]},
+        probes=[probe(figures(1, 10.0)), probe(figures(1, cpu_latency_ms), on="cpu")],
+        zone=UTC,
+    )
+
+
+def test_an_idle_device_by_its_inferences():
+    # 15 a second of 100 are 15 %, although it is 60 % busy: one CPU, 794 - 292.
+    found = answer(t4_with(lambda _: 900), "chat on gpu0")
+    assert offers(found) == {"cpu, batch 1; on_demand": 502.0}
+    workload = found.workload
+    assert (workload.unit.name, workload.unit.per_device_s) == ("inferences", 100.0)
+    assert (workload.units_per_h, workload.units_max_per_s) == (54_000.0, 15.0)
+    assert (round(workload.mean, 9), round(workload.peak, 9)) == (0.15, 0.15)
+    assert found.supplies[0].assumptions[0] == (
+        "a device can do 100 inferences a second (ranker on gpu0, batch 1), and nothing else runs"
+        " on it"
+    )
+
+
+def test_the_highest_minute_decides():
+    # 15 a second on average, and 75 in one minute of an hour: 0.75 / 0.5 / 0.8 are two CPUs.
+    def bursts(minute):
+        return 4500 if minute % 60 == 7 else 840
+
+    found = answer(t4_with(bursts, util_pct=90.0), "chat on gpu0")
+    assert offers(found) == {"2 x cpu, batch 1; on_demand": 210.0}
+    assert found.workload.units_max_per_s == 75.0
+
+
+def test_utilization_remains_the_upper_bound():
+    # 15 % busy with requests that no probe measures: the highest minute says no more.
+    def check(unit, util_pct, expected):
+        found = answer(t4_with(lambda _: 900, unit=unit, util_pct=util_pct), "chat on gpu0")
+        assert round(found.workload.peak, 6) == expected
+
+    check_all(
+        check,
+        [
+            ("requests", 15.0, 0.15),
+            ("requests", 100.0, 1.0),
+            ("tokens_out", 100.0, 1.0),
+            ("inferences", 10.0, 0.1),
+        ],
+    )
+
+
+def test_replicas_by_the_hour_are_counted_in_requests():
+    # Two devices that are 100 % busy while anything runs: 40 requests a second in office hours, of
+    # which each does 20, and 4 otherwise: 0.2 devices. Two in 60 of 168 h, one in the others.
+    def diurnal(minute):
+        hour = minute // 60
+        is_office = hour % 168 < 120 and 8 <= hour % 24 < 20
+        return 2400 if is_office else 240
+
+    past = history(
+        device(util_of=lambda _: 100.0, days=7),
+        device("gpu1", lambda _: 100.0, 7),
+        served=[service(diurnal, on=("gpu0", "gpu1"), days=7)],
+        zone=UTC,
+    )
+    found = answer(past, "chat on gpu0 and gpu1")
+    assert found.workload.unit.per_device_s == 20.0
+    assert offers(found) == {
+        "gpu0 and gpu1; scaled by the hour of the week; on_demand": round(2628 * 108 / 168, 2)
+    }
+
+
+def test_a_growing_workload_is_tested_on_its_last_week():
+    # 15 a second, and 60 in the last of four weeks: a CPU does 50.
+    def growing(minute):
+        return 3600 if minute >= 3 * 168 * 60 else 900
+
+    found = answer(t4_with(growing, util_pct=90.0, days=28), "chat on gpu0")
+    assert not offers(found)
+    assert found.rejected == [
+        (
+            "cpu, batch 1; on_demand",
+            "too small in 168 of the last 168 hours, from which it was not decided",
+        )
+    ]
+
+
+def test_a_row_is_spread_over_its_minutes():
+    found = ServiceHistory("chat", ("gpu0",))
+    start_ns = MONDAY * HOUR_NS + 58 * MINUTE_NS
+    found.add(
+        start_ns,
+        start_ns + 5 * MINUTE_NS,
+        {"requests": 10.0, "tokens_out": 500.0},
+        is_active=True,
+        is_complete=True,
+    )
+    first, second = found.hours[MONDAY], found.hours[MONDAY + 1]
+    assert (first.requests, second.requests) == (4.0, 6.0)
+    assert (first.active, second.active) == (0b11 << 58, 0b111)
+    assert (found.row_s, found.unit, found.most_per_s("tokens_out")) == (
+        300.0,
+        "tokens_out",
+        100 / 60,
+    )
+    assert (first.is_known, first.idle) == (False, 0)
+    # An incomplete row is neither work nor idleness; a unit that a complete row lacks is none.
+    found.add(start_ns, start_ns + MINUTE_NS, {}, is_active=False, is_complete=False)
+    assert (first.is_doubtful, found.unit) == (True, "tokens_out")
+    found.add(start_ns, start_ns + MINUTE_NS, {"requests": 0.0}, is_active=False, is_complete=True)
+    assert found.unit == "requests"
+    # Work of several services does not add up.
+    shared = history(device(days=8), served=[service(lambda _: 6, days=8, name=n) for n in "ab"])
+    assert answer(shared, "a, b on gpu0").workload.unit is None
+
+
+def test_a_device_is_loaded_by_the_configured_model():
+    past = history(
+        device(days=8),
+        models_of_devices={"gpu0": "second"},
+        probes=[probe(figures(1, 10.0), name=name) for name in ("first", "second")],
+    )
+    assert [each.workload.name for each in savings(past)] == ["second on gpu0"]
+
+
+def test_a_service_without_telemetry_of_its_device_has_no_load():
+    past = history(
+        device(days=7, util_of=lambda _: None), served=[service(lambda _: 6, days=7)], prices={}
+    )
+    (found,) = [document(each) for each in savings(past)]
+    names = ("load_unit", "units_per_h", "units_max_per_s", "units_per_device_s", "busy_devices")
+    assert [found[name] for name in names] == [None] * 5

@@ -1,0 +1,170 @@
+"""A calibration divides device time and energy between prompt tokens and generated tokens."""
+
+import importlib
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from costprobe.serving.cost import token_shares
+from costprobe.serving.meter import Counts, ServedWindow
+from costprobe.serving.settings import ServiceConfig
+from costprobe.serving.tokens import (
+    CalibrationInForce,
+    LengthMix,
+    TokenTimes,
+    TokenWeighing,
+    calibrated,
+    calibration_mixes,
+    stored_calibration,
+)
+from fakes.calibrated import MIX, WATTS, calibration_row, window, windows
+
+
+def test_coefficients_of_exact_windows_are_recovered():
+    found = calibrated(windows(), MIX)
+    assert found.times.prompt_s == pytest.approx(0.004)
+    assert found.times.context_token_s == pytest.approx(2e-7)
+    token_in_s, token_out_s = 0.004 / 1000 + 2e-5, (1e-3 + 1100 * 2e-7) * 199 / 200
+    for interval, truth in (
+        (found.token_in_s, token_in_s),
+        (found.token_out_s, token_out_s),
+        (found.token_in_j, token_in_s * WATTS),
+        (found.token_out_j, token_out_s * WATTS),
+    ):
+        assert interval == pytest.approx((truth, truth, truth), rel=1e-5)
+    # Equal lengths of prompt and answer separate the terms, too.
+    even = LengthMix(500, 500)
+    measured = [window(mix) for mix in calibration_mixes(even) for _ in range(2)]
+    assert calibrated(measured, even).times.token_in_s == pytest.approx(2e-5)
+
+
+def test_time_of_a_step_is_that_of_its_generated_tokens():
+    # Eight requests in flight, of which the prefill-heavy loads have fewer in generation.
+    step_s, measured = 0.01, []
+    for each in windows():
+        steps = each.decoded / (8 if each.tokens_out > each.requests * 100 else 2)
+        device_s = each.device_s + steps * step_s
+        measured.append(replace(each, device_s=device_s, decode_steps=steps, energy_j=None))
+    found = calibrated(measured, MIX)
+    assert found.token_in_s.value == pytest.approx(0.004 / 1000 + 2e-5, rel=1e-4)
+    own_s = 1e-3 + 1100 * 2e-7 + step_s / 8
+    assert found.token_out_s.value == pytest.approx(own_s * 199 / 200, rel=1e-4)
+    assert found.times.token_out_s == pytest.approx(1e-3 + step_s / 8, rel=1e-4)
+
+
+def test_requests_served_alone_show_the_time_of_a_step_that_always_has_prompt_tokens():
+    step_s = 0.01
+
+    def of_steps(each, steps):
+        return replace(each, device_s=each.device_s + steps * step_s, decode_steps=steps)
+
+    # Each step under load is full: 128 tokens.
+    loaded = [of_steps(each, (each.tokens_in + each.decoded) / 128) for each in windows()]
+    alone = [of_steps(window(MIX), window(MIX).decoded) for _ in range(2)]
+    truth_s = 0.004 / 1000 + 2e-5
+    assert calibrated(loaded, MIX).token_in_s.value != pytest.approx(truth_s, rel=0.5)
+    assert calibrated(loaded, MIX, alone).token_in_s.value == pytest.approx(truth_s, rel=1e-4)
+
+
+def test_intervals_hold_the_truth_of_noisy_windows():
+    rng, held = random.Random(5), 0
+    truth = (0.004 / 1000 + 2e-5, (1e-3 + 1100 * 2e-7) * 199 / 200)
+    for _ in range(200):
+        found = calibrated(windows(noise=0.02, rng=rng), MIX)
+        ends = (found.token_in_s, found.token_out_s)
+        held += sum(x.low <= t <= x.high for x, t in zip(ends, truth, strict=True))
+    # 95 % nominal; terms that are held at zero make the intervals narrower.
+    assert 0.9 <= held / 400 <= 1.0
+
+
+def test_terms_below_zero_are_left_out():
+    plain = TokenTimes(0.0, 2e-5, 1e-3, 0.0, MIX)
+    rng = random.Random(7)
+    measured = windows(noise=0.03, rng=rng, times=plain)
+    times = calibrated(measured, MIX).times
+    assert min(times.prompt_s, times.token_in_s, times.token_out_s, times.context_token_s) >= 0
+    assert calibrated([replace(x, energy_j=None) for x in measured], MIX).token_in_j is None
+
+
+def test_windows_that_tell_nothing_are_refused():
+    same = [window(MIX) for _ in range(8)]
+    for measured, words in (
+        (windows()[:4], "4 windows are too few: a calibration needs 6"),
+        (same, "do not tell prompt tokens and generated tokens apart"),
+        ([*windows(), replace(window(MIX), requests=0.0)], "a window has no requests"),
+        ([*windows(), replace(window(MIX), device_s=0.0)], "no device time"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            calibrated(measured, MIX)
+
+
+def test_row_of_a_calibration_divides_the_tokens_of_production():
+    found = calibrated(windows(), MIX)
+    row = calibration_row()
+    assert row.fields["time_per_million_tokens_in_s"] == pytest.approx(24.0)
+    assert row.fields["energy_per_million_tokens_in_high_j"] == pytest.approx(7200.0, rel=1e-4)
+    read = stored_calibration(row)
+    assert (read.times, read.time_ns, read.probe, read.in_flight) == (found.times, 7, "p", 8)
+    assert [read.is_stale(text) for text in ("aa", None, "bb")] == [False, False, True]
+    for name, value in (("prompt_s", None), ("tokens_in", 0.0), ("token_out_s", -1.0)):
+        odd = replace(
+            row, fields={k: v for k, v in {**row.fields, name: value}.items() if v is not None}
+        )
+        assert stored_calibration(odd) is None, name
+
+    # Of longer requests the prompt's fixed part is less per token, and the context more.
+    counts = Counts(requests=10.0, tokens_in=30_000.0, cached_tokens=10_000.0, tokens_out=1000.0)
+    context = 3000 + 50
+    token_in_s = 10 * 0.004 + 20_000 * 2e-5
+    token_out_s = 990 * (1e-3 + context * 2e-7)
+    for known in (counts, replace(counts, prefill_s=1.0, decode_s=1.0)):
+        shares = token_shares({"m": known}, TokenWeighing(calibrated=read.times.weights))
+        assert shares.split == "calibrated"
+        share = token_in_s / (token_in_s + token_out_s)
+        assert float(shares.tokens_in) == pytest.approx(share)
+    # Without counted requests the lengths are those of the calibration.
+    weights = read.times.weights(Counts(tokens_in=10.0, tokens_out=10.0))
+    assert weights.token_in == pytest.approx(2.4e-5)
+    assert weights.token_out == pytest.approx(found.token_out_s.value)
+
+
+def test_calibrated_share_is_within_a_tenth_of_the_gpu_time_of_simulated_servers(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    bench = importlib.import_module("calibration")
+    chosen = [
+        case
+        for case in bench.cases(is_short=True)
+        if case.load.tokens_in == 2000 and case.load.concurrency in {1, 16}
+    ]
+    assert len(chosen) == 4
+    assert all(row["met"] for row in bench.rows(chosen).rows)
+
+
+def test_calibration_applies_to_windows_until_server_or_probe_change():
+    def in_force(split, found, fingerprint, models=("m",)):
+        given = {"name": "chat", "url": "http://h", "engine": "vllm", "devices": ["gpu0"]}
+        config = ServiceConfig.model_validate({**given, "token_split": split})
+        force = CalibrationInForce(config, lambda _: (found, fingerprint))
+        served = ServedWindow("chat", "vllm", 0, 1, {model: Counts() for model in ("", *models)})
+        return force.for_window(served) is not None, (force.status() or {}).get("problem")
+
+    row = stored_calibration(calibration_row(time_ns=1_780_000_000 * 10**9))
+    changed = "the calibration of 2026-05-28 is stale, because the server or the probe p changed"
+    for arguments, applies, problem in (
+        (("auto", row, "aa"), False, None),
+        (("calibrated", row, "aa"), True, None),
+        (("calibrated", row, None), True, None),
+        (("calibrated", row, "bb"), False, f"{changed}; run costprobe calibrate chat"),
+        (
+            ("calibrated", None, "aa"),
+            False,
+            "no calibration is stored; run costprobe calibrate chat",
+        ),
+        (
+            ("calibrated", row, "aa", ("m", "n")),
+            False,
+            "a calibration is that of one model, and 2 are served",
+        ),
+    ):
+        assert in_force(*arguments) == (applies, problem), arguments

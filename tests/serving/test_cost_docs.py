@@ -1,0 +1,322 @@
+"""The examples of docs/cost.md are computed by the functions that the daemon uses."""
+
+import re
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from costprobe.configuration import AnyPlan
+from costprobe.core.records import NS_PER_S, Device, ProbeResult
+from costprobe.core.statistics import RollingWindows
+from costprobe.core.units import KWH_J
+from costprobe.devices.charges import charges_of
+from costprobe.pricing.book import PriceBook, Terms
+from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig, emission
+from costprobe.pricing.plans import Rate, parse_spot
+from costprobe.pricing.timed import TimedValues
+from costprobe.probing.cost import cost_sample
+from costprobe.probing.rows import per_million_tokens
+from costprobe.savings.supply import break_even_share
+from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.serving.cost import RollingRatio, service_cost
+from costprobe.serving.meter import Counts, ServedWindow
+from costprobe.serving.settings import size_of
+from costprobe.serving.tokens import (
+    TokenWeighing,
+    Weights,
+    decode_batch,
+    mean_context,
+)
+from costprobe.unit_costs.change import CostFactors, split_change
+from fakes.arithmetic import by_hand, is_as_written
+from pydantic import TypeAdapter
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text()
+BLOCKS = [
+    tomllib.loads(block, parse_float=Decimal)
+    for block in re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
+]
+EXAMPLES = [block for block in BLOCKS if "example" in block]
+ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR_S = 3600
+SLICES = 7
+
+
+def time_ns(example):
+    return int(example.get("at", ANY_TIME).timestamp()) * NS_PER_S
+
+
+def devices_of(example):
+    boards = [
+        Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3")
+        for i in range(example.get("gpus", 1))
+    ]
+    return [
+        *boards,
+        *(
+            Device(f"gpu0.mig{i}", "mig", f"MIG-{i}", "MIG", None, "gpu0", slices, SLICES)
+            for i, slices in enumerate(example.get("mig", ()))
+        ),
+    ]
+
+
+def rate(example):
+    plans = [TypeAdapter(AnyPlan).validate_python(plan) for plan in example["plans"]]
+    now_ns = time_ns(example)
+    known = TimedValues(tuple(parse_spot(example["prices"], now_ns)) if "prices" in example else ())
+    book = PriceBook(plans, None, devices_of(example), spots=lambda: {"spot": known})
+    found = book.terms(example.get("device", "gpu0"), now_ns).rate
+    assert sum(amount for _, amount in found.parts) == found.per_hour
+    parts = {name.replace(" ", "_"): amount for name, amount in found.parts}
+    return {**parts, "per_hour": found.per_hour}
+
+
+def electricity(example):
+    tariff = ElectricityConfig.model_validate(example["electricity"])
+    plan = {"plan": "on_demand", "per_hour": 1, "electricity_included": False}
+    plans = [TypeAdapter(AnyPlan).validate_python(plan)]
+    terms = PriceBook(plans, tariff, devices_of(example)).terms("gpu0", time_ns(example))
+    return {"per_j": terms.electricity_per_j, "per_kwh": terms.electricity_per_j * KWH_J}
+
+
+def terms_of(per_hour, electricity_per_kwh):
+    included = not electricity_per_kwh
+    priced = Rate("on_demand", "USD", Decimal(per_hour), included, "an example")
+    return Terms(priced, float(electricity_per_kwh) / KWH_J)
+
+
+def device(example):
+    terms = terms_of(example["per_hour"], example["electricity_per_kwh"])
+    end_ns = example["duration_s"] * NS_PER_S
+    (charge,) = charges_of(lambda _: terms, 0, end_ns, lambda *_: float(example["energy_j"]))
+    return {"cost": charge.cost}
+
+
+def probe(example):
+    tariff = example.get("electricity_per_kwh", 0)
+    inferences = example["inferences"]
+    energy_j = example.get("energy_j")
+    cost = cost_sample(
+        terms_of(example["per_hour"], tariff),
+        terms_of(example.get("reference_per_hour", example["per_hour"]), tariff),
+        window_s=float(example["window_s"]),
+        inferences=inferences,
+        energy_per_inference_j=None if energy_j is None else float(energy_j) / inferences,
+    )
+    window_ns = example["window_s"] * NS_PER_S
+    result = ProbeResult(
+        probe="p",
+        device="gpu0",
+        batch=1,
+        latency_ms={"p50": 1.0},
+        samples=inferences,
+        stop_reason="runs",
+        window_start_ns=0,
+        window_end_ns=window_ns,
+        inferences=inferences,
+        has_energy_window=energy_j is not None,
+        h2d_ms=None,
+        busy_s=1.0,
+        fingerprint="aa",
+        software={},
+    )
+    return {
+        "cost_per_inference": cost.per_inference,
+        "cost_hardware": cost.hardware,
+        "cost_energy": cost.energy,
+        "cost_reference": cost.reference,
+        "cost_per_million_tokens_in": per_million_tokens(
+            cost.per_inference, result, example.get("tokens_in")
+        ),
+        "cost_per_million_tokens_out": per_million_tokens(
+            cost.per_inference, result, example.get("tokens_out")
+        ),
+    }
+
+
+def rolling(example):
+    windows = RollingWindows(example["every_s"])
+    for i, cost in enumerate(example["costs"]):
+        windows = windows.with_sample(i * example["every_s"] * NS_PER_S, float(cost))
+    found = windows.summaries((len(example["costs"]) - 1) * example["every_s"] * NS_PER_S)["1h"]
+    return {"median": found.median, "iqr": found.iqr, "coverage": found.coverage}
+
+
+def rolling_served(example):
+    windows, quarter_s = RollingRatio(), HOUR_S / 4
+    for i, (cost, served) in enumerate(zip(example["costs"], example["inferences"], strict=True)):
+        windows.add(int((i + 1) * quarter_s * NS_PER_S), quarter_s, float(cost), served)
+    found = windows.summaries(HOUR_S * NS_PER_S)["1h"]
+    return {"per_inference": found.per_inference, "coverage": found.coverage}
+
+
+def split(example):
+    before, after = (
+        CostFactors(**{name: float(value) for name, value in example[when].items()})
+        for when in ("before", "after")
+    )
+    found = split_change(before, after)
+    assert sum(found.parts.values()) == pytest.approx(found.log_ratio, rel=1e-12)
+    parts = {name.replace(" ", "_"): part for name, part in found.parts.items()}
+    return {**parts, "change": found.log_ratio}
+
+
+def carbon(example):
+    config = CarbonConfig.model_validate(example["carbon"])
+    book = CarbonBook(config, None, devices_of(example))
+    found = book.intensity(example.get("device", "gpu0"), time_ns(example))
+    return {"g": emission(float(example["energy_j"]), found).g}
+
+
+def use_of(example, **more):
+    times = {
+        name: float(example[name])
+        for name in ("duration_s", "busy_s", "probing_s")
+        if name in example
+    }
+    claims = tuple(
+        Claim(
+            claim["service"],
+            float(claim["busy_s"]) if "busy_s" in claim else None,
+            float(claim["share"]) if "share" in claim else None,
+        )
+        for claim in example.get("claims", ())
+    )
+    keys = {"duration_s": float(HOUR_S), **times, "claims": claims, **more}
+    return DeviceUse(
+        "gpu0",
+        hardware=Decimal(example["hardware"]),
+        energy=Decimal(example["energy"]),
+        probing_energy=example.get("probing_energy"),
+        **keys,
+    )
+
+
+def allocation(example):
+    found = allocate(use_of(example))
+    whole = Decimal(example["hardware"]) + Decimal(example["energy"])
+    assert sum(line.cost for line in found.lines) == whole
+    return {"_".join(filter(None, (line.service, line.part))): line.cost for line in found.lines}
+
+
+def board(example):
+    """Return what each MIG device and the rest of the board is charged, as in the daemon."""
+    plan = {"plan": "on_demand", "per_hour": example["hardware"], "electricity_included": False}
+    plans = [TypeAdapter(AnyPlan).validate_python(plan)]
+    tariff = ElectricityConfig(tariff_per_kwh=Decimal(example["energy"]))
+    book = PriceBook(plans, tariff, devices_of(example))
+    found = {}
+    for each in devices_of(example):
+        terms = book.terms(each.name, 0)
+        charged = charges_of(lambda _, of=terms: of, 0, int(HOUR_S) * NS_PER_S, lambda *_: KWH_J)
+        found[each.name.rpartition(".")[2]] = charged[0].cost
+    found["idle"] = found.pop("gpu0")
+    return found
+
+
+def token_weights(example):
+    names = ("requests", "tokens_in", "tokens_out", "decode_request_s")
+    counts = Counts(**{name: float(example[name]) for name in names})
+    batch = decode_batch(counts, float(example["busy_s"]), servers=1)
+    weights = TokenWeighing(size=size_of(example["parameters"]), batch=batch).weights("", counts)
+    return {
+        "batch": batch,
+        "context": mean_context(counts),
+        "token_in_us": weights.token_in * 1e6,
+        "token_out_us": weights.token_out * 1e6,
+    }
+
+
+def served(example):
+    cost, busy_s = Decimal(example["cost"]), float(example["busy_share"]) * HOUR_S
+    use = DeviceUse("gpu0", float(HOUR_S), cost, Decimal(0), busy_s, claims=(Claim("chat"),))
+    names = ("requests", "tokens_in", "tokens_out", "cached_tokens", "prefill_s", "decode_s")
+    counts = Counts(**{name: float(example[name]) for name in names if name in example})
+    window = ServedWindow("chat", "vllm", 0, HOUR_S * NS_PER_S, {"m": counts})
+    weights = Weights(float(example.get("weight_in", 1)), float(example.get("weight_out", 1)))
+    weighing = TokenWeighing(weights)
+    total = service_cost(window, ["gpu0"], {"gpu0": allocate(use)}, weighing).total
+    return {
+        "cost_per_request": total.per_request,
+        "idle_share": total.idle_share,
+        "cost_per_million_tokens_in": total.per_million_tokens_in,
+        "cost_per_million_tokens_out": total.per_million_tokens_out,
+    }
+
+
+def break_even(example):
+    electricity_per_hour = Decimal(example.get("electricity_per_hour", 0))
+    fixed, rented = Decimal(example["fixed_per_hour"]), Decimal(example["on_demand_per_hour"])
+    return {"share": break_even_share(fixed, rented, electricity_per_hour)}
+
+
+COMPUTE = {
+    function.__name__: function
+    for function in (
+        rate,
+        electricity,
+        device,
+        probe,
+        rolling,
+        rolling_served,
+        split,
+        carbon,
+        allocation,
+        board,
+        served,
+        token_weights,
+        break_even,
+    )
+}
+
+
+def title(example):
+    return f"{example['example']} {'; '.join(example['by_hand'].values())}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=title)
+def test_example_equals_the_computation_of_the_daemon(example):
+    found = COMPUTE[example["example"]](example)
+    for name, line in example["by_hand"].items():
+        expression, _, written = line.rpartition(" = ")
+        assert is_as_written(by_hand(expression), written), line
+        assert is_as_written(found[name], written), (line, found[name])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=title)
+def test_every_key_of_an_example_is_used(example):
+    """A key that no function above reads would be untested."""
+    seen = set()
+
+    class Watched(dict):
+        def __getitem__(self, name):
+            seen.add(name)
+            return super().__getitem__(name)
+
+        def get(self, name, default=None):
+            seen.add(name)
+            return super().get(name, default)
+
+    COMPUTE[example["example"]](Watched(example))
+    assert set(example) - {"example", "by_hand"} <= seen
+
+
+def test_every_formula_has_an_example():
+    assert {example["example"] for example in EXAMPLES} == set(COMPUTE)
+    assert all(example["by_hand"] for example in EXAMPLES)
+
+
+def test_wrong_example_is_detected():
+    assert by_hand("(3 - 1) * ln(1) + 8 / 4") == 2
+    assert is_as_written(0.12345, "0.1235")
+    assert not is_as_written(0.1236, "0.1235")
+    assert not is_as_written(1.031, "1.030")
+    assert not is_as_written(1.2e-7, "1e-7")
+    assert not is_as_written(2.1, "2")
+
+
+def test_carbon_configuration_is_valid():
+    (block,) = [block for block in BLOCKS if "carbon" in block and "example" not in block]
+    assert CarbonConfig.model_validate(block["carbon"]).g_per_kwh == 380

@@ -1,0 +1,207 @@
+"""Allocation of a device's cost among services: by hand, and exact to the last digit."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from costprobe.core.money import divided, exact, total_of
+from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOUR_S = 3600.0
+
+
+def use(*claims, hardware="4", energy="1", **more):
+    keys = {"device": "gpu0", "duration_s": HOUR_S, "busy_s": 900.0, **more}
+    return DeviceUse(
+        hardware=Decimal(hardware), energy=Decimal(energy), claims=tuple(claims), **keys
+    )
+
+
+def costs(allocation):
+    """Return the cost by service and component."""
+    return {(line.service, line.part): line.cost for line in allocation.lines}
+
+
+def test_single_service_is_allocated_the_whole_cost_including_idle_time():
+    # 4 + 1 for an hour that was busy for a quarter.
+    found = allocate(use(Claim("chat")))
+    assert found.basis == "alone"
+    assert costs(found) == {("chat", "busy"): Decimal("1.25"), ("chat", "idle"): Decimal("3.75")}
+
+
+def test_idle_electricity_share_is_below_the_idle_time_share():
+    # Idle for 3/4 of the time, in which it drew 0.3 of the 1.
+    found = allocate(use(Claim("chat"), idle_energy=Decimal("0.3")))
+    assert costs(found)["chat", "idle"] == Decimal("3.3")
+
+
+def test_window_with_mostly_probing_has_no_serving_cost():
+    found = allocate(use(Claim("chat"), probing_s=0.6 * HOUR_S))
+    assert "probing took 60 % of gpu0's window" in found.problems["chat"]
+    # The cost is still booked.
+    assert total_of([line.cost for line in found.lines]) == 5
+    assert allocate(use(Claim("chat"), probing_s=0.5 * HOUR_S)).problems == {}
+
+
+def test_services_share_by_busy_time():
+    # 600 s and 200 s: 3/4 and 1/4 of 5.
+    found = allocate(use(Claim("chat", busy_s=600), Claim("rank", busy_s=200, share=0.9)))
+    assert found.basis == "busy_time"
+    whole = {
+        name: sum(c for (who, _), c in costs(found).items() if who == name)
+        for name in ("chat", "rank")
+    }
+    assert whole == {"chat": Decimal("3.75"), "rank": Decimal("1.25")}
+    # The device was busy for 900 s of 3600.
+    assert costs(found)["rank", "idle"] == Decimal("0.9375")
+
+
+def test_work_of_unknown_processes_is_unallocated():
+    found = allocate(use(Claim("chat", busy_s=600), other_busy_s=200.0))
+    assert found.basis == "busy_time"
+    assert costs(found)["", "unallocated"] == Decimal("1.25")
+
+
+def test_without_busy_time_configured_shares_apply():
+    found = allocate(use(Claim("chat", share=0.5), Claim("rank", busy_s=9.0, share=0.25)))
+    assert found.basis == "share"
+    assert costs(found)["", "unallocated"] == Decimal("1.25")
+    assert costs(found)["chat", "busy"] + costs(found)["chat", "idle"] == Decimal("2.5")
+
+
+def test_indivisible_cost_is_unallocated_and_reported_to_the_services():
+    found = allocate(use(Claim("chat"), Claim("rank")))
+    assert found.basis == "none"
+    assert costs(found) == {("", "unallocated"): Decimal(5)}
+    assert found.problems.keys() == {"chat", "rank"}
+    assert "set share for each of its services" in found.problems["chat"]
+
+    found = allocate(use(Claim("chat", share=0.5), Claim("rank")))
+    assert found.problems.keys() == {"rank"}
+    assert costs(found)["", "unallocated"] == Decimal("2.5")
+
+
+def test_service_next_to_unknown_processes_needs_a_share_or_busy_time():
+    assert allocate(use(Claim("chat"), other_busy_s=10.0)).problems.keys() == {"chat"}
+    assert not allocate(use(Claim("chat", share=0.5), other_busy_s=10.0)).problems
+
+
+def test_idle_services_without_shares_are_unallocated():
+    found = allocate(use(Claim("a", busy_s=0.0), Claim("b", busy_s=0.0), busy_s=0.0))
+    assert costs(found) == {("", "unallocated"): Decimal(5)}
+
+
+def test_shares_above_one_are_scaled_down():
+    found = allocate(use(Claim("a", share=1.0), Claim("b", share=1.0)))
+    assert {line.service for line in found.lines} == {"a", "b"}
+    assert total_of([line.cost for line in found.lines]) == 5
+
+
+def test_device_without_a_service_is_unallocated():
+    assert costs(allocate(use())) == {("", "unallocated"): Decimal(5)}
+
+
+def test_probing_is_a_separate_line():
+    # A hundredth of the time and a fiftieth of the electricity.
+    found = allocate(
+        use(Claim("chat"), busy_s=936.0, probing_s=36.0, probing_energy=Decimal("0.02"))
+    )
+    assert costs(found)["", "probing"] == Decimal("0.06")
+    # Apart from probing the device was busy for 900 of 3564 s.
+    idle = float(costs(found)["chat", "idle"])
+    assert idle == pytest.approx((5 - 0.06) * (1 - 900 / 3564))
+
+
+def test_example_of_the_serving_guide():
+    # docs/serving.md: 5.00, of which 0.06 for probing; 600 s and 200 s; busy for 900 s of 3,564 s.
+    found = allocate(
+        use(
+            Claim("first", busy_s=600),
+            Claim("second", busy_s=200),
+            busy_s=936.0,
+            probing_s=36.0,
+            probing_energy=Decimal("0.02"),
+        )
+    )
+    lines = {key: float(cost) for key, cost in costs(found).items()}
+    assert lines["", "probing"] == pytest.approx(0.06)
+    assert lines["first", "busy"] + lines["first", "idle"] == pytest.approx(3.705)
+    assert lines["second", "busy"] + lines["second", "idle"] == pytest.approx(1.235)
+    assert lines["first", "idle"] == pytest.approx(2.769, abs=5e-4)
+    assert lines["second", "idle"] == pytest.approx(0.923, abs=5e-4)
+
+
+def test_without_busy_time_idle_cost_is_unknown():
+    found = allocate(use(Claim("chat"), busy_s=None))
+    assert costs(found) == {("chat", "held"): Decimal(5)}
+
+
+def test_device_with_unknown_cost_has_no_lines():
+    found = allocate(DeviceUse("gpu0", HOUR_S, Decimal(4), None, claims=(Claim("chat"),)))
+    assert found.lines == ()
+    assert found.problems == {"chat": "the cost of gpu0 is unknown"}
+
+
+def test_unheld_slices_are_idle_and_a_fully_held_board_has_no_line():
+    board = use(hardware="0.8", energy="0.2", is_unheld=True)
+    assert costs(allocate(board)) == {("", "idle"): Decimal(1)}
+    assert allocate(use(hardware="0", energy="0", is_unheld=True)).lines == ()
+
+
+amounts = st.one_of(
+    st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False),
+    st.floats(min_value=0, max_value=1e9).map(exact),
+)
+seconds = st.floats(min_value=0, max_value=1e6)
+claim = st.builds(
+    Claim,
+    service=st.sampled_from(["a", "b", "c", "d"]),
+    busy_s=st.none() | seconds,
+    share=st.none() | st.floats(min_value=0.001, max_value=1),
+)
+uses = st.builds(
+    DeviceUse,
+    device=st.just("gpu0"),
+    duration_s=seconds,
+    hardware=amounts,
+    energy=amounts,
+    busy_s=st.none() | seconds,
+    other_busy_s=seconds | st.just(0.0),
+    probing_s=seconds | st.just(0.0),
+    probing_energy=st.none() | amounts,
+    idle_energy=st.none() | amounts,
+    claims=st.lists(claim, max_size=4, unique_by=lambda one: one.service).map(tuple),
+    is_unheld=st.booleans(),
+)
+
+
+def fractions(amounts_):
+    return sum((Fraction(amount) for amount in amounts_), Fraction(0))
+
+
+@given(uses)
+def test_lines_sum_exactly_to_the_cost_of_the_device(device):
+    lines = allocate(device).lines
+    assert fractions(line.hardware for line in lines) == Fraction(device.hardware)
+    assert fractions(line.energy for line in lines) == Fraction(device.energy)
+    assert all(line.hardware >= 0 and line.energy >= 0 for line in lines)
+
+
+@given(amounts, st.lists(st.fractions(min_value=0, max_value=1000), min_size=1, max_size=9))
+def test_parts_sum_exactly_and_differ_from_their_share_by_less_than_a_unit(amount, weights):
+    if sum(weights) == 0:
+        with pytest.raises(ValueError, match="must not be negative"):
+            divided(amount, weights)
+        return
+    parts = divided(amount, weights)
+    assert fractions(parts) == Fraction(amount)
+    for part, weight in zip(parts, weights, strict=True):
+        due = Fraction(amount) * weight / sum(weights)
+        assert abs(Fraction(part) - due) < Fraction(1, 10**15)
+
+
+@given(st.lists(amounts, max_size=20))
+def test_sum_is_exact_beyond_the_decimal_context_precision(parts):
+    assert Fraction(total_of(parts)) == fractions(parts)

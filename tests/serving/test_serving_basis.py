@@ -1,0 +1,321 @@
+"""Cost per request and per token in production, by hand-computed examples."""
+
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from costprobe.core.records import NS_PER_S
+from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.serving.cost import RollingRatio, service_cost
+from costprobe.serving.meter import Counts, ServedWindow
+from costprobe.serving.rows import allocation_points, serving_cost_points, serving_points
+from costprobe.serving.tokens import TokenWeighing, Weights
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOUR_NS = 3600 * NS_PER_S
+ALONE = (Claim("chat"),)
+ONE_TO_FOUR = TokenWeighing(Weights(1.0, 4.0))
+CHAT = Counts(
+    requests=1000,
+    errors=3,
+    tokens_in=500_000,
+    tokens_out=250_000,
+    cached_tokens=100_000,
+    prefill_s=30.0,
+    decode_s=90.0,
+)
+
+
+def window(problems=(), missing=(), **models):
+    return ServedWindow("chat", "vllm", 0, HOUR_NS, models, tuple(problems), tuple(missing))
+
+
+def allocated(*devices, claims=ALONE, busy_s=900.0):
+    return {
+        name: allocate(DeviceUse(name, 3600.0, Decimal(4), Decimal(1), busy_s, claims=claims))
+        for name in devices
+    }
+
+
+def cost_of(served, devices=("gpu0",), **more):
+    return service_cost(served, devices, allocated(*devices, **more), ONE_TO_FOUR)
+
+
+def test_one_hour_of_one_device():
+    # 5 for 1000 requests; prefill took a quarter of the measured time.
+    found = cost_of(window(m=CHAT))
+    total = found.total
+    assert found.is_complete
+    assert total.cost == 5
+    assert total.per_request == pytest.approx(0.005)
+    assert total.per_inference == pytest.approx(0.005)
+    assert (total.tokens.split, total.model) == ("measured", "")
+    # 1.25 for half a million tokens in, 3.75 for a quarter of a million out.
+    assert total.per_million_tokens_in == pytest.approx(2.5)
+    assert total.per_million_tokens_out == pytest.approx(15.0)
+    assert total.idle == Decimal("3.75")
+    assert total.idle_share == 0.75
+    assert found.models == ()
+
+
+def test_without_measured_times_token_weights_apply():
+    counts = Counts(requests=10, tokens_in=500_000, cached_tokens=100_000, tokens_out=250_000)
+    total = cost_of(window(m=counts)).total
+    # 400,000 x 1 computed input tokens and 250,000 x 4 output tokens: 2/7 and 5/7 of 5.
+    assert (total.tokens.split, total.model) == ("weights", "")
+    assert total.per_million_tokens_in == pytest.approx(5 * 2 / 7 / 0.5)
+    assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
+
+
+def test_server_without_output_has_its_whole_cost_on_input_tokens():
+    counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
+    total = cost_of(window(m=counts)).total
+    assert total.per_million_tokens_in == pytest.approx(5.0)
+    assert total.per_million_tokens_out is None
+
+
+def test_fully_cached_tokens_still_have_a_cost():
+    counts = Counts(requests=1, tokens_in=100, cached_tokens=100, tokens_out=0)
+    assert cost_of(window(m=counts)).total.per_million_tokens_in == pytest.approx(50_000)
+
+
+def test_tokens_alone_have_a_cost_where_no_requests_are_counted():
+    found = cost_of(window(m=Counts(tokens_in=500_000, tokens_out=250_000)))
+    # 500,000 x 1 and 250,000 x 4: 1/3 and 2/3 of 5.
+    assert found.total.per_million_tokens_in == pytest.approx(5 / 3 / 0.5)
+    assert found.total.per_million_tokens_out == pytest.approx(5 * 2 / 3 / 0.25)
+    assert found.total.per_request is None
+    cost, served = (
+        serving_cost_points(found, "owned", "EUR", {}, {}, 1)[0],
+        serving_points(found, 0.5, {}, 1)[0],
+    )
+    assert "cost_per_request" not in cost.fields
+    assert served.fields["complete"] is True
+    assert served.fields.get("requests") is None
+
+
+def test_batch_server_has_cost_per_inference_and_per_request():
+    total = cost_of(window(m=Counts(requests=100, inferences=400, compute_s=3.0))).total
+    assert total.per_request == pytest.approx(0.05)
+    assert total.per_inference == pytest.approx(0.0125)
+    assert total.per_million_tokens_in is None
+
+
+def test_idle_window_has_a_cost_but_none_per_request():
+    total = cost_of(window(m=Counts(requests=0.0)), busy_s=0.0).total
+    assert total.cost == 5
+    assert total.idle_share == 1
+    assert total.per_request is None
+
+
+def test_costs_of_several_devices_are_summed():
+    found = cost_of(window(m=CHAT), devices=("gpu0", "gpu1"))
+    assert found.total.cost == 10
+    assert found.total.per_request == pytest.approx(0.01)
+
+
+def test_models_share_by_measured_time_and_sum_to_the_total():
+    found = cost_of(
+        window(
+            a=Counts(requests=1, inferences=10, compute_s=30.0),
+            b=Counts(requests=100, inferences=100, compute_s=10.0),
+        )
+    )
+    assert found.model_split == "time"
+    assert [(one.model, one.cost) for one in found.models] == [
+        ("a", Decimal("3.75")),
+        ("b", Decimal("1.25")),
+    ]
+    assert found.models[1].per_inference == pytest.approx(0.0125)
+
+
+def test_models_share_by_tokens_and_then_by_an_assumption():
+    tokens = window(
+        a=Counts(requests=1, tokens_in=100, tokens_out=100),
+        b=Counts(requests=1, tokens_in=500, tokens_out=0),
+    )
+    found = cost_of(tokens)
+    assert (found.model_split, [one.cost for one in found.models]) == (
+        "tokens",
+        [Decimal("2.5")] * 2,
+    )
+    found = cost_of(window(a=Counts(requests=3), b=Counts(requests=1)))
+    assert (found.model_split, found.models[0].cost) == ("assumed", Decimal("3.75"))
+    idle = cost_of(window(a=Counts(requests=0), b=Counts(requests=0)))
+    assert (idle.model_split, [one.cost for one in idle.models]) == (
+        "assumed",
+        [Decimal("2.5")] * 2,
+    )
+
+
+def test_seconds_summed_over_requests_divide_no_cost_between_models_as_if_measured():
+    # Each execution takes 10 ms: 1,000 of 32 requests at a time, and 1,000 of one.
+    batched = Counts(requests=32_000, inferences=32_000, compute_request_s=320, executions=1000)
+    single = Counts(requests=1000, inferences=1000, compute_request_s=10.0, executions=1000)
+    found = cost_of(window(a=batched, b=single))
+    assert (found.model_split, [one.cost for one in found.models]) == (
+        "executions",
+        [Decimal("2.5")] * 2,
+    )
+    found = cost_of(
+        window(
+            a=Counts(requests=32, compute_request_s=3.0), b=Counts(requests=1, compute_request_s=1)
+        )
+    )
+    assert (found.model_split, found.models[0].cost) == ("assumed", Decimal("3.75"))
+
+
+def test_passes_that_mix_prefill_and_decode_are_not_a_measured_split():
+    counts = Counts(requests=1, tokens_in=400, tokens_out=100, prefill_s=1.0, decode_s=9.0)
+    assert cost_of(window(m=counts)).total.tokens.split == "measured"
+    total = cost_of(window(m=replace(counts, compute_s=5.0))).total
+    assert (total.tokens.split, total.tokens_in_cost) == ("weights", Decimal("2.5"))
+
+
+@pytest.mark.parametrize(
+    ("served", "devices", "claims", "words"),
+    [
+        (window(["http://a: HTTP 503"], m=CHAT), ("gpu0",), (Claim("chat"),), "HTTP 503"),
+        (window(m=CHAT), ("gpu0",), (Claim("chat"), Claim("other")), "set share"),
+        (
+            window(missing=["x_total (requests)"], m=Counts(tokens_in=5.0)),
+            ("gpu0",),
+            (Claim("chat"),),
+            "x_total (requests)",
+        ),
+        (window(m=Counts(errors=5.0)), ("gpu0",), (Claim("chat"),), "neither its requests nor"),
+    ],
+)
+def test_incomplete_window_has_no_cost(served, devices, claims, words):
+    found = cost_of(served, devices, claims=claims)
+    assert found.total is None
+    assert words in found.problems[0]
+    assert serving_cost_points(found, "owned", "EUR", {}, {}, 1) == []
+    (row,) = serving_points(found, 0.5, {}, 1)
+    assert row.fields["complete"] is False
+    assert words in row.fields["problem"]
+
+
+def test_unreadable_device_makes_the_window_incomplete():
+    found = service_cost(window(m=CHAT), ("gpu0", "gpu1"), allocated("gpu0"), ONE_TO_FOUR)
+    assert found.problems == ("the cost of gpu1 is unknown",)
+
+
+counts = st.floats(min_value=0, max_value=1e9)
+models = st.builds(
+    Counts,
+    requests=counts,
+    tokens_in=st.none() | counts,
+    tokens_out=st.none() | counts,
+    cached_tokens=st.none() | counts,
+    prefill_s=st.none() | counts,
+    decode_s=st.none() | counts,
+    compute_s=st.none() | counts,
+    compute_request_s=st.none() | counts,
+    executions=st.none() | counts,
+)
+
+
+weighings = st.sampled_from([ONE_TO_FOUR, TokenWeighing(), TokenWeighing(batch=0.1)])
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), models, min_size=1), st.floats(0, 3600), weighings)
+def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighing):
+    found = service_cost(window(**served), ("gpu0",), allocated("gpu0", busy_s=busy_s), weighing)
+    if found.models:
+        assert sum(Fraction(one.cost) for one in found.models) == Fraction(found.total.cost)
+        assert sum(Fraction(one.idle) for one in found.models) == Fraction(found.total.idle)
+    for one in (found.total, *found.models):
+        if one.tokens is not None:
+            parts = [one.tokens_in_cost, one.tokens_out_cost]
+            assert sum(Fraction(part) for part in parts if part is not None) == Fraction(one.cost)
+
+
+def test_window_rows():
+    rolling = RollingRatio()
+    found = cost_of(window(a=CHAT, b=CHAT), devices=("gpu0", "gpu1"))
+    rolling.add(HOUR_NS, 3600, float(found.total.cost), found.total.counts.inferred)
+    whole, a, _ = serving_cost_points(
+        found, "owned", "EUR", rolling.summaries(HOUR_NS), {"host": "h"}, HOUR_NS
+    )
+    assert whole.tags == {
+        "host": "h",
+        "device": "gpu0+gpu1",
+        "service": "chat",
+        "basis": "serving",
+        "plan": "owned",
+        "currency": "EUR",
+    }
+    assert whole.fields["cost_total"] == 10
+    assert whole.fields["cost_per_inference"] == pytest.approx(0.005)
+    assert whole.fields["cost_per_thousand_inferences"] == pytest.approx(5)
+    assert whole.fields["cost_hardware"] + whole.fields["cost_energy"] == pytest.approx(0.005)
+    assert whole.fields["idle_share"] == 0.75
+    assert whole.fields["rolling_1h"] == pytest.approx(0.005)
+    assert whole.fields["rolling_24h_coverage"] == pytest.approx(1 / 24)
+    assert a.tags["served_model"] == "a"
+    assert a.fields["cost_total"] == 5
+    assert a.fields["model_split"] == "time"
+
+    service, served, _ = serving_points(found, 0.25, {"host": "h"}, HOUR_NS)
+    assert service.tags == {"host": "h", "service": "chat", "engine": "vllm"}
+    assert service.fields["requests"] == 2000
+    assert served.tags == {**service.tags, "served_model": "a"}
+    assert served.fields["requests"] == 1000
+    assert {row.fields["busy_share"] for row in (service, served)} == {0.25}
+    assert {row.fields["complete"] for row in (service, served)} == {True}
+
+    rows = allocation_points(allocated("gpu0")["gpu0"].lines, {}, HOUR_NS)
+    assert [(row.tags["part"], row.fields["cost"]) for row in rows] == [
+        ("busy", 1.25),
+        ("idle", 3.75),
+    ]
+
+
+MODELS_AND_ROWS = {
+    ("m",): [None],
+    ("",): [None],
+    (): [None],
+    ("a", "b"): [None, "a", "b"],
+    ("", "a", "b"): [None, "a", "b"],
+}
+
+
+def test_serving_and_cost_have_a_row_of_the_service_and_one_of_each_of_several_models():
+    wrong = {}
+    for named, rows in MODELS_AND_ROWS.items():
+        for requests in (100.0, 0.0):
+            counts = Counts(requests=requests, tokens_in=requests, tokens_out=requests)
+            found = cost_of(window(**dict.fromkeys(named, counts) or {"": counts}))
+            priced = serving_cost_points(found, "owned", "EUR", {}, {}, HOUR_NS)
+            seen = [
+                [row.tags.get("served_model") for row in points]
+                for points in (serving_points(found, None, {}, HOUR_NS), priced)
+            ]
+            total = sum(row.fields["cost_total"] for row in priced[1:])
+            if seen != [rows, rows] or (rows[1:] and total != priced[0].fields["cost_total"]):
+                wrong[named, requests] = (seen, total)
+    assert wrong == {}
+
+
+def test_rolling_cost_is_the_ratio_of_sums_and_not_the_mean_of_ratios():
+    rolling = RollingRatio()
+    # 5 for 1000 in a busy hour, 5 for 10 in an idle one: 10 / 1010, not the mean of 0.005 and 0.5.
+    rolling.add(1 * HOUR_NS, 3600, 5.0, 1000)
+    rolling.add(2 * HOUR_NS, 3600, 5.0, 10)
+    found = rolling.summaries(2 * HOUR_NS)
+    assert found["24h"].per_inference == pytest.approx(10 / 1010)
+    assert found["1h"].per_inference == pytest.approx(0.5)
+    rolling.add(2 * HOUR_NS + 1, 3600, 5.0, 0)
+    assert rolling.summaries(2 * HOUR_NS + 1)["7d"].per_inference == pytest.approx(15 / 1010)
+
+
+def test_rolling_windows_of_an_idle_and_a_removed_service():
+    rolling = RollingRatio()
+    assert rolling.summaries(HOUR_NS) == {}
+    rolling.add(HOUR_NS, 3600, 5.0, 0)
+    assert rolling.summaries(HOUR_NS)["1h"].per_inference is None
+    rolling.add(30 * 24 * HOUR_NS, 3600, 5.0, 1)
+    assert rolling.summaries(30 * 24 * HOUR_NS)["7d"].coverage == pytest.approx(1 / 168)

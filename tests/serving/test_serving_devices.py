@@ -1,0 +1,311 @@
+"""Devices billed over a window: probing, sharing and MIG; lines sum to the cost."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.core.clock import utc_ns
+from costprobe.core.records import (
+    NS_PER_S,
+    Device,
+    ProbeResult,
+    Reading,
+)
+from costprobe.devices.charges import DeviceCharges
+from costprobe.devices.use import DeviceLog, ProbeRuns
+from costprobe.pricing.book import PriceBook
+from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
+from costprobe.pricing.plans import OnDemandPlan
+from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, grouped
+from costprobe.serving.settings import ServiceConfig
+from fakes.clock import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+S = NS_PER_S
+BOARDS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
+
+
+def mig(number, slices):
+    name, uuid = f"gpu0.mig{number}", f"MIG-{number}"
+    return Device(name, "mig", uuid, "MIG", parent="gpu0", slices=slices, slices_of=7)
+
+
+def service(name, *devices, **more):
+    return ServiceConfig.model_validate(
+        {
+            "name": name,
+            "url": f"http://127.0.0.1:1/{name}",
+            "engine": "vllm",
+            "devices": list(devices),
+            **more,
+        }
+    )
+
+
+def plan(per_hour="7.2", **more):
+    # Electricity is separate, so that the cost has both components.
+    return OnDemandPlan.model_validate(
+        {"plan": "on_demand", "per_hour": per_hour, "electricity_included": False, **more}
+    )
+
+
+class Bench:
+    """Devices with readings of 300 W for 100 s, and their cost."""
+
+    def __init__(self, services, devices=BOARDS, plans=None, proc=None, by_pid=None, util_pct=40.0):
+        self.clock = FakeClock()
+        self.start_ns = self.clock.monotonic_ns()
+        self.runs = ProbeRuns()
+        self.log = DeviceLog(300)
+        self.owners = ProcessOwners(services, proc)
+        tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.36"))
+        self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
+        self.charges = DeviceCharges(self.book, 300)
+        self.costs = DeviceCosts(
+            devices,
+            [Claimant.of(each) for each in services],
+            charges=self.charges,
+            log=self.log,
+            runs=self.runs,
+            owners=self.owners,
+            clock=self.clock,
+            carbon=CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices),
+        )
+        self.clock.move(100)
+        self.end_ns = self.clock.monotonic_ns()
+        for device in devices:
+            for at in range(10):
+                fields = {
+                    "energy_j": 3000.0,
+                    "energy_method": "counter",
+                    "util_pct": util_pct,
+                    "power_w": 300.0,
+                }
+                since_ns = self.start_ns + at * 10 * S
+                if device.kind == "mig":
+                    fields = {"mem_used_bytes": 1}
+                self.read(Reading(device.name, since_ns, since_ns + 10 * S, fields, by_pid), device)
+        if by_pid:
+            self.owners.find_owners(by_pid)
+
+    def read(self, reading, device=BOARDS[0]):
+        self.log.record(reading)
+        return self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
+
+    def bill(self):
+        return self.costs.bill(self.start_ns, self.end_ns)
+
+
+def cost_of(bill, **wanted):
+    return float(
+        sum(
+            line.cost
+            for found in bill.allocations.values()
+            for line in found.lines
+            if all(getattr(line, name) == value for name, value in wanted.items())
+        )
+    )
+
+
+# 7.2 an hour over two boards for 100 s, and 30 kJ at 1e-7.
+HELD, DRAWN = 0.1, 0.003
+
+
+def test_service_is_allocated_only_its_own_device():
+    bill = Bench([service("chat", "gpu0")]).bill()
+    assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(HELD + DRAWN)
+    assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(0.6 * (HELD + DRAWN))
+    assert cost_of(bill, device="gpu1", part="unallocated") == pytest.approx(HELD + DRAWN)
+    assert (bill.plans["gpu0"], bill.currency_of(["gpu0"])) == ("on_demand", "USD")
+    assert bill.busy_shares == pytest.approx({"gpu0": 0.4, "gpu1": 0.4})
+
+
+def outcome(start_ns, end_ns, busy_s, pids=(99,)):
+    result = ProbeResult(
+        probe="p",
+        device="gpu0",
+        batch=1,
+        latency_ms={"p50": 1.0, "mean": 1.0, "cv": 0.1},
+        samples=300,
+        stop_reason="runs",
+        window_start_ns=start_ns,
+        window_end_ns=end_ns,
+        inferences=10,
+        has_energy_window=True,
+        h2d_ms=None,
+        busy_s=busy_s,
+        fingerprint="",
+        software={},
+    )
+    return ProbeOutcome(result, start_ns, end_ns, pids, ())
+
+
+def test_probe_is_allocated_its_time_and_energy():
+    bench = Bench([service("chat", "gpu0")])
+    begin_ns, end_ns = bench.start_ns + 20 * S, bench.start_ns + 45 * S
+    bench.runs.begin("gpu0", begin_ns)
+    assert bench.costs.is_probing_before(bench.end_ns)
+    # It was busy for 10 s of its 25 s; it loaded the model in the rest.
+    bench.runs.end("gpu0", end_ns + S, outcome(end_ns - 5 * S, end_ns, 10.0))
+    assert not bench.costs.is_probing_before(bench.end_ns)
+    bill = bench.bill()
+    assert cost_of(bill, device="gpu0", part="probing") == pytest.approx(0.1 * (HELD + DRAWN))
+    assert cost_of(bill, device="gpu0", service="chat") == pytest.approx(0.9 * (HELD + DRAWN))
+    # The time before the window belongs to another window.
+    later = bench.costs.bill(bench.start_ns + 40 * S, bench.end_ns)
+    assert cost_of(later, device="gpu0", part="probing") == pytest.approx(0.05 * (HELD + DRAWN))
+
+
+def test_whole_duration_of_a_failed_run_counts_as_probing():
+    bench = Bench([service("chat", "gpu0")])
+    bench.runs.begin("gpu0", bench.start_ns)
+    bench.runs.end("gpu0", bench.start_ns + 10 * S, ProbeFault("oom", "no memory", ()))
+    assert cost_of(bench.bill(), part="probing") == pytest.approx(0.1 * (HELD + DRAWN))
+
+
+def comm(proc, pid, name):
+    (proc / str(pid)).mkdir(parents=True, exist_ok=True)
+    (proc / str(pid) / "comm").write_text(f"{name}\n")
+
+
+def test_services_share_by_process_time_including_ended_processes(tmp_path):
+    for pid, name in ((1, "one"), (2, "two"), (3, "else")):
+        comm(tmp_path, pid, name)
+    both = [service(name, "gpu0", processes=[name]) for name in ("one", "two")]
+    bench = Bench(both, proc=tmp_path, by_pid={1: 3.0, 2: 1.0})
+    (tmp_path / "2" / "comm").unlink()
+    (tmp_path / "2").rmdir()
+    bench.owners.find_owners({1: 3.0, 2: 1.0})
+    bill = bench.bill()
+    assert cost_of(bill, device="gpu0", service="one") == pytest.approx(0.75 * (HELD + DRAWN))
+    assert cost_of(bill, device="gpu0", service="two") == pytest.approx(0.25 * (HELD + DRAWN))
+    # The time of an unknown process is unallocated.
+    shared = Bench(both, proc=tmp_path, by_pid={1: 2.0, 3: 2.0})
+    comm(tmp_path, 2, "two")
+    shared.owners.find_owners({1: 2.0, 2: 0.0, 3: 2.0})
+    problems = shared.bill().allocations["gpu0"].problems
+    assert "set share" in problems["two"]
+
+
+def test_reused_pid_no_longer_belongs_to_the_service(tmp_path):
+    comm(tmp_path, 1, "one")
+    owners = ProcessOwners([service("one", "gpu0", processes=["one"])], tmp_path)
+    owners.find_owners([1])
+    assert owners.pids_of(["one"], [1, 2]) == {"one": frozenset({1})}
+    comm(tmp_path, 1, "else")
+    owners.find_owners([1])
+    assert owners.pids_of(["one"], [1]) == {"one": frozenset()}
+
+
+def test_without_busy_times_configured_shares_leave_a_remainder():
+    bill = Bench([service("a", "gpu0", share=0.5), service("b", "gpu0", share=0.3)]).bill()
+    assert bill.allocations["gpu0"].basis == "share"
+    assert cost_of(bill, device="gpu0", service="a") == pytest.approx(0.5 * (HELD + DRAWN))
+    assert cost_of(bill, device="gpu0", part="unallocated") == pytest.approx(0.2 * (HELD + DRAWN))
+
+
+def test_missing_device_and_divided_board_are_problems():
+    devices = [*BOARDS, mig(0, 1), mig(1, 2)]
+    bill = Bench([service("a", "gpu9", "gpu0")], devices).bill()
+    assert "not a device of this host" in bill.allocations["gpu9"].problems["a"]
+    assert "divided into MIG devices" in bill.allocations["gpu0"].problems["a"]
+    # The cost of the board's unheld slices is still booked.
+    assert cost_of(bill, device="gpu0", part="idle") == pytest.approx(4 / 7 * (HELD + DRAWN))
+
+
+def test_mig_devices_priced_by_slice_are_allocated_their_electricity():
+    devices = [*BOARDS, mig(0, 1), mig(1, 2)]
+    sliced = plan("0.36", per="slice")
+    bill = Bench([service("a", "gpu0.mig1")], devices, plans=[sliced]).bill()
+    wanted = 2 * 0.36 * 100 / 3600 + 2 / 7 * DRAWN
+    assert cost_of(bill, device="gpu0.mig1", service="a") == pytest.approx(wanted)
+    assert bill.allocations["gpu0.mig1"].problems == {}
+
+
+def test_time_without_readings_is_a_problem_and_only_what_was_charged_is_allocated():
+    bench = Bench([service("a", "gpu0")])
+    bill = bench.costs.bill(bench.start_ns - 60 * S, bench.end_ns)
+    assert cost_of(bill, device="gpu0") == pytest.approx(HELD + DRAWN)
+    assert "was not measured all the time" in bill.allocations["gpu0"].problems["a"]
+
+
+def test_device_without_price_is_a_problem():
+    bill = Bench([service("a", "gpu0")], plans=[plan(device="gpu1")]).bill()
+    assert bill.allocations["gpu0"].problems["a"].startswith("no price plan is for gpu0")
+    assert cost_of(bill, device="gpu1") > 0
+
+
+def test_idle_electricity_is_idle_power_over_idle_time():
+    bench = Bench([service("a", "gpu0")])
+    for at in range(10):
+        fields = {"util_pct": 0.0, "power_w": 60.0, "energy_j": 600.0}
+        since_ns = bench.end_ns + at * 10 * S
+        bench.read(Reading("gpu0", since_ns, since_ns + 10 * S, fields))
+    (idle,) = [line for line in bench.bill().allocations["gpu0"].lines if line.part == "idle"]
+    assert float(idle.hardware) == pytest.approx(0.6 * HELD)
+    assert float(idle.energy) == pytest.approx(60 * 60.0 * 1e-7)
+
+
+def test_emissions_follow_energy_and_slices():
+    bench = Bench([service("a", "gpu0")])
+    length_s = (bench.end_ns - bench.start_ns) / S
+    # 300 W at 360 g/kWh are 0.03 g a second.
+    assert bench.bill().emitted["gpu0"].g == pytest.approx(0.03 * length_s, rel=1e-6)
+    divided = Bench([service("a", "gpu0.mig1")], [*BOARDS, mig(0, 1), mig(1, 3)])
+    emitted = divided.bill().emitted
+    assert emitted["gpu0.mig1"].g == pytest.approx(0.03 * length_s * 3 / 7, rel=1e-6)
+    bill = divided.bill()
+    drawn = bill.drawn["gpu0.mig1"]
+    assert (drawn.energy_j, drawn.scope) == (pytest.approx(300 * length_s * 3 / 7), "parent")
+    assert bill.energy_shares["gpu0.mig1"] == {"a": 1}
+
+
+@given(
+    st.lists(st.floats(0.01, 0.4), min_size=0, max_size=2),
+    st.lists(st.tuples(st.integers(0, 99), st.floats(0, 30)), max_size=4),
+    st.floats(0, 100),
+    st.integers(1, 100),
+    st.booleans(),
+)
+def test_lines_sum_to_the_cost_of_the_device(shares, runs, util_pct, length_s, divided):
+    devices = [*BOARDS, mig(0, 1), mig(1, 3)] if divided else BOARDS
+    name = "gpu0.mig1" if divided else "gpu0"
+    services = [service(f"s{i}", name, share=share) for i, share in enumerate(shares)]
+    bench = Bench(services, devices, util_pct=util_pct)
+    for at, busy_s in runs:
+        since_ns = bench.start_ns + at * S
+        bench.runs.begin(name, since_ns)
+        until_ns = since_ns + int(busy_s * S)
+        bench.runs.end(name, until_ns, outcome(since_ns, until_ns, busy_s))
+    end_ns = bench.start_ns + length_s * S
+    bill = bench.costs.bill(bench.start_ns, end_ns)
+    charged = [
+        charge
+        for device in devices
+        for charge in bench.charges.between(device.name, bench.start_ns, end_ns)
+    ]
+    wanted = sum(Fraction(charge.cost) for charge in charged)
+    assert float(wanted) == pytest.approx(2 * (HELD + DRAWN) * length_s / 100)
+    lines = [line for found in bill.allocations.values() for line in found.lines]
+    assert sum(Fraction(line.cost) for line in lines) == wanted
+
+
+def test_services_that_share_a_board_are_one_group():
+    devices = [*BOARDS, mig(0, 1), mig(1, 2), Device("gpu2", "gpu", "GPU-2", "GPU")]
+    services = [
+        service("a", "gpu0.mig0"),
+        service("b", "gpu1"),
+        service("c", "gpu0.mig1", "gpu1"),
+        service("d", "gpu9"),
+    ]
+    found = [
+        ({each.name for each in group.claimants}, {device.name for device in group.devices})
+        for group in grouped([Claimant.of(each) for each in services], devices)
+    ]
+    assert found == [
+        ({"a", "b", "c"}, {"gpu0", "gpu0.mig0", "gpu0.mig1", "gpu1"}),
+        ({"d"}, set()),
+        (set(), {"gpu2"}),
+    ]

@@ -1,0 +1,563 @@
+"""Windows of services on a manual clock: edges, waiting, and booking at a stop."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from costprobe.adapters.store.ledger import StoreLedger
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
+from costprobe.core.clock import utc_ns
+from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.daemon.parts import price_file_jobs
+from costprobe.devices.charges import DeviceCharges
+from costprobe.devices.use import ProbeRuns
+from costprobe.pricing.book import PriceBook
+from costprobe.serving.device_costs import Claimant
+from costprobe.serving.service import Serving, Surroundings
+from costprobe.serving.settings import ModelSize, ServiceConfig
+from costprobe.serving.tokens import estimated_weights
+from fakes.clock import FakeClock
+from fakes.inference_server import InferenceServer
+from fakes.serving_engine import ServingEngine
+
+S = NS_PER_S
+DEVICES = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in (0, 1)]
+# 0.001 a second for each of two devices; a joule costs 1e-7.
+PRICE = """
+[[price]]
+plan = "on_demand"
+per_hour = 7.2
+electricity_included = false
+[electricity]
+tariff_per_kwh = 0.36
+"""
+
+
+def table(name, server, *devices, **more):
+    keys = {"name": name, "url": server.url, "engine": "vllm", **more}
+    lines = [f'{key} = "{value}"' for key, value in keys.items()]
+    held = ", ".join(f'"{device}"' for device in devices)
+    return "\n".join(["[[service]]", *lines, f"devices = [{held}]\n"])
+
+
+class Bench:
+    """Services on a manual clock, with readings of 300 W every ten seconds."""
+
+    def __init__(self, folder, *tables):
+        self.clock = FakeClock()
+        self.store = Store.open(folder / "costprobe.db", self.clock)
+        self.ledger = StoreLedger(self.store)
+        self.config = parse(PRICE + "\n".join(tables), Path("costprobe.toml"))
+        self.events = []
+        self.readings_until_ns = self.clock.monotonic_ns()
+        self.begin()
+
+    def begin(self):
+        self.runs = ProbeRuns()
+        book = PriceBook(self.config.price, self.config.electricity, DEVICES)
+        self.charges = DeviceCharges(book, 300.0)
+        around = Surroundings(
+            charges=self.charges,
+            runs=self.runs,
+            clock=self.clock,
+            tags={"host": "h"},
+            ledger=self.ledger,
+            on_event=self.events.append,
+            store_path=self.store.path,
+        )
+        self.serving = Serving(
+            self.config.service,
+            self.config.kubernetes,
+            self.config.telemetry,
+            DEVICES,
+            around,
+            window_s=self.config.longest_window_s,
+        )
+        self.jobs = {}
+        self.serving.schedule_on(self)
+        self.serving.begin()
+        self.scrape()
+
+    def add(self, name, _every_s, run, **_):
+        """Schedule a job: the tests run it."""
+        assert name not in self.jobs
+        self.jobs[name] = run
+
+    def remove(self, name):
+        del self.jobs[name]
+
+    def scrape(self):
+        for name, run in self.jobs.items():
+            if name.startswith("service "):
+                run()
+
+    def move(self, duration_s, *, read=True):
+        self.clock.move(duration_s)
+        while read and self.readings_until_ns + 10 * S <= self.clock.monotonic_ns():
+            start_ns = self.readings_until_ns
+            self.readings_until_ns = end_ns = start_ns + 10 * S
+            for device in DEVICES:
+                fields = {
+                    "energy_j": 3000.0,
+                    "energy_method": "counter",
+                    "util_pct": 40.0,
+                    "power_w": 300.0,
+                }
+                reading = Reading(device.name, start_ns, end_ns, fields)
+                self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
+                self.serving.record_readings([(reading, device)])
+
+    def close(self):
+        for name, run in list(self.jobs.items()):
+            if name.startswith("window "):
+                run()
+
+    def rows(self, measurement, **tags):
+        with closing(StoreReader.open(self.store.path)) as reader:
+            return list(reader.points(measurement, 0, 2**62, tags or None))
+
+
+@pytest.fixture
+def engine():
+    return ServingEngine()
+
+
+@pytest.fixture
+def server(engine):
+    with engine.over_http() as server:
+        yield server
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = []
+
+    def make(*tables):
+        made.append(Bench(tmp_path, *tables))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.store.close()
+
+
+def test_window_is_allocated_when_readings_cover_it(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300, read=False)
+    engine.serve(requests=100)
+    at_work.close()
+    assert at_work.rows("serving") == []
+    at_work.move(1)
+    at_work.jobs["serving costs"]()
+    (row,) = at_work.rows("serving")
+    assert (row.fields["requests"], row.fields["window_s"]) == (100, 300)
+    (cost,) = at_work.rows("cost")
+    assert cost.fields["cost_total"] == pytest.approx(0.3 + 90_000 * 1e-7)
+    assert cost.fields["cost_per_request"] == pytest.approx(0.00309)
+    assert cost.time_ns == at_work.clock.time_ns() - S
+
+
+def test_price_files_are_jobs_of_a_daemon_with_services(bench, server, tmp_path):
+    file = tmp_path / "prices.json"
+    section = f'[[price_file]]\nprogram = "litellm"\nfile = "{file}"\n'
+    at_work = bench(table("chat", server, "gpu0"), section)
+    ((name, every_s, write),) = price_file_jobs(at_work.config, at_work.store.path, at_work.clock)
+    assert (name, every_s) == (f"price file {file}", 86_400)
+    write()
+    assert not file.exists()  # no tokens yet
+
+
+def test_rows_of_a_window_have_energy_and_a_split_that_is_not_called_measured(
+    bench, engine, server
+):
+    at_work = bench(table("chat", server, "gpu0"))
+    engine.serve("x-8B", requests=100, tokens_in=2000, tokens_out=250)
+    at_work.move(300)
+    at_work.close()
+    (cost,), (serving,) = at_work.rows("cost"), at_work.rows("serving")
+    assert "served_model" not in {**cost.tags, **serving.tags}
+    assert cost.fields["energy_per_request_j"] == pytest.approx(900)
+    assert (cost.fields["energy_method"], cost.fields["energy_rel_err"]) == (
+        "counter",
+        pytest.approx(0.05 + 0.1 / 300),
+    )
+    # 500 request-seconds of decode in 120 busy seconds: four at a time.
+    weights = estimated_weights(ModelSize(8, 8), 500 / 120, 2125)
+    share = 2000 * weights.token_in / (2000 * weights.token_in + 250 * weights.token_out)
+    assert cost.fields["cost_per_million_tokens_in"] == pytest.approx(0.309 * share / 0.2)
+    assert cost.fields["energy_per_million_tokens_in_j"] == pytest.approx(90_000 * share / 0.2)
+    (status,) = at_work.serving.status()
+    shown = {**status["last"]["energy"], **status["last"]["cost"]}
+    same = ("energy_per_request_j", "energy_rel_err", "token_split", "cost_per_million_tokens_out")
+    assert {name: shown[name] for name in same} == {name: cost.fields[name] for name in same}
+    assert (shown["token_split"], shown["energy_method"]) == ("weights", "counter")
+
+
+def test_window_has_the_timestamp_of_its_end(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300, read=False)
+    engine.serve(requests=100)
+    ended_ns = at_work.clock.time_ns()
+    at_work.close()
+    at_work.clock.step(3600)
+    at_work.move(1)
+    at_work.jobs["serving costs"]()
+    (row,) = at_work.rows("serving")
+    assert (row.time_ns, row.fields["window_s"]) == (ended_ns, 300)
+    (cost,) = at_work.rows("cost")
+    assert (cost.time_ns, cost.fields["cost_total"]) == (ended_ns, pytest.approx(0.309))
+
+
+def test_clock_step_does_not_change_a_windows_length(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(100)
+    at_work.clock.step(7200)
+    engine.serve(requests=100)
+    at_work.move(200)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert (row.time_ns, row.fields["window_s"]) == (at_work.clock.time_ns(), 300)
+    (cost,) = at_work.rows("cost")
+    assert cost.fields["cost_total"] == pytest.approx(0.309)
+
+
+def test_wait_for_a_silent_device_is_bounded(bench, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300, read=False)
+    at_work.close()
+    at_work.move(24, read=False)
+    at_work.jobs["serving costs"]()
+    assert at_work.rows("serving") == []
+    at_work.move(2, read=False)
+    at_work.jobs["serving costs"]()
+    (row,) = at_work.rows("serving")
+    assert row.fields["problem"] == "the energy of gpu0 was not measured all the time"
+    assert at_work.rows("cost") == []
+    (status,) = at_work.serving.status()
+    assert status["last"]["cost_problems"] == [row.fields["problem"]]
+
+
+def test_window_waits_for_a_probe_that_runs_at_its_end(bench, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(290)
+    at_work.runs.begin("gpu0", at_work.clock.monotonic_ns())
+    at_work.move(10)
+    at_work.close()
+    assert at_work.rows("serving") == []
+    at_work.runs.end("gpu0", at_work.clock.monotonic_ns(), None)
+    at_work.jobs["serving costs"]()
+    (probing,) = at_work.rows("allocation", device="gpu0", part="probing")
+    assert probing.fields["cost"] == pytest.approx(10 * 0.001 + 3000 * 1e-7)
+
+
+def test_services_that_share_a_device_end_windows_together(bench, engine, server):
+    at_work = bench(
+        table("a", server, "gpu0", share="75%"),
+        table("b", server, "gpu0", "gpu1", share="25%"),
+    )
+    assert [name for name in at_work.jobs if name.startswith("window ")] == ["window a+b"]
+    at_work.move(300)
+    engine.serve(requests=10)
+    at_work.close()
+    rows = at_work.rows("serving")
+    assert {(row.tags["service"], row.fields["window_s"], row.time_ns) for row in rows} == {
+        ("a", 300.0, at_work.clock.time_ns()),
+        ("b", 300.0, at_work.clock.time_ns()),
+    }
+    each = 0.3 + 90_000 * 1e-7
+    (first,), (second,) = at_work.rows("cost", service="a"), at_work.rows("cost", service="b")
+    assert first.fields["cost_total"] == pytest.approx(0.75 * each)
+    assert second.fields["cost_total"] == pytest.approx(0.25 * each + 0.25 * each)
+    # The remainder beyond its share of its exclusive device is unallocated.
+    (rest,) = at_work.rows("allocation", device="gpu1", part="unallocated")
+    assert rest.fields["cost"] == pytest.approx(0.75 * each)
+
+
+def test_short_first_window_is_merged_into_the_next(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(20)
+    at_work.close()
+    assert at_work.rows("serving") == []
+    engine.serve(requests=10)
+    at_work.move(300)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert (row.fields["window_s"], row.fields["requests"]) == (320, 10)
+
+
+def test_stop_allocates_cost_until_the_last_reading(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(300)
+    at_work.close()
+    at_work.move(95)
+    engine.serve(requests=10)
+    at_work.serving.stop()
+    booked = sum(row.fields["cost"] for row in at_work.rows("allocation"))
+    assert booked == pytest.approx(2 * (390 * 0.001 + 390 * 300 * 1e-7))
+    assert len(at_work.rows("serving")) == 1
+
+
+def test_stop_allocates_a_waiting_window(bench, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(295)
+    at_work.move(5, read=False)
+    at_work.close()
+    at_work.serving.stop()
+    booked = sum(row.fields["cost"] for row in at_work.rows("allocation"))
+    assert booked == pytest.approx(2 * (290 * 0.001 + 290 * 300 * 1e-7))
+    assert at_work.rows("serving") == []
+
+
+def test_rolling_cost_starts_with_stored_windows_of_its_currency(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    for requests in (30, 0):
+        engine.serve(requests=requests)
+        at_work.move(300)
+        at_work.close()
+    before = at_work.serving.status()[0]["last"]
+    at_work.ledger = StoreLedger(at_work.store)
+    at_work.begin()
+    # A restart keeps the last window until the next one ends.
+    assert before
+    assert at_work.serving.status()[0]["last"] == before
+    engine.serve(requests=10)
+    at_work.move(300)
+    at_work.close()
+    cost = at_work.rows("cost")[-1]
+    # Three windows that cost the same, one of them idle, over forty requests.
+    assert cost.fields["rolling_1h"] == pytest.approx(3 * 0.309 / 40)
+    assert cost.fields["rolling_1h_coverage"] == pytest.approx(0.25)
+    assert cost.fields["rolling_24h_coverage"] == pytest.approx(900 / 86_400)
+    (status,) = at_work.serving.status()
+    assert status["last"]["rolling"]["rolling_1h"] == cost.fields["rolling_1h"]
+
+
+def test_failing_endpoint_and_its_recovery_have_one_event_each(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    engine.is_away = True
+    at_work.scrape()
+    at_work.scrape()
+    assert "503" in at_work.serving.status()[0]["fault"]
+    engine.is_away = False
+    at_work.scrape()
+    at_work.scrape()
+    assert [event.severity for event in at_work.events] == ["warning", "info"]
+    assert all(event.subject == {"service": "chat"} for event in at_work.events)
+    assert at_work.serving.status()[0]["fault"] is None
+    at_work.move(300)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert not row.fields["complete"]
+    assert at_work.rows("cost") == []
+    # The cost of the devices is unchanged.
+    assert sum(r.fields["cost"] for r in at_work.rows("allocation")) == pytest.approx(0.618)
+
+
+def container(name, *devices, shares=None, service=None):
+    return Claimant(f"prod:{name}:main", devices, shares or {}, service=service)
+
+
+def allocated(at_work):
+    """Return cost by device and service."""
+    found = {}
+    for row in at_work.rows("allocation"):
+        place = row.tags["device"], row.tags.get("service", "")
+        found[place] = found.get(place, 0.0) + row.fields["cost"]
+    return found
+
+
+def test_containers_that_come_and_go_bear_the_cost_of_their_time_exactly(bench):
+    at_work = bench()
+    at_work.move(50)
+    at_work.serving.replace([container("chat", "gpu0")])
+    at_work.move(400)
+    at_work.close()
+    # Both devices are one group now, and then two again.
+    at_work.serving.replace([container("train", "gpu0", "gpu1")])
+    at_work.move(30)
+    quarter = {"gpu1": 0.25}
+    at_work.serving.replace([container("chat", "gpu0"), container("slice", "gpu1", shares=quarter)])
+    at_work.move(100)
+    at_work.serving.replace([])
+    at_work.move(20)
+    at_work.serving.stop()
+    per_s = 0.001 + 300 * 1e-7
+    expected_s = {
+        ("gpu0", ""): 50 + 20,
+        ("gpu1", ""): 50 + 400 + 75 + 20,
+        ("gpu0", "prod:chat:main"): 400 + 100,
+        ("gpu0", "prod:train:main"): 30,
+        ("gpu1", "prod:train:main"): 30,
+        ("gpu1", "prod:slice:main"): 25,
+    }
+    assert allocated(at_work) == pytest.approx(
+        {key: s * per_s for key, s in expected_s.items()}, rel=1e-9
+    )
+    # No instant of a device is in two windows: rows of the same time have different places.
+    rows = [(row.time_ns, *sorted(row.tags.items())) for row in at_work.rows("allocation")]
+    assert len(rows) == len(set(rows))
+
+
+def test_change_of_one_device_leaves_the_windows_and_counts_of_others_alone(bench, engine, server):
+    at_work = bench(table("chat", server, "gpu0"))
+    at_work.move(100)
+    engine.serve(requests=10)
+    at_work.serving.replace([container("train", "gpu1")])
+    at_work.move(200)
+    at_work.close()
+    (row,) = at_work.rows("serving")
+    assert (row.fields["requests"], row.fields["window_s"]) == (10, 300)
+
+
+def test_scraped_container_counts_across_a_change_of_its_group(bench, engine, server):
+    pod = ServiceConfig.model_validate(
+        {
+            "name": "prod:chat:main",
+            "url": server.url,
+            "engine": "vllm",
+            "devices": ["gpu0"],
+        }
+    )
+    chat = container("chat", "gpu0", service=pod)
+    at_work = bench()
+    at_work.serving.replace([chat])
+    at_work.scrape()
+    at_work.move(100)
+    engine.serve(requests=10)
+    # A second container shares its device from now on.
+    shared = {"gpu0": 0.5}
+    at_work.serving.replace(
+        [replace(chat, shares=shared), container("train", "gpu0", shares=shared)]
+    )
+    engine.serve(requests=5)
+    at_work.move(300)
+    at_work.jobs["serving costs"]()
+    at_work.close()
+    rows = at_work.rows("serving")
+    assert [(row.fields["requests"], row.fields["window_s"]) for row in rows] == [
+        (10, 100),
+        (5, 300),
+    ]
+    at_work.serving.replace([])
+    assert not [name for name in at_work.jobs if name.startswith("service ")]
+
+
+class Gateway:
+    """A proxy with the counters of LiteLLM by team and requested model."""
+
+    NAMES = (
+        ("litellm_proxy_total_requests_metric", ',status_code="200"'),
+        ("litellm_input_tokens_metric", ',model="m"'),
+        ("litellm_output_tokens_metric", ',model="m"'),
+    )
+
+    def __init__(self):
+        self.counted = {}
+        self.is_away = False
+        self.tokens = []
+
+    def serve(self, team, tokens_in, tokens_out, model="llama"):
+        """Count a request of a team."""
+        requests, before_in, before_out = self.counted.get((team, model), (0, 0, 0))
+        counts = requests + 1, before_in + tokens_in, before_out + tokens_out
+        self.counted[team, model] = counts
+
+    def answer(self, call):
+        """Answer a scrape."""
+        self.tokens.append(call.headers.get("Authorization"))
+        lines = []
+        for number, (name, labels) in enumerate(self.NAMES):
+            lines += [f"# HELP {name}_total What it counts.", f"# TYPE {name}_total counter"]
+            lines += [
+                f'{name}_total{{api_key_alias="k",end_user="None",requested_model="{model}"'
+                f',team="{team}"{labels}}} {float(counts[number])}'
+                for (team, model), counts in self.counted.items()
+            ]
+        call.whole("\n".join([*lines, ""]).encode(), 503 if self.is_away else 200)
+
+
+def tenants_table(gateway, **more):
+    keys = {"gateway": "litellm", "url": gateway.url, "label": "team", **more}
+    return "\n".join(["[service.tenants]", *(f"{k} = {json.dumps(v)}" for k, v in keys.items())])
+
+
+def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine, server, tmp_path):
+    secret = tmp_path / "token"
+    secret.write_text("gateway-word\n")
+    secret.chmod(0o600)
+    gateway = Gateway()
+    gateway.serve("search", 9_000_000, 9_000_000)  # before the first window
+    with InferenceServer(gateway.answer) as proxy:
+        tenants = tenants_table(proxy, models=["llama"], names=2, token_file=str(secret))
+        at_work = bench(table("chat", server, "gpu0", weight_out=4) + tenants)
+        # A token out weighs as much as four tokens in: 10,000 + 4 x 2,500 = 20,000 of 0.309.
+        engine.serve(requests=10, tokens_in=1000, tokens_out=250)
+        gateway.serve("search", 4000, 1000)  # 8,000
+        gateway.serve("ads", 2000, 250)  # 3,000
+        gateway.serve("None", 1000, 500)  # 3,000 without a team
+        gateway.serve("late", 400, 400)  # 2,000, the third name
+        gateway.serve("search", 50_000, 50_000, model="gpt")  # not of this service
+        at_work.move(300)
+        at_work.close()
+        gateway.is_away = True
+        engine.serve(requests=10, tokens_in=1000, tokens_out=250)
+        gateway.serve("ads", 2000, 250)
+        at_work.move(300)
+        at_work.close()
+        failed = at_work.serving.status()[0]["last"]["tenants"]
+    first, second = sorted({row.time_ns for row in at_work.rows("tenant")})
+    costs = {
+        row.tags["tenant"]: row.fields["cost"]
+        for row in at_work.rows("tenant")
+        if row.time_ns == first
+    }
+    assert costs == pytest.approx(
+        {
+            "search": 0.309 * 0.4,
+            "ads": 0.309 * 0.15,
+            "other": 0.309 * 0.1,
+            # 3,000 of no team, and 4,000 that the gateway did not count.
+            "unattributed": 0.309 * 0.35,
+        }
+    )
+    (search,) = [row for row in at_work.rows("tenant", tenant="search") if row.time_ns == first]
+    assert search.tags == {"host": "h", "service": "chat", "tenant": "search", "currency": "USD"}
+    assert search.fields == pytest.approx(
+        {
+            "cost": 0.1236,
+            "tokens_in": 4000,
+            "tokens_out": 1000,
+            "requests": 1,
+            "energy_j": 90_000 * 0.4,
+        }
+    )
+    (whole,) = [row for row in at_work.rows("tenant") if row.time_ns == second]
+    assert (whole.tags["tenant"], whole.fields["cost"]) == ("unattributed", pytest.approx(0.309))
+    assert failed["counted_share"] is None
+    assert "HTTP 503" in failed["problems"][0]
+    assert set(gateway.tokens) == {"Bearer gateway-word"}
+
+
+def test_tenants_of_the_service_s_own_page_keep_their_names_after_a_restart(bench, engine, server):
+    own = '[service.tenants]\nlabel = "model_name"\nrequests = "vllm:request_success_total"\nnames = 1'
+    at_work = bench(table("chat", server, "gpu0") + own)
+    for name in ("a", "b"):
+        engine.serve(name, requests=1, tokens_in=0, tokens_out=0)
+        at_work.move(300)
+        at_work.close()
+    at_work.begin()
+    engine.serve("b", requests=3, tokens_in=0, tokens_out=0)
+    engine.serve("a", requests=1, tokens_in=0, tokens_out=0)
+    at_work.move(300)
+    at_work.close()
+    newest = max(row.time_ns for row in at_work.rows("tenant"))
+    costs = {
+        row.tags["tenant"]: row.fields["cost"]
+        for row in at_work.rows("tenant")
+        if row.time_ns == newest
+    }
+    assert costs == pytest.approx({"a": 0.309 / 4, "other": 0.309 * 3 / 4, "unattributed": 0})

@@ -1,0 +1,132 @@
+"""A service's cost by tenant: shares computed by hand, and sums that are exact."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+from costprobe.core.money import total_of
+from costprobe.core.schema import UNATTRIBUTED
+from costprobe.serving.cost import ServedCost, TokenShares, tenant_split
+from costprobe.serving.meter import Counts, ServedWindow
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def counted(tenants, **more):
+    models = {name: Counts(**counts) for name, counts in tenants.items()}
+    return ServedWindow("chat", "litellm", 0, 300, models, **more)
+
+
+def service(cost="1", tokens=None, **counts):
+    return ServedCost("", Counts(**counts), Decimal(cost), Decimal(0), None, tokens=tokens)
+
+
+# Half of the cost is that of 1,000 tokens in, half that of 100 tokens out: one of these costs 10 times
+# as much.
+HALVES = TokenShares("weights", Fraction(1, 2), Fraction(1, 2))
+CHAT = service("0.8", HALVES, tokens_in=1000.0, tokens_out=100.0, requests=10.0)
+NO_TOKENS = service("0.8", None, requests=10.0)
+IDLE = service("0.8", None, tokens_in=0.0, tokens_out=0.0, requests=0.0)
+
+
+def tokens(tokens_in, tokens_out):
+    return {"tokens_in": float(tokens_in), "tokens_out": float(tokens_out)}
+
+
+def test_cost_follows_weighted_tokens_by_hand():
+    table = [
+        # 0.5 * 400/1000 + 0.5 * 80/100 = 0.6, and 0.3 + 0.1 = 0.4.
+        (
+            "all explained",
+            CHAT,
+            {"search": tokens(400, 80), "ads": tokens(600, 20)},
+            {"search": "0.48", "ads": "0.32", UNATTRIBUTED: "0"},
+            Fraction(1),
+        ),
+        # 0.5 * 0.4 + 0.5 * 0.2 = 0.3 of 0.8.
+        (
+            "part unattributed",
+            CHAT,
+            {"search": tokens(400, 20)},
+            {"search": "0.24", UNATTRIBUTED: "0.56"},
+            Fraction(3, 10),
+        ),
+        # 1.2 + 0.4 = 1.6 times the service: 0.8 * 1.2 / 1.6.
+        (
+            "more than the service",
+            CHAT,
+            {"search": tokens(1200, 120), "ads": tokens(400, 40)},
+            {"search": "0.6", "ads": "0.2", UNATTRIBUTED: "0"},
+            Fraction(8, 5),
+        ),
+        # Requests without a tenant remain, and what is unexplained is added: 0.1 + 0.5.
+        (
+            "requests without a tenant",
+            CHAT,
+            {"search": tokens(400, 40), UNATTRIBUTED: tokens(100, 10)},
+            {"search": "0.32", UNATTRIBUTED: "0.48"},
+            Fraction(1, 2),
+        ),
+        # Only tokens out are counted by tenant: 25 of 100.
+        (
+            "one kind",
+            CHAT,
+            {"search": {"tokens_out": 25.0}},
+            {"search": "0.2", UNATTRIBUTED: "0.6"},
+            Fraction(1, 4),
+        ),
+        (
+            "requests",
+            NO_TOKENS,
+            {"search": {"requests": 4.0}, "ads": {"requests": 1.0}},
+            {"search": "0.32", "ads": "0.08", UNATTRIBUTED: "0.4"},
+            Fraction(1, 2),
+        ),
+        ("idle", IDLE, {"search": tokens(0, 0)}, {"search": "0", UNATTRIBUTED: "0.8"}, None),
+        ("no tenant yet", CHAT, {"": tokens(0, 0)}, {UNATTRIBUTED: "0.8"}, Fraction(0)),
+    ]
+    wrong = []
+    for name, total, tenants, expected, share in table:
+        split = tenant_split(total, counted(tenants))
+        costs = {part.tenant: part.cost for part in split.tenants}
+        if costs != {key: Decimal(text) for key, text in expected.items()}:
+            wrong.append((name, costs))
+        if split.problems or (name != "no tenant yet" and split.counted_share != share):
+            wrong.append((name, split))
+    assert wrong == []
+
+
+def test_unknown_counts_leave_the_whole_cost_unattributed_with_the_reason():
+    tenants = {"search": tokens(400, 20)}
+    table = [
+        (CHAT, counted(tenants, problems=("no answer",)), "no answer"),
+        (CHAT, counted(tenants, missing=("litellm_output_tokens_metric",)), "litellm_output"),
+        (IDLE, counted(tenants), "the service counts none"),
+    ]
+    for total, window, reason in table:
+        split = tenant_split(total, window)
+        assert [(part.tenant, part.cost) for part in split.tenants] == [(UNATTRIBUTED, total.cost)]
+        assert (split.counted_share, split.problems[0][: len(reason)]) == (None, reason)
+
+
+def test_unattributed_has_the_counts_that_no_tenant_has():
+    split = tenant_split(CHAT, counted({"search": tokens(400, 120), UNATTRIBUTED: tokens(9, 9)}))
+    (rest,) = [part.counts for part in split.tenants if part.tenant == UNATTRIBUTED]
+    assert rest == Counts(tokens_in=600.0, tokens_out=0.0, requests=10.0)
+
+
+COUNT = st.one_of(st.none(), st.integers(0, 10**9).map(float), st.floats(0, 1e12))
+COUNTS = st.fixed_dictionaries({"tokens_in": COUNT, "tokens_out": COUNT, "requests": COUNT})
+
+
+@given(
+    st.decimals(0, 10**6, places=9),
+    COUNTS,
+    st.one_of(st.none(), st.fractions(0, 1)),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "other", UNATTRIBUTED, ""]), COUNTS),
+)
+def test_parts_add_up_to_the_cost_exactly(cost, counts, share, tenants):
+    shares = None if share is None else TokenShares("weights", share, 1 - share)
+    split = tenant_split(service(str(cost), shares, **counts), counted(tenants))
+    assert total_of([part.cost for part in split.tenants]) == cost
+    assert sum(part.share for part in split.tenants) == 1
+    assert split.tenants[-1].tenant == UNATTRIBUTED

@@ -1,0 +1,133 @@
+"""The robust forecast: hand-computed cases, its invariants, and the coverage of its interval."""
+
+import math
+import random
+import statistics
+
+import pytest
+from costprobe.core.periods import HOUR_NS
+from costprobe.spend.forecast import (
+    MIN_HOURS,
+    HourRate,
+    RemainingHour,
+    remaining_hours,
+    robust_forecast,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+MONDAY = 1_767_571_200_000_000_000  # 5 January 2026, 00:00 UTC
+
+
+def hours(values, start_ns=MONDAY):
+    return [HourRate(start_ns + at * HOUR_NS, value) for at, value in enumerate(values)]
+
+
+def rest(count, after):
+    return remaining_hours(MONDAY + after * HOUR_NS, MONDAY + (after + count) * HOUR_NS)
+
+
+def test_rest_of_a_period_starts_with_the_rest_of_the_hour():
+    quarter_past = MONDAY + HOUR_NS // 4
+    found = remaining_hours(quarter_past, MONDAY + 3 * HOUR_NS)
+    assert [hour.share for hour in found] == [0.75, 1.0, 1.0]
+    assert [hour.start_ns for hour in found] == [
+        quarter_past,
+        MONDAY + HOUR_NS,
+        MONDAY + 2 * HOUR_NS,
+    ]
+    half_hours = remaining_hours(MONDAY, MONDAY + HOUR_NS, phase_ns=HOUR_NS // 2)
+    assert [hour.share for hour in half_hours] == [0.5, 0.5]
+    assert remaining_hours(MONDAY, MONDAY) == []
+
+
+@pytest.mark.parametrize("known", [6, 30, 500])
+def test_constant_cost_continues_with_a_narrow_interval(known):
+    found = robust_forecast(hours([2.5] * known), rest(10, known), "UTC")
+    assert (found.expected, found.low, found.high) == pytest.approx((25, 25, 25))
+    assert found.hours == known
+
+
+def test_insufficient_history_has_no_forecast():
+    assert robust_forecast(hours([1.0] * (MIN_HOURS - 1)), rest(5, 5), "UTC") is None
+    assert robust_forecast([], rest(5, 5), "UTC") is None
+
+
+def test_nights_and_weekends_repeat():
+    """Four weeks in which an hour costs 3 from 8 to 20 on workdays, otherwise 1."""
+    week = [3.0 if day < 5 and 8 <= hour < 20 else 1.0 for day in range(7) for hour in range(24)]
+    found = robust_forecast(hours(week * 4), rest(168, 4 * 168), "UTC")
+    assert found.expected == pytest.approx(5 * 12 * 3 + 5 * 12 + 2 * 24)
+    assert found.method == "medians by the hour of the week"
+    saturday = 4 * 168 + 5 * 24
+    to_saturday = robust_forecast(hours((week * 5)[:saturday]), rest(24, saturday), "UTC")
+    assert to_saturday.expected == pytest.approx(24)
+
+
+def test_single_unusual_week_does_not_repeat():
+    week = [2.0] * 168
+    values = week * 3 + [2.0] * 24 + [40.0] * 24 + [2.0] * 120 + week * 3
+    found = robust_forecast(hours(values), rest(168, len(values)), "UTC")
+    assert found.expected == pytest.approx(2 * 168, rel=0.05)
+
+
+def test_history_of_one_day_is_forecast_by_its_median():
+    rng = random.Random(3)
+    values = [rng.uniform(1, 2) for _ in range(20)]
+    found = robust_forecast(hours(values), rest(4, 20), "UTC")
+    assert found.expected == pytest.approx(4 * statistics.mean(values), rel=0.15)
+    assert found.low < found.expected < found.high
+    assert found.method == "median of all hours"
+
+
+def test_hours_follow_local_time_over_a_daylight_saving_change():
+    """Berlin, with higher cost from 8 to 20, on the Sunday on which clocks are set forward."""
+    start_ns = MONDAY + 7 * 7 * 24 * HOUR_NS  # 23 February 2026, 00:00 UTC, 01:00 in Berlin
+    values = [3.0 if 8 <= (hour + 1) % 24 < 20 else 1.0 for hour in range(4 * 168 + 5 * 24)]
+    begin_ns = start_ns + len(values) * HOUR_NS  # Saturday, 28 March, 01:00 in Berlin
+    sunday_ns = begin_ns + 23 * HOUR_NS
+    of_sunday = remaining_hours(sunday_ns, sunday_ns + 23 * HOUR_NS)
+    found = robust_forecast(hours(values, start_ns), of_sunday, "Europe/Berlin")
+    assert found.expected == pytest.approx(12 * 3 + 11 * 1)
+
+
+@given(
+    st.lists(st.floats(0, 1000), min_size=MIN_HOURS, max_size=400),
+    st.floats(0.01, 1.0),
+    st.integers(1, 800),
+    st.floats(0.001, 1000),
+)
+def test_forecast_is_ordered_non_negative_and_scales_with_the_unit(values, share, count, unit):
+    to_come = [RemainingHour(MONDAY + (len(values) + at) * HOUR_NS, share) for at in range(count)]
+    found = robust_forecast(hours(values), to_come, "UTC")
+    assert 0 <= found.low <= found.expected <= found.high
+    assert math.isfinite(found.high)
+    scaled = robust_forecast(hours([value * unit for value in values]), to_come, "UTC")
+    for ours, theirs in (
+        (found.expected, scaled.expected),
+        (found.high, scaled.high),
+    ):
+        assert theirs == pytest.approx(ours * unit, rel=1e-6, abs=1e-6 * unit)
+
+
+def seasonal(rng, weeks):
+    """Return costs with daily and weekly seasons and autocorrelated noise."""
+    away, values = 0.0, []
+    for hour in range(weeks * 168):
+        away = 0.5 * away + math.sqrt(0.75) * rng.gauss(0, 0.15)
+        day = 1 + 0.4 * math.sin(2 * math.pi * (hour % 24 - 8) / 24)
+        week = 0.6 if hour % 168 >= 120 else 1.0
+        values.append(10 * day * week * math.exp(away))
+    return values
+
+
+@pytest.mark.parametrize(("weeks", "count"), [(4, 12), (4, 240), (8, 500)])
+def test_interval_coverage_is_near_its_nominal_level(weeks, count):
+    """Coverage at a nominal 80 % over 60 seeded series; 39 to 58 is the 99.9 % range."""
+    held = 0
+    for seed in range(60):
+        values = seasonal(random.Random(f"{weeks} {count} {seed}"), weeks + 4)
+        now = weeks * 168
+        found = robust_forecast(hours(values[:now]), rest(count, now), "UTC")
+        held += found.low <= sum(values[now : now + count]) <= found.high
+    assert 39 <= held <= 58

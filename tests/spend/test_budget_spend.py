@@ -1,0 +1,182 @@
+"""Costs by the hour: sums are preserved and gaps are not filled."""
+
+import json
+import random
+from itertools import pairwise
+
+import pytest
+from costprobe.core.columns import RowEnd, row_spans
+from costprobe.core.periods import HOUR_NS, TimeSpan
+from costprobe.spend.query import (
+    HISTORY_HOURS,
+    CostRow,
+    Payer,
+    SpendBook,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+S = 1_000_000_000
+GPU0 = Payer("", "gpu0", "USD")
+BEGAN = 490_000 * HOUR_NS
+
+
+def rows_of(costs):
+    """Return raw rows by the UTC ns of their ends."""
+    return [CostRow(end_ns, costs[end_ns]) for end_ns in sorted(costs)]
+
+
+def booked(rows, span, usual_s=10, phase_ns=0):
+    book = SpendBook(phase_ns)
+    book.add_rows(GPU0, rows_of(rows), span, usual_s)
+    return book
+
+
+def test_rows_without_gaps_cover_an_hour_and_are_summed():
+    rows = {BEGAN + second * S: 0.01 for second in range(10, 3601, 10)}
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + HOUR_NS))
+    hour = book.at(GPU0, 490_000)
+    assert hour.cost == pytest.approx(3.60)
+    assert hour.covered_s == pytest.approx(3600)
+
+
+def test_gap_has_no_coverage_and_no_cost():
+    """Half an hour of rows, a quarter without, then the last quarter."""
+    seconds = [*range(10, 1801, 10), *range(2710, 3601, 10)]
+    rows = {BEGAN + second * S: 0.01 for second in seconds}
+    hour = booked(rows, TimeSpan(BEGAN, BEGAN + HOUR_NS)).at(GPU0, 490_000)
+    assert hour.covered_s == pytest.approx(2700)
+    assert hour.cost == pytest.approx(2.70)
+
+
+def test_row_across_a_full_hour_is_divided_by_time():
+    rows = {BEGAN + minute * 60 * S: 5.0 for minute in (40, 50, 58, 68, 78)}
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 2 * HOUR_NS))
+    # 0:30 to 0:58 whole, and 2 of the 10 minutes after it.
+    assert book.at(GPU0, 490_000).cost == pytest.approx(15 + 5 * 0.2)
+    assert book.at(GPU0, 490_001).cost == pytest.approx(5 * 0.8 + 5)
+    assert book.at(GPU0, 490_001).covered_s == pytest.approx(18 * 60)
+
+
+def test_two_rows_have_the_default_length():
+    found = row_spans([RowEnd(100 * S), RowEnd(900 * S)], usual_s=300)
+    assert found == [(-200 * S, 100 * S, 300.0), (600 * S, 900 * S, 300.0)]
+    assert row_spans([], 300) == []
+
+
+def test_rolled_up_rows_cover_what_their_rows_did():
+    """Rows of 5 minutes: two hours as they were measured, then with half an hour missing, then raw."""
+    hours = [RowEnd(BEGAN + 55 * 60 * S, 12), RowEnd(BEGAN + HOUR_NS + 55 * 60 * S, 12)]
+    gap = RowEnd(BEGAN + 2 * HOUR_NS + 55 * 60 * S, 6)
+    raw = [RowEnd(BEGAN + 3 * HOUR_NS + minute * 60 * S) for minute in (0, 5, 10)]
+    spans = row_spans([*hours, gap, *raw], usual_s=10)
+    assert [span.covered_s for span in spans] == [3600, 3600, 1800, 300, 300, 300]
+    assert all(one.end_ns == other.start_ns for one, other in pairwise(spans))
+
+
+def rolled(ends, period_s):
+    """Return rows as a roll-up to that period has them."""
+    groups = {}
+    for end_ns in ends:
+        groups.setdefault(end_ns // (period_s * S), []).append(end_ns)
+    return [RowEnd(max(own), len(own)) for _, own in sorted(groups.items())]
+
+
+def test_coverage_of_a_host_that_is_often_off_survives_any_roll_up():
+    """Four days with rows missing, hours off, and rows that were split at a price change."""
+    wrong = {}
+    for seed in range(12):
+        chance, ends, at_ns = random.Random(seed), set(), 0
+        step_s = chance.choice([10, 60, 300])
+        while at_ns < 4 * 24 * HOUR_NS:
+            at_ns += step_s * S
+            at_ns += int(chance.uniform(1, 6) * HOUR_NS) * (chance.random() < 0.001)
+            at_ns += step_s * S * chance.randint(1, 4) * (chance.random() < 0.01)
+            ends |= {at_ns, at_ns + step_s * S // 3} if chance.random() < 0.002 else {at_ns}
+        hours, minutes = rolled(ends, 3600), rolled(ends, 60)
+        older = hours[: len(hours) // 2]
+        mixed = [*older, *(RowEnd(each) for each in sorted(ends) if each > older[-1].end_ns)]
+        raw = [RowEnd(each) for each in sorted(ends)]
+        covered = [
+            sum(span.covered_s for span in row_spans(rows, 10))
+            for rows in (raw, minutes, hours, mixed)
+        ]
+        if covered != pytest.approx([covered[0]] * 4, rel=0.02):
+            wrong[seed] = covered
+    assert not wrong
+
+
+def test_span_excludes_hours_outside_it():
+    rows = {BEGAN + second * S: 0.01 for second in range(10, 3 * 3600 + 1, 10)}
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 3 * HOUR_NS))
+    whole = book.between(GPU0, TimeSpan(BEGAN + HOUR_NS, BEGAN + 3 * HOUR_NS))
+    assert whole.cost == pytest.approx(7.20)
+    from_half_past = book.between(GPU0, TimeSpan(BEGAN + HOUR_NS // 2, BEGAN + HOUR_NS))
+    assert (from_half_past.cost, from_half_past.covered_s) == pytest.approx((1.80, 1800))
+    assert book.between(Payer("", "gpu1", "USD"), TimeSpan(BEGAN, BEGAN + HOUR_NS)).cost == 0
+
+
+def test_hour_is_booked_again_after_a_cut():
+    rows = {BEGAN + second * S: 0.01 for second in range(10, 7201, 10)}
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 2 * HOUR_NS))
+    book.cut(BEGAN + HOUR_NS + 5)
+    assert book.at(GPU0, 490_001).cost == 0
+    book.add_rows(GPU0, rows_of(rows), TimeSpan(BEGAN + HOUR_NS, BEGAN + 2 * HOUR_NS), 10)
+    assert book.at(GPU0, 490_001).cost == pytest.approx(3.60)
+    assert book.at(GPU0, 490_000).cost == pytest.approx(3.60)
+
+
+def test_hours_older_than_eight_weeks_are_dropped():
+    book = SpendBook()
+    for hour in (0, 1, HISTORY_HOURS, 3 * HISTORY_HOURS):
+        end_ns = BEGAN + (hour + 1) * HOUR_NS
+        book.add_rows(GPU0, rows_of({end_ns: 1.0}), TimeSpan(end_ns - HOUR_NS, end_ns), 3600)
+    first = BEGAN // HOUR_NS
+    kept = [book.at(GPU0, first + hour).cost for hour in (0, 1, HISTORY_HOURS, 3 * HISTORY_HOURS)]
+    assert kept == [0, 0, 0, 1.0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.floats(0, 10)), min_size=1, max_size=60),
+    st.sampled_from([0, 900 * S, 1800 * S]),
+    st.integers(1, 6),
+)
+def test_any_rows_keep_their_cost_and_are_covered_once(steps, phase_ns, pieces):
+    """Rows are booked in batches or at once, with any offset of the hours."""
+    rows, at_ns = {}, BEGAN + HOUR_NS
+    for minutes, cost in steps:
+        at_ns += minutes * 60 * S
+        rows[at_ns] = cost
+    whole = TimeSpan(BEGAN - 300 * HOUR_NS, at_ns)
+    book, ends = SpendBook(phase_ns), sorted({*rows, whole.end_ns})
+    cuts = [
+        whole.start_ns,
+        *sorted(random.Random(pieces).sample(ends[:-1], k=min(pieces, len(ends) - 1))),
+    ]
+    for start_ns, end_ns in zip(cuts, [*cuts[1:], whole.end_ns], strict=True):
+        book.add_rows(GPU0, rows_of(rows), TimeSpan(start_ns, end_ns), 60)
+    found = book.between(GPU0, whole)
+    assert found.cost == pytest.approx(sum(rows.values()))
+    covered_s = sum(span.covered_s for span in row_spans([RowEnd(t) for t in sorted(rows)], 60))
+    assert found.covered_s == pytest.approx(covered_s)
+    hours = range(book.hour_of(whole.start_ns), book.hour_of(at_ns) + 1)
+    assert all(book.at(GPU0, hour).covered_s <= 3600.0 for hour in hours)
+
+
+def test_final_hours_survive_a_restart():
+    rows = {BEGAN + second * S: 0.01 for second in range(10, 3 * 3600 + 1, 10)}
+    book = booked(rows, TimeSpan(BEGAN, BEGAN + 3 * HOUR_NS))
+    book.final_ns = BEGAN + 2 * HOUR_NS
+    again = SpendBook.from_document(json.loads(json.dumps(book.to_document())))
+    assert again.final_ns == book.final_ns
+    assert again.payers == (GPU0,)
+    costs = [again.at(GPU0, 490_000 + hour).cost for hour in range(3)]
+    assert costs == pytest.approx([3.60, 3.60, 0])
+
+
+@pytest.mark.parametrize(
+    "series", [[["", "g", "USD", 1, [1.0], []]], [["", "g", "USD", 1, ["x"], [1.0]]], [["g"]], 7]
+)
+def test_damaged_document_is_rejected(series):
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        SpendBook.from_document({"phase_ns": 0, "final_ns": 0, "series": series})

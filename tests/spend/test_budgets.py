@@ -1,0 +1,189 @@
+"""Budgets in the daemon: computed from the store, kept over restarts, reported when exceeded."""
+
+from threading import Event as Flag
+
+import pytest
+from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import Config
+from costprobe.core.schema import make_point
+from costprobe.spend.evaluate import BudgetTracker
+from costprobe.spend.query import Usual
+from fakes.clock import FakeClock
+
+S = 1_000_000_000
+HOUR_NS = 3600 * S
+NOON = 1_780_056_000 * S  # 29 May 2026, 12:00 UTC
+BUDGET = {"name": "team", "amount": 20, "period": "day"}
+
+
+class Hurried(Flag):
+    """An event whose waits return at once: the first reading pauses between its steps."""
+
+    def wait(self, _timeout=None):
+        return self.is_set()
+
+
+class Scene:
+    """Budgets over a separate store, with a manual clock."""
+
+    def __init__(self, folder):
+        self.clock = FakeClock(NOON)
+        self.path = folder / "costprobe.db"
+        self.store = Store.open(self.path, self.clock)
+        self.ledger = MemoryLedger()
+        self.events = []
+        self.stop = Hurried()
+
+    def budgets(self, *tables):
+        config = Config.model_validate({"budget": tables or (BUDGET,)})
+        return BudgetTracker(
+            config.budget,
+            Usual(config.telemetry.aggregate_s),
+            self.ledger,
+            self.path,
+            self.clock,
+            {"host": "h"},
+            on_event=self.events.append,
+            stop=self.stop,
+        )
+
+    def cost(self, since_ns, until_ns, per_hour, device="gpu0", step_s=60):
+        step_ns = step_s * S
+        tags = {"host": "h", "device": device, "kind": "gpu", "currency": "USD"}
+        times = range(since_ns + step_ns, until_ns + 1, step_ns)
+        self.store.append(
+            [
+                make_point("device", tags, {"cost": per_hour * step_s / 3600}, time_ns)
+                for time_ns in times
+            ]
+        )
+
+    def live(self, hours, per_hour, device="gpu0"):
+        """Advance the clock and store cost rows for that time."""
+        since_ns = self.clock.time_ns()
+        self.clock.move(hours * 3600)
+        self.cost(since_ns, self.clock.time_ns(), per_hour, device)
+
+
+@pytest.fixture
+def scene(tmp_path):
+    made = Scene(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_budget_is_evaluated_reported_and_stored_as_rows(scene):
+    midnight_ns = NOON - 12 * HOUR_NS
+    scene.cost(midnight_ns - 24 * HOUR_NS, NOON, 1.0)
+    budgets = scene.budgets()
+    assert budgets.status() == []
+    budgets.refresh()
+    (status,) = budgets.status()
+    assert status["spent"] == pytest.approx(12.0)
+    assert status["coverage"] == pytest.approx(1.0)
+    assert status["forecast"] == pytest.approx(24.0)
+    assert (status["exceeded"], status["forecast_exceeded"], scene.events) == (False, False, [])
+    scene.live(1 / 6, 1.0)
+    budgets.refresh()
+    assert [event.metric for event in scene.events] == ["budget_forecast"]
+    for _ in range(10):
+        scene.live(1, 1.0)
+        budgets.refresh()
+    assert [event.metric for event in scene.events] == ["budget_forecast", "budget_exceeded"]
+    (status,) = budgets.status()
+    assert (status["exceeded"], status["spent"]) == (True, pytest.approx(12 + 1 / 6 + 10))
+    rows = [point for point in scene.ledger.points if point.measurement == "budget"]
+    assert len(rows) == 12
+    assert rows[-1].fields["exceeded"] is True
+
+
+def test_restart_reads_few_rows_and_repeats_no_event(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
+    scene.budgets().refresh()
+    assert [event.metric for event in scene.events] == ["budget_exceeded"]
+    kept = scene.ledger.state("budget hours 0")
+    assert kept["final_ns"] == NOON - 2 * HOUR_NS
+    # Final hours are not read again: a row that arrives too late is not counted.
+    scene.cost(NOON - 6 * HOUR_NS, NOON - 5 * HOUR_NS, 1000.0)
+    scene.live(1, 2.0)
+    again = scene.budgets()
+    again.refresh()
+    assert len(scene.events) == 1
+    assert again.status()[0]["spent"] == pytest.approx(26.0)
+    # The next day starts at zero.
+    scene.live(12, 0.5)
+    again.refresh()
+    assert again.status()[0]["spent"] == pytest.approx(0.5)
+    assert again.status()[0]["exceeded"] is False
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("wrong_s", [20 * 365 * 86_400, 86_400, -86_400])
+def test_spend_is_right_after_the_wall_clock_was_wrong(scene, wrong_s, restarts):
+    scene.cost(NOON - 12 * HOUR_NS, NOON, 1.0)
+    budgets = scene.budgets()
+    budgets.refresh()
+    scene.clock.step(wrong_s)
+    scene.live(1, 1.0)
+    budgets.refresh()
+    scene.clock.step(-wrong_s)
+    if restarts:
+        budgets = scene.budgets()
+    scene.live(1, 1.0)
+    budgets.refresh()
+    (status,) = budgets.status()
+    # The hour booked on another day does not count for this one.
+    assert status["spent"] == pytest.approx(13.0)
+    assert status["coverage"] == pytest.approx(13 / 14)
+
+
+def test_raised_budget_is_reported_again(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
+    scene.budgets().refresh()
+    raised = scene.budgets({**BUDGET, "amount": 25})
+    raised.refresh()
+    assert raised.status()[0]["exceeded"] is False
+    scene.live(1, 2.0)
+    raised.refresh()
+    assert [event.metric for event in scene.events] == ["budget_exceeded"] * 2
+
+
+def test_several_budgets_in_several_time_zones(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 0.5, "gpu1")
+    zones = ("UTC", "Asia/Kolkata", "America/New_York")
+    tables = [{**BUDGET, "name": zone.replace("/", "-"), "timezone": zone} for zone in zones]
+    budgets = scene.budgets(*tables, {**BUDGET, "name": "gpu1", "device": "gpu1"})
+    budgets.refresh()
+    # Noon in London is 17:30 in Kolkata and 8:00 in New York.
+    spent = [status["spent"] for status in budgets.status()]
+    assert spent == pytest.approx([18.0, 26.25, 12.0, 6.0])
+
+
+def test_gap_is_reported_and_not_extrapolated(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON - 6 * HOUR_NS, 1.0)
+    scene.cost(NOON - 3 * HOUR_NS, NOON, 1.0)
+    budgets = scene.budgets()
+    budgets.refresh()
+    (status,) = budgets.status()
+    assert status["spent"] == pytest.approx(9.0)
+    assert status["coverage"] == pytest.approx(0.75)
+    assert status["missing"] == ["gpu0: no cost data for 3.0 h of the period"]
+
+
+def test_damaged_documents_are_discarded_and_rows_read_again(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
+    scene.ledger.put_state("budget hours 0", {"phase_ns": 0, "final_ns": 1, "series": [[]]})
+    scene.ledger.put_state("budgets", {"team": {"budget": None, "watch": 3}})
+    budgets = scene.budgets()
+    budgets.refresh()
+    assert budgets.status()[0]["spent"] == pytest.approx(12.0)
+
+
+def test_stop_interrupts_the_first_reading(scene):
+    scene.cost(NOON - 60 * HOUR_NS, NOON, 1.0)
+    scene.stop.set()
+    budgets = scene.budgets()
+    budgets.refresh()
+    assert budgets.status() == []

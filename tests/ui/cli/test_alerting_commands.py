@@ -1,0 +1,323 @@
+"""The commands alerts, silence and replay."""
+
+import json
+import random
+import re
+import time
+from pathlib import Path
+from threading import Event as Flag
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.write import Store
+from costprobe.core.incident import Silence
+from costprobe.core.schema import make_point
+from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.ui.cli.main import main
+from fakes.cases import check_all
+from fakes.clock import FakeClock
+from fakes.incidents import incident
+
+S = 1_000_000_000
+TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(
+        f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n'
+        # Replay evaluates at each of these steps.
+        '[alerting]\nevaluate_every = "1m"\n'
+    )
+
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns()))
+    yield made
+    made.close()
+
+
+def keep(store, alerts=(), silenced=(), silences=()):
+    document = {
+        "alerts": [alert.to_document() for alert in alerts],
+        "silenced": list(silenced),
+        "silences": list(silences),
+    }
+    store.put_state("alerts", document)
+
+
+def test_firing_alerts_are_listed_with_their_series(costprobe, store):
+    keep(store, [incident(since_ns=time.time_ns() - 90 * S)], silenced=["3f2a-1"])
+    output = costprobe("alerts")
+    assert "FIRING   warning  drift  device=gpu0 host=node7" in output
+    assert "silenced" in output
+    assert "gpu0 is slower because it throttles" in output
+    assert "- +5 % energy" in output
+    assert json.loads(costprobe("alerts", "--json").splitlines()[-1])["alerts"][0]["id"] == "3f2a-1"
+    costprobe("alerts", "--exit-code", code=1)
+
+
+def test_without_firing_alerts_a_message_is_printed(costprobe, store):
+    keep(store)
+    note, listing = costprobe("alerts", "--exit-code").splitlines()
+    assert listing == "no alert is firing"
+    assert note.startswith("from the store, as of ")
+    assert "no daemon answers" in note
+
+
+def test_daemon_that_runs_answers_instead_of_the_store(costprobe, store, daemon):
+    """A full disk keeps the stored list at what it was before."""
+    keep(store)
+    daemon.store_path = store.path
+    daemon.listing = {"alerts": [incident(id="new").to_document()], "silenced": [], "silences": []}
+    output = costprobe("alerts", "--exit-code", code=1)
+    assert "FIRING" in output
+    assert "from the store" not in output
+    document = json.loads(costprobe("alerts", "--json"))
+    assert (document["source"], document["alerts"][0]["id"]) == ("daemon", "new")
+    daemon.store_path = store.path.with_name("other.db")
+    assert "daemon that answers has another store" in costprobe("alerts", "--exit-code")
+
+
+def test_answers_of_thousands_of_symptoms_arrive(costprobe, store, daemon):
+    daemon.store_path = store.path
+    alerts = [incident(id=str(n)).to_document() for n in range(2000)]
+    daemon.listing = {"alerts": alerts, "silenced": [], "silences": []}
+    assert len(json.loads(costprobe("alerts", "--json"))["alerts"]) == 2000
+
+
+def test_stale_listing_is_marked(costprobe, tmp_path):
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns() - 3600 * S))
+    keep(store)
+    store.close()
+    assert "AS OF 60 min AGO" in costprobe("alerts")
+    # A script must not take the last known state for the present one.
+    costprobe("alerts", "--exit-code", code=3)
+
+
+def test_before_the_first_evaluation_nothing_is_listed(costprobe, store):
+    assert "no daemon has evaluated" in costprobe("alerts", code=1)
+
+
+def alert_row(state, minutes_ago, identity="a1", **fields):
+    known = {"id": identity, "severity": "warning", "summary": "it is hot", "cause": "cooling"}
+    tags = {"host": "h", "rule": "hot", "state": state, "device": "gpu0"}
+    return make_point("alert", tags, {**known, **fields}, time.time_ns() - minutes_ago * 60 * S)
+
+
+def test_history_has_one_line_per_fired_incident(costprobe, store):
+    store.append(
+        [
+            alert_row("pending", 61),
+            alert_row("firing", 60),
+            alert_row("resolved", 15),
+            alert_row("pending", 50, "a2"),
+            alert_row("resolved", 49, "a2"),
+            alert_row("firing", 5, "a3", summary="it is hot again"),
+        ]
+    )
+    first, second = costprobe("alerts", "history").splitlines()
+    assert "for 45 min" in first
+    assert "it is hot" in first
+    assert "still firing" in second
+    documents = [json.loads(line) for line in costprobe("alerts", "history", "--json").splitlines()]
+    assert [document["id"] for document in documents] == ["a1", "a3"]
+    assert documents[0]["labels"] == {"host": "h", "device": "gpu0"}
+    assert costprobe("alerts", "history", "--since", "1m") == "no incident in that time\n"
+
+
+class Parts:
+    def __init__(self):
+        self.kept = {}
+        self.watching = self.notifying = self
+        self.listing = {"alerts": [], "silenced": [], "silences": []}
+        self.store_path = Path("/nowhere.db")
+
+    def add_silence(self, silence):
+        self.kept[silence.id] = silence
+
+    def end_silence(self, silence_id):
+        return self.kept.pop(silence_id)
+
+    def silences(self):
+        return tuple(self.kept.values())
+
+    def alerts(self):
+        return self.listing
+
+    def send_test(self, notifier):
+        return {"ops": "", "mail": "no such host"} if notifier is None else {notifier: ""}
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    alerting = Parts()
+    server = ControlServer(
+        tmp_path / "control.sock", ControlRequests(lambda: alerting, dict).handlers(), Flag()
+    )
+    server.start()
+    yield alerting
+    server.close()
+
+
+def test_silence_is_added_listed_and_ended(costprobe, daemon):
+    words = ("--match", "device=gpu*", "--match", "rule=hot", "--for", "2h", "--comment", "a fan")
+    output = costprobe("silence", *words)
+    (silence,) = daemon.kept.values()
+    assert isinstance(silence, Silence)
+    assert silence.match == {"device": "gpu*", "rule": "hot"}
+    assert silence.ends_ns - silence.starts_ns == 7200 * S
+    assert f"costprobe silence end {silence.id}" in output
+    assert "device=gpu* rule=hot  a fan" in costprobe("silence", "list")
+    assert json.loads(costprobe("silence", "list", "--json"))[0]["id"] == silence.id
+    assert "has ended" in costprobe("silence", "end", silence.id)
+    assert costprobe("silence", "list") == "no silence is active\n"
+    assert "there is no silence x" in costprobe("silence", "end", "x", code=2)
+
+
+def test_silence_may_start_later(costprobe, daemon):
+    costprobe(
+        "silence", "--match", "a=b", "--for", "1h", "--starts-in", "30m", "--comment", "update"
+    )
+    assert "starts in 30 min" in costprobe("silence", "list")
+
+
+def test_incomplete_silences_are_rejected(costprobe, daemon):
+    def check(arguments):
+        costprobe("silence", *arguments, code=2)
+        assert daemon.kept == {}
+
+    check_all(
+        check,
+        [
+            (("--for", "2h", "--comment", "c"),),
+            (("--match", "device=gpu0", "--comment", "c"),),
+            (("--match", "device=gpu0", "--for", "2h"),),
+            (("--match", "gpu0", "--for", "2h", "--comment", "c"),),
+            (("--match", "device=gpu0", "--for", "soon", "--comment", "c"),),
+        ],
+    )
+
+
+def test_test_alert_prints_the_result_of_each_notifier(costprobe, daemon):
+    assert costprobe("alerts", "test", "ops") == "ops: sent\n"
+    assert "mail: FAILED: no such host" in costprobe("alerts", "test", code=1)
+
+
+def test_without_a_daemon_the_error_suggests_a_command(costprobe):
+    assert "costprobe status" in costprobe("silence", "list", code=1)
+
+
+SPAN = ("--since", "2026-03-01", "--until", "2026-03-10")
+
+
+def runs(days=4, slower_from=3.5, rng_seed=1):
+    """Rows of a probe whose latency rises by 10 %."""
+    rng = random.Random(rng_seed)
+    began_ns = 1_772_452_800 * S  # 2 March 2026, noon
+    made = []
+    for index in range(int(days * 288)):
+        time_ns = began_ns + index * 300 * S
+        slow = 1.1 if index >= slower_from * 288 else 1.0
+        latency_ms = 8 * slow * rng.lognormvariate(0, 0.008)
+        fields = {
+            "latency_p50_ms": latency_ms,
+            "throughput_per_s": 8000 / latency_ms,
+            "sm_clock_mhz": 1980 / slow,
+            "fingerprint": "f",
+        }
+        cost = {"cost_hardware": latency_ms * 1e-9, "cost_reference": latency_ms * 1e-9}
+        made.append(make_point("probe", {**TAGS, "batch": "8"}, fields, time_ns))
+        own = {**TAGS, "basis": "probe", "plan": "owned", "currency": "EUR"}
+        made.append(make_point("cost", own, {**cost, "cost_energy": 0.0}, time_ns))
+    return made
+
+
+def test_replay_lists_the_alerts_that_would_have_fired(costprobe, store):
+    store.append(runs())
+    output = costprobe("replay", *SPAN, "--events")
+    assert "1 incident would have fired in 4.0 days; 3 drifts" in output
+    assert "performance  device=gpu0 host=h  cost per inference of e on gpu0 is +" in output
+    assert re.search(r"SM clock 19[78]\d → 1[78]\d\d MHz", output)
+    document = json.loads(costprobe("replay", *SPAN, "--json"))
+    assert [found["cause"] for found in document["events"]] == ["clock"] * 3
+    assert document["incidents"][0]["name"] == "performance"
+    assert costprobe("replay", "--since", "1m") == "no rows in that time range\n"
+
+
+def test_replay_applies_overrides(costprobe, store):
+    store.append(runs())
+    for setting in (
+        "rule.drift.at_least=30%",
+        "rule.drift.enabled=false",
+        "detection.enabled=false",
+    ):
+        assert "0 incidents" in costprobe("replay", *SPAN, "--set", setting), setting
+
+
+def test_invalid_overrides_are_rejected(costprobe, store):
+    def check(setting, words):
+        assert words in costprobe("replay", *SPAN, "--set", setting, code=2)
+
+    check_all(
+        check,
+        [
+            ("detection.least_effect", "write KEY=VALUE"),
+            ("detection.least_efect=3%", 'did you mean "least_effect"?'),
+            ("rule.drifft.at_least=3%", "unknown section 'drifft'"),
+            ("rule.drift.at_least=lots", "rule[0].at_least"),
+            ("rule=3", "rule"),
+        ],
+    )
+
+
+def test_replay_reads_exported_lines(costprobe, store, tmp_path):
+    store.append(runs())
+    path = tmp_path / "rows.csv"
+    path.write_text(costprobe("export", "--format", "csv"))
+    assert "1 incident would have fired" in costprobe("replay", "--csv", str(path))
+
+
+def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):
+    path = tmp_path / "rows.csv"
+    probe = [row for row in runs() if row.measurement == "probe"]
+    lines = [f"{row.time_ns / S:.3f},{row.fields['latency_p50_ms']},gpu0,e" for row in probe]
+    path.write_text("\n".join(["time,latency_p50_ms,device,probe", *lines]))
+    assert "latency of e on gpu0 is +" in costprobe("replay", "--csv", str(path))
+    values = [f"{row.time_ns},h,{row.fields['latency_p50_ms']}" for row in probe]
+    path.write_text("\n".join(["time,host,value", *values]))
+    assert "cost per inference of csv on csv is +" in costprobe("replay", "--csv", str(path))
+    # The same level on one host, a step on the other: mixed, they would have neither.
+    other = [f"{row.time_ns},quiet,{probe[0].fields['latency_p50_ms']}" for row in probe]
+    path.write_text("\n".join(["time,host,value", *values, *other]))
+    document = json.loads(costprobe("replay", "--csv", str(path), "--json"))
+    assert [alert["labels"]["host"] for alert in document["incidents"]] == ["h"]
+    assert document["rows"] == 2 * len(probe)
+
+
+def test_csv_errors_name_file_and_line(costprobe, tmp_path):
+    def check(text, words):
+        path = tmp_path / "rows.csv"
+        path.write_text(text)
+        assert words in costprobe("replay", "--csv", str(path), code=2)
+
+    check_all(
+        check,
+        [
+            ("value\n1", "rows.csv:1: no column `time`"),
+            ("time,speed\n1,2", "rows.csv:1: 'speed' is neither a field nor a tag"),
+            ("time,value\nsoon,2", "rows.csv:2: 'soon' is not a time"),
+            ("time,value\n1,2\n2,fast", "rows.csv:3: 'fast' is not a number"),
+            ("time,value\n1,nan", "rows.csv:2: 'nan' is not a number"),
+            ("time,measurement,tags,field,value\n1,probe,a=b,speed,2", "no field probe.speed"),
+        ],
+    )

@@ -1,0 +1,180 @@
+"""`costprobe allocation` on stored rows whose sums are known."""
+
+import csv
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.write import Store
+from costprobe.core.schema import make_point
+from costprobe.ui.cli.main import main
+from fakes.clock import FakeClock
+from fakes.command import called
+
+S = 1_000_000_000
+HOST = {"host": "h", "currency": "EUR"}
+HOURS = 10
+CHAT = {"service": "chat"}
+# Cost of an hour: 6 of gpu0 and 4 of gpu1.
+ALLOCATED = (
+    ("gpu0", {**CHAT, "part": "busy", "namespace": "prod"}, 3.0),
+    ("gpu0", {**CHAT, "part": "idle", "namespace": "prod"}, 2.0),
+    ("gpu0", {"part": "probing"}, 1.0),
+    ("gpu1", {"service": "train", "part": "held", "namespace": "lab"}, 1.5),
+    ("gpu1", {"part": "unallocated"}, 2.5),
+)
+SERVING = ({}, 5.0, 2.0), ({"served_model": "a"}, 3.0, 1.0), ({"served_model": "b"}, 1.5, 0.5)
+TENANTS = {"search": 2.0, "other": 1.0, "unattributed": 2.0}
+
+
+def rows(now_ns):
+    for hour in range(HOURS):
+        time_ns = now_ns - hour * 3600 * S
+        for device, cost in (("gpu0", 6.0), ("gpu1", 4.0)):
+            for minute in range(0, 60, 10):
+                tags = {**HOST, "device": device}
+                yield make_point("device", tags, {"cost": cost / 6}, time_ns - minute * 60 * S)
+        for device, tags, cost in ALLOCATED:
+            yield make_point(
+                "allocation", {**HOST, "device": device, **tags}, {"cost": cost}, time_ns
+            )
+        for tags, cost, idle in SERVING:
+            place = {**HOST, **CHAT, **tags, "device": "gpu0", "basis": "serving"}
+            yield make_point("cost", place, {"cost_total": cost, "cost_idle": idle}, time_ns)
+        for tenant, cost in TENANTS.items():
+            yield make_point("tenant", {**HOST, **CHAT, "tenant": tenant}, {"cost": cost}, time_ns)
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n')
+
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(main, ["--config", str(config), "allocation", *arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def stored(tmp_path):
+    now_ns = time.time_ns()
+    with_rows = Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))
+    with_rows.append(sorted(rows(now_ns), key=lambda row: row.time_ns))
+    yield
+    with_rows.close()
+
+
+def parts_of(document):
+    return {
+        part["name"]: (part["cost"], part["cost_idle"], part["rest"]) for part in document["parts"]
+    }
+
+
+def test_each_key_has_its_cost_and_the_lines_add_up_to_the_devices(costprobe, stored):
+    probing = (10, None, "probing")
+    expected = {
+        "service": {
+            "chat": (50, 20, None),
+            "train": (15, None, None),
+            "probing": probing,
+            "unallocated": (25, None, "unallocated"),
+        },
+        "namespace": {
+            "prod": (50, 20, None),
+            "lab": (15, None, None),
+            "probing": probing,
+            "unallocated": (25, None, "unallocated"),
+        },
+        # 0.5 an hour of the service is of no model.
+        "model": {
+            "a": (30, 10, None),
+            "b": (15, 5, None),
+            "chat": (5, 5, None),
+            "probing": probing,
+            "unallocated": (40, None, "unallocated"),
+        },
+        "tenant": {
+            "search": (20, None, None),
+            "other": (10, None, None),
+            "unattributed": (20, None, "unattributed"),
+            "probing": probing,
+            "unallocated": (40, None, "unallocated"),
+        },
+    }
+    wrong = []
+    for key, known in expected.items():
+        (document,) = json.loads(costprobe("--by", key, "--since", "1d", "--json"))
+        found = parts_of(document)
+        close = found.keys() == known.keys() and all(
+            found[name]
+            == (pytest.approx(cost), idle if idle is None else pytest.approx(idle), rest)
+            for name, (cost, idle, rest) in known.items()
+        )
+        total = sum(part["cost"] for part in document["parts"])
+        if not close or total != pytest.approx(document["cost_total"], rel=1e-12):
+            wrong.append((key, found))
+        assert (document["by"], document["currency"]) == (key, "EUR")
+        assert document["cost_total"] == pytest.approx(100)
+    assert wrong == []
+
+
+def test_parts_at_the_edge_of_the_period_are_reduced_to_the_devices_cost(costprobe, stored):
+    # The windows of the last hour, of which the period contains 30 minutes of the devices.
+    (document,) = json.loads(costprobe("--by", "service", "--since", "30m", "--json"))
+    assert document["cost_total"] < 10
+    assert sum(part["cost"] for part in document["parts"]) == pytest.approx(document["cost_total"])
+    chat = parts_of(document)["chat"]
+    assert chat[1] == pytest.approx(chat[0] * 2 / 5)
+
+
+def test_table_fits_80_columns_and_names_the_total(costprobe, stored):
+    lines = costprobe("--by", "tenant", "--since", "1d").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:]] == [
+        *("search", "other", "(unattributed)", "(probing)", "(unallocated)", "total")
+    ]
+    assert "20.0 %" in lines[2]
+    assert "€100" in lines[-1]
+
+
+def test_without_rows_of_the_key_the_section_to_add_is_named(costprobe, tmp_path):
+    now_ns = time.time_ns()
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))
+    store.append([row for row in rows(now_ns) if row.measurement == "device"])
+    store.close()
+    lines = costprobe("--by", "tenant").splitlines()
+    assert "no tenant has a cost: tenants need [service.tenants]" in lines[-1]
+
+
+def test_invalid_period_ends_with_exit_code_2(costprobe, stored):
+    assert "must be before" in costprobe("--since", "1h", "--until", "2h", code=2)
+
+
+def test_report_has_the_same_cost_of_tenants_in_every_format(costprobe, stored, tmp_path):
+    (asked,) = json.loads(costprobe("--by", "tenant", "--since", "1d", "--json"))
+    texts = {
+        form: called(
+            tmp_path / "costprobe.toml", "report", "--since", "1d", "--format", form
+        ).stdout
+        for form in ("json", "md", "csv", "html")
+    }
+    (document,) = json.loads(texts["json"])["tenants"]
+    assert parts_of(document) == {
+        name: (pytest.approx(cost), idle, rest)
+        for name, (cost, idle, rest) in parts_of(asked).items()
+    }
+    assert "## Cost of tenants\n" in texts["md"]
+    assert "| search | 20.0 % | €20 | - |" in texts["md"]
+    assert '<th scope="row">search</th><td class="n">20.0 %</td><td class="n">€20' in texts["html"]
+    found = [line for line in csv.reader(texts["csv"].splitlines()) if line[0] == "tenant"]
+    assert {name: float(value) for _, _, name, _, value, _ in found} == {
+        "search": pytest.approx(20),
+        "other": pytest.approx(10),
+        "(unattributed)": pytest.approx(20),
+        "(probing)": pytest.approx(10),
+        "(unallocated)": pytest.approx(40),
+    }

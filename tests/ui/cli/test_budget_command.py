@@ -1,0 +1,185 @@
+"""`costprobe budget` on stored history: the table, the plot, JSON and reported gaps."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.write import Store
+from costprobe.core.schema import make_point
+from costprobe.ui.cli.main import main
+from fakes.cases import check_all
+from fakes.clock import FakeClock
+
+S = 1_000_000_000
+HOUR_S = 3600
+BUDGETS = """
+[[budget]]
+name = "team"
+amount = {amount}
+period = "day"
+timezone = "Asia/Kolkata"
+[[budget]]
+name = "gpu1-month"
+amount = 1000000
+period = "month"
+device = "gpu1"
+[[budget]]
+name = "chat"
+amount = 5
+period = "day"
+service = "chat"
+[[service]]
+name = "chat"
+url = "http://127.0.0.1:8000"
+engine = "vllm"
+devices = ["gpu0"]
+"""
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+
+    def call(*arguments, amount="48", budgets=BUDGETS, code=0):
+        head = f'[host]\nname = "h"\n[store]\npath = "{tmp_path}/costprobe.db"\n'
+        config.write_text(head + budgets.format(amount=amount))
+        result = CliRunner().invoke(main, ["--config", str(config), *arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store.open(tmp_path / "costprobe.db", FakeClock(time.time_ns()))
+    yield made
+    made.close()
+
+
+def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service=""):
+    """Rows at a constant rate until now."""
+    now_s = int(time.time())
+    measurement, tags = "device", {"host": "h", "device": device, "currency": currency}
+    if service:
+        measurement, tags = "allocation", {**tags, "service": service, "part": "busy"}
+    return [
+        make_point(measurement, tags, {"cost": per_hour * every_s / HOUR_S}, time_s * S)
+        for time_s in range(now_s - days * 86_400, now_s + 1, every_s)
+    ]
+
+
+def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe, store):
+    store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
+    team, gpu1, chat = json.loads(costprobe("budget", "--json", "--method", "robust"))
+    length_h = (team["period_end_ns"] - team["period_start_ns"]) / S / HOUR_S
+    assert length_h == 24
+    # The rows end a few seconds before the command reads them.
+    assert team["spent"] == pytest.approx(36 * team["elapsed_share"], rel=0.02, abs=0.1)
+    assert (1 - team["coverage"]) * team["elapsed_share"] * length_h < 0.02
+    assert team["forecast"] == pytest.approx(36, rel=0.02)
+    assert team["forecast_low"] <= team["forecast"] <= team["forecast_high"]
+    assert (team["scope"], gpu1["scope"], chat["scope"]) == ("host", "gpu1", "service chat")
+    assert chat["forecast"] == pytest.approx(6, rel=0.02)
+    assert gpu1["forecast"] > gpu1["spent"]
+
+
+def test_table_notes_and_plot(costprobe, store):
+    store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
+    output = costprobe("budget", "--method", "robust", "team", "chat")
+    head, team, chat, *remarks = output.splitlines()
+    assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
+    assert re.match(
+        r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
+    )
+    assert chat.startswith("chat")
+    assert "team: medians by the hour of the day, from 21" in remarks[0]
+    assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output
+    assert "team (USD, Asia/Kolkata)" in output
+    assert "planned" in output
+    assert "┤" not in costprobe("budget", "--method", "robust", "--no-plot")
+
+
+def test_gaps_and_other_currencies_are_reported(costprobe, store):
+    store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
+    output = costprobe("budget", "--method", "robust", "--no-plot", "gpu1-month")
+    assert "gpu1-month: a forecast needs 6 h of cost data; there are 0" in output
+    assert re.search(r"gpu1-month: not included: €[\d.]+ is not added to USD", output)
+
+
+def test_without_rows_nothing_is_extrapolated(costprobe, store):
+    (found,) = json.loads(costprobe("budget", "--json", "team"))
+    assert (found["spent"], found["forecast"], found["coverage"]) == (0, None, 0)
+    assert found["missing"] == ["no cost data for host in this period"]
+    assert "no cost data for host" in costprobe("budget", "team")
+
+
+def test_two_days_are_insufficient_for_the_seasonal_model_and_reported(costprobe, store):
+    store.append(rows(2, 1.0))
+    (found,) = json.loads(costprobe("budget", "--json", "team"))
+    assert found["note"].startswith("the robust rate: it needs")
+    assert found["forecast"] == pytest.approx(24, rel=0.05)
+    assert "it needs" in costprobe("budget", "--method", "harmonic", "team", code=1)
+
+
+def test_seasonal_model_is_used_with_weeks_of_history(costprobe, store):
+    store.append(rows(20, 1.0, every_s=1200))
+    (found,) = json.loads(costprobe("budget", "--json", "team"))
+    assert found["method"] == "harmonic regression with AR(1) errors (statsmodels)"
+    assert found["note"] == ""
+    assert found["forecast"] == pytest.approx(24, rel=0.05)
+
+
+def test_without_statsmodels_the_robust_rate_is_used_and_reported(costprobe, store, tmp_path):
+    """Run in a separate process in which statsmodels cannot be imported."""
+    store.append(rows(20, 1.0, every_s=1200))
+    costprobe("budget", "--method", "robust")
+    code = (
+        "import sys; sys.modules['statsmodels'] = None;"
+        " from costprobe.ui.cli.main import main; main(sys.argv[1:])"
+    )
+    config = str(tmp_path / "costprobe.toml")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--config", config, "budget", "--json", "team"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done
+    (found,) = json.loads(done.stdout)
+    assert found["method"] == "medians by the hour of the week"
+    assert found["note"].startswith("the robust rate: statsmodels is not installed; get it with:")
+
+
+def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe, store):
+    assert "unknown budget 'tim'; write one of chat, gpu1-month, team" in costprobe(
+        "budget", "tim", code=2
+    )
+    assert "add a [[budget]]" in costprobe("budget", budgets="", code=1)
+
+
+def test_invalid_budgets_are_rejected(costprobe):
+    def check(text, words):
+        price = '[[price]]\nplan = "on_demand"\nper_hour = 2\n'
+        assert words in costprobe("config", "check", budgets=f"{price}[[budget]]\n{text}\n", code=2)
+
+    check_all(
+        check,
+        [
+            ("name = 'a'\namount = 0\nperiod = 'day'", "budget[0].amount"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\nperoid = 'day'", 'did you mean "period"?'),
+            ("name = 'a'\namount = 1\nperiod = 'week'", "budget[0].period: write one of"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\ntimezone = 'Mars'", "no such time zone"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\ncurrency = 'EUR'", "prices are in USD"),
+            ("name = 'a'\namount = 1\nperiod = 'day'\ndevice = 'g'\nservice = 's'", "one of them"),
+            (
+                "name = 'a'\namount = 1\nperiod = 'day'\n[[budget]]\nname = 'a'\namount = 1",
+                "is already used",
+            ),
+        ],
+    )

@@ -1,0 +1,339 @@
+"""The command line: import time, exit codes and error messages."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
+from costprobe.core.clock import SystemClock
+from costprobe.core.line_protocol import render
+from costprobe.core.periods import iso
+from costprobe.core.records import Point
+from costprobe.ui.cli.main import COMMANDS, main
+from costprobe.ui.text import ago
+from fakes.cases import check_all
+from fakes.clock import FakeClock
+from fakes.nvml import FakeNvml
+from fakes.scenes import WORKER
+
+S = 1_000_000_000
+NOT_SUPPORTED = 3
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+    return path
+
+
+@pytest.fixture
+def costprobe(config):
+    def call(*arguments, code=0, **options):
+        result = CliRunner().invoke(main, ["--config", str(config), *arguments], **options)
+        assert result.exit_code == code, result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.output
+
+    return call
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Three hours of costs of two probes, ending now."""
+    import time
+
+    now_ns = time.time_ns()
+    made = [
+        Point(
+            "cost",
+            {
+                "host": "h",
+                "device": "gpu0",
+                "probe": probe,
+                "basis": "probe",
+                "plan": "owned",
+                "currency": "EUR",
+            },
+            {"cost_per_inference": (1 + minute / 180) * scale, "energy_method": "counter"},
+            now_ns - (180 - minute) * 60 * S,
+        )
+        for probe, scale in (("cnn", 1e-6), ("encoder", 2e-6))
+        for minute in range(0, 180, 5)
+    ]
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))
+    store.append(made)
+    store.close()
+    return made
+
+
+def test_commands_import_only_what_they_need():
+    assert "pydantic" not in imported_by("trend")
+    assert not {"sqlite3", "costprobe.configuration"} & imported_by("fleet", "status")
+
+
+def imported_by(*words):
+    """Return the modules that the help of a command imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "costprobe", *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def test_help_imports_no_heavy_modules():
+    program = (
+        "import sys\n"
+        "from costprobe.ui.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'influxdb_client', 'sqlite3', 'pydantic', 'apscheduler', 'plotext', 'pynvml'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for name in COMMANDS:
+        assert name in done.stdout
+
+
+def test_python_m_runs_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "costprobe", "--version"], capture_output=True, text=True, check=True
+    )
+    assert "costprobe, version" in done.stdout
+
+
+def test_unknown_command_is_an_error(costprobe):
+    assert "No such command" in costprobe("prbe", code=2)
+
+
+def test_invalid_file_is_one_error_with_exit_code_2(costprobe, config):
+    def check(command):
+        config.write_text('[[probe]]\nname = "x"\nevry = "5m"\n')
+        output = costprobe(command, code=2)
+        assert f'{config}: probe[0].evry: unknown key; did you mean "every"?' in output
+        assert "Traceback" not in output
+
+    check_all(check, ["run", "probe", "status", "trend", "export", "doctor"])
+
+
+def test_missing_store_error_states_the_fix(costprobe):
+    for command in ("status", "trend", "export"):
+        assert "costprobe run" in costprobe(command, code=1)
+
+
+def test_trend_is_a_table_and_a_plot(costprobe, points):
+    output = costprobe("trend", "--since", "6h")
+    assert "gpu0 cnn" in output
+    assert "gpu0 encoder" in output
+    assert "┤" in output
+    assert "\x1b" not in output
+
+
+def test_long_trend_is_sampled_unless_exact(costprobe, tmp_path):
+    import time
+
+    now_ns = time.time_ns()
+    store = Store.open(tmp_path / "costprobe.db", SystemClock())
+    store.append(
+        [
+            Point("device", {"device": "gpu0"}, {"power_w": float(index)}, now_ns - index * 10**10)
+            for index in range(1, 8_001)
+        ]
+    )
+    store.close()
+    trend_args = ("trend", "--field", "device.power_w", "--since", "2d")
+    sampled = costprobe(*trend_args)
+    assert "sampled: 2,00" in sampled
+    assert "--exact" in sampled
+    assert sampled.splitlines()[1].split()[2:4] == ["8,000", "1"]
+    exact = costprobe(*trend_args, "--exact")
+    assert "sampled" not in exact
+    assert exact.splitlines()[1].split()[1] == "8,000"
+    (series,) = json.loads(costprobe(*trend_args, "--json"))["series"]
+    assert len(series["values"]) == 8_000
+
+
+def test_trend_as_json_and_csv_holds_every_value(costprobe, points):
+    document = json.loads(costprobe("trend", "--since", "6h", "--json"))
+    values = {s["tags"]["probe"]: s["values"] for s in document["series"]}
+    for probe in ("cnn", "encoder"):
+        expected = [p.fields["cost_per_inference"] for p in points if p.tags["probe"] == probe]
+        assert values[probe] == expected
+    rows = list(csv.DictReader(io.StringIO(costprobe("trend", "--since", "6h", "--csv"))))
+    assert len(rows) == len(points)
+    assert sum(float(row["cost_per_inference"]) for row in rows) == pytest.approx(
+        sum(p.fields["cost_per_inference"] for p in points)
+    )
+
+
+def test_trend_chooses_series_and_time(costprobe, points):
+    document = json.loads(costprobe("trend", "--since", "61m", "--probe", "cnn", "--json"))
+    (series,) = document["series"]
+    assert len(series["values"]) == 12
+
+
+def test_invalid_trend_fields_are_errors(costprobe, points):
+    def check(field, words):
+        assert words in costprobe("trend", "--field", field, code=2)
+
+    check_all(
+        check,
+        [
+            ("cost_per_inferense", "did you mean cost_per_inference"),
+            ("zzz", "unknown field"),
+            ("stop_reason", "not numeric"),
+            ("device.cost_per_inference", "unknown field"),
+        ],
+    )
+
+
+def test_field_may_include_its_measurement(costprobe, points):
+    document = json.loads(costprobe("trend", "--field", "device.power_w", "--json"))
+    assert document["measurement"] == "device"
+
+
+def test_empty_trend_prints_a_message(costprobe, points):
+    assert "check the daemon" in costprobe("trend", "--field", "power_w")
+
+
+def test_export_prints_the_stored_lines_and_the_same_values_as_csv(costprobe, points):
+    lines = costprobe("export", "--format", "line").splitlines()
+    assert sorted(lines) == sorted(render(p) for p in points)
+    rows = list(csv.DictReader(io.StringIO(costprobe("export", "--format", "csv"))))
+    values = [float(r["value"]) for r in rows if r["field"] == "cost_per_inference"]
+    assert sorted(values) == sorted(p.fields["cost_per_inference"] for p in points)
+    assert {row["time"] for row in rows} == {iso(p.time_ns) for p in points}
+
+
+def test_export_filters_by_time_range_and_measurement(costprobe, points):
+    assert costprobe("export", "--measurement", "probe") == ""
+    recent = costprobe("export", "--since", "61m").splitlines()
+    assert len(recent) == 24
+    assert costprobe("export", "--until", "1999-12-31") == ""
+    assert "is not a duration" in costprobe("export", "--since", "yesterdayish", code=2)
+
+
+def test_status_of_a_store_without_a_daemon(costprobe, points):
+    assert "no daemon has written" in costprobe("status", code=1)
+
+
+def test_status_of_another_version_is_shown_as_far_as_possible(costprobe, tmp_path):
+    store = Store.open(tmp_path / "costprobe.db", SystemClock())
+    status = {"host": "h", "state": "running", "pid": os.getpid(), "version": "0.0.1"}
+    store.put_state("status", status)
+    printed = costprobe("status")
+    assert "costprobe on h: running; the rest needs version 0.0.1" in printed
+    assert "the daemon is 0.0.1, this command is" in printed
+    assert json.loads(costprobe("top", "--once", "--json"))["faults"] == []
+    store.put_state("status", {**status, "state": "stopped"})
+    assert "restart" not in costprobe("status", code=3)
+    store.close()
+
+
+def test_config_check_and_show(costprobe, config):
+    config.write_text(config.read_text() + '[[probe]]\nname = "x"\nevery = "90s"\n')
+    assert "good (1 probe, 0 price plans, 0 rules, 0 notifiers)" in costprobe("config", "check")
+    shown = costprobe("config", "show")
+    assert tomllib.loads(shown)["probe"][0]["every"] == "90s"
+    assert parse(shown, config).probe[0].every_s == 90
+
+
+@pytest.mark.processes
+def test_config_init_writes_a_valid_file_and_keeps_an_existing_one(costprobe, tmp_path):
+    path = tmp_path / "new" / "costprobe.toml"
+    assert str(path) in costprobe("config", "init", str(path))
+    written = parse(path.read_text(), path)
+    assert written.probe[0].name == "transformer"
+    assert len(written.price) == 1
+    assert "already exists" in costprobe("config", "init", str(path), code=2)
+    costprobe("config", "init", "--force", str(path))
+    assert parse(costprobe("config", "init", "-"), path) == written
+
+
+@pytest.mark.processes
+def test_config_init_reports_an_unwritable_path(costprobe, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in costprobe("config", "init", f"{tmp_path}/file/x.toml", code=2)
+
+
+@pytest.mark.processes
+def test_unknown_probe_or_device_error_lists_the_known(costprobe):
+    found = costprobe("probe", "nope", code=2)
+    assert all(kind in found for kind in ("cnn", "decoder:small/decode", "transformer"))
+    assert "unknown device 'gpu9'" in costprobe("probe", "cnn", "--device", "gpu9", code=2)
+
+
+@pytest.mark.processes
+def test_probe_command_prints_its_result_and_stores_nothing(costprobe, config, tmp_path):
+    config.write_text(
+        config.read_text()
+        + '[[probe]]\nname = "quick"\nkind = "cnn"\nbatch = 1\nenergy = false\n'
+        + f'python = "{WORKER}"\n'
+    )
+    document = json.loads(costprobe("probe", "quick", "--json"))
+    assert document["probe"] == "quick"
+    assert document["latency_p50_ms"] > 0
+    assert document["cost"]["cost_per_inference"] > 0
+    assert document["energy"] is None
+    assert not (tmp_path / "costprobe.db").exists()
+
+
+@pytest.mark.processes
+def test_doctor_runs_all_checks(costprobe, config):
+    config.write_text(
+        config.read_text()
+        + '[[probe]]\nname = "x"\npython = "/nowhere/python"\n'
+        + '[[sink]]\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
+    )
+    found = {c["name"]: c for c in json.loads(costprobe("doctor", "--json", code=1))}
+    assert found["torch under /nowhere/python"]["state"] == "bad"
+    assert found["sink influxdb"]["state"] == "bad"
+    assert all(c["fix"] for c in found.values() if c["state"] == "bad")
+    assert {"configuration", "NVIDIA driver", "store", "clock"} <= set(found)
+    text = costprobe("doctor", code=1)
+    assert "fix: " in text
+
+
+def test_doctor_explains_persistence_mode(costprobe, tmp_path, monkeypatch):
+    fake = FakeNvml(tmp_path, gpus=2)
+    for name, value in fake.env().items():
+        monkeypatch.setenv(name, value)
+
+    def found():
+        checks = json.loads(costprobe("doctor", "--json"))
+        return next(check for check in checks if check["name"] == "persistence mode")
+
+    check = found()
+    assert (check["state"], check["detail"]) == ("good", "on for 2 GPUs")
+    fake.fail("nvmlDeviceGetPersistenceMode", NOT_SUPPORTED, gpu=0)
+    fake.gpus[1].set(persistence_mode=0)
+    check = found()
+    assert (check["state"], check["detail"].partition(":")[0]) == ("note", "off for gpu1")
+    assert "nvidia-persistenced" in check["fix"]
+    assert "nvidia-smi -pm 1" in check["fix"]
+
+
+@pytest.mark.processes
+def test_missing_rapl_is_a_note(costprobe):
+    """Energy is modelled without RAPL; doctor prints a note because no action is needed."""
+    if sorted(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")):
+        pytest.skip("this host has RAPL")
+    found = {c["name"]: c for c in json.loads(costprobe("doctor", "--json"))}
+    assert found["RAPL"]["state"] == "note"
+    assert "sensor" not in found
+
+
+def test_readable_durations():
+    def check(seconds, words):
+        assert ago(seconds) == words
+
+    check_all(check, [(5, "5 s"), (200, "3 min"), (9000, "2 h"), (400_000, "4.6 d")])

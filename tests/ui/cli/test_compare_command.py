@@ -1,0 +1,124 @@
+"""`costprobe compare` on a store with history."""
+
+import json
+import time
+
+import pytest
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import Point
+from fakes.clock import FakeClock
+from fakes.command import called
+
+HOUR_NS = 3600 * 10**9
+LABELS = {"large": {"team": "search"}}
+CONFIG = """
+[[probe]]
+name = "large"
+quality = 0.95
+[[probe]]
+name = "small"
+quality = 0.8
+[[probe]]
+name = "chat"
+kind = "openai"
+model = "m"
+url = "http://127.0.0.1:9"
+[[service]]
+name = "shop"
+engine = "vllm"
+url = "http://127.0.0.1:9"
+devices = ["gpu0"]
+quality = 0.91
+"""
+
+
+def probed(probe, device, now_ns, cost, p99_ms, count=10, **more):
+    """Return ten hours of `probe` and `cost` rows of one probe."""
+    way = {"concurrency": "4"} if probe == "chat" else {"batch": "8"}
+    tags = {"device": device, "probe": probe, **LABELS.get(probe, {})}
+    paid = {**tags, "basis": "probe", "plan": "on_demand", "currency": "USD"}
+    fields = {"latency_p50_ms": p99_ms / 2, "latency_p99_ms": p99_ms, "samples": 700}
+    for i in range(count):
+        at_ns = now_ns - i * HOUR_NS
+        yield Point("probe", {**tags, **way}, fields, at_ns)
+        yield Point("cost", paid, {"cost_per_inference": cost, **more}, at_ns)
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n{CONFIG}')
+    store = Store.open(tmp_path / "costprobe.db", FakeClock())
+    now_ns = time.time_ns() - HOUR_NS
+    store.append(probed("large", "gpu0", now_ns, 4e-6, 40.0))
+    store.append(probed("small", "gpu0", now_ns, 1e-6, 10.0))
+    store.append(probed("small", "cpu", now_ns, 2e-6, 90.0))
+    store.append(probed("chat", "gpu1", now_ns, 3e-3, 800.0, cost_per_million_tokens_out=7.0))
+    store.append(probed("seldom", "gpu0", now_ns, 1e-9, 1.0, count=3))
+    served = {"device": "gpu0", "service": "shop", "basis": "serving", "plan": "on_demand"}
+    fields = {"cost_total": 2.0, "cost_idle": 1.5, "cost_per_inference": 0.001}
+    store.append(
+        Point("cost", {**served, "currency": "EUR"}, fields, now_ns - i * HOUR_NS) for i in range(6)
+    )
+    store.close()
+
+    def run(*arguments, code=0):
+        return called(config, "compare", *arguments, code=code).output
+
+    return run
+
+
+def test_models_are_compared_with_pareto_front_and_recommendation(costprobe):
+    found = json.loads(costprobe("--json", "--p99", "50ms", "--quality", "0.9"))
+    served, probes = found["groups"]
+    assert [(m["name"], m["on_front"], m["dominated_by"]) for m in probes["models"]] == [
+        ("small on gpu0, batch 8", True, None),
+        ("small on cpu, batch 8", False, "small on gpu0, batch 8"),
+        ("large on gpu0, batch 8", True, None),
+        ("chat on gpu1, 4 at a time", False, "small on gpu0, batch 8"),
+    ]
+    assert probes["models"][0]["cost_per_inference"] == {"value": 1e-6, "iqr": 0.0, "samples": 10}
+    assert probes["cheapest"] == "large on gpu0, batch 8"
+    assert len(probes["not_good_enough"]) == 3
+    assert (served["currency"], served["basis"], served["cheapest"]) == ("EUR", "serving", None)
+    assert served["models"][0]["quality"] == 0.91
+    assert served["not_good_enough"] == [{"name": "shop", "reason": "its p99 latency is unknown"}]
+    assert found["left_out"] == [
+        {
+            "name": "seldom on gpu0, batch 8",
+            "reason": "too few samples: 3 of 5",
+        }
+    ]
+
+
+def test_text_output_has_the_same_figures(costprobe):
+    text = costprobe("--p99", "50ms", "--quality", "0.9", "--plot")
+    assert (
+        "cheapest with p99 of at most 50 ms and quality of at least 0.9: large on gpu0, batch 8,"
+        " $0.004 per 1,000"
+    ) in text
+    assert "  not small on gpu0, batch 8: its quality is 0.8" in text
+    assert "it has no quality; set quality in its table" in text
+    assert "per million tokens $7 out" in text
+    assert "shop: 75 % of its cost is idle time" in text
+    assert "p99 ms" in text.splitlines()[1]
+    assert "USD per 1,000" in text
+    assert "no plot: there are no latencies" in text
+    assert "cheapest: small on gpu0, batch 8, $0.001 per 1,000" in costprobe()
+
+
+def test_comparison_can_be_filtered(costprobe):
+    (group,) = json.loads(costprobe("--label", "team=search", "--json"))["groups"]
+    assert [model["name"] for model in group["models"]] == ["large on gpu0, batch 8"]
+    assert "write NAME=VALUE" in costprobe("--label", "team", code=2)
+    (group,) = json.loads(costprobe("--device", "cpu", "--json"))["groups"]
+    assert [model["name"] for model in group["models"]] == ["small on cpu, batch 8"]
+    found = json.loads(costprobe("--currency", "EUR", "--json"))
+    assert [group["currency"] for group in found["groups"]] == ["EUR"]
+    assert "its currency is USD, not EUR" in [out["reason"] for out in found["left_out"]]
+    found = json.loads(costprobe("--only", "large", "--only", "shop", "--json"))
+    names = [model["name"] for group in found["groups"] for model in group["models"]]
+    assert names == ["shop", "large on gpu0, batch 8"]
+    assert "no sample since" in costprobe("--since", "1m", code=1)
+    assert "'nan' is not a number" in costprobe("--quality", "nan", code=2)
+    assert "is not a duration" in costprobe("--p99", "50", code=2)

@@ -1,0 +1,159 @@
+"""Completion in a real bash, and with the variables that zsh and fish set; import cost."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.shell_completion import BashComplete
+from costprobe.ui.cli.main import COMMANDS, main
+from fakes.reported import month
+
+MORE = """
+[[notifier]]
+name = "pager"
+kind = "webhook"
+url = "http://127.0.0.1:9"
+[[sink]]
+name = "influxdb"
+api = "v1"
+url = "http://127.0.0.1:9"
+database = "d"
+"""
+# Prints the completions of a line whose last word is incomplete.
+BASH = """
+set -eu
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+COMPREPLY=()
+_costprobe_completion costprobe "${COMP_WORDS[COMP_CWORD]}" ""
+printf '%s\\n' "${COMPREPLY[@]-}"
+"""
+HEAVY = {
+    "torch", "pydantic", "sqlite3", "plotext", "rich", "influxdb_client", "apscheduler",
+    "costprobe.configuration", "costprobe.ui.cli.status", "costprobe.ui.cli.trend",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """An environment with costprobe on PATH, its bash script, and a store with history."""
+    folder = tmp_path_factory.mktemp("completion")
+    config = month(folder, hours=3)
+    with config.open("a") as file:
+        file.write(MORE)
+    program = folder / "bin" / "costprobe"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom costprobe.ui.cli.main import main\nmain()\n")
+    program.chmod(0o755)
+    env = {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "COSTPROBE_CONFIG": str(config),
+    }
+    made = subprocess.run(
+        ["costprobe", "completion", "bash"], env=env, capture_output=True, text=True, check=True
+    )
+    script = folder / "costprobe.bash"
+    script.write_text(made.stdout)
+    return env, script
+
+
+def completed(shell, *words):
+    env, script = shell
+    done = subprocess.run(
+        ["bash", "-c", BASH, "bash", str(script), "costprobe", *words],
+        env=env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+# Words of a line, the last one incomplete, and its completions.
+LINES = (
+    (["sta"], ["status"]),
+    (["store", "c"], ["check", "compact"]),
+    (["savings", "--re"], ["--reserved"]),
+    (["--no"], ["--no-color"]),
+    (["trend", "--probe", ""], ["encoder", "ranker"]),
+    (["trend", "--device", "g"], ["gpu0"]),
+    (["trend", "--service", ""], ["shop"]),
+    (["trend", "--field", "tempe"], []),
+    (["trend", "--field", "temp_"], ["temp_c", "temp_max_c"]),
+    (["compare", "--only", ""], ["encoder", "ranker", "shop"]),
+    (["probe", "r"], ["ranker"]),
+    (["probe", "c"], ["cnn"]),
+    (["budget", ""], ["gpus"]),
+    (["forecast", ""], ["gpu0", "shop"]),
+    (["sink", "retry", ""], ["influxdb"]),
+    (["grafana", "provision", "--sink", "i"], ["influxdb"]),
+    (["alerts", "test", ""], ["pager"]),
+    (["silence", "end", ""], []),
+    (["completion", ""], ["bash", "zsh", "fish"]),
+)
+
+
+def test_completions_of_values(shell, monkeypatch):
+    env, _ = shell
+    monkeypatch.setenv("COSTPROBE_CONFIG", env["COSTPROBE_CONFIG"])
+    completion = BashComplete(main, {}, "costprobe", "_COSTPROBE_COMPLETE")
+    problems = []
+    for words, offered in LINES:
+        found = [item.value for item in completion.get_completions(words[:-1], words[-1])]
+        if found != offered:
+            problems.append(f"{words}: {found} instead of {offered}")
+    assert not problems, "\n".join(problems)
+
+
+def test_bash_completes_commands_and_values(shell):
+    assert completed(shell, "sta") == ["status"]
+    assert completed(shell, "trend", "--probe", "") == ["encoder", "ranker"]
+
+
+def test_bash_offers_every_command(shell):
+    assert set(COMMANDS) <= set(completed(shell, ""))
+
+
+def test_completion_is_silent_with_an_invalid_configuration(shell, tmp_path):
+    env, script = shell
+    (tmp_path / "bad.toml").write_text("[[probe")
+    broken_env = {**env, "COSTPROBE_CONFIG": str(tmp_path / "bad.toml")}
+    assert completed((broken_env, script), "trend", "--probe", "") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "answer"),
+    [
+        ("zsh", {"COMP_WORDS": "costprobe sta", "COMP_CWORD": "1"}, "plain\nstatus\nShow each"),
+        ("fish", {"COMP_WORDS": "costprobe sta", "COMP_CWORD": "sta"}, "status"),
+    ],
+)
+def test_completion_in_zsh_and_fish(shell, kind, more, answer):
+    env, _ = shell
+    done = subprocess.run(
+        ["costprobe"], env={**env, **more, "_COSTPROBE_COMPLETE": f"{kind}_complete"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert answer in done.stdout
+    assert "store" not in done.stdout
+
+
+def test_completion_of_commands_loads_no_heavy_modules():
+    """Completion imports the modules of `--help` and click's shell completion, nothing else."""
+    program = (
+        "import os, sys\n"
+        "os.environ |= {'_COSTPROBE_COMPLETE': 'bash_complete', 'COMP_WORDS': 'costprobe s',"
+        " 'COMP_CWORD': '1'}\n"
+        "from costprobe.ui.cli.main import main\n"
+        "try: main([], prog_name='costprobe')\n"
+        "except SystemExit: pass\n"
+        f"heavy = {HEAVY!r} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "plain,status" in done.stdout

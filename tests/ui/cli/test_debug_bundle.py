@@ -1,0 +1,249 @@
+"""A debug bundle has the diagnostic files and no secret, whatever file or row contained one."""
+
+import io
+import json
+import os
+import stat
+import subprocess
+import tarfile
+import time
+from contextlib import chdir
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from costprobe.adapters.host.redaction import MASK, REDACTOR, Redactor
+from costprobe.adapters.http.access import learn_secrets
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import parse
+from costprobe.core.records import Point
+from costprobe.ui.cli.support.bundle import FILE_BYTES_MAX, BundleFile, gathered
+from costprobe.ui.cli.support.bundle_secrets import without_addresses
+from fakes.command import called
+
+pytestmark = pytest.mark.processes
+
+CANARY = "canary"
+FILES = {
+    "versions.json",
+    "config.toml",
+    "status.json",
+    "doctor.txt",
+    "store.json",
+    "journal.txt",
+    "agent.lp",
+    "event.lp",
+    "alert.lp",
+}
+
+
+class Host:
+    """A host with a secret in every file and row that may contain one."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = folder / "costprobe.toml"
+        self.secrets = {
+            "token": "canary-token-1A",
+            "password": "canary pass/word=2B",
+            "key": "canary-key-3C",
+            "url": "https://canary-user:canary-pw@hooks.example/services/canary-T0/canary-B1?x=canary-q",
+        }
+        for name, secret in self.secrets.items():
+            (folder / name).write_text(secret + "\n")
+        (folder / "credentials").mkdir()
+        (folder / "credentials" / "sink2").write_text("canary-credential-4D")
+        self.env = {
+            **os.environ,
+            "CREDENTIALS_DIRECTORY": str(folder / "credentials"),
+            "INFLUX_TOKEN": "canary-environment-5E",
+            "UNNAMED": "canary-of-no-name-6F",
+        }
+        self.config.write_text(
+            f'[store]\npath = "{folder}/costprobe.db"\n'
+            "[telemetry]\ngpus = false\ncpu = true\n"
+            '[[sink]]\napi = "v2"\nurl = "http://127.0.0.1:9/canary-path"\nbucket = "b"\n'
+            f'token_file = "{folder}/token"\n'
+            '[[sink]]\nname = "second"\napi = "v2"\nurl = "http://127.0.0.1:9"\nbucket = "b"\n'
+            'token_credential = "sink2"\n'
+            '[[sink]]\nname = "third"\napi = "v1"\nurl = "http://127.0.0.1:9"\ndatabase = "d"\n'
+            f'user = "u"\npassword_file = "{folder}/password"\n'
+            f'[[notifier]]\nname = "hook"\nkind = "webhook"\nurl_file = "{folder}/url"\n'
+            f'key_file = "{folder}/key"\n'
+            '[[price]]\nplan = "spot"\ncommand = ["/bin/true", "--token", "canary-argument"]\n'
+            '[[price]]\nplan = "spot"\nname = "other"\n'
+            'url = "http://127.0.0.1:9/price?key=canary-query"\nvalid_from = 2026-01-01\n'
+        )
+
+    def fill(self):
+        """Write a store whose rows quote every secret, as error messages of servers may."""
+        store = Store.open(self.folder / "costprobe.db", SystemClockAlike())
+        quoted = " ".join([*self.secrets.values(), "canary-credential-4D", "canary-environment-5E"])
+        now_ns = time.time_ns()
+        event = {"title": "the probe printed", "detail": quoted}
+        store.append(
+            [
+                Point("event", {"kind": "fault", "device": "gpu0"}, event, now_ns),
+                Point("event", {"kind": "fault", "device": quoted[:60]}, event, now_ns),
+                Point("event", {"kind": "fault"}, {"title": "too old"}, now_ns - 90_000 * 10**9),
+                Point("agent", {"version": "1"}, {"rss_bytes": 1, "cpu_s": 2.5}, now_ns),
+                Point("device", {"device": "gpu0"}, {"power_w": 1.0}, now_ns),
+            ]
+        )
+        store.put_state("status", {"state": "running", "last_words": [quoted], quoted: quoted})
+        store.close()
+        return self
+
+    def debug(self, *arguments, code=0):
+        with chdir(self.folder):
+            return called(self.config, "debug", *arguments, code=code, env=self.env).output
+
+
+class SystemClockAlike:
+    """The host's clocks, because the bundle reads the store by wall-clock time."""
+
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    time_ns = staticmethod(time.time_ns)
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path)
+
+
+def unpacked(file):
+    with tarfile.open(file) as archive:
+        return {
+            member.name.removeprefix("costprobe-debug/"): archive.extractfile(member).read()
+            for member in archive
+        }
+
+
+class Bundled(NamedTuple):
+    """A bundle, its host, and the output of the command that wrote it."""
+
+    host: Host
+    file: Path
+    listing: str
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory):
+    host = Host(tmp_path_factory.mktemp("bundled")).fill()
+    listing = host.debug("bundle", "bundle.tar.gz")
+    return Bundled(host, host.folder / "bundle.tar.gz", listing)
+
+
+def test_bundle_has_the_diagnostic_files_and_no_secret(bundled):
+    host, file, listing = bundled
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    files = unpacked(file)
+    assert set(files) == FILES
+    for name, content in files.items():
+        assert CANARY.encode() not in content, (name, content)
+        assert content
+        # Each file is listed before the archive is written.
+        assert listing.index(name) < listing.index("written")
+    assert CANARY not in listing
+    status = json.loads(files["status.json"])
+    assert status["status"]["document"]["state"] == "running"
+    assert [sink["sink"] for sink in status["sinks"]] == []
+    store = json.loads(files["store.json"])
+    assert (store["rows"]["points"], store["series"]["event"]) == (5, 3)
+    assert store["migrations"][0].startswith("0001")
+    assert json.loads(files["versions.json"])["packages"]["click"]
+    config = files["config.toml"].decode()
+    assert f'token_file = "{host.folder}/token"' in config
+    assert config.count("***") == 2
+    assert 'token_credential = "sink2"' in config
+    doctor = files["doctor.txt"].decode()
+    assert "sink second" in doctor
+    assert "exit code 1" in doctor
+    events = files["event.lp"].decode()
+    assert "the newest 2 of 2 rows" in events
+    assert "the probe printed" in events
+    assert "rss_bytes=1i" in files["agent.lp"].decode()
+
+
+def test_list_option_writes_nothing(host):
+    host.fill()
+    listing = host.debug("bundle", "--list")
+    assert not FILES - set(listing.split())
+    assert not list(host.folder.glob("*.gz"))
+
+
+def test_existing_file_is_kept_unless_forced(host):
+    host.fill()
+    file = host.folder / "bundle.tar.gz"
+    file.write_text("mine")
+    assert "already exists" in host.debug("bundle", str(file), code=2)
+    assert file.read_text() == "mine"
+    host.debug("bundle", str(file), "--force")
+    assert set(unpacked(file)) == FILES
+    assert "cannot be written" in host.debug("bundle", "/proc/x.tar.gz", code=2)
+
+
+def test_bundle_is_written_without_a_store_and_with_an_invalid_file(host):
+    host.config.write_text(
+        '[[sink]]\napi = "v2"\nurl = "http://u:canary-pw@host"\ntoken = "canary-inline"\n'
+    )
+    listing = host.debug("bundle")
+    (file,) = host.folder.glob("costprobe-debug-*.tar.gz")
+    assert file.name in listing
+    files = unpacked(file)
+    assert set(files) == FILES
+    assert not [name for name, content in files.items() if CANARY.encode() in content]
+    assert "sink[0].token: unknown key" in files["config.toml"].decode()
+    assert files["store.json"].startswith(b"not available: ")
+    assert files["event.lp"].startswith(b"not available: ")
+
+
+def test_every_configured_secret_is_masked(host):
+    learn_secrets(parse(host.config.read_text(), host.config), host.env)
+    for secret in (*host.secrets.values(), "canary-credential-4D", "canary-environment-5E"):
+        assert REDACTOR(f"x {secret} y") == f"x {MASK} y"
+    for part in ("canary-user", "canary-pw", "canary-T0", "canary-q"):
+        assert REDACTOR.from_outside(part) == MASK
+    assert REDACTOR("services") == "services"
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        ("http://u:p@h:80/a/b?c=d#e", "http://h:80/[redacted]"),
+        ("http://h", "http://h"),
+        ("https://[::1]:9101/", "https://[::1]:9101"),
+        ("POST http://h/secret failed", "POST http://h/[redacted] failed"),
+        ("http://h:port/", "[redacted]"),
+    ],
+)
+def test_addresses_are_redacted(text, shared):
+    assert without_addresses(text) == shared
+
+
+def test_failing_or_oversized_source_does_not_stop_the_others():
+    def failing():
+        raise OSError("no such device")
+
+    sources = [
+        BundleFile("a", "", failing),
+        # Without letters, because searching so much text for secrets takes seconds.
+        BundleFile("b", "", lambda: "....\n" * 1_800_000),
+        BundleFile("c", "", lambda: "canary-1234\n"),
+    ]
+    found = {source.name: text for source, text in gathered(sources, Redactor(["canary-1234"]))}
+    assert found["a"] == b"not available: no such device\n"
+    assert FILE_BYTES_MAX - 10 < len(found["b"]) <= FILE_BYTES_MAX
+    assert found["b"].startswith(b"....\n")
+    assert found["c"] == b"[redacted]\n"
+
+
+def test_archive_is_readable_by_other_programs(bundled):
+    listed = subprocess.run(
+        ["tar", "-tzf", str(bundled.file)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.removeprefix("costprobe-debug/") for line in listed.stdout.split()} == FILES
+    assert io.BytesIO(bundled.file.read_bytes()).read(2) == b"\x1f\x8b"

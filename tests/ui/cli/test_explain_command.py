@@ -1,0 +1,189 @@
+"""The command explain: exact parts, causes and events between two periods."""
+
+import json
+import math
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import NS_PER_S, Event
+from costprobe.core.schema import event_point, make_point
+from costprobe.ui.cli.main import main
+from fakes.cases import check_all
+from fakes.clock import FakeClock
+from fakes.documents import checked
+
+S = NS_PER_S
+HOUR_S = 3600
+NOON_NS = 1_772_452_800 * S  # 2 March 2026, noon
+PERIODS = ("--between", "2026-03-02T12:00Z", "2026-03-03T12:00Z")
+PERIODS += ("--and", "2026-03-04T12:00Z", "2026-03-05T12:00Z")
+HOST = {"host": "h"}
+
+
+def probe_rows(hour):
+    """A run of a probe: from the second day on a tenth slower, its clock lower, at a higher price."""
+    is_late = hour >= 36
+    slow = 1.1 if is_late else 1.0
+    time_ns = NOON_NS + hour * HOUR_S * S
+    tags = {**HOST, "device": "gpu0", "probe": "ranker"}
+    time_s = 1e-3 * slow * (1 + 1e-4 * (hour % 3))
+    fields = {
+        "latency_p50_ms": time_s * 8000,
+        "throughput_per_s": 1 / time_s,
+        "sm_clock_mhz": 1980 / slow,
+        "fingerprint": "f",
+    }
+    yield make_point("probe", {**tags, "batch": "8"}, fields, time_ns)
+    price = {"cost_hardware": time_s * (0.002 if is_late else 0.001), "cost_energy": 0.0}
+    own = {**tags, "basis": "probe", "plan": "owned", "currency": "EUR"}
+    yield make_point("cost", own, price, time_ns)
+
+
+def service_row(hour):
+    """A window of a service: from the second day on with half of the tokens."""
+    tokens = 5e5 if hour >= 36 else 1e6
+    own = {"service": "chat", "basis": "serving", "device": "gpu0", "currency": "EUR"}
+    fields = {
+        "window_s": HOUR_S,
+        "cost_total": 3.6,
+        "cost_total_hardware": 3.6,
+        "cost_total_energy": 0.0,
+        "cost_idle": 3.6 * (1 - tokens / 2e6),
+        "idle_share": 1 - tokens / 2e6,
+        "tokens_out": tokens,
+        "cost_tokens_out": 3.6,
+        "requests": tokens / 1000,
+        "inferences": tokens / 1000,
+    }
+    time_ns = NOON_NS + (hour + 1) * HOUR_S * S
+    return make_point("cost", {**HOST, **own}, fields, time_ns)
+
+
+def slower_rows(hour):
+    """A window of a service whose tokens take 30 % longer from the second day on, and its device."""
+    row = service_row(0)
+    time_ns = NOON_NS + (hour + 1) * HOUR_S * S
+    busy_s = HOUR_S * (0.65 if hour >= 36 else 0.5) * (1 + 0.01 * math.sin(hour))
+    tags = {**row.tags, "service": "batch", "device": "gpu1"}
+    held_s = 1.5 * busy_s
+    busy = {"device_s": held_s, "device_busy_s": busy_s, "cost_idle": (held_s - busy_s) / 1000}
+    busy |= {"cost_total": held_s / 1000, "cost_total_hardware": held_s / 1000}
+    yield make_point("cost", tags, {**row.fields, **busy}, time_ns)
+    limit_w = 500.0 if hour >= 36 else 700.0
+    device = {"power_limit_w": limit_w, "sm_clock_mhz": 1980.0 * (limit_w / 700), "util_pct": 50.0}
+    yield make_point("device", {**HOST, "device": "gpu1", "kind": "gpu"}, device, time_ns - S)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explain")
+    path = folder / "costprobe.toml"
+    path.write_text(f'[host]\nname = "h"\n[store]\npath = "{folder}/costprobe.db"\n')
+    store = Store.open(folder / "costprobe.db", FakeClock(NOON_NS + 96 * HOUR_S * S))
+    for hour in range(72):
+        store.append([*probe_rows(hour), service_row(hour), *slower_rows(hour)])
+    for hour, text, subject in ((35.5, "deployed v42", {"service": "chat"}), (80, "later", {})):
+        time_ns = NOON_NS + int(hour * HOUR_S) * S
+        store.append(
+            [event_point(Event("annotation", "info", text, time_ns, subject=subject), HOST)]
+        )
+    store.close()
+    return path
+
+
+@pytest.fixture
+def explain(config):
+    def call(*words, code=0):
+        result = CliRunner().invoke(main, ["--config", str(config), "explain", *words])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+def change_of(text, **tags):
+    (found,) = [one for one in checked("explain", text)["series"] if tags.items() <= one.items()]
+    return found["change"]
+
+
+def test_probe_is_explained_as_in_an_alert(explain):
+    change = change_of(explain(*PERIODS, "--json"), probe="ranker")
+    assert change["change_pct"] == pytest.approx(10, abs=0.1)
+    assert "is +10.0 % at constant price (+€0.1 per million)" in change["headline"]
+    assert "the price changed at" in change["headline"]
+    assert (change["cause"], change["causes"][0]["name"]) == ("clock", "clock")
+    assert change["causes"][0]["share"]["mean_share"] == pytest.approx(1, abs=0.1)
+    assert "nvidia-smi -q -d CLOCK" in change["reason"]
+
+
+def test_parts_add_up_to_the_difference(explain):
+    document = checked("explain", explain(*PERIODS, "--json"))
+    for series in document["series"]:
+        change = series["change"]
+        difference = change["after"] - change["before"]
+        amounts = math.fsum(part["amount"] for part in change["parts"])
+        assert amounts == pytest.approx(difference, rel=1e-9)
+        factor = math.prod(1 + part["change_pct"] / 100 for part in change["parts"])
+        assert factor == pytest.approx(change["after"] / change["before"], rel=1e-9)
+    probe = change_of(json.dumps(document), probe="ranker")
+    names = {part["name"]: part["change_pct"] for part in probe["parts"]}
+    assert names["hardware price"] == pytest.approx(100, abs=1)
+    assert names["time per inference"] == pytest.approx(10, abs=0.1)
+
+
+def test_service_is_explained_beside_its_probe(explain):
+    change = change_of(explain(*PERIODS, "--json"), service="chat")
+    assert change["change_pct"] == pytest.approx(100)
+    assert change["unit"] == "million tokens"
+    assert (change["before"], change["after"]) == (pytest.approx(3.6), pytest.approx(7.2))
+    # 3.60 more per million tokens, at half a million in an hour.
+    assert change["change_per_month"] == pytest.approx(3.6 * 0.5 * 730)
+    assert change["cause"] == "demand"
+    assert "traffic 50 % lower" in change["reason"]
+
+
+def test_slower_service_is_explained_by_its_devices(explain):
+    change = change_of(explain(*PERIODS, "--json"), service="batch")
+    shares = {cause["name"]: cause["share"] for cause in change["causes"]}
+    assert change["cause"] == "power limit"
+    assert shares["power limit"]["mean_share"] > 0.8
+    assert "power limit 700 → 500 W" in change["reason"]
+
+
+def test_events_between_are_listed_for_people(explain):
+    output = explain(*PERIODS, "--service", "chat")
+    assert "annotation  chat; deployed v42" in output
+    assert "later" not in output
+    assert "ranker" not in output
+    assert "+€1,314 a month at the present rate of 139 tokens/s" in output
+    assert "€7.2 per million tokens" in output
+
+
+def test_series_without_runs_states_why(explain):
+    output = explain("--between", "2026-01-01", "2026-01-02", "--and", "2026-03-03", "2026-03-04")
+    assert "0 runs in the earlier period" in output
+
+
+def test_periods_are_checked(explain):
+    def check(words, expected):
+        assert expected in explain(*words, code=2)
+
+    check_all(
+        check,
+        [
+            (("--between", "3d", "2d"), "give --since, or --between"),
+            (("--since", "1d", *PERIODS), "give --since, or --between"),
+            (("--between", "2d", "3d", "--and", "1d", "0s"), "must end after its start"),
+            (("--between", "3d", "1d", "--and", "2d", "0s"), "the earlier one before the later"),
+            (("--since", "soon"), "is not a duration"),
+        ],
+    )
+    assert "against" in explain("--and", "24h", "0s", "--between", "48h", "24h")
+
+
+def test_nothing_is_written(explain, config):
+    store = config.parent / "costprobe.db"
+    before = store.read_bytes()
+    explain(*PERIODS)
+    assert store.read_bytes() == before

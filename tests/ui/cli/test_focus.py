@@ -1,0 +1,245 @@
+"""`costprobe export --format focus`: charges in the columns of FOCUS 1.2."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from decimal import Decimal
+
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+from costprobe.ui.cli.main import main
+from fakes import day
+from fakes.clock import FakeClock
+from fakes.made_once import made_once
+
+# 2026-05-29 00:00 UTC, of which `day` has the day before.
+END_NS = 1_780_012_800 * NS_PER_S
+HOUR_NS = 3600 * NS_PER_S
+TEXT, NUMBER = r".+", r"-?\d+(\.\d+)?"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+# Columns of version 1.2 of the specification: name, feature level, form, whether nulls are allowed.
+SPECIFIED = [
+    ("BilledCost", "Mandatory", NUMBER, False),
+    ("BillingAccountId", "Mandatory", TEXT, False),
+    ("BillingAccountName", "Mandatory", TEXT, True),
+    ("BillingCurrency", "Mandatory", r"[A-Z]{3}", False),
+    ("BillingPeriodEnd", "Mandatory", TIME, False),
+    ("BillingPeriodStart", "Mandatory", TIME, False),
+    ("ChargeCategory", "Mandatory", "Usage|Purchase|Tax|Credit|Adjustment", False),
+    ("ChargeClass", "Mandatory", "Correction", True),
+    ("ChargeDescription", "Mandatory", TEXT, True),
+    ("ChargeFrequency", "Recommended", "One-Time|Recurring|Usage-Based", False),
+    ("ChargePeriodEnd", "Mandatory", TIME, False),
+    ("ChargePeriodStart", "Mandatory", TIME, False),
+    ("CommitmentDiscountStatus", "Conditional", "Used|Unused", True),
+    ("ConsumedQuantity", "Conditional", NUMBER, True),
+    ("ConsumedUnit", "Conditional", r"Tokens|(GPU|MIG|CPU|Device)-Hours", True),
+    ("ContractedCost", "Mandatory", NUMBER, False),
+    ("EffectiveCost", "Mandatory", NUMBER, False),
+    ("InvoiceId", "Recommended", TEXT, True),
+    ("InvoiceIssuerName", "Mandatory", TEXT, False),
+    ("ListCost", "Mandatory", NUMBER, False),
+    ("PricingQuantity", "Mandatory", NUMBER, True),
+    ("PricingUnit", "Mandatory", r"(GPU|MIG|CPU|Device)-Hours", True),
+    ("ProviderName", "Mandatory", TEXT, False),
+    ("PublisherName", "Mandatory", TEXT, False),
+    ("ResourceId", "Conditional", TEXT, True),
+    ("ResourceName", "Conditional", TEXT, True),
+    ("ResourceType", "Conditional", TEXT, True),
+    ("ServiceCategory", "Mandatory", "AI and Machine Learning", False),
+    ("ServiceName", "Mandatory", TEXT, False),
+    ("ServiceSubcategory", "Recommended", "Generative AI|Machine Learning", False),
+    ("Tags", "Conditional", r"\{.*\}", True),
+]
+# Of focus-validator 2.2.1: rule InvoiceId-C-003-C passes if InvoiceId-C-004-C (null) or InvoiceId-C-005-C
+# (not null) does, and each alternative is reported as a rule of its own. No dataset passes both.
+ALTERNATIVE = {"InvoiceId-C-005-C"}
+CRITERIA = (
+    "ACCOUNT_NAMING_SUPPORTED,USAGE_MEASUREMENT_SUPPORTED,TAGGING_SUPPORTED,"
+    "BILLING_BASED_ON_PROVISIONED_RESOURCES_SUPPORTED,RESOURCE_TYPE_ASSIGNMENT_SUPPORTED"
+)
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Store rows, and return what the command prints for them."""
+
+    def export(rows, *arguments):
+        store = Store.open(tmp_path / "costprobe.db", FakeClock())
+        store.append(rows)
+        store.close()
+        (tmp_path / "c.toml").write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+        config = ["--config", str(tmp_path / "c.toml")]
+        done = CliRunner().invoke(main, [*config, "export", "--format", "focus", *arguments])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return export
+
+
+def charges(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def last_hours(hours):
+    """The rows of two hosts, with one service each and a second device without one."""
+    points = day.points(END_NS, span_s=hours * 3600)
+    return [point for point in points if point.time_ns < END_NS]
+
+
+@pytest.mark.parametrize("period", ["hour", "day"])
+def test_charges_have_the_specified_columns_and_add_up_to_the_ledger(exported, period):
+    rows = last_hours(3)
+    found = charges(exported(rows, "--period", period))
+    assert [name for name in found[0] if not name.startswith("x_")] == [n for n, *_ in SPECIFIED]
+    wrong = [
+        (name, row[name])
+        for row in found
+        for name, _, form, is_nullable in SPECIFIED
+        if not (re.fullmatch(form, row[name]) or (is_nullable and not row[name]))
+    ]
+    assert not wrong
+    ledger, billed = defaultdict(Decimal), defaultdict(Decimal)
+    for point in rows:
+        if point.measurement == "allocation":
+            where = (point.tags["host"], "gpu0", point.tags.get("service", "unallocated"))
+            ledger[where] += Decimal(repr(point.fields["cost"]))
+        # No service claims the second device: its own rows are its cost.
+        if point.measurement == "device" and point.tags["device"] == "gpu1":
+            ledger[point.tags["host"], "gpu1", "unallocated"] += Decimal(repr(point.fields["cost"]))
+    for row in found:
+        where = (row["BillingAccountId"], row["ResourceName"], row["ServiceName"])
+        billed[where] += Decimal(row["BilledCost"])
+        assert len({row[f"{kind}Cost"] for kind in ("Billed", "Effective", "Contracted")}) == 1
+    assert billed == ledger
+    tokens = sum(
+        Decimal(row["ConsumedQuantity"]) for row in found if row["ConsumedUnit"] == "Tokens"
+    )
+    assert tokens == sum(
+        int(point.fields.get(name, 0))
+        for point in rows
+        for name in ("tokens_in", "tokens_out")
+        if point.measurement == "serving" and "served_model" not in point.tags
+    )
+    # The row that ends with the last hour is not part of it.
+    hours = sum(float(row["PricingQuantity"]) for row in found)
+    assert hours == pytest.approx(4 * (3 - day.STEP_S / 3600))
+
+
+def test_charges_by_hand(exported):
+    host, device = {"host": "h", "team": "search"}, {"device": "gpu0", "currency": "EUR"}
+
+    def at(minutes):
+        return END_NS - 24 * HOUR_NS + minutes * 60 * NS_PER_S
+
+    rows = []
+    for minute in range(60, 180, 5):
+        kind = {"kind": "gpu", "model": "=H100"}
+        rows.append(make_point("device", {**host, **device, **kind}, {"cost": 0.1}, at(minute)))
+        parts = (("chat", "busy", 0.05), ("chat", "idle", 0.02), ("embed", "busy", 0.03))
+        for service, part, cost in parts:
+            tags = {**host, **device, "service": service, "part": part}
+            rows.append(make_point("allocation", tags, {"cost": cost}, at(minute)))
+        served = {**host, "service": "chat"}
+        counts = {"tokens_in": 100.0, "tokens_out": 50.0}
+        rows.append(make_point("serving", served, counts, at(minute)))
+        # What a model served is part of it.
+        rows.append(make_point("serving", {**served, "served_model": "m"}, counts, at(minute)))
+    chat, embed = charges(exported(rows, "--period", "hour"))[:2]
+    shown = ("ServiceName", "BilledCost", "x_IdleCost", "ConsumedQuantity", "ConsumedUnit")
+    assert [chat[name] for name in shown] == ["chat", "0.84", "0.24", "1800", "Tokens"]
+    assert [embed[name] for name in shown] == ["embed", "0.36", "0", "0.3", "GPU-Hours"]
+    assert (chat["PricingQuantity"], chat["PricingUnit"]) == ("0.7", "GPU-Hours")
+    assert chat["ChargeDescription"] == "chat on gpu0 of h (=H100)"
+    assert json.loads(chat["Tags"]) == {"team": "search"}
+    assert (chat["ChargePeriodStart"], chat["ChargePeriodEnd"]) == (
+        "2026-05-28T01:00:00Z",
+        "2026-05-28T02:00:00Z",
+    )
+    assert (chat["BillingPeriodStart"], chat["BillingPeriodEnd"]) == (
+        "2026-05-01T00:00:00Z",
+        "2026-06-01T00:00:00Z",
+    )
+
+
+def test_tenants_of_a_service_have_rows_of_their_own(exported):
+    host, paid = {"host": "h"}, {"service": "chat", "currency": "EUR"}
+    start_ns = END_NS - 24 * HOUR_NS
+    rows = []
+    for minute in range(5, 65, 5):
+        at_ns = start_ns + minute * 60 * NS_PER_S - 1
+        for device, cost in (("gpu0", 0.3), ("gpu1", 0.1)):
+            kind = {**host, "device": device, "kind": "gpu", "currency": "EUR"}
+            rows.append(make_point("device", kind, {"cost": cost}, at_ns))
+            part = {**host, **paid, "device": device, "part": "busy"}
+            rows.append(make_point("allocation", part, {"cost": cost}, at_ns))
+        rows.append(make_point("serving", {**host, "service": "chat"}, {"tokens_in": 90.0}, at_ns))
+        # The tenants were configured at half past.
+        for tenant, cost, tokens in (("ads", 0.3, 30.0), ("search", 0.1, 60.0)):
+            if minute > 30:
+                tags = {**host, **paid, "tenant": tenant}
+                fields = {"cost": cost, "tokens_in": tokens}
+                rows.append(make_point("tenant", tags, fields, at_ns))
+    found = {
+        (row["ResourceName"], json.loads(row["Tags"])["tenant"]): [
+            row["BilledCost"], row["ConsumedQuantity"], row["PricingQuantity"]
+        ]
+        for row in charges(exported(rows, "--period", "hour"))
+    }  # fmt: skip
+    assert found == {
+        ("gpu0", "ads"): ["1.35", "135", "0.375"],
+        ("gpu0", "search"): ["0.45", "270", "0.125"],
+        ("gpu0", "unattributed"): ["1.8", "405", "0.5"],
+        ("gpu1", "ads"): ["0.45", "45", "0.375"],
+        ("gpu1", "search"): ["0.15", "90", "0.125"],
+        ("gpu1", "unattributed"): ["0.6", "135", "0.5"],
+    }
+
+
+def test_options_of_other_formats_are_refused():
+    for arguments, problem in {
+        ("--format", "focus", "--measurement", "probe"): "--measurement",
+        ("--period", "hour"): "--format focus",
+    }.items():
+        done = CliRunner().invoke(main, ["export", *arguments])
+        assert done.exit_code == 2
+        assert problem in done.output
+
+
+def install(folder):
+    """Install focus-validator, which needs Python 3.12."""
+    subprocess.run([shutil.which("python3.12"), "-m", "venv", folder], check=True)
+    packages = ["focus-validator==2.2.1", "numpy<2", "pyarrow<17"]
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(
+    subprocess.run(["sh", "-c", "python3.12 -V"], check=False, capture_output=True).returncode != 0,
+    reason="python3.12 is not installed",
+)
+def test_focus_validator_accepts_the_charges(exported, tmp_path):
+    validator = made_once("focus-validator", install, "focus-validator==2.2.1")
+    (tmp_path / "charges.csv").write_text(exported(last_hours(24)))
+    done = subprocess.run(
+        [
+            validator / "bin" / "focus-validator", "--block-download",
+            "--data-file", tmp_path / "charges.csv", "--validate-version", "1.2",
+            "--applicability-criteria", CRITERIA,
+        ],
+        # It opens its rules by a path relative to its package.
+        cwd=next(validator.glob("lib/python3*/site-packages")),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    failed = set(re.findall(r"(\S+): FAIL", done.stdout + done.stderr))
+    passed = set(re.findall(r"(\S+): PASS", done.stdout + done.stderr))
+    assert failed == ALTERNATIVE
+    assert {"InvoiceId-C-000-O", "InvoiceId-C-003-C", "InvoiceId-C-004-C"} <= passed
+    assert len(passed) > 150

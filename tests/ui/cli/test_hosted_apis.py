@@ -1,0 +1,210 @@
+"""Self-host or API: services beside hosted models, with values computed by hand."""
+
+import json
+import re
+import time
+
+import pytest
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import validated
+from costprobe.core.columns import columns_of
+from costprobe.core.config.load import ConfigError
+from costprobe.core.records import Point
+from costprobe.pricing.catalogue import HOSTED_COLUMNS, parse_hosted
+from costprobe.pricing.catalogue_files import hosted_models
+from costprobe.savings.hosted_apis import hosting_choices
+from costprobe.savings.settings import ApiConfig
+from fakes.clock import FakeClock
+from fakes.command import called
+
+HOUR_NS = 3600 * 10**9
+TAGS = {"device": "gpu0", "service": "chat", "basis": "serving", "plan": "owned", "currency": "USD"}
+# An hour of docs/comparison.md: 5.00, of which 1.00 for electricity, at 25 % utilization.
+HOUR = {
+    "window_s": 3600.0,
+    "cost_total": 5.0,
+    "cost_total_hardware": 4.0,
+    "cost_total_energy": 1.0,
+    "cost_idle": 3.75,
+    "tokens_in": 500_000,
+    "cached_tokens": 100_000,
+    "tokens_out": 250_000,
+    "inferences": 1000,
+    "cost_tokens_in": 1.25,
+    "cost_tokens_out": 3.75,
+    "cost_per_million_tokens_in": 2.5,
+    "cost_per_million_tokens_out": 15.0,
+    "cost_per_inference": 0.005,
+}
+LARGE = {
+    "model": "acme/large",
+    "per_million_tokens_in": 5,
+    "per_million_tokens_cached": 0.5,
+    "per_million_tokens_out": 25,
+}
+CONFIG = """
+[[service]]
+name = "chat"
+engine = "vllm"
+url = "http://127.0.0.1:9"
+devices = ["gpu0"]
+[[api]]
+model = "openai/gpt-5-mini"
+[[api]]
+model = "acme/large"
+services = ["chat"]
+per_million_tokens_in = 5.00
+per_million_tokens_cached = 0.50
+per_million_tokens_out = 25.00
+[[api]]
+model = "acme/euro"
+per_million_tokens_in = 1
+per_million_tokens_out = 1
+currency = "EUR"
+"""
+
+
+def hour(at=1, tags=(), **changed):
+    fields = {name: value for name, value in {**HOUR, **changed}.items() if value is not None}
+    return Point("cost", {**TAGS, **dict(tags)}, fields, at * HOUR_NS)
+
+
+def chosen(*rows, **api):
+    configured = ApiConfig.model_validate({**LARGE, **api})
+    return hosting_choices(columns_of(rows), [configured], {})
+
+
+def test_an_hour_by_hand():
+    (choice,) = chosen(hour())
+    (hosted,) = choice.apis
+    # (400,000 x 5.00 + 100,000 x 0.50 + 250,000 x 25.00) / 1,000,000 = 8.30
+    assert hosted.cost_per_month == pytest.approx(8.30 * 730)
+    assert hosted.saving_per_month == pytest.approx((8.30 - 5.00) * 730)
+    # 4.00 an hour against 33.20, less 4.00 for electricity, at full utilization.
+    assert hosted.break_even_share == pytest.approx(4 / 29.2)
+    assert (choice.idle_share, choice.measured_h) == (0.75, 1.0)
+    assert choice.cost_per_month == pytest.approx(3650)
+    assert choice.tokens_in_per_month == pytest.approx(365e6)
+    assert choice.per_million_tokens_out == 15.0
+
+
+def test_idle_hours_count_and_hours_without_counters_do_not():
+    idle = hour(2, tokens_in=0, cached_tokens=0, tokens_out=0, cost_idle=5.0, inferences=0)
+    unknown = hour(3, tokens_in=None, cached_tokens=None, tokens_out=None)
+    (choice,) = chosen(hour(), idle, unknown)
+    (hosted,) = choice.apis
+    # Half the tokens an hour at half the utilization: the break-even is that of the busy hour, but
+    # electricity of the idle hour follows the tokens.
+    assert (choice.idle_share, choice.measured_h) == (0.875, 2.0)
+    assert hosted.cost_per_month == pytest.approx(4.15 * 730)
+    assert hosted.saving_per_month == pytest.approx((4.15 - 5.00) * 730)
+    assert hosted.break_even_share == pytest.approx(4 / ((4.15 - 1.00) / 0.125))
+
+
+def test_cheap_unknown_and_foreign_hosted_models():
+    def first(row, **api):
+        (choice,) = chosen(row, **api)
+        return choice.apis[0] if choice.apis else choice.other_currencies
+
+    cheap = {"per_million_tokens_in": 1, "per_million_tokens_cached": 0.1}
+    # 0.4 x 1 + 0.1 x 0.1 + 0.25 x 4 = 1.41 an hour: 4.00 / (5.64 - 4.00) = 244 %.
+    found = first(hour(), **cheap, per_million_tokens_out=4)
+    assert found.saving_per_month == pytest.approx((1.41 - 5.00) * 730)
+    assert found.break_even_share == pytest.approx(4 / 1.64)
+    # Below the electricity alone there is no break-even.
+    assert first(hour(), **cheap, per_million_tokens_out=1).break_even_share is None
+    assert first(hour(cost_idle=None)).break_even_share is None
+    assert first(hour(cost_idle=5.0)).break_even_share is None
+    # Without a price of cached tokens they cost as much as others: 2.5 + 6.25.
+    whole = first(hour(), per_million_tokens_cached=None)
+    assert whole.cost_per_month == pytest.approx(8.75 * 730)
+    assert first(hour(), currency="EUR") == ["acme/large"]
+
+
+def test_each_model_of_a_service_and_only_named_services():
+    models = [
+        hour(tags={"served_model": name}, cost_total=cost, cost_total_energy=0.0)
+        for name, cost in (("base", 3.0), ("tuned", 2.0))
+    ]
+    choices = chosen(hour(), *models, hour(tags={"service": "other"}), services=["chat"])
+    assert [(choice.name, choice.cost_per_month) for choice in choices] == [
+        ("chat/base", pytest.approx(2190)),
+        ("chat/tuned", pytest.approx(1460)),
+    ]
+    assert chosen(hour(tokens_in=None, tokens_out=None))[0].measured_h == 0
+    assert not chosen(Point("cost", {**TAGS, "basis": "probe"}, HOUR, HOUR_NS))
+    assert not hosting_choices(columns_of([hour()]), [], {})
+
+
+def test_configuration_errors_name_key_and_fix(tmp_path):
+    for api, problem in (
+        (
+            {"model": "nobody/knows"},
+            r"api\[0\]\.model: no list price .* `costprobe price list --apis`",
+        ),
+        ({"model": "m", "per_million_tokens_in": 1}, "give both"),
+        ({"model": "m", "per_million_tokens_cached": 1}, "give both"),
+        ({"model": "openai/gpt-5-mini", "currency": "EUR"}, "list prices are in USD"),
+        ({**LARGE, "services": ["chta"]}, r'no \[\[service\]\] is named "chta"'),
+        ({**LARGE, "model": "a\nb"}, "write letters"),
+        ({**LARGE, "per_million_tokens_out": -1}, "tokens_out: must be at least 0[^\n]*$"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            validated({"api": [api]}, tmp_path / "costprobe.toml")
+
+
+def test_packaged_list_is_dated_and_has_a_source():
+    prices = hosted_models().values()
+    assert len(prices) >= 50
+    assert not [price.model for price in prices if not price.as_of.startswith("2026-")]
+    assert not [price.model for price in prices if "https://" not in price.source]
+    head = ",".join(HOSTED_COLUMNS)
+    for row, problem in (
+        ("m,1,2,3,USD,2026-11,,page", "more than that of other input"),
+        ("m,1,,,USD,2026-11,,page", "both kinds of tokens"),
+        ("m,1,,20000,USD,2026-11,,page", "is not from"),
+        ("m,1,,1,USD,2026-11,,page\nm,1,,1,USD,2026-11,,page", "line 3: model: occurs twice"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            parse_hosted(f"{head}\n{row}\n")
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n{CONFIG}')
+    now_ns = time.time_ns()
+    with_time = [hour((now_ns // HOUR_NS) - back) for back in range(6)]
+    store = Store.open(tmp_path / "costprobe.db", FakeClock())
+    store.append(with_time)
+    store.close()
+    return path
+
+
+def test_compare_report_and_list_show_the_same_figures(config):
+    (choice,) = json.loads(called(config, "compare", "--json").stdout)["apis"]
+    found = {api["model"]: api for api in choice["hosted_models"]}
+    assert list(found) == ["openai/gpt-5-mini", "acme/large"]
+    assert found["acme/large"]["saving_per_month"] == pytest.approx(2409)
+    assert found["acme/large"]["as_of"] == ""
+    assert choice["other_currencies"] == ["acme/euro"]
+    listed = found["openai/gpt-5-mini"]
+    assert listed["as_of"] == "2026-11"
+    whole = json.loads(called(config, "price", "list", "--apis", "--json").stdout)
+    (shown,) = [p for p in whole["hosted_models"] if p["model"] == "openai/gpt-5-mini"]
+    assert shown.items() <= listed.items()
+    text = called(config, "compare").stdout
+    assert "chat: $3,650 a month at 25 % utilization ($2.5 in, $15 out per million tokens)" in text
+    assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14 % +configured", text)
+    assert "not in USD, so not compared: acme/euro" in text
+    assert "yours to evaluate" in text
+    report = json.loads(called(config, "report", "--since", "2d", "--json").stdout)
+    assert report["apis"][0]["hosted_models"] == choice["hosted_models"]
+    for kind in ("md", "html"):
+        shown = called(config, "report", "--since", "2d", "--format", kind).stdout
+        assert "Self-host or API" in shown
+        assert "$2,409" in shown
+        assert "yours to evaluate" in shown
+    names = called(config, "price", "list", "--apis").stdout
+    assert "openai/gpt-5-mini" in names
+    called(config, "price", "list", "--apis", "--gpu", "H100", code=2)

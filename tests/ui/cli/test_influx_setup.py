@@ -1,0 +1,315 @@
+"""`costprobe influx setup` on a real InfluxDB 1.x and on a fake of the 2.x API."""
+
+import json
+import re
+import stat
+import urllib.error
+
+import pytest
+from costprobe.core.clock import SystemClock
+from costprobe.core.line_protocol import render
+from costprobe.core.records import NS_PER_S
+from costprobe.core.schema import make_point
+from costprobe.delivery.kinds import check_sink
+from costprobe.ui.influx_setup.flux import deadman_task, rollup_task
+from costprobe.ui.influx_setup.rollup import ROLLED
+from fakes import day
+from fakes.command import called
+from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
+from fakes.sending import config_of, send, sink_of
+from fakes.servers import InfluxDB, get, running
+
+END_NS = 1_780_012_800 * NS_PER_S
+ADMIN_PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for a test
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    """Run `costprobe influx` with a sink; return its output."""
+
+    def run(sink, *arguments, code=0):
+        config = tmp_path / "costprobe.toml"
+        config.write_text("[[sink]]\n" + "".join(f"{line}\n" for line in sink))
+        return called(config, "influx", *arguments, code=code).output
+
+    return run
+
+
+def v1(server, database, *more):
+    return ['api = "v1"', f'url = "{server.url}"', f'database = "{database}"', *more]
+
+
+def v2(server, *more):
+    return ['api = "v2"', f'url = "{server.url}"', 'org = "ml"', 'bucket = "costprobe"', *more]
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def rows(server, text, **more):
+    return [row for series in server.query(text, **more) for row in series.get("values", [])]
+
+
+def query_as(server, user, password, text):
+    """Return the response to a statement run as a user."""
+    return json.loads(get(f"{server.url}/query", u=user, p=password, q=text))
+
+
+def test_setup_shows_then_creates_then_finds_nothing_missing(costprobe, own_influxdb):
+    sink = v1(own_influxdb, "cost of all")
+    shown = costprobe(sink, "setup")
+    assert "would create: database cost of all, kept for 30d" in shown
+    assert "nothing was changed" in shown
+    assert rows(own_influxdb, "SHOW DATABASES") == []
+    made = costprobe(sink, "setup", "--apply")
+    assert made.count("created: ") == 2 + len(ROLLED)
+    policies = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "cost of all"')
+    assert [row[:2] + row[-1:] for row in policies] == [["autogen", "720h0m0s", True]]
+    (policy,) = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "cost of all_hourly"')
+    assert policy[1] == "26280h0m0s"
+    again = costprobe(sink, "setup", "--apply")
+    assert "nothing is missing" in again
+    assert "created" not in again
+    assert "exists: database cost of all, kept for 30d" in again
+
+
+def test_continuous_queries_compute_the_hourly_rows(costprobe, own_influxdb):
+    sink = v1(own_influxdb, "d")
+    costprobe(sink, "setup", "--apply", "--keep", "5200d")
+    writer = sink_of("v1", own_influxdb.url, timeout_s=60)
+    tags = {"host": "h", "service": "chat", "tenant": "search", "currency": "USD"}
+    tenants = [
+        make_point("tenant", tags, {"cost": 0.25}, END_NS - minute * 300 * NS_PER_S)
+        for minute in range(1, 200)
+    ]
+    versions = {"host": "h", "device": "gpu0", "probe": "cnn", "driver": "560.28"}
+    software = make_point("software", versions, {"probe_runs": 1}, END_NS - NS_PER_S)
+    points = [*day.points(END_NS), *tenants, software]
+    for first in range(0, len(points), 5000):
+        send(writer, "\n".join(render(p) for p in points[first : first + 5000]).encode())
+    writer.close()
+    span = f"WHERE time >= {END_NS - day.DAY_S * NS_PER_S} AND time < {END_NS}"
+    (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
+    assert len(queries["values"]) == len(ROLLED)
+    for _, text in queries["values"]:
+        # The server runs it hourly for the last hours; the test runs it for a whole day.
+        statement = re.search(r" BEGIN (.+) END$", text)[1]
+        when = span.replace("WHERE", "AND") if " WHERE " in statement else span
+        own_influxdb.query(statement.replace("GROUP BY", f"{when} GROUP BY"))
+    for field, measurement in (
+        ("energy_j", "device"),
+        *(("cost", name) for name in ("device", "allocation", "tenant")),
+    ):
+        select = f'SELECT sum("{field}") FROM "{measurement}" {span}'  # noqa: S608 - built from constants
+        (found,) = rows(own_influxdb, select, db="d_hourly")
+        (expected,) = rows(own_influxdb, select, db="d")
+        assert found[1] == pytest.approx(expected[1])
+    hourly = own_influxdb.points("d_hourly")
+    assert {name for name, _, _ in hourly} == {rolled.measurement for rolled in ROLLED}
+    one_hour_ns = END_NS - 3600 * NS_PER_S
+    powers = [
+        p.fields["power_w"]
+        for p in points
+        if p.measurement == "device"
+        and (p.tags["host"], p.tags["device"]) == (day.HOSTS[0], "gpu0")
+        and one_hour_ns <= p.time_ns < END_NS
+    ]
+    (mean,) = [
+        fields["power_w"]
+        for (name, tags, time_ns), fields in hourly.items()
+        if name == "device"
+        and time_ns == one_hour_ns
+        and {("host", day.HOSTS[0]), ("device", "gpu0")} <= set(tags)
+    ]
+    assert mean == pytest.approx(sum(powers) / len(powers))
+
+
+def test_existing_retention_is_kept_and_an_old_query_replaced(costprobe, own_influxdb):
+    own_influxdb.query('CREATE DATABASE "d" WITH DURATION 7d REPLICATION 1 NAME "autogen"')
+    own_influxdb.query(
+        'CREATE CONTINUOUS QUERY "costprobe_agent_hourly" ON "d" BEGIN SELECT max("rss_bytes")'
+        ' INTO "x" FROM "agent" GROUP BY time(1h) END'
+    )
+    stdout = costprobe(v1(own_influxdb, "d"), "setup", "--apply")
+    assert "exists: database d, kept for 1w" in stdout
+    assert 'ALTER RETENTION POLICY "autogen" ON "d" DURATION 2592000s' in stdout
+    assert "created: continuous query costprobe_agent_hourly, replaced" in stdout
+    (policy,) = rows(own_influxdb, 'SHOW RETENTION POLICIES ON "d"')
+    assert policy[1] == "168h0m0s"
+    (queries,) = [s for s in own_influxdb.query("SHOW CONTINUOUS QUERIES") if s["name"] == "d"]
+    assert "d_hourly.autogen.agent" in dict(queries["values"])["costprobe_agent_hourly"]
+
+
+def test_missing_retention_policy_is_created(costprobe, own_influxdb):
+    own_influxdb.query('CREATE DATABASE "d"')
+    sink = v1(own_influxdb, "d", 'retention_policy = "a month"')
+    stdout = costprobe(sink, "setup", "--apply", "--keep", "31d")
+    assert "created: retention policy a month, kept for 31d" in stdout
+    found = {row[0]: row[1] for row in rows(own_influxdb, 'SHOW RETENTION POLICIES ON "d"')}
+    assert found == {"autogen": "0s", "a month": "744h0m0s"}
+    assert "nothing is missing" in costprobe(sink, "setup", "--keep", "31d")
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """An InfluxDB 1.x with authentication, and the file with its administrator's password."""
+    password = tmp_path / "admin"
+    password.write_text(ADMIN_PASSWORD)
+    with running(InfluxDB, tmp_path / "influx", "influxd") as server:
+        server.query(f"CREATE USER boss WITH PASSWORD '{ADMIN_PASSWORD}' WITH ALL PRIVILEGES")
+        server.stop()
+    with running(InfluxDB, tmp_path / "influx", "influxd", auth=True) as server:
+        yield server, ("--admin-user", "boss", "--admin-password-file", str(password))
+
+
+def test_created_user_may_only_write(costprobe, guarded, tmp_path):
+    server, admin = guarded
+    secret = tmp_path / "influxdb.password"
+    sink = v1(server, "d", 'user = "costprobe"', f'password_file = "{secret}"')
+    shown = costprobe(sink, "setup", *admin)
+    assert "would create: user costprobe" in shown
+    assert not secret.exists()
+    made = costprobe(sink, "setup", "--apply", *admin)
+    password = secret.read_text().strip()
+    assert len(password) >= 32
+    assert mode_of(secret) == 0o600
+    assert password not in made
+    assert ADMIN_PASSWORD not in made
+    settings = config_of("v1", server.url, user="costprobe", secret_file=secret)
+    assert check_sink(settings, SystemClock()).ok
+    for text in ('DROP DATABASE "d"', "SELECT * FROM d.autogen.device"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            query_as(server, "costprobe", password, text)
+        with refused.value:
+            assert refused.value.code == 403
+    grants = query_as(server, "boss", ADMIN_PASSWORD, "SHOW GRANTS FOR costprobe")
+    assert grants["results"][0]["series"][0]["values"] == [["d", "WRITE"]]
+    assert "nothing is missing" in costprobe(sink, "setup", *admin)
+
+
+def test_existing_password_file_is_used(costprobe, guarded, tmp_path):
+    server, admin = guarded
+    secret = tmp_path / "influxdb.password"
+    secret.write_text("it's mine\n")
+    sink = v1(server, "d", 'user = "costprobe"', f'password_file = "{secret}"')
+    costprobe(sink, "setup", "--apply", *admin)
+    assert secret.read_text() == "it's mine\n"
+    settings = config_of("v1", server.url, user="costprobe", secret_file=secret)
+    assert check_sink(settings, SystemClock()).ok
+
+
+def test_missing_credentials_are_an_error_without_secrets(costprobe, guarded, tmp_path):
+    server, _ = guarded
+    wrong = tmp_path / "wrong"
+    wrong.write_text("not-the-password")
+    printed = costprobe(v1(server, "d"), "setup", code=1)
+    assert "401" in printed
+    printed = costprobe(
+        v1(server, "d"),
+        *("setup", "--apply", "--admin-user", "boss", "--admin-password-file", str(wrong)),
+        code=1,
+    )
+    assert "401" in printed
+    assert "not-the-password" not in printed
+    assert "belong together" in costprobe(v1(server, "d"), "setup", "--admin-user", "b", code=2)
+
+
+@pytest.fixture
+def organization(tmp_path):
+    token = tmp_path / "admin.token"
+    token.write_text(TOKEN)
+    with FakeInfluxV2() as server:
+        yield server, ("--admin-token-file", str(token))
+
+
+def test_v2_setup_creates_everything_once(costprobe, organization, tmp_path):
+    server, admin = organization
+    token = tmp_path / "write.token"
+    sink = v2(server, f'token_file = "{token}"')
+    shown = costprobe(sink, "setup", *admin)
+    assert shown.count("would create: ") == 7
+    assert server.changes == []
+    assert not token.exists()
+    made = costprobe(sink, "setup", "--apply", *admin)
+    assert made.count("\ncreated: ") + made.startswith("created: ") == 7
+    buckets = {one["name"]: one for one in server.all("buckets")}
+    assert buckets["costprobe"]["retentionRules"] == [{"type": "expire", "everySeconds": 2592000}]
+    assert buckets["costprobe_hourly"]["retentionRules"][0]["everySeconds"] == 1095 * 86400
+    mapped = {(one["database"], one["bucketID"], one["default"]) for one in server.all("dbrps")}
+    assert mapped == {(name, one["id"], True) for name, one in buckets.items()}
+    assert [one["flux"] for one in server.all("tasks")] == [
+        rollup_task("costprobe", "costprobe_hourly", 6 * 3600),
+        deadman_task("costprobe", 300),
+    ]
+    (granted,) = server.all("authorizations")
+    resource = {"type": "buckets", "id": buckets["costprobe"]["id"], "orgID": ORG_ID}
+    assert granted["permissions"] == [{"action": "write", "resource": resource}]
+    assert token.read_text() == granted["token"] + "\n"
+    assert mode_of(token) == 0o600
+    assert granted["token"] not in made
+    assert TOKEN not in made
+    changes = len(server.changes)
+    again = costprobe(sink, "setup", "--apply", *admin)
+    assert "nothing is missing" in again
+    assert len(server.changes) == changes
+
+
+def test_task_of_an_older_version_is_replaced(costprobe, organization, tmp_path):
+    server, admin = organization
+    costprobe(v2(server), "setup", "--apply", *admin)
+    task = next(one for one in server.all("tasks") if one["name"] == "costprobe hourly")
+    task["flux"] = 'option task = {name: "costprobe hourly", every: 1h}'
+    stdout = costprobe(v2(server), "setup", "--apply", *admin)
+    assert "created: task costprobe hourly, replaced" in stdout
+    assert task["flux"] == rollup_task("costprobe", "costprobe_hourly", 6 * 3600)
+    assert "note: no token for the sink" in stdout
+
+
+def test_different_retention_is_reported_and_kept(costprobe, organization):
+    server, admin = organization
+    costprobe(v2(server), "setup", "--apply", *admin)
+    stdout = costprobe(v2(server), "setup", "--apply", "--keep", "7d", *admin)
+    assert "exists: bucket costprobe, kept for 30d (not kept for 1w; change it there)" in stdout
+
+
+def test_token_that_cannot_be_stored_is_not_created(costprobe, organization, tmp_path):
+    server, admin = organization
+    sink = v2(server, f'token_file = "{tmp_path}/nowhere/token"')
+    stdout = costprobe(sink, "setup", "--apply", *admin, code=1)
+    assert "nowhere/token: cannot be written" in stdout
+    assert server.all("authorizations") == []
+
+
+def test_wrong_token_organization_or_server_is_an_error_without_the_token(
+    costprobe, organization, own_influxdb, tmp_path
+):
+    server, admin = organization
+    wrong = tmp_path / "wrong"
+    wrong.write_text("a-wrong-token")
+    printed = costprobe(v2(server), "setup", "--admin-token-file", str(wrong), code=1)
+    assert "401" in printed
+    assert "a-wrong-token" not in printed
+    other = [line.replace('"ml"', '"other"') for line in v2(server)]
+    assert "organization not found" in costprobe(other, "setup", *admin, code=1)
+    assert "404" in costprobe(v2(own_influxdb), "setup", *admin, code=1)
+    assert "--admin-token-file" in costprobe(v2(server), "setup", code=2)
+    away = [line.replace(server.url, "http://127.0.0.1:9") for line in v2(server)]
+    assert "127.0.0.1:9" in costprobe(away, "setup", *admin, code=1)
+
+
+def test_invalid_duration_and_missing_sink_are_errors(costprobe, organization):
+    server, admin = organization
+    assert "--keep: " in costprobe(v2(server), "setup", "--keep", "soon", *admin, code=2)
+    several = [*v2(server), "[[sink]]", 'name = "b"', *v2(server)]
+    assert "several sinks: influxdb, b" in costprobe(several, "setup", *admin, code=2)
+    assert "unknown sink 'c'" in costprobe(several, "setup", "--sink", "c", *admin, code=2)
+
+
+def test_tasks_are_written_to_files(costprobe, organization, tmp_path):
+    server, _ = organization
+    costprobe(v2(server), "tasks", str(tmp_path / "flux"))
+    assert (tmp_path / "flux" / "deadman.flux").read_text() == deadman_task("costprobe", 300)
+    text = (tmp_path / "flux" / "hourly.flux").read_text()
+    assert text == rollup_task("costprobe", "costprobe_hourly", 6 * 3600)
+    assert 'api = "v2"' in costprobe(v1(server, "d"), "tasks", str(tmp_path / "f"), code=2)

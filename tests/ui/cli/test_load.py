@@ -1,0 +1,128 @@
+"""`costprobe probe NAME --load`: consent, what is shown and stored."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import Config
+from costprobe.core.clock import SystemClock
+from costprobe.daemon.control import measured_rows
+from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
+from costprobe.ui.cli.load import in_maintenance, rows_of
+from costprobe.ui.cli.support.loaded_config import LoadedConfig
+from fakes.command import called
+from fakes.documents import checked
+
+TIME_NS = 1_780_000_000 * 10**9
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "costprobe.toml"
+    path.write_text(
+        f'[store]\npath = "{tmp_path}/costprobe.db"\n'
+        '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
+        '[[probe]]\nname = "ranker"\nkind = "cnn"\n'
+        '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
+        'timeout = "10s"\nslo = { latency_p50 = "3s" }\n'
+        "[probe.load]\nconcurrencies = [1, 2]\nrates = []\n"
+    )
+    return path
+
+
+def curve():
+    points = []
+    for number, cost in ((1, 9.0), (2, 5.0)):
+        figures = {
+            "latency_p50_ms": 2000.0 * number, "tokens_out_per_s": 100.0 * number, "requests": 90.0,
+            "errors": 0.0, "throughput_per_s": 1.0 * number, "tokens_per_s_user": 100.0 / number,
+            "cost_per_million_tokens_out": cost,
+        }  # fmt: skip
+        points.append(LoadPoint("closed", number, number, {**dict.fromkeys(FIGURES), **figures}))
+    return LoadCurve(
+        "chat", "cpu", "USD", "abc", TIME_NS, {"latency_p50": 3000.0}, tuple(points),
+        {"closed": "complete"},
+    )  # fmt: skip
+
+
+@pytest.mark.processes
+def test_load_needs_consent_and_says_what_it_takes(config):
+    refused = called(config, "probe", "chat", "--load", code=2).stderr
+    assert "load curve of chat on cpu: up to 2 points, about 62 s, at most 3 min" in refused
+    assert "$0.062 at the present price, at most $0.202" in refused
+    assert "add --yes, or run it within a [[maintenance]] window" in refused
+
+
+def test_options_that_do_not_fit_are_refused(config):
+    cases = {
+        ("ranker", "--load"): "only a server has a load curve; use --sweep",
+        ("chat", "--sweep"): "a server chooses its own batches; use --load",
+        ("chat", "--yes"): "--yes needs --load",
+        ("chat", "--stored"): "--stored needs --sweep or --load",
+        ("chat", "--load", "--naive"): "--load and --naive are different measurements: keep one",
+    }
+    found = {case: called(config, "probe", *case, code=2).stderr for case in cases}
+    assert {case: text for case, text in found.items() if cases[case] not in text} == {}
+
+
+@pytest.mark.processes
+def test_file_of_prompts_that_cannot_be_read_is_bad_input(config, tmp_path):
+    config.write_text(f'{config.read_text()}when_busy = "run"\nprompts = "{tmp_path}/none.jsonl"\n')
+    refused = called(config, "probe", "chat", "--load", "--yes", code=2).stderr
+    assert f"load.prompts {tmp_path}/none.jsonl: cannot be read (No such file" in refused
+
+
+def test_stored_curve_is_shown(config, tmp_path):
+    with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
+        missing = called(config, "probe", "chat", "--load", "--stored", code=1).stderr
+        assert "no load curve of chat is stored" in missing
+        store.append(curve_rows(curve()))
+    text = called(config, "probe", "chat", "--load", "--stored").output
+    assert "1 in flight costs least within latency_p50 3000 ms: $9 per million" in text
+    assert "since" not in text
+    slower = replace(curve(), time_ns=TIME_NS + 10**9)
+    points = [
+        replace(point, figures={**point.figures, "tokens_out_per_s": point.work_per_s / 2})
+        for point in slower.points
+    ]
+    settings = LoadedConfig(str(config))
+    rows = rows_of(settings, [curve(), replace(slower, points=tuple(points))])
+    assert [row.measurement for row in rows] == ["sweep", "sweep", "event"]
+    # As the daemon checks them, and in the store.
+    documents = [
+        {
+            "measurement": row.measurement,
+            "tags": row.tags,
+            "fields": row.fields,
+            "time_ns": row.time_ns,
+        }
+        for row in rows
+    ]
+    assert measured_rows({"rows": documents}) == rows
+    other = {**documents[2], "tags": {**documents[2]["tags"], "metric": "cost"}}
+    with pytest.raises(ValueError, match="written by the daemon only"):
+        measured_rows({"rows": [other]})
+    with closing(Store.open(tmp_path / "costprobe.db", SystemClock())) as store:
+        store.append(rows)
+    text = called(config, "probe", "chat", "--load", "--stored").output
+    assert "throughput -50.0 % ±0.0 % at 2 common points" in text
+    text = called(config, "probe", "chat", "--load", "--stored", "--json").stdout
+    document = checked("probe", text)
+    assert [point["cheapest"] for point in document["points"]] == [True, False]
+    assert (document["slo_ms"], document["loop_ends"]) == (
+        {"latency_p50": 3000.0}, {"closed": "complete"},
+    )  # fmt: skip
+
+
+def test_maintenance_window_permits_the_load():
+    window = {
+        "name": "nightly", "start": "02:00", "end": "04:00", "match": {"probe": "ch*"},
+        "days": ["thu"],
+    }  # fmt: skip
+    config = Config.model_validate({"maintenance": [window]})
+    two = 1_767_225_600 * 10**9 + 2 * 3600 * 10**9  # 2026-01-01, a Thursday
+    labels = {"host": "h", "device": "gpu0", "probe": "chat"}
+    assert in_maintenance(config, labels, two)
+    assert not in_maintenance(config, labels, two - 1)
+    assert not in_maintenance(config, {**labels, "probe": "ranker"}, two)

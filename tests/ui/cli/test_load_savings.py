@@ -1,0 +1,103 @@
+"""`costprobe savings` and `costprobe report` on a store with a load curve and a service's production."""
+
+import json
+import time
+
+import pytest
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_rows
+from fakes.clock import FakeClock
+from fakes.command import called
+from fakes.documents import checked
+
+HOUR_NS = 3600 * NS_PER_S
+CONFIG = """
+[telemetry]
+aggregate = "5m"
+[[price]]
+plan = "on_demand"
+per = "device"
+per_hour = 3.6
+[[probe]]
+name = "llm"
+kind = "openai"
+model = "m"
+url = "http://127.0.0.1:9"
+slo = { ttft_p90 = "500ms" }
+devices = ["gpu0"]
+[[service]]
+name = "chat"
+url = ["http://127.0.0.1:9", "http://127.0.0.1:10"]
+engine = "vllm"
+devices = ["gpu0", "gpu1"]
+"""
+
+
+def point(number, tokens_per_s, ttft_p90_ms):
+    figures = {
+        "throughput_per_s": tokens_per_s / 100,
+        "tokens_out_per_s": tokens_per_s,
+        "ttft_p90_ms": ttft_p90_ms,
+        "tokens_in": 200.0,
+        "tokens_out": 100.0,
+        "requests": 400.0,
+        "errors": 0.0,
+        "window_s": 20.0,
+    }
+    return LoadPoint("closed", number, 1 << (number - 1), {**dict.fromkeys(FIGURES), **figures})
+
+
+def rows(now_ns, days=10):
+    """Two replicas that generate 240 tokens/s together, and a curve of 10 h ago."""
+    points = (point(1, 100.0, 100.0), point(2, 600.0, 400.0), point(3, 1000.0, 2000.0))
+    at_ns = now_ns - 10 * HOUR_NS
+    curve = LoadCurve("llm", "gpu0", "USD", "abc", at_ns, {}, points, {"closed": "saturated"})
+    yield from curve_rows(curve)
+    run = {"device": "gpu0", "probe": "llm", "batch": "1"}
+    yield Point("probe", run, {"latency_p50_ms": 9.0, "fingerprint": "abc"}, now_ns)
+    for i in range(days * 288):
+        end_ns = now_ns - i * 300 * NS_PER_S
+        fields = {
+            "requests": 720.0, "tokens_in": 720 * 210.0, "tokens_out": 72_000.0,
+            "window_s": 300.0, "complete": True,
+        }  # fmt: skip
+        yield Point("serving", {"service": "chat", "engine": "vllm"}, fields, end_ns)
+        for name in ("gpu0", "gpu1"):
+            tags = {"device": name, "kind": "gpu", "uuid": f"GPU-{name}", "model": "A100"}
+            telemetry = {"util_pct": 95.0, "power_w": 300.0, "cost": 0.3}
+            yield Point("device", tags, telemetry, end_ns)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("load")
+    store = Store.open(folder / "costprobe.db", FakeClock())
+    store.append(list(rows(time.time_ns() // HOUR_NS * HOUR_NS)))
+    store.close()
+    path = folder / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n{CONFIG}')
+    return path
+
+
+def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(config):
+    text = called(config, "savings").output
+    assert (
+        "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the"
+    ) in " ".join(text.split())
+    assert "merge 2 replicas into 1: saves $2,628 a month" in text
+    (answer,) = checked("savings", called(config, "savings", "--json").stdout)
+    load = answer["load_curve"]
+    assert (load["software"], load["problem"]) == ("unchanged", None)
+    assert load["tokens_in_change_share"] == pytest.approx(0.05)
+    assert load["cost"]["cost_ratio"] == pytest.approx(5.0, rel=0.01)
+    assert load["cost"]["merge"]["saving_per_month"] == "2628.00"
+    # 95 % busy by NVML: utilization alone would keep both.
+    assert "1 of gpu0 and gpu1" not in text
+
+
+def test_report_lists_it(config):
+    text = called(config, "report", "--format", "md").output
+    assert "merge 2 replicas into 1" in text
+    document = json.loads(called(config, "report", "--json").stdout)
+    assert document["savings"][0]["load_curve"]["cost"]["merge"]["replicas"] == 1

@@ -1,0 +1,97 @@
+"""`costprobe sink` on a store, and with a real daemon whose database recovers."""
+
+import json
+
+import pytest
+from costprobe.adapters.store.cursors import RejectedLine
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import Point
+from fakes.clock import FakeClock
+from fakes.command import called
+from fakes.daemon import DaemonProcess
+from fakes.scenes import QUICK_STATUS
+from fakes.servers import Scripted
+from fakes.store_access import advance
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+
+    def run(*arguments, code=0):
+        return called(config, "sink", *arguments, code=code).output
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store.open(tmp_path / "costprobe.db", FakeClock())
+    opened.append([Point("device", {"device": "gpu0"}, {"power_w": 1.0}, i) for i in range(10)])
+    yield opened
+    opened.close()
+
+
+def test_status_counts_sent_waiting_and_rejected_points(costprobe, store, tmp_path):
+    store.register_sink("influxdb")
+    store.register_sink("other")
+    advance(
+        store, "influxdb", 7, 6, [RejectedLine("device,x=1 power_w=2 3", "field type conflict")]
+    )
+    printed = costprobe("status")
+    assert "influxdb: unknown, 6 sent, 3 wait, 1 refused, 0 dropped" in printed
+    assert "other: unknown, 0 sent, 10 wait" in printed
+    (first, second) = json.loads(costprobe("status", "--json"))
+    assert (first["sink"], first["rejected_points_total"], second["outbox_points"]) == (
+        "influxdb",
+        1,
+        10,
+    )
+    listed = costprobe("rejected")
+    assert "influxdb  field type conflict" in listed
+    assert "device,x=1 power_w=2 3" in listed
+    assert json.loads(costprobe("rejected", "other", "--json")) == []
+    file = tmp_path / "refused.lp"
+    assert "1 line" in costprobe("rejected", "influxdb", "--export", str(file))
+    assert file.read_text() == "device,x=1 power_w=2 3\n"
+    assert "choose another file" in costprobe("rejected", "--export", str(file), code=2)
+    assert "write one of influxdb, other" in costprobe("rejected", "odd", code=2)
+
+
+def test_missing_sinks_are_reported(costprobe, store):
+    assert "no sink" in costprobe("status")
+    assert "no point was rejected" in costprobe("rejected")
+
+
+def test_retry_without_a_daemon_is_an_error(costprobe, store):
+    assert "no daemon answers" in costprobe("retry", code=1)
+
+
+def test_retry_ends_a_long_back_off(tmp_path):
+    """A daemon whose sink backs off for an hour (Retry-After) until `sink retry` ends the wait."""
+    is_back = []
+
+    def answer(method, path, headers, body):
+        if path.startswith("/write") and not is_back:
+            return 503, {"Retry-After": "3600"}, b"maintenance"
+        return 204, {}, b""
+
+    with Scripted(answer) as server:
+        daemon = DaemonProcess(tmp_path, {})
+        sink = (
+            f'[[sink]]\napi = "v1"\nurl = "{server.url}"\ndatabase = "d"\nflush_every = "500ms"\n'
+        )
+
+        def shown():
+            (found,) = json.loads(daemon.look("sink", "status", "--json"))
+            return found
+
+        try:
+            daemon.start(QUICK_STATUS + sink)
+            daemon.wait_for(lambda: (shown()["retry_in_s"] or 0) > 3000)
+            is_back.append(True)
+            assert daemon.look("sink", "retry") == "retried: influxdb\n"
+            daemon.wait_for(lambda: shown()["sent_points_total"] > 0)
+        finally:
+            daemon.stop()

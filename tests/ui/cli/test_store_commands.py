@@ -1,0 +1,95 @@
+"""`costprobe store compact` requires exclusive access and shrinks the store."""
+
+import time
+
+import pytest
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.core.clock import SystemClock
+from costprobe.core.records import Point
+from costprobe.ui.cli.views.csv_rows import rows_of_csv
+from fakes.command import called
+
+S = 10**9
+HOUR_S, DAY_S = 3600, 86_400
+
+
+@pytest.fixture
+def costprobe(tmp_path):
+    config = tmp_path / "costprobe.toml"
+    config.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\nretention = "1d"\n')
+
+    def run(*arguments, command="store", code=0):
+        return called(config, command, *arguments, code=code)
+
+    return run
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store with 2,000 days of rows, none rolled up."""
+    path = tmp_path / "costprobe.db"
+    now_ns = time.time_ns()
+    store = Store.open(path, SystemClock())
+    rows = [
+        Point("device", {"device": "gpu0"}, {"energy_j": 1.0}, now_ns - age_s * S)
+        # No row is as old as the rollup limit, which advances while the test runs.
+        for age_s in (*range(2 * DAY_S, DAY_S + HOUR_S, -60), *range(DAY_S - HOUR_S, 0, -60))
+    ]
+    old = [
+        Point("event", {"kind": "fault"}, {"title": "x" * 2000}, now_ns - (2000 * DAY_S + n) * S)
+        for n in range(4000)
+    ]
+    store.append(rows + old)
+    store.close()
+    return path
+
+
+def test_compact_rolls_up_deletes_and_shrinks(costprobe, path):
+    before_bytes = path.stat().st_size
+    done = costprobe("compact")
+    assert "4,000 removed" in done.stdout
+    assert path.stat().st_size < before_bytes / 4
+    assert not path.with_name(path.name + "-wal").exists()
+    reader = StoreReader.open(path)
+    points = list(reader.points("device", 0, 2**62))
+    reader.close()
+    assert sum(found.fields["energy_j"] for found in points) == 2 * 1440 - 120
+    assert {getattr(found, "period_s", 0) for found in points} == {0, 60}
+    output = costprobe("check").stdout
+    assert "rows are aggregates" in output
+    assert output.endswith("whole\n")
+    assert "0 rows aggregated, 0 removed" in costprobe("compact").stdout
+
+
+@pytest.mark.parametrize("kind", [Store, StoreReader])
+def test_store_in_use_is_not_changed(costprobe, path, kind):
+    other = Store.open(path, SystemClock()) if kind is Store else StoreReader.open(path)
+    before_bytes = path.stat().st_size
+    done = costprobe("compact", code=1)
+    assert done.stdout == ""
+    assert "has it open; stop the daemon first" in done.stderr
+    other.close()
+    assert path.stat().st_size == before_bytes
+    costprobe("compact")
+
+
+def test_compact_without_old_rows_changes_nothing(costprobe, tmp_path):
+    done = costprobe("compact", code=1)
+    assert "start `costprobe run`" in done.stderr
+    assert not (tmp_path / "costprobe.db").exists()
+
+
+def test_export_marks_aggregates_and_replay_skips_them(tmp_path, path, costprobe):
+    costprobe("compact")
+    lines = costprobe("--measurement", "device", command="export").stdout.splitlines()
+    rolled = [line for line in lines if line.startswith("device,device=gpu0,rollup=1m ")]
+    assert sum(float(line.split("energy_j=")[1].split(",")[0]) for line in rolled) == len(rolled)
+    table = costprobe("--format", "csv", command="export").stdout
+    assert table.count("device=gpu0 rollup=1m,energy_j,1.0") == len(rolled) > 0
+    hours = table.replace("rollup=1m,energy_j,1.0", "rollup=1h,energy_j,1.0", 3)
+    file = tmp_path / "rows.csv"
+    file.write_text(hours)
+    rows = [row for row in rows_of_csv(file) if row.measurement == "device"]
+    assert len(rows) == len(lines) - 3
+    assert {tuple(row.tags) for row in rows} == {("device",)}

@@ -1,0 +1,150 @@
+"""Colours on terminals only, plots, and the live view in any width."""
+
+import re
+import time
+from contextlib import closing
+from io import StringIO
+
+import pytest
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import demo_config
+from costprobe.ui.cli.support.colour import colour_of, paint
+from costprobe.ui.cli.views.top_snapshot import snapshot
+from costprobe.ui.cli.views.top_view import TopView
+from fakes.clock import FakeClock
+from fakes.command import called
+from fakes.incidents import incident
+from fakes.reported import month
+from fakes.terminal import on_terminal
+from rich.cells import cell_len
+from rich.console import Console
+
+COLOUR = re.compile(rb"\x1b\[[0-9;]*[1-9][0-9;]*m")
+CONTROL = re.compile(rb"\x1b\[[?0-9;]*[a-zA-Z]")
+# Commands that print colours for the host below.
+COLOURED = (
+    ("status",),
+    ("alerts",),
+    ("doctor",),
+    ("trend", "--since", "2d"),
+    ("compare", "--since", "2d"),
+    ("store", "check"),
+    ("top", "--once"),
+)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Two days of a small host, a firing incident, and the status of a stopped daemon."""
+    path = month(tmp_path_factory.mktemp("terminal"), hours=49)
+    # The doctor would import torch, which takes seconds.
+    python = 'kind = "cnn"\npython = "/nowhere/python"'
+    path.write_text(path.read_text().replace('kind = "cnn"', python))
+    now_ns = time.time_ns()
+    store = Store.open(path.parent / "costprobe.db", FakeClock(now_ns))
+    found = incident(since_ns=now_ns - 90 * 10**9).to_document()
+    store.put_state("alerts", {"alerts": [found], "silenced": [], "silences": []})
+    store.put_state("status", _status())
+    store.close()
+    return path
+
+
+def _status():
+    """Return the status document of a stopped daemon."""
+    return {
+        "state": "stopped", "version": "0", "pid": 1, "host": "h", "started_ns": 1, "config": None,
+        "config_fault": "bad", "devices": [], "probes": [], "services": [], "jobs": {},
+        "sinks": {}, "notifiers": {}, "alerting": {}, "budgets": [], "http": {},
+        "sensor": {"state": "stopped", "driver_version": None, "child_restarts": 0, "last_fault": None,
+                   "devices": {}},
+        "store": {"path": "x", "fault": None},
+        "control": {"path": "x", "fault": None},
+    }  # fmt: skip
+
+
+def test_colours_are_printed_on_terminals_only(config):
+    problems = []
+    for words in COLOURED:
+        if not COLOUR.search(on_terminal(config, *words)):
+            problems.append(f"{words}: no colour on a terminal")
+        piped = called(config, *words, code=None, env={"TERM": "xterm-256color"})
+        if "\x1b" in piped.output or not piped.stdout:
+            problems.append(f"{words}: {piped.output}")
+    assert not problems, "\n".join(problems)
+
+
+def test_no_color_is_honoured_by_click_and_rich(config):
+    for words in (("alerts",), ("trend", "--since", "2d"), ("top", "--once")):
+        assert b"\x1b" not in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()), words
+
+
+def test_colours_are_off_by_option_and_on_with_an_empty_no_color(config):
+    assert not COLOUR.search(on_terminal(config, "--no-color", "alerts"))
+    assert COLOUR.search(on_terminal(config, "alerts", env={"NO_COLOR": ""}.items()))
+
+
+def test_dumb_terminal_receives_plain_lines(config):
+    seen = on_terminal(config, "top", env={"TERM": "dumb"}.items(), stdin_too=True)
+    assert b"gpu0" in seen
+    assert b"\x1b" not in seen
+
+
+def test_json_has_no_colours_on_a_terminal(config):
+    assert b"\x1b" not in on_terminal(config, "alerts", "--json")
+
+
+def test_colour_setting():
+    assert colour_of({}, refused=False) is None
+    assert colour_of({"NO_COLOR": ""}, refused=False) is None
+    assert colour_of({"NO_COLOR": "0"}, refused=False) is False
+    assert colour_of({"TERM": "dumb"}, refused=False) is False
+    assert colour_of({}, refused=True) is False
+    assert paint("x", "bad") != paint("x", "good") != "x"
+
+
+def test_live_view_fits_any_width(config):
+    """`top` in terminals of several widths: no line is longer, and the columns that matter stay."""
+    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
+        view = TopView(snapshot(reader, demo_config(), reader.states(), time.time_ns()))
+    for columns in (24, 40, 60, 80, 120, 200):
+        console = Console(file=StringIO(), width=columns, color_system=None)
+        console.print(view)
+        lines = console.file.getvalue().splitlines()
+        assert max(cell_len(line.rstrip()) for line in lines) <= columns
+        text = "\n".join(lines)
+        for word in ("RUNNING", "gpu0", "ranker", "now"):
+            assert word in text, columns
+        assert ("SM clock" in text) is (columns >= 60)
+
+
+def test_live_view_uses_the_width_of_the_terminal(config):
+    lines = CONTROL.sub(b"", on_terminal(config, "top", "--once", columns=40)).decode().splitlines()
+    assert max(cell_len(line.rstrip()) for line in lines) <= 40
+
+
+def test_live_view_needs_no_daemon(tmp_path):
+    config = month(tmp_path, hours=2)
+    text = called(config, "top", "--once").stdout
+    assert "no daemon has written a status" in text
+    assert "gpu0" in text
+    StoreReader.open(tmp_path / "costprobe.db").close()
+
+
+def test_trend_has_a_plot_for_each_model_and_basis(config):
+    plain = on_terminal(config, "trend", "--since", "2d", env={"NO_COLOR": "1"}.items()).decode()
+    lines = [line.strip() for line in plain.splitlines()]
+    for title in ("encoder gpu0", "ranker gpu0"):
+        assert title in lines
+    # Costs of two bases are in two plots.
+    assert "cost_per_inference probe EUR, per million" in lines
+    assert any("cost_per_inference serving EUR" in line for line in lines)
+    assert b"\xe2\x94\xa4" not in on_terminal(config, "trend", "--since", "2d", "--no-plot")
+
+
+def test_compare_plots_on_a_terminal_and_with_an_option(config):
+    words = ("compare", "--since", "2d")
+    assert "A ranker" in on_terminal(config, *words, env={"NO_COLOR": "1"}.items()).decode()
+    assert "┤" not in on_terminal(config, *words, "--no-plot").decode()
+    assert "┤" not in called(config, *words).stdout
+    assert "┤" in called(config, *words, "--plot").stdout

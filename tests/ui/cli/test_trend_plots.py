@@ -1,0 +1,132 @@
+"""Plots of `costprobe trend`: one for each model, and series that continue under another plan."""
+
+import re
+import time
+
+import pytest
+from costprobe.adapters.store.read import SeriesValues
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import Point
+from costprobe.ui.cli.views.series_names import series_names
+from costprobe.ui.cli.views.trend_plots import trend_plots
+from costprobe.ui.cli.views.trend_table import trend_table
+from fakes.clock import FakeClock
+from fakes.command import called
+from fakes.terminal import on_terminal
+
+S = 10**9
+HOUR_NS = 3600 * S
+PLAIN = {"NO_COLOR": "1"}
+FRAME = re.compile(r"[┤│](.*)│")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Eight devices with an encoder, two with a model of 6,000 times its cost; half-way another plan."""
+    folder = tmp_path_factory.mktemp("trend")
+    path = folder / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{folder}/costprobe.db"\n')
+    now_ns = time.time_ns()
+    rows = []
+    for probe, cost, devices in (("encoder", 1e-6, 8), ("llama", 6e-3, 2)):
+        for number in range(devices):
+            for hour in range(24, 0, -1):
+                # The large model rises steadily by a tenth.
+                value = cost * (1 + (24 - hour) / 240) if probe == "llama" else cost * (1 + number)
+                tags = {
+                    "device": f"gpu{number}",
+                    "probe": probe,
+                    "basis": "probe",
+                    "currency": "USD",
+                    "plan": "on_demand" if hour > 12 else "reserved",
+                }
+                fields = {"cost_per_inference": value}
+                rows.append(Point("cost", tags, fields, now_ns - hour * HOUR_NS))
+    store = Store.open(folder / "costprobe.db", FakeClock())
+    store.append(rows)
+    store.close()
+    return path
+
+
+def test_each_model_has_an_axis_of_its_own_size(config):
+    text = on_terminal(config, "trend", "--since", "2d", env=PLAIN.items(), columns=80).decode()
+    lines = text.splitlines()
+    titles = [number for number, line in enumerate(lines) if line.strip() in {"encoder", "llama"}]
+    assert len(titles) == 2
+    # The rise of a tenth fills its plot: dots in every row.
+    llama = lines[titles[1] + 2 : titles[1] + 6]
+    assert all(FRAME.search(line)[1].strip() for line in llama)
+    assert ("6.575┤" in llama[0], "6┤" in llama[-1]) == (True, True)
+    assert "── gpu0  xx gpu1" in text
+    # What is not drawn is stated.
+    assert "2 of 10 series are not drawn" in text
+    assert max(map(len, lines)) <= 80
+
+
+def test_one_model_has_one_large_plot_with_a_curve_for_each_device(config):
+    words = ("trend", "--since", "2d", "--probe", "llama")
+    coloured = on_terminal(config, *words)
+    assert len(set(re.findall(rb"\x1b\[3\dm\xe2\x94\x80", coloured))) == 2
+    plain = on_terminal(config, *words, env=PLAIN.items()).decode()
+    assert len(FRAME.findall(plain)) == 12
+    assert {"── gpu0 llama", "xx gpu1 llama"} <= {line[:13] for line in plain.splitlines()}
+
+
+def test_change_of_plan_is_named_within_one_series(config):
+    output = called(config, "trend", "--since", "2d", "--no-plot", "--probe", "llama").output
+    rows = output.splitlines()[1:]
+    assert [row.split()[:3] for row in rows[:2]] == [
+        [f"gpu{number}", "llama", "24"] for number in range(2)
+    ]
+    (change,) = [row for row in rows if row.startswith("plan ")]
+    assert change.startswith("plan on_demand to reserved since ")
+    assert change.endswith("within gpu0 llama, gpu1 llama")
+    # Every stored series is in JSON, with its tags.
+    stored = called(config, "trend", "--since", "2d", "--probe", "llama", "--json").stdout
+    assert stored.count('"plan": "on_demand"') == stored.count('"plan": "reserved"') == 2
+
+
+def test_curves_of_very_different_size_are_divided():
+    series = [
+        SeriesValues({"device": f"d{number}", "probe": "p"}, [0, S], [value, value])
+        for number, value in enumerate((1.0, 2.0, 100.0))
+    ]
+    lines = trend_plots("cost", series)
+    assert [line.strip() for line in lines if line.strip() in {"p", "p d2"}] == ["p", "p d2"]
+    assert not any("not drawn" in line for line in lines)
+
+
+def test_names_of_different_series_differ():
+    tags = {"device": "gpu0", "service": "chat"}
+    assert series_names([tags, {**tags, "service": "rank"}]) == ["gpu0 chat", "gpu0 rank"]
+    names = series_names([{**tags, "team": "a", "rack": "1"}, {**tags, "team": "b", "rack": "1"}])
+    assert names == ["gpu0 chat team=a", "gpu0 chat team=b"]
+    # What all have in common is left out.
+    paid = {**tags, "basis": "serving", "plan": "spot", "currency": "USD"}
+    assert series_names([paid, {**paid, "plan": "owned"}]) == ["gpu0 chat spot", "gpu0 chat owned"]
+
+
+def test_costs_of_each_basis_have_a_scale_of_their_own():
+    """Millions of a probe's inferences beside thousands of a service's; a change of nothing has no sign."""
+    series = [
+        SeriesValues(
+            {"device": "gpu0", "probe": "p", "basis": "probe", "currency": "USD"}, [0], [4e-7]
+        ),
+        SeriesValues({"service": "s", "basis": "serving", "currency": "USD"}, [0], [7e-4]),
+    ]
+    lines = trend_table("cost", "cost_per_inference", series, [-0.001, None])
+    assert [line.split()[:3] for line in lines[::2]] == [
+        ["series,", "per", words] for words in ("million", "1,000")
+    ]
+    assert lines[1].split() == [
+        "gpu0",
+        "p",
+        "probe",
+        "1",
+        "$0.4",
+        "$0.4",
+        "+0.0",
+        "%",
+        *3 * ["$0.4"],
+    ]
+    assert lines[3].split() == ["s", "serving", "1", "$0.7", "$0.7", "-", *3 * ["$0.7"]]

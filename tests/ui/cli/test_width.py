@@ -1,0 +1,196 @@
+"""Every command fits the terminal, at 80 and 160 columns, and no number is divided."""
+
+import re
+import time
+from contextlib import closing
+from io import StringIO
+from itertools import pairwise
+
+import click
+import pytest
+from click.testing import CliRunner
+from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import demo_config
+from costprobe.ui.cli.main import main
+from costprobe.ui.cli.support import fitting
+from costprobe.ui.cli.support.fitting import table_lines, wrapped
+from costprobe.ui.cli.views.scrolled_view import ScrolledView
+from costprobe.ui.cli.views.top_snapshot import snapshot
+from costprobe.ui.cli.views.top_view import TopView
+from fakes.command import leaves
+from fakes.terminal import on_terminal
+from fakes.wide_host import GPUS, PROBES, SERVED_MODELS, wide_host
+from rich.console import Console
+
+CONTROL = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+# A unit at the start of a line whose number is at the end of the line before.
+UNIT = re.compile(r"(?:%|ms|s|min|h|d|W|J|°C|MHz|MiB|GiB|kWh|USD|EUR|JPY)(?:[ ,;).:]|$)")
+# Commands by their words; those of one name without arguments are in every group of `leaves`.
+COMMANDS = (
+    "status", "top --once", "trend --since 3d", "trend --since 3d --field latency_p50_ms --no-plot",
+    "trend --since 3d --field device.power_w", "compare --since 3d",
+    "savings --since 3d", "budget", "forecast", "price show", "price list --gpu H100 --cloud azure",
+    "price history", "alerts", "alerts history", "alerts test", "explain --since 1d",
+    f"probe {PROBES[0]} --sweep --stored", "annotate deployed --device gpu0", "silence list",
+    "silence --match device=gpu0 --for 1h --comment x", "replay --since 3d --events", "config check",
+    "doctor", "sink status", "sink rejected", "sink retry", "store check", "debug bundle --list",
+    "trend --device gpu9", "influx setup",
+)  # fmt: skip
+# Those with tables and plots, which use the width.
+WIDE = ("status", "top --once", "trend --since 3d", "compare --since 3d", "budget", "sink status",
+        "price list --gpu H100 --cloud azure", "explain --since 1d", "alerts")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return wide_host(tmp_path_factory.mktemp("wide"))
+
+
+def lines_on(config, words, columns):
+    seen = CONTROL.sub("", on_terminal(config, *words.split(), columns=columns).decode())
+    return [line.rstrip() for line in seen.replace("\r", "").split("\n")]
+
+
+def problems_of(lines, columns):
+    yield from (f"{len(line)}: {line}" for line in lines if len(line) > columns)
+    for before, after in pairwise(lines):
+        if re.search(r"\d$", before) and UNIT.match(after.strip()):
+            yield f"divided: {before} | {after}"
+
+
+@pytest.mark.parametrize(("columns", "commands"), [(80, COMMANDS), (160, WIDE)])
+def test_every_command_fits_the_terminal(config, columns, commands):
+    problems = []
+    for words in commands:
+        lines = lines_on(config, words, columns)
+        if not any(lines) or "Traceback" in "\n".join(lines):
+            problems.append(f"{words}: {lines}")
+        problems += [f"{words}: {problem}" for problem in problems_of(lines, columns)]
+    assert not problems, "\n".join(problems)
+
+
+def test_nothing_is_lost_at_80_columns(config):
+    costs = "\n".join(lines_on(config, "compare --since 3d --no-plot", 80))
+    status = "\n".join(lines_on(config, "status", 80))
+    missing = [name for name in PROBES if name not in costs or name not in status]
+    missing += [f"gpu{number}" for number in range(GPUS) if f"gpu{number}:" not in status]
+    missing += [model for model in SERVED_MODELS if model not in costs]
+    assert not missing, f"{missing}\n{costs}"
+
+
+def test_times_name_one_zone(config, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        for words in ("explain --since 12h", "alerts", "alerts history", "price history", "status"):
+            text = " ".join(lines_on(config, words, 160))
+            times = re.findall(r"\d\d:\d\d(?::\d\d)? (?!-)(\w+)", text)
+            assert times, words
+            assert set(times) <= {"CET", "CEST"}, (words, text)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_all_sections_of_top_are_reachable_at_80x24(config):
+    with closing(StoreReader.open(config.parent / "costprobe.db")) as reader:
+        now_ns = time.time_ns()
+        scrolled = ScrolledView(TopView(snapshot(reader, demo_config(), reader.states(), now_ns)))
+
+    def visible():
+        console = Console(file=StringIO(), width=80, height=24, color_system=None)
+        console.print(scrolled, end="")
+        lines = console.file.getvalue().splitlines()
+        assert len(lines) == 24
+        assert max(map(len, lines)) <= 80
+        assert "running" in lines[0]
+        assert lines[-1].endswith("↑ ↓ scroll  space/b page  tab next section  q quit")
+        return lines[1:-1]
+
+    first = visible()
+    seen = list(first)
+    for keys, expected in (("\x1b[B", first[1:]), ("k", first[:-1]), ("G", []), ("g", first)):
+        assert scrolled.press(keys)
+        lines = visible()
+        seen += lines
+        assert lines[: len(expected)] == expected, keys
+    tops = []
+    for _ in range(3):
+        assert scrolled.press("\t")
+        tops.append(visible()[0].split()[0])
+    assert tops[0] == "Cost"
+    text = "\n".join(seen)
+    words = (
+        "FAULT",
+        "firing",
+        "Devices",
+        "Sinks",
+        "gpu0",
+        "gpu7",
+        "influxdb-of-the",
+        "encoder-v12",
+    )
+    assert not [word for word in words if word not in text]
+    # Several keys may arrive at once.
+    scrolled.press("gjj")
+    assert visible()[0] == first[2]
+    assert not scrolled.press("jq")
+
+
+def test_every_help_text_fits_80_columns():
+    wide = [
+        f"{name}: {line}"
+        for name, _ in leaves()
+        for line in CliRunner().invoke(main, [*name.split(), "--help"]).output.splitlines()
+        if len(line) > 80 and not line.lstrip().startswith(("costprobe", "sudo costprobe"))
+    ]
+    assert not wide, "\n".join(wide)
+
+
+def test_lines_are_divided_at_spaces_with_numbers_and_commands_whole():
+    def texts(line):
+        return [part.lstrip() for part in wrapped(line, 30)]
+
+    assert wrapped("short", 30) == ["short"]
+    assert wrapped("long " * 30, None) == ["long " * 30]
+    assert texts("twenty-four characters, 12.5 ms of it") == [
+        "twenty-four characters,",
+        "12.5 ms of it",
+    ]
+    assert texts("a fault of this device; run: costprobe doctor, then") == [
+        "a fault of this device; run:",
+        "costprobe doctor, then",
+    ]
+    label = wrapped("service  chat on gpu0 and gpu1 and gpu2", 30)
+    assert label == ["service  chat on gpu0 and gpu1", "         and gpu2"]
+    painted = click.style("critical", fg="red")
+    assert wrapped(f"{painted} {'x' * 21}", 30) == [f"{painted} {'x' * 21}"]
+    assert wrapped("x" * 40, 30) == ["x" * 40]
+
+
+def test_tables_fit_and_numbers_stay_whole(monkeypatch):
+    rows = [
+        ("model of a probe", "cost", "no value", "latency"),
+        ("a name of several words", "$1,234.56", "-", "12.5 ms"),
+    ]
+    monkeypatch.setattr(fitting, "terminal_columns", lambda: None)
+    assert table_lines(rows) == [
+        "model of a probe              cost  no value  latency",
+        "a name of several words  $1,234.56         -  12.5 ms",
+    ]
+    monkeypatch.setattr(fitting, "terminal_columns", lambda: 30)
+    assert table_lines(rows) == [
+        "model of a       cost  latency",
+        "probe",
+        "a name of   $1,234.56  12.5 ms",
+        "several",
+        "words",
+    ]
+    monkeypatch.setattr(fitting, "terminal_columns", lambda: 22)
+    assert table_lines(rows) == [
+        "model of a probe",
+        "       cost  latency",
+        "a name of several",
+        "  words",
+        "  $1,234.56  12.5 ms",
+    ]

@@ -1,0 +1,248 @@
+"""The report of a host with eight GPUs, twelve probe series and a service with two models."""
+
+import csv
+import io
+import json
+import re
+import time
+
+import pytest
+from costprobe.adapters.store.read import StoreReader
+from costprobe.core.records import Point
+from costprobe.ui.device_text import devices_text, short
+from costprobe.ui.report.changes import changes
+from costprobe.ui.report.charts import bar_chart, line_chart, percent_ticks
+from costprobe.ui.report.model import Bucket, Trend
+from costprobe.ui.report.trends import trends
+from fakes import long_host
+from fakes.command import called
+from fakes.long_host import COARSE, DRIFT, GPUS, HOUR_NS
+
+CHROMIUM = "/usr/bin/chromium"
+A4_PAGES = 4
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return long_host.made(tmp_path_factory.mktemp("long"), time.time_ns(), 40, COARSE)
+
+
+@pytest.fixture(scope="module")
+def html(config, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    called(config, "report", "--out", str(file))
+    return file
+
+
+@pytest.fixture(scope="module")
+def text(config):
+    return called(config, "report", "--format", "md").stdout
+
+
+def section(text, title):
+    """The lines of a section of a Markdown report."""
+    return text.partition(f"## {title}\n")[2].partition("\n#")[0]
+
+
+def test_first_page_comes_before_the_details_in_the_order_of_the_questions(text):
+    titles = re.findall(r"^##? (.*)", text, re.MULTILINE)
+    assert titles[1:8] == [
+        "What changed, and why",
+        "What a unit costs now",
+        "Where the money goes",
+        "What can be saved",
+        "Budgets",
+        "Details",
+        "Cost of an inference over time",
+    ]
+    figures = text.partition("\n## ")[0]
+    for name in ("Spend", "This month", "Largest single saving", "Energy"):
+        assert f"- {name}: **" in figures, name
+    assert re.search(r"This month: \*\*\$[\d,.]+ of \$24,000\*\* \(forecast ", figures)
+
+
+def test_a_price_change_of_all_devices_is_named_once_for_all_models(text):
+    lines = [
+        line for line in section(text, "What changed, and why").splitlines() if "Price" in line
+    ]
+    (line,) = lines
+    assert "gpu0 to gpu7 cost $4.14/h each instead of $4.5/h (-8.0 %)" in line
+    assert line.endswith("changes the cost of encoder, ranker, vision, chat/base, chat/tuned.")
+    assert len(re.findall(r"\| price \|", section(text, "Changes and causes"))) == 1
+
+
+def test_drift_is_on_the_first_page_with_its_cause(text):
+    found = section(text, "What changed, and why")
+    assert "Cost per inference of encoder on gpu0 is +8.4 %" in found
+    assert "cause: cooling 94 %" in found
+
+
+def test_identical_devices_are_one_row_with_the_deviating_one(text):
+    rows = [line.split(" | ") for line in section(text, "What a unit costs now").splitlines()[3:]]
+    names = [row[0].strip("| ") for row in rows]
+    assert names == ["chat/base", "chat/tuned", "encoder", "ranker", "vision"]
+    encoder = rows[2]
+    assert re.fullmatch(r"gpu0 to gpu3; gpu0 \+[78]\.\d % against their median", encoder[1])
+    assert re.fullmatch(r"\$0\.4\d+ per million inferences", encoder[2])
+    # The price fell by 8 % in the period, more than a week ago.
+    assert re.fullmatch(r"-[78]\.\d %", encoder[3])
+    assert len(re.findall(r"^\| encoder, batch 32 \|", text, re.MULTILINE)) == 1
+    assert "| gpu0 to gpu7 | NVIDIA H100" in section(text, "Prices")
+
+
+def test_parts_of_the_spend_add_up(text):
+    rows = [line.split(" | ") for line in section(text, "Where the money goes").splitlines()[3:]]
+    amounts = [float(row[1].lstrip("$").replace(",", "")) for row in rows if len(row) > 2]
+    assert sum(amounts[:-1]) == pytest.approx(amounts[-1], rel=1e-3)
+
+
+def test_numbers_are_plain_and_plans_without_a_day_have_none(text):
+    """No exponents, thousands with a comma, and no plan of 1970."""
+    assert not re.findall(r"\d\.?\d*e[+-]\d+", text)
+    assert re.search(r"load: \d\d,\d{3} inferences an hour", text)
+    assert "on\\_demand plan, each device" in section(text, "Prices")
+    assert "1970" not in text
+    assert "Measurements cover 100 %" not in text
+    assert not re.search(r"\d%", text)
+
+
+def test_equal_savings_of_several_devices_are_one_entry(text):
+    titles = re.findall(
+        r"^\d+\. \*\*(.*)\*\*, (.*)", section(text, "Possible savings"), re.MULTILINE
+    )
+    (together,) = [title for title in titles if "for each of" in title[1]]
+    assert "encoder on gpu0 to gpu3, ranker on gpu0 to gpu3" in together[0]
+    assert not re.search(r"gpu0 and gpu1 and gpu2", text)
+
+
+def test_spreadsheet_has_the_figures_of_the_first_page(config):
+    rows = list(csv.DictReader(io.StringIO(called(config, "report", "--format", "csv").stdout)))
+    costs = {row["name"]: row for row in rows if row["section"] == "unit cost now"}
+    assert {f"encoder on {name}" for name in GPUS[:4]} <= costs.keys()
+    units = {row["figure"] for row in rows if row["section"] == "unit cost now"}
+    assert {"cost per inference", "cost per token", "change_24h_pct"} <= units
+
+
+def test_json_names_the_devices_of_a_change(config):
+    found = json.loads(called(config, "report", "--json").stdout)["changes"]
+    (price,) = [change for change in found if change["kind"] == "price"]
+    assert price["devices"] == list(GPUS)
+    assert price["change_pct"] == pytest.approx(-8.0)
+
+
+def test_report_prints_on_four_pages_of_a4_without_squeezed_columns(html):
+    from playwright.sync_api import sync_playwright  # collection imports no heavy package
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 less its margins
+        tab.emulate_media(media="print")
+        tab.goto(html.as_uri())
+        too_wide = tab.evaluate(
+            """() => [...document.querySelectorAll("table, th, td")]
+            .filter((one) => one.scrollWidth > one.clientWidth + 1
+                || one.getBoundingClientRect().right > document.body.clientWidth + 1)
+            .map((one) => one.textContent.slice(0, 60))"""
+        )
+        narrow = tab.evaluate(
+            """() => [...document.querySelectorAll("td, th")]
+            .filter((one) => one.textContent.trim().length > 12 && one.clientWidth < 60)
+            .map((one) => one.textContent.slice(0, 60))"""
+        )
+        printed = tab.pdf(prefer_css_page_size=True)
+        browser.close()
+    assert (too_wide, narrow) == ([], [])
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) <= A4_PAGES
+
+
+def test_chart_shows_a_drift_of_eight_percent():
+    steps = [
+        Bucket(index * HOUR_NS, 0.2 * (1 + (DRIFT if index > 90 else 0))) for index in range(96)
+    ]
+    span = (0, 96 * HOUR_NS)
+    drawn = line_chart(
+        "one", "t", [steps], base=0.2, span=span, step_ns=HOUR_NS, value_text=lambda v: f"${v:.3f}"
+    )
+    path = re.search(r'class="line" d="([^"]+)"', drawn)[1]
+    heights = [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
+    # At least a third of the height, which is 150 less axes.
+    assert max(heights) - min(heights) > 150 / 3
+    assert "+5 %" in drawn
+    assert ">0 %<" in drawn
+
+
+def test_chart_of_days_ends_with_its_last_day():
+    # Until noon of the third day after 1970-01-05.
+    begin_ns, until_ns = 4 * 24 * HOUR_NS, 7 * 24 * HOUR_NS + 12 * HOUR_NS
+    days = [Bucket(begin_ns + index * 24 * HOUR_NS, 5.0) for index in range(4)]
+    drawn = bar_chart("one", "t", days, (begin_ns, until_ns), lambda v: f"${v:.3f}")
+    labels = re.findall(r'text-anchor="(?:start|end)">(1970-[^<]*)<', drawn)
+    assert labels == ["1970-01-05", "1970-01-08"]
+
+
+def test_no_model_is_left_out_for_many_devices():
+    """Two probes on 64 devices, and services: all but the one with the fewest samples."""
+    steps = [Bucket(0, 5.0)]
+
+    def trend(name, basis, device, subject):
+        return Trend(name, basis, device, subject, "USD", steps, None, 5.0)
+
+    found = [
+        (900, trend(f"{probe} on gpu{number}", "probe", f"gpu{number}", probe))
+        for number in range(64)
+        for probe in ("encoder", "ranker")
+    ]
+    found += [
+        (number, trend(f"s{number}", "serving", "gpu0", f"s{number}")) for number in range(1, 24)
+    ]
+    names = [trend.name for trend in trends(found)]
+    assert len(names) == 2 * 64 + 22
+    assert {"encoder on gpu63", "ranker on gpu63", "s2", "s23"} <= {*names}
+    assert "s1" not in names
+
+
+def test_axis_encloses_all_values_with_round_percents():
+    cases = (
+        ((1.0, 1.0, 1.0), [-5, -2.5, 0, 2.5, 5]),
+        ((0.92, 1.001, 1.0), [-10, -5, 0, 5]),
+        ((0.0, 1.0, 1.0), [-100, -75, -50, -25, 0, 25]),
+        ((1.0, 3.0, 1.0), [-50, 0, 50, 100, 150, 200]),
+    )
+    assert [percent_ticks(*given) for given, _ in cases] == [ticks for _, ticks in cases]
+
+
+def test_names_of_devices_are_short():
+    cases = (
+        (["gpu0"], "gpu0"),
+        (["gpu1", "gpu0"], "gpu0 and gpu1"),
+        (["gpu9", "gpu10", "gpu11"], "gpu9 to gpu11"),
+        (["gpu0", "gpu2", "gpu5"], "gpu0, gpu2 and gpu5"),
+        (["a0", "a2", "a4", "a6", "a8"], "5 devices"),
+        (["cpu"], "cpu"),
+        ([], ""),
+    )
+    assert [devices_text(names) for names, _ in cases] == [words for _, words in cases]
+    assert short("7 of gpu0 and gpu1 and gpu2; committed") == "7 of gpu0 to gpu2; committed"
+
+
+def test_only_equal_changes_within_an_hour_are_one():
+    def event(device, minutes, after="$2/h"):
+        tags = {"kind": "price", "device": device}
+        fields = {"title": f"{device} now costs {after}", "before": "$1/h", "after": after}
+        return Point("event", tags, fields, minutes * 60 * 10**9)
+
+    rows = [event("gpu0", 0), event("gpu1", 5), event("gpu2", 90), event("gpu3", 92, "$3/h")]
+    found, _ = changes(rows)
+    assert [change.devices for change in found] == [("gpu3",), ("gpu2",), ("gpu0", "gpu1")]
+    assert found[-1].change_pct == pytest.approx(100)
+    assert found[-1].title == "gpu0 and gpu1 cost $2/h each instead of $1/h"
+
+
+def test_store_of_the_report_has_all_resolutions(config):
+    """The report was made of raw and of aggregated rows."""
+    reader = StoreReader.open(config.parent / "costprobe.db")
+    found = {
+        row.__class__.__name__ for row in reader.points("device", 0, 2**62, {"device": "gpu0"})
+    }
+    reader.close()
+    assert found == {"Point", "RolledPoint"}

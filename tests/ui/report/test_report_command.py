@@ -1,0 +1,210 @@
+"""`costprobe report` on a store with two months of a small host."""
+
+import csv
+import io
+import json
+import re
+from decimal import Decimal
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+from costprobe.adapters.store.read import SeriesValues
+from costprobe.spend.query import Usual
+from costprobe.ui.report.spend import HOUR_NS as HOUR
+from costprobe.ui.report.spend import Period, spent
+from fakes.command import called
+from fakes.reported import month
+
+REPORT = ("report", "--by", "team")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return month(tmp_path_factory.mktemp("month"))
+
+
+@pytest.fixture(scope="module")
+def costprobe(config):
+    """What a command prints; each runs once, because a report of two months takes a second."""
+    return cache(lambda *arguments: called(config, *arguments).stdout)
+
+
+@pytest.fixture(scope="module")
+def found(costprobe):
+    return json.loads(costprobe(*REPORT, "--json"))
+
+
+@pytest.fixture(scope="module")
+def page(config, tmp_path_factory):
+    """The HTML page, written to a folder of its own."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    called(config, *REPORT, "--out", str(file))
+    assert [path.name for path in file.parent.iterdir()] == ["report.html"]
+    return file.read_text()
+
+
+class Seen(HTMLParser):
+    """Tags, ids and addresses of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.ids = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            if name in ("src", "href", "action", "data", "srcset"):
+                self.addresses.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+
+def test_spend_adds_up_and_keeps_its_currency(found):
+    (spend,) = found["spend"]
+    assert spend["currency"] == "EUR"
+    # Rows of five minutes at 3.60 an hour over 30 days, except less than an hour at the edges.
+    assert float(spend["cost"]) == pytest.approx(3.6 * 24 * 30, abs=4)
+    assert float(spend["cost_before"]) == pytest.approx(3.6 * 24 * 30, abs=4)
+    assert sum(Decimal(one["cost"]) for one in spend["by_device"]) == Decimal(spend["cost"])
+    days = sum(day["cost"] for day in spend["by_day"])
+    assert days == pytest.approx(float(spend["cost"]), abs=1e-6)
+    uses = {(use["service"], use["part"]): float(use["cost"]) for use in spend["by_use"]}
+    assert uses["shop", "busy"] == uses["shop", "idle"] == pytest.approx(1296, abs=4)
+
+
+def test_spend_by_a_label_adds_up_in_every_format(costprobe, found, page):
+    (spend,) = found["spend"]
+    parts = {part["value"]: Decimal(part["cost"]) for part in spend["by_label"]}
+    assert found["label"] == "team"
+    assert float(parts["retail"]) == pytest.approx(2592, abs=8)
+    assert sum(parts.values()) == Decimal(spend["cost"])
+    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
+    assert parts["retail"] in {
+        Decimal(row["value"]) for row in rows if row["name"] == "team=retail"
+    }
+    assert "| retail |" in costprobe(*REPORT, "--format", "md")
+    assert "By team, in EUR" in page
+    assert json.loads(costprobe("report", "--since", "1d", "--json"))["label"] is None
+
+
+def test_a_label_that_no_row_has_is_an_error_that_names_the_others(config):
+    wrong = called(config, "report", "--since", "1d", "--by", "floor", code=2)
+    assert "unknown label 'floor'" in wrong.stderr
+    assert "team" in wrong.stderr
+
+
+def test_spend_by_a_label_of_the_hosts_uses_the_devices():
+    """Without services nothing is allocated; a label that changed divides the cost in time."""
+    whole = Period(0, 4 * HOUR)
+    costs = []
+    for team, hours in (("a", (1, 2)), ("b", (3, 4))):
+        series = SeriesValues({"device": "gpu0", "currency": "USD", "team": team}, [], [])
+        for hour in hours:
+            series.add(hour * HOUR, 1.0)
+        costs.append(series)
+    (spend,) = spent(costs, [], whole, Usual(3600.0), lambda *_: "?", "team")
+    assert {part.name: float(part.amount) for part in spend.by_label} == {"a": 2.0, "b": 2.0}
+
+
+def test_models_trends_and_their_drift(found):
+    trends = {one["name"]: one for one in found["trends"]}
+    assert list(trends) == ["encoder on gpu0", "ranker on gpu0", "shop"]
+    assert trends["ranker on gpu0"]["steps"][0]["cost_per_thousand_inferences"] == pytest.approx(
+        0.001
+    )
+    assert trends["ranker on gpu0"]["steps"][-1]["cost_per_thousand_inferences"] == pytest.approx(
+        0.0012
+    )
+    # Every other window is idle; its cost is included in the cost per request.
+    assert trends["shop"]["cost_per_thousand_inferences"] == pytest.approx(7.2, rel=0.01)
+    assert [group["basis"] for group in found["groups"]] == ["probe", "serving"]
+
+
+def test_energy_of_a_service_includes_its_idle_windows(costprobe, found, page):
+    (shop,) = found["groups"][1]["models"]
+    assert shop["energy_per_inference_j"]["value"] == pytest.approx(2000, rel=0.01)
+    assert shop["energy_per_million_tokens_out_j"]["value"] == pytest.approx(3e6)
+    assert "shop: per million tokens 3,000,000 J out" in costprobe(*REPORT, "--format", "md")
+    assert "shop: per million tokens 3,000,000 J out." in page
+    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
+    (row,) = [row for row in rows if row["figure"] == "energy_per_million_tokens_out_j"]
+    assert (float(row["value"]), row["unit"]) == (pytest.approx(3e6), "J")
+
+
+def test_changes_have_causes_and_repeated_ones_are_listed_once(found):
+    drift, note, fault, price = found["changes"]
+    assert (note["kind"], note["title"], note["detail"]) == ("annotation", "deployed v42", "by ci")
+    assert (drift["kind"], drift["cause"]) == ("drift", "thermal_throttling")
+    assert (drift["subject"], drift["change_pct"]) == ("ranker on gpu0", 20.0)
+    assert (fault["kind"], fault["occurrences"]) == ("fault", 3)
+    assert (price["before"], price["after"]) == ("€3.2/h", "€3.6/h")
+
+
+def test_budgets_equal_those_of_the_forecast_command(costprobe, found):
+    (budget,) = found["budgets"]
+    (forecast,) = json.loads(costprobe("budget", "--json"))
+    assert (budget["budget"], budget["amount"]) == ("gpus", "50.0")
+    assert float(budget["spent"]) == pytest.approx(forecast["spent"], abs=0.5)
+    # 3.60 an hour for a day.
+    assert float(budget["forecast"]) == pytest.approx(86.4, rel=0.1)
+    assert (
+        float(budget["forecast_low"]) <= float(budget["forecast"]) <= float(budget["forecast_high"])
+    )
+    assert "| gpus | day from " in costprobe(*REPORT, "--format", "md")
+
+
+def test_savings_equal_those_of_the_savings_command(costprobe, found, page):
+    # The hour, and with it what is known of it, may change between the two commands.
+    both = [
+        (json.loads(costprobe(*REPORT, "--json"))["savings"], costprobe("savings", "--json"))
+        for _ in range(2)
+    ]
+    assert any(reported == json.loads(saved) for reported, saved in both)
+    (supply,) = found["savings"][0]["supplies"]
+    assert supply["saving_per_month"] == "1051.20"
+    assert "**shop on gpu0: gpu0; committed**" in costprobe(*REPORT, "--format", "md")
+    assert "gpu0; committed" in page
+
+
+def test_html_page_is_one_file_without_external_resources(page):
+    seen = Seen(page)
+    assert not seen.tags & {"script", "link", "img", "iframe", "object", "form", "base"}
+    assert all(address.startswith("#") for address in seen.addresses)
+    assert len(seen.ids) == len(set(seen.ids))
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "default-src 'none'" in page
+    assert "@media print" in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.count('role="img"') == 4
+    assert "\x1b" not in page
+
+
+def test_untrusted_text_is_escaped_in_every_format(costprobe, found, page):
+    assert any(change["title"].startswith("<script>") for change in found["changes"])
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    text = costprobe(*REPORT, "--format", "md")
+    assert "<script" not in text.replace("\\<script", "")
+    assert "\x1b" not in text
+
+
+def test_csv_has_the_same_figures(costprobe, found):
+    rows = list(csv.DictReader(io.StringIO(costprobe(*REPORT, "--format", "csv"))))
+    keys = ("section", "time", "name", "figure")
+    (total,) = [row for row in rows if [row[key] for key in keys] == ["spend", "", "all", "cost"]]
+    assert float(total["value"]) == pytest.approx(float(found["spend"][0]["cost"]), abs=4)
+    assert total["unit"] == "EUR"
+    for row in rows:
+        assert not row["name"].startswith(("=", "+", "-", "@"))
+
+
+def test_invalid_requests_have_clear_errors(config, tmp_path):
+    wrong = called(config, "report", "--since", "1d", "--until", "2d", code=2)
+    assert "--since must be before" in wrong.stderr
+    unwritten = called(
+        config, "report", "--since", "1d", "--out", str(tmp_path / "no" / "r"), code=1
+    )
+    assert "cannot be written" in unwritten.stderr

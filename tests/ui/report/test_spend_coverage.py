@@ -1,0 +1,107 @@
+"""Spend in reports: coverage is that of forecasts, and unequal coverage is no change."""
+
+from contextlib import closing
+
+import pytest
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.core.records import Point
+from costprobe.spend.evaluate import budget_overviews
+from costprobe.spend.query import LATE_NS, Usual
+from costprobe.spend.settings import BudgetConfig
+from costprobe.ui.report.gather import DRAWN, drawn_in
+from costprobe.ui.report.spend import (
+    DAY_NS,
+    HOUR_NS,
+    Period,
+    spent,
+)
+from fakes.clock import FakeClock
+
+S = 10**9
+EVERY_S = 60
+ROWS_PER_HOUR = 3600 // EVERY_S
+# The first of March 2026; a report of its first two days, and the two days before.
+MARCH_NS = 1_772_323_200 * S
+PERIOD = Period(MARCH_NS, MARCH_NS + 2 * DAY_NS)
+
+
+def rows(device, per_hour, hours, minutes=60, currency="USD", **more):
+    """A row a minute in the first minutes of each of these hours, counted from the first of March."""
+    tags = {"device": device, "kind": "gpu", "uuid": device, "model": "L4", "currency": currency}
+    for hour in hours:
+        for end_s in range(EVERY_S, minutes * 60 + 1, EVERY_S):
+            fields = {"cost": per_hour / ROWS_PER_HOUR, "energy_j": 360.0 * EVERY_S, **more}
+            yield Point("device", tags, fields, MARCH_NS + hour * HOUR_NS + end_s * S)
+
+
+@pytest.fixture
+def reader_of(tmp_path):
+    def make(*series):
+        store = Store.open(tmp_path / "costprobe.db", FakeClock())
+        for each in series:
+            store.append(list(each))
+        store.close()
+        return closing(StoreReader.open(tmp_path / "costprobe.db"))
+
+    return make
+
+
+def spend_of(reader):
+    costs = reader.values("device", "cost", 0, 2**62)
+    return {one.currency: one for one in spent(costs, (), PERIOD, Usual(EVERY_S), lambda *_: "?")}
+
+
+def test_constant_spend_with_unequal_coverage_is_no_change(reader_of):
+    """3.60 an hour, known for 26 of the 48 hours before and for all of them after."""
+    with reader_of(rows("gpu0", 3.6, range(-26, 48))) as reader:
+        spend = spend_of(reader)["USD"]
+    assert float(spend.total) == pytest.approx(48 * 3.6)
+    assert float(spend.before) == pytest.approx(26 * 3.6)
+    assert (spend.coverage, spend.coverage_before) == pytest.approx((1.0, 26 / 48))
+    assert (spend.per_hour, spend.per_hour_before) == pytest.approx((3.6, 3.6))
+
+
+def test_only_devices_known_in_both_periods_are_compared(reader_of):
+    """gpu0 rises by a quarter; gpu1 was not known before, gpu2 is not known enough after."""
+    with reader_of(
+        rows("gpu0", 4.0, range(-48, 0)),
+        rows("gpu0", 5.0, range(48)),
+        rows("gpu1", 9.0, range(48)),
+        rows("gpu2", 7.0, range(-48, 20)),
+    ) as reader:
+        spend = spend_of(reader)["USD"]
+    assert (spend.per_hour, spend.per_hour_before) == pytest.approx((5.0, 4.0))
+    assert spend.coverage == pytest.approx((48 + 48 + 20) / (3 * 48))
+
+
+def test_without_a_device_known_in_both_periods_nothing_is_compared(reader_of):
+    with reader_of(rows("gpu0", 3.6, range(-20, 48))) as reader:
+        spend = spend_of(reader)["USD"]
+    assert (spend.per_hour, spend.per_hour_before) == (None, None)
+
+
+def test_coverage_of_a_report_is_that_of_a_forecast(reader_of):
+    """Five minutes of each hour of one device are 8 %, and half of the time of another 50 %."""
+    budget = BudgetConfig.model_validate({"name": "b", "amount": 100, "period": "month"})
+    with reader_of(rows("gpu0", 3.6, range(48), minutes=5), rows("gpu1", 3.6, range(24))) as reader:
+        spend = spend_of(reader)["USD"]
+        (overview,) = budget_overviews(
+            (), Usual(EVERY_S), reader, [budget], PERIOD.until_ns, "robust"
+        )
+    assert spend.coverage == pytest.approx((5 / 60 + 0.5) / 2, rel=1e-3)
+    assert spend.coverage == pytest.approx(overview.status.coverage)
+    assert float(spend.total) == pytest.approx(overview.status.spent)
+
+
+def test_emissions_state_the_time_for_which_they_are_known(reader_of):
+    """Two days of 360 W; the carbon intensity is known for the first 12 hours."""
+    with reader_of(
+        rows("gpu0", 3.6, range(12), carbon_g=0.5), rows("gpu0", 3.6, range(12, 48))
+    ) as reader:
+        around_ns = PERIOD.since_ns - LATE_NS, PERIOD.until_ns + LATE_NS
+        totals = reader.hourly_sums("device", DRAWN, *around_ns, cuts_ns=PERIOD)
+    drawn = drawn_in(totals, PERIOD, Usual(EVERY_S))
+    assert drawn.energy_j == pytest.approx(0.36 * 48 * 3.6e6)
+    assert drawn.carbon_g == pytest.approx(0.5 * ROWS_PER_HOUR * 12)
+    assert (drawn.energy_coverage, drawn.carbon_coverage) == pytest.approx((1.0, 0.25))

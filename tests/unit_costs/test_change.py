@@ -1,0 +1,78 @@
+"""A cost change is decomposed into factors without a remainder, and the changed factor is named."""
+
+import math
+
+import pytest
+from costprobe.unit_costs.change import CostFactors, split_change
+from hypothesis import given
+from hypothesis import strategies as st
+
+POSITIVE = st.floats(1e-6, 1e6)
+MAYBE = st.just(0.0) | POSITIVE
+
+
+def factors():
+    return st.builds(CostFactors, POSITIVE, POSITIVE, MAYBE, POSITIVE)
+
+
+@given(factors(), factors())
+def test_parts_sum_to_the_change(before, after):
+    change = split_change(before, after)
+    assert math.fsum(change.parts.values()) == pytest.approx(change.log_ratio, rel=1e-6, abs=1e-9)
+
+
+@given(factors())
+def test_equal_factors_give_no_change(same):
+    change = split_change(same, same)
+    assert change.log_ratio == 0
+    assert set(change.parts.values()) == {0.0}
+
+
+@given(factors(), factors())
+def test_reverse_change_has_the_opposite_sign(before, after):
+    there, back = split_change(before, after), split_change(after, before)
+    for factor, part in there.parts.items():
+        assert back.parts[factor] == pytest.approx(-part, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("after", "factor"),
+    [
+        (CostFactors(2.2, 1.0, 1.0, 1.0), "hardware price"),
+        (CostFactors(2.0, 1.1, 1.0, 1.0), "time per inference"),
+        (CostFactors(2.0, 1.0, 1.1, 1.0), "electricity price"),
+        (CostFactors(2.0, 1.0, 1.0, 1.1), "energy per inference"),
+    ],
+)
+def test_single_changed_factor_explains_all(after, factor):
+    change = split_change(CostFactors(2.0, 1.0, 1.0, 1.0), after)
+    name, share = change.largest
+    assert name == factor
+    assert share == pytest.approx(1.0)
+
+
+def test_hand_computed_example():
+    # r t from 2 to 3 by time, p e from 1 to 1: C from 3 to 4.
+    # L(3, 2) = 1 / ln 1.5 = 2.46630; its part is 2.46630 x ln 1.5 / L(4, 3), and that is
+    # 1 / (1 / ln(4 / 3)) = ln(4 / 3): all of it.
+    change = split_change(CostFactors(2, 1, 1, 1), CostFactors(2, 1.5, 1, 1))
+    assert change.change_pct == pytest.approx(33.3333, abs=1e-3)
+    assert change.parts["time per inference"] == pytest.approx(math.log(4 / 3))
+
+
+def test_opposing_factors_have_shares_above_one():
+    # Slower and cheaper: 20 % more time, 10 % less price.
+    change = split_change(CostFactors(1.0, 1.0), CostFactors(0.9, 1.2))
+    name, share = change.largest
+    assert name == "time per inference"
+    assert share == pytest.approx(math.log(1.2) / math.log(1.08))
+
+
+def test_added_electricity_counts_as_price():
+    change = split_change(CostFactors(1.0, 1.0, 0.0, 5.0), CostFactors(1.0, 1.0, 0.1, 5.0))
+    assert change.largest == ("electricity price", pytest.approx(1.0))
+
+
+def test_zero_cost_has_no_ratio():
+    with pytest.raises(ValueError, match="positive"):
+        split_change(CostFactors(0.0, 1.0), CostFactors(1.0, 1.0))

@@ -1,0 +1,161 @@
+"""The Pareto front and the cheapest model within the limits, by hand and as properties."""
+
+import math
+
+import pytest
+from costprobe.unit_costs.compare import (
+    Candidate,
+    Summary,
+    cheapest,
+    compared,
+    dominates,
+    dominators,
+    summarized,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+FIGURES = st.one_of(st.integers(0, 3).map(float), st.just(math.inf))
+POINTS = st.integers(1, 5).flatmap(
+    lambda size: st.lists(st.tuples(*[FIGURES] * size), min_size=1, max_size=20)
+)
+
+
+def flat(value, samples=10, iqr=0.0):
+    return Summary(value, iqr, samples)
+
+
+def candidate(name, cost, p99=None, quality=None, **more):
+    return Candidate(
+        **{
+            "name": name,
+            "basis": "probe",
+            "device": "gpu0",
+            "currency": "USD",
+            "cost_per_inference": flat(cost) if isinstance(cost, float) else cost,
+            "latency_p99_ms": None if p99 is None else flat(p99),
+            "quality": quality,
+            "samples": 10,
+            **more,
+        }
+    )
+
+
+@given(POINTS)
+def test_only_points_outside_the_front_are_dominated(points):
+    by = dominators(points)
+    front = [point for point, index in zip(points, by, strict=True) if index is None]
+    assert front
+    for point in front:
+        assert not any(dominates(other, point) for other in points)
+    for point, index in zip(points, by, strict=True):
+        if index is not None:
+            assert by[index] is None
+            assert dominates(points[index], point)
+
+
+@given(POINTS)
+def test_pareto_front_does_not_depend_on_the_order(points):
+    front = {point for point, by in zip(points, dominators(points), strict=True) if by is None}
+    turned = points[::-1]
+    assert front == {p for p, by in zip(turned, dominators(turned), strict=True) if by is None}
+
+
+def test_equal_points_are_both_on_the_front():
+    assert dominators([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0)]) == [None, None, 0]
+
+
+def test_median_and_interquartile_range():
+    assert summarized([4.0, 1.0, 3.0, 2.0, 10.0]) == Summary(3.0, 2.0, 5)
+    assert summarized([]) is None
+    # 1.57 x 2 / sqrt(4) by McGill, Tukey and Larsen.
+    assert Summary(3.0, 2.0, 4).notch == pytest.approx(1.57)
+
+
+def test_pareto_front_uses_cost_latency_and_quality():
+    (group,), left_out = compared(
+        [
+            candidate("large", 4e-6, 40, 0.95),
+            candidate("small", 1e-6, 10, 0.80),
+            candidate("old", 5e-6, 45, 0.90),
+            candidate("odd", 3e-6, 60),
+        ]
+    )
+    assert not left_out
+    assert [(p.candidate.name, p.dominated_by) for p in group.placed] == [
+        ("small", None),
+        # An unknown quality is no advantage: small costs less and is faster.
+        ("odd", "small"),
+        ("large", None),
+        ("old", "large"),
+    ]
+
+
+def test_energy_and_emissions_keep_a_more_expensive_model_on_the_front():
+    dear = candidate(
+        "dear", 2e-6, 10, energy_per_inference_j=flat(1.0), carbon_per_inference_g=flat(0.1)
+    )
+    cheap = candidate(
+        "cheap", 1e-6, 10, energy_per_inference_j=flat(2.0), carbon_per_inference_g=flat(0.1)
+    )
+    (group,), _ = compared([dear, cheap])
+    assert [placed.dominated_by for placed in group.placed] == [None, None]
+
+
+def test_cheapest_model_within_latency_and_quality_limits():
+    group = [
+        candidate("large", 4e-6, 40, 0.95),
+        candidate("middle", 2e-6, 30, 0.91),
+        candidate("slow", 1e-6, 90, 0.92),
+        candidate("small", 1e-6, 10, 0.80),
+        candidate("unrated", 1e-6, 10),
+        candidate("unclocked", 1e-6, None, 0.99),
+        candidate("both", 1e-6, None, 0.1),
+        candidate("seldom", 1e-6, 9, 0.99, latency_p99_ms=flat(9.0, samples=2)),
+    ]
+    answer = cheapest(group, p99_ms=50, quality=0.9)
+    assert answer.cheapest.name == "middle"
+    assert answer.not_clearly == ()
+    assert {out.candidate.name: out.reason for out in answer.left_out} == {
+        "slow": "its p99 latency is 90 ms",
+        "small": "its quality is 0.8",
+        "unrated": "it has no quality; set quality in its table",
+        "unclocked": "its p99 latency is unknown",
+        "both": "its p99 latency is unknown and its quality is 0.1",
+        "seldom": "its p99 latency has only 2 samples",
+    }
+    none = cheapest(group, p99_ms=1, quality=0.9)
+    assert (none.cheapest, len(none.left_out)) == (None, len(group))
+    assert cheapest([candidate("exact", 1e-6, 50, 0.9)], 50, 0.9).cheapest.name == "exact"
+
+
+def test_differences_within_the_noise_are_not_cheaper():
+    # Notches: 1.57 x 0.4 / sqrt(16) = 0.157 each; 1.0 and 1.3 overlap, 1.0 and 1.4 do not.
+    costs = {"best": 1.0, "near": 1.3, "far": 1.4}
+    group = [candidate(name, flat(cost, 16, 0.4)) for name, cost in costs.items()]
+    assert cheapest(group).not_clearly == ("near",)
+
+
+def test_only_comparable_models_are_compared():
+    candidates = [
+        candidate("a", 1e-6),
+        candidate("b", 2e-6, currency="EUR"),
+        candidate("c", 3e-6, basis="serving"),
+        candidate("few", 1e-9, samples=4),
+        candidate("seldom priced", flat(1e-9, samples=3)),
+        candidate("unpriced", None, currency=""),
+    ]
+    groups, left_out = compared(candidates)
+    assert [(g.currency, g.basis, len(g.placed)) for g in groups] == [
+        ("EUR", "probe", 1),
+        ("USD", "probe", 1),
+        ("USD", "serving", 1),
+    ]
+    assert [out.reason for out in left_out] == [
+        "too few samples: 4 of 5",
+        "too few priced samples: 3 of 5",
+        "it has no price",
+    ]
+    groups, left_out = compared(candidates, currency="EUR")
+    assert [g.placed[0].candidate.name for g in groups] == ["b"]
+    assert "its currency is USD, not EUR" in [out.reason for out in left_out]

@@ -1,0 +1,200 @@
+"""A change of production cost is decomposed without a remainder, and its driver is named."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.drift.message import explanation
+from costprobe.unit_costs.change import (
+    ModelSums,
+    ProductionSums,
+    production_change,
+    production_sums,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+COUNT = st.just(0.0) | st.floats(1.0, 1e9)
+MONEY = st.floats(1e-3, 1e4)
+
+
+@st.composite
+def models(draw):
+    tokens_in, tokens_out = draw(st.floats(1.0, 1e9)), draw(COUNT)
+    return ModelSums(
+        tokens_in,
+        tokens_in * draw(st.sampled_from([0.0, 0.3, 1.0])),
+        tokens_out,
+        draw(st.floats(1.0, 1e6)),
+        draw(st.floats(1.0, 1e6)),
+        draw(MONEY),
+        draw(MONEY),
+        draw(MONEY),
+    )
+
+
+@st.composite
+def periods(draw):
+    hardware, electricity = draw(MONEY), draw(st.just(0.0) | MONEY)
+    device_s = draw(st.floats(10.0, 1e6))
+    return ProductionSums(
+        window_s=device_s,
+        hardware=hardware,
+        electricity=electricity,
+        idle_cost=draw(st.none() | st.floats(0.0, 1.0).map((hardware + electricity).__mul__)),
+        device_s=device_s,
+        busy_s=draw(st.none() | st.floats(1e-3, 1.0).map(device_s.__mul__)),
+        energy_j=draw(st.none() | st.floats(1.0, 1e9)),
+        models=draw(st.dictionaries(st.sampled_from("abc"), models(), min_size=1)),
+    )
+
+
+@settings(max_examples=50)
+@given(
+    periods(),
+    periods(),
+    st.sampled_from([None, "token", "inference", "request"]),
+    st.none() | st.floats(0.1, 10.0),
+    st.floats(-1, 1),
+)
+def test_parts_sum_to_the_change(before, after, unit, control, log_load):
+    try:
+        change = production_change(before, after, unit=unit, control=control, log_load=log_load)
+    except ValueError:
+        return
+    assert math.fsum(change.parts.values()) == pytest.approx(change.log_ratio, rel=1e-9, abs=1e-9)
+    assert math.fsum(change.drivers.values()) == pytest.approx(change.log_ratio, rel=1e-9, abs=1e-9)
+
+
+def rows(hours=1, **changes):
+    """An hour of two devices at 2.00 an hour, busy half of the time, with a small and a large model."""
+    script = {
+        "price": 2.0,
+        "devices": 2,
+        "traffic": 1.0,
+        "slower": 1.0,
+        "busy_w": 500.0,
+        "small": 0.5,
+        "length": 1.0,
+        "cached": 0.2,
+        "output": 1.0,
+        "is_measured": True,
+        **changes,
+    }
+    held_s = 3600.0 * script["devices"]
+    counts = {}
+    for model, weight in (("small", 1.0), ("large", 4.0)):
+        share = script["small"] if model == "small" else 1 - script["small"]
+        requests = 4000 * script["traffic"] * share
+        tokens_in = 1000 * requests * script["length"]
+        tokens_out = 100 * requests * script["length"] * script["output"]
+        cached = tokens_in * script["cached"]
+        counts[model] = (
+            requests,
+            tokens_in,
+            tokens_out,
+            cached,
+            weight * (tokens_in - cached),
+            weight * 8 * tokens_out,
+        )
+    work = sum(count[4] + count[5] for count in counts.values())
+    busy_s = work * 2.25e-4 * script["slower"]
+    idle_j, busy_j = 100.0 * (held_s - busy_s), script["busy_w"] * busy_s
+    electricity, hardware = 1e-7 * (idle_j + busy_j), script["price"] * script["devices"]
+    idle = hardware * (1 - busy_s / held_s) + 1e-7 * idle_j
+    total = tuple(map(sum, zip(*counts.values(), strict=True)))
+    made = []
+    for model, (requests, tokens_in, tokens_out, cached, in_work, out_work) in {
+        "": total,
+        **counts,
+    }.items():
+        share = (in_work + out_work) / work
+        cost = (hardware + electricity) * share
+        fields = {
+            "cost_total": cost,
+            "cost_total_hardware": hardware * share,
+            "cost_total_energy": electricity * share,
+            "cost_tokens_in": cost * in_work / (in_work + out_work),
+            "cost_tokens_out": cost * out_work / (in_work + out_work),
+            "device_s": held_s * share,
+            "energy_j": (idle_j + busy_j) * share,
+            "requests": requests,
+            "inferences": requests,
+            "tokens_in": tokens_in,
+            "tokens_out": tokens_out,
+            "cached_tokens": cached,
+            "window_s": 3600.0,
+        }
+        if script["is_measured"]:
+            fields |= {"device_busy_s": busy_s * share, "cost_idle": idle * share}
+        tags = {"service": "chat", "basis": "serving", "device": "gpu0+gpu1", "currency": "USD"}
+        tags |= {"served_model": model} if model else {}
+        made += [Point("cost", tags, fields, hour * 3600 * NS_PER_S) for hour in range(hours)]
+    return made
+
+
+def changed(unit=None, control=None, **script):
+    before, after = production_sums(rows()), production_sums(rows(**script))
+    return production_change(before, after, unit=unit, control=control)
+
+
+def test_single_change_is_named():
+    cases = {
+        "price": ({"price": 2.4}, None, "price", "hardware price"),
+        "traffic": ({"traffic": 0.62}, None, "demand", "idle time"),
+        "devices": ({"devices": 3}, None, "demand", "idle time"),
+        "slower": ({"slower": 1.1, "traffic": 1 / 1.1}, None, "efficiency", "speed"),
+        "power": ({"busy_w": 700.0}, None, "efficiency", "busy power"),
+        "models": ({"small": 0.1, "traffic": 2.5 / 3.7}, None, "mix", "models"),
+        "cache": ({"cached": 0.0, "traffic": 0.88}, None, "mix", "cached input"),
+        "output": ({"output": 2.0, "traffic": 0.67}, None, "mix", "input and output"),
+        "length": ({"length": 1.35, "traffic": 1 / 1.35}, "request", "mix", "request length"),
+    }
+    wrong = {}
+    for name, (script, unit, driver, part) in cases.items():
+        change = changed(unit, **script)
+        largest = max(change.parts, key=lambda key, parts=change.parts: abs(parts[key]))
+        others = [
+            key for key, effect in change.parts.items() if key != largest and abs(effect) > 0.01
+        ]
+        if (change.driver, largest, others) != (driver, part, []):
+            wrong[name] = change.driver, dict(change.parts)
+    assert not wrong
+
+
+def test_slower_devices_at_the_same_traffic_cost_the_same():
+    """They are busier instead: the device-seconds are paid for in any case."""
+    change = changed(slower=1.2)
+    assert change.parts["speed"] == pytest.approx(-change.parts["idle time"], rel=0.1)
+    assert abs(change.change_pct) < 2.0
+
+
+def test_sentence_names_control_traffic_and_idle_time():
+    change = changed(traffic=0.62, control=1.004)
+    assert change.change_pct == pytest.approx(59.2, abs=0.1)
+    assert explanation(change) == (
+        "probe unchanged, traffic 38 % lower: +59 % per token is idle time"
+    )
+
+
+def test_probe_is_the_speed_where_busy_time_is_unknown():
+    change = changed(traffic=0.8, control=1.1, is_measured=False)
+    assert change.parts["speed"] == pytest.approx(math.log(1.1), rel=0.05)
+    assert change.driver == "demand"
+
+
+def test_sums_of_rows_of_earlier_versions():
+    fields = {"window_s": 300.0, "idle_share": 0.25, "cost_total": 4.0, "cost_total_hardware": 4.0}
+    sums = production_sums([Point("cost", {"device": "gpu0+gpu1"}, fields, 0)])
+    assert (sums.device_s, sums.busy_s) == (600.0, 450.0)
+    assert production_sums([]) is None
+
+
+def test_periods_without_a_ratio_are_errors():
+    sums = production_sums(rows())
+    idle = replace(sums, models={"": ModelSums()})
+    with pytest.raises(ValueError, match="nothing was counted"):
+        production_change(sums, idle)
+    with pytest.raises(ValueError, match="currencies"):
+        production_change(sums, replace(sums, currency="EUR"))
