@@ -24,11 +24,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.fleet.peers import (
-    LEAST_EFFECT,  # noqa: E402 - as above
-    GpuLevel,  # noqa: E402 - as above
-    outliers_of,  # noqa: E402 - as above
-)
+from costprobe.fleet.peers import LEAST_EFFECT, GpuLevel, outliers_of  # noqa: E402 - as above
 from costprobe.fleet.updates import adoption_effect  # noqa: E402 - the path first
 from peer_fleet import NAMES, FleetRecipe, fleet  # noqa: E402 - as above
 from rollouts import BUCKETS_PER_DAY, RolloutRecipe, rollout  # noqa: E402 - as above

@@ -28,7 +28,7 @@ from costprobe.adapters.store.hours import (  # noqa: E402 - as above
     Tier,
     aggregate,
     encoded,
-)  # noqa: E402 - as above
+)
 from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
 from costprobe.adapters.store.write import Store  # noqa: E402 - as above
 from costprobe.configuration import Config  # noqa: E402 - as above
@@ -36,16 +36,9 @@ from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.line_protocol import field_set  # noqa: E402 - as above
 from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
 from costprobe.core.schema import make_point  # noqa: E402 - as above
-from costprobe.spend.evaluate import BudgetOverview, budget_overviews
-from costprobe.spend.now import (
-    day_allocations,  # noqa: E402 - as above
-    host_budgets,
-    paid_currencies,
-)
-from costprobe.spend.query import (
-    SpendBook,  # noqa: E402 - as above
-    Usual,  # noqa: E402 - as above
-)
+from costprobe.spend.evaluate import BudgetOverview, budget_overviews  # noqa: E402 - as above
+from costprobe.spend.now import day_allocations, host_budgets, paid_currencies  # noqa: E402 - as above
+from costprobe.spend.query import SpendBook, Usual  # noqa: E402 - as above
 from costprobe.spend.settings import BudgetConfig  # noqa: E402 - as above
 from costprobe.ui.host_overview import overview  # noqa: E402 - as above
 from past_store import POOL_ROWS, insert_series  # noqa: E402 - found beside this script

@@ -26,10 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
-from costprobe.adapters.probe_child.runner import (
-    ProbeRunner,  # noqa: E402 - as above
-    worker_command,  # noqa: E402 - as above
-)
+from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command  # noqa: E402 - as above
 from costprobe.configuration import Config  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
 from costprobe.core.records import Device  # noqa: E402 - as above

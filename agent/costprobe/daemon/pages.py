@@ -160,13 +160,13 @@ class HttpPages:
         # Imported here: a daemon that serves no page does not need the memory.
         from costprobe.adapters.http.access import Secret, credentials_folder  # noqa: PLC0415 - as above
         from costprobe.adapters.http.server import HttpServer  # noqa: PLC0415 - as above
-        from costprobe.daemon.metrics import (
+        from costprobe.daemon.metrics import (  # noqa: PLC0415 - as above
             CONTENT_TYPE,
             OPENMETRICS,
             OPENMETRICS_CONTENT_TYPE,
             AgentNow,
             Metrics,
-        )  # noqa: PLC0415 - as above
+        )
 
         def now() -> AgentNow:
             return AgentNow(

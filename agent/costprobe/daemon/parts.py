@@ -182,8 +182,8 @@ def budget_tracker(
     """
     if not config.budget:
         return None
-    from costprobe.spend.evaluate import BudgetTracker
-    from costprobe.spend.query import Usual
+    from costprobe.spend.evaluate import BudgetTracker  # noqa: PLC0415 - only a daemon with budgets
+    from costprobe.spend.query import Usual  # noqa: PLC0415 - as above
 
     return BudgetTracker(
         config.budget,
@@ -222,7 +222,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
     """
     if not config.probe:
         return None
-    from costprobe.probing.jobs import HostProbes, ProbeAccounts
+    from costprobe.probing.jobs import HostProbes, ProbeAccounts  # noqa: PLC0415 - only a daemon with probes
 
     tags = host_tags(config.host)
     accounts = ProbeAccounts(prices, parts.ledger, parts.clock, tags, history.costs)
@@ -251,7 +251,7 @@ def serving_part(config: Config, devices: Sequence[Device], around: Surroundings
     """
     if not config.service and config.kubernetes is None:
         return None
-    from costprobe.serving.service import Serving
+    from costprobe.serving.service import Serving  # noqa: PLC0415 - only a daemon with services
 
     return Serving(
         config.service,
@@ -275,7 +275,7 @@ def price_file_jobs(
     """
     if not config.price_file or not (config.service or config.kubernetes):
         return ()
-    from costprobe.unit_costs.price_files import EVERY_S, PriceFile
+    from costprobe.unit_costs.price_files import EVERY_S, PriceFile  # noqa: PLC0415 - only a daemon with price files
 
     models = {service.name: service.model for service in config.service if service.model}
     files = [PriceFile(settings, models, store_path, clock) for settings in config.price_file]

@@ -363,11 +363,11 @@ class ServiceHistory:
         if is_complete:
             self.missing |= {unit for unit in UNITS if counts.get(unit) is None}
         work = [(unit, count) for unit in UNITS if (count := counts.get(unit))]
-        for number in range(start_ns // HOUR_NS, -(-end_ns // HOUR_NS)):
-            hour = self.hours.get(number)
+        for index in range(start_ns // HOUR_NS, -(-end_ns // HOUR_NS)):
+            hour = self.hours.get(index)
             if hour is None:
-                hour = self.hours[number] = ServedHour()
-            hour_ns = number * HOUR_NS
+                hour = self.hours[index] = ServedHour()
+            hour_ns = index * HOUR_NS
             within = max(start_ns, hour_ns) - hour_ns, min(end_ns - hour_ns, HOUR_NS)
             hour.is_doubtful |= not is_complete
             if is_active:

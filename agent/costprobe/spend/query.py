@@ -985,16 +985,16 @@ def _by_tenant(reader: StoreReader, span: TimeSpan) -> _Parts:
 def _by_model(reader: StoreReader, span: TimeSpan) -> _Parts:
     """Return the cost of models; a service of one model has its name, as has cost of no model."""
     sums: dict[str, dict[tuple[str, str, str], float]] = {}
-    for field in ("cost_total", "cost_idle"):
+    for name in ("cost_total", "cost_idle"):
         amounts: dict[tuple[str, str, str], float] = defaultdict(float)
-        for tags, cost in summed(reader, "cost", field, span, {"basis": "serving"}):
+        for tags, cost in summed(reader, "cost", name, span, {"basis": "serving"}):
             currency, service = tags.get("currency", ""), tags.get("service", "")
             model = tags.get("served_model", "")
             amounts[currency, service, model] += cost
             if model:
                 # The row of the whole service contains that of each of its models.
                 amounts[currency, service, ""] -= cost
-        sums[field] = amounts
+        sums[name] = amounts
     found: _Parts = defaultdict(list)
     for place, cost in sums["cost_total"].items():
         currency, service, model = place

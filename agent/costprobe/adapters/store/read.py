@@ -487,11 +487,11 @@ def hourly_sums(
                 if (hour_ns, hour_ns + HOURS.period_ns) in parts
             }
         found = hourly_number_sums(connection, series.id, fields, edges_ns, layouts(), known)
-    for field, of_rows in found.items():
+    for name, of_rows in found.items():
         of_rows.extend(
             (time_ns, RowEnd(*end), total)
             for sums in known.values()
-            for time_ns, end, total in sums.get(field, ())
+            for time_ns, end, total in sums.get(name, ())
         )
         of_rows.sort()
     return found
@@ -972,10 +972,10 @@ class StoreReader(StateReader):
         results: dict[str, list[SeriesValues]] = {field: [] for field in fields}
         for series in self.series(measurement, tags):
             found = self._finder.hourly_sums(series, fields, (since_ns, until_ns), cuts_ns)
-            for field, summed in found.items():
+            for name, summed in found.items():
                 if summed:
                     times_ns, ends, totals = map(list, zip(*summed, strict=True))
-                    results[field].append(SeriesValues(series.tags, times_ns, totals, ends))
+                    results[name].append(SeriesValues(series.tags, times_ns, totals, ends))
         return results
 
     def loads(

@@ -82,7 +82,7 @@ def command(
     # These packages are optional.
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
-    from costprobe.ui.dashboard.serving import (
+    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
         ListenError,
         bound,
         parse_listen,

@@ -45,8 +45,8 @@ def dashboard(
     """
     require_packages()
     # These packages are optional.
-    from costprobe.ui.dashboard.fleet.page import FleetSetup, PlannedMonth, fleet_page
-    from costprobe.ui.dashboard.serving import (
+    from costprobe.ui.dashboard.fleet.page import FleetSetup, PlannedMonth, fleet_page  # noqa: PLC0415 - as above
+    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
         ListenError,
         bound,
         parse_listen,

@@ -45,9 +45,9 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
         return
     # Imported here, because it is only needed on a Kubernetes node.
     from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
-    from costprobe.adapters.kubernetes.pod_resources import (
-        KubernetesError,  # noqa: PLC0415
-        PodResources,  # noqa: PLC0415
+    from costprobe.adapters.kubernetes.pod_resources import (  # noqa: PLC0415 - as above
+        KubernetesError,
+        PodResources,
     )
 
     node = kubernetes.node or host
@@ -66,12 +66,12 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
 def _endpoint_check(
     service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
 ) -> Check:
-    from costprobe.adapters.engines.exposition import (
-        ScrapeError,  # noqa: PLC0415
-        parse_exposition,  # noqa: PLC0415
+    from costprobe.adapters.engines.exposition import (  # noqa: PLC0415 - as above
+        ScrapeError,
+        parse_exposition,
     )
     from costprobe.adapters.engines.scrape import (  # noqa: PLC0415
-        MetricsFetcher,  # noqa: PLC0415
+        MetricsFetcher,
         read_counters,
         wanted_names,
     )
