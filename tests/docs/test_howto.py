@@ -14,7 +14,7 @@ from fakes.nvml import FakeNvml
 from fakes.scenes import QUICK_STATUS
 from fakes.servers import Alertmanager, Scripted, running
 
-EXPOSITIONS = Path(__file__).parents[1] / "serving" / "exposition"
+EXPOSITIONS = Path(__file__).parents[1] / "adapters" / "engines" / "exposition"
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -7,13 +7,11 @@ import zipfile
 from importlib.util import find_spec
 
 import pytest
-from costprobe_probes.sources.files import import_package, similar_names
 from costprobe_probes.sources.kinds import Spec
 from costprobe_probes.wire import ProbeConfigError
 from fakes.lazy import LazyModule
 
 torch = LazyModule("torch")
-exported = LazyModule("costprobe_probes.sources.files")
 files = LazyModule("costprobe_probes.sources.files")
 inputs = LazyModule("costprobe_probes.sources.model_source")
 registry = LazyModule("costprobe_probes.sources.kinds")
@@ -111,7 +109,7 @@ def test_missing_weights_and_missing_packages_are_named(tmp_path):
     with pytest.raises(ProbeConfigError, match=words):
         files.load_weights(torch.nn.Linear(3, 2), str(path))
     with pytest.raises(ProbeConfigError, match="set python in"):
-        import_package("no_such_package_of_anyone", "no-such")
+        files.import_package("no_such_package_of_anyone", "no-such")
 
 
 def test_digest_covers_contents_and_names_in_any_order(tmp_path):
@@ -147,8 +145,11 @@ def test_inputs_match_their_description():
 
 
 def test_similar_names_are_suggested():
-    assert similar_names("resnet5", ["alexnet", "resnet50", "vgg16"]) == "; similar names: resnet50"
-    assert similar_names("zzz", ["alexnet"]) == ""
+    assert (
+        files.similar_names("resnet5", ["alexnet", "resnet50", "vgg16"])
+        == "; similar names: resnet50"
+    )
+    assert files.similar_names("zzz", ["alexnet"]) == ""
 
 
 def test_batch_range_of_an_exported_program(tmp_path):
@@ -215,14 +216,14 @@ def hostile(path, place):
 
 
 def test_pickle_in_an_exported_program_is_not_executed(tmp_path, monkeypatch):
-    monkeypatch.delenv(exported.TENSORS_ONLY, raising=False)
+    monkeypatch.delenv(files.TENSORS_ONLY, raising=False)
     path, place = tmp_path / "a.pt2", tmp_path / "executed"
     saved(path, torch.nn.Linear(4, 2), (torch.ones(3, 4),))
     bad = hostile(path, place)
     with pytest.raises(ProbeConfigError, match="Unpickling"):
         load(Spec("pt2", model=bad))
     assert not place.exists()
-    assert exported.TENSORS_ONLY not in os.environ
+    assert files.TENSORS_ONLY not in os.environ
 
 
 def test_sources_of_files_reject_a_missing_model():

@@ -8,7 +8,7 @@ from costprobe.configuration import parse
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "savings.md").read_text()
 TESTS = "".join(
-    (ROOT / "tests" / "advice" / name).read_text()
+    (ROOT / "tests" / "savings" / name).read_text()
     for name in ("test_savings.py", "test_scaling.py")
 )
 

@@ -80,7 +80,7 @@ def service(engine, **keys):
 
 
 def test_latency_is_read_from_the_metrics_of_each_engine():
-    folder = Path(__file__).parents[1] / "serving" / "exposition"
+    folder = Path(__file__).parents[1] / "adapters" / "engines" / "exposition"
     recorded = ("vllm", "sglang", "tgi", "kserve", "mlserver", "triton", "torchserve")
     found = {}
     for engine in recorded:

@@ -9,7 +9,7 @@ from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.serving_checks import service_checks
 from fakes.inference_server import InferenceServer
 
-LITELLM = (Path(__file__).parent / "exposition" / "litellm.txt").read_bytes()
+LITELLM = (Path(__file__).parents[1] / "adapters/engines/exposition/litellm.txt").read_bytes()
 
 
 def service(**tenants):

@@ -47,6 +47,8 @@ def bounded_json(
     text: str | bytes,
     max_bytes: int = MAX_BYTES,
     parse_number: Callable[[str], Any] | None = None,
+    *,
+    is_strict: bool = False,
 ) -> Any:  # noqa: ANN401 - any JSON value
     """Parse JSON.
 
@@ -54,6 +56,7 @@ def bounded_json(
         text: The document.
         max_bytes: Its longest length, in bytes or characters.
         parse_number: Converts numbers; by default to int and float.
+        is_strict: True to refuse NaN and Infinity, which RFC 8259 does not allow.
 
     Raises:
         OversizedInputError: It has too many bytes or values.
@@ -64,7 +67,7 @@ def bounded_json(
     openers, commas = _counts(text)
     if openers + commas > MAX_VALUES:
         raise OversizedInputError(f"more than {MAX_VALUES} values")
-    document = _parsed(text, parse_number)
+    document = _parsed(text, parse_number, _refused if is_strict else None)
     if openers > MAX_DEPTH and not _is_flat(text) and _is_deeper(document):
         raise UnusableInputError(f"nested more than {MAX_DEPTH} deep")
     return document
@@ -102,9 +105,18 @@ def _parsed_batch(texts: Sequence[str]) -> list[Any]:
     return documents
 
 
-def _parsed(text: str | bytes, parse_number: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+def _parsed(
+    text: str | bytes,
+    parse_number: Callable[[str], Any] | None = None,
+    parse_constant: Callable[[str], Any] | None = None,
+) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        return json.loads(text, parse_float=parse_number, parse_int=parse_number)
+        return json.loads(
+            text,
+            parse_float=parse_number,
+            parse_int=parse_number,
+            parse_constant=parse_constant,
+        )
     except RecursionError:
         raise UnusableInputError(f"nested more than {MAX_DEPTH} deep") from None
     except json.JSONDecodeError as error:
@@ -116,6 +128,10 @@ def _parsed(text: str | bytes, parse_number: Callable[[str], Any] | None = None)
         raise UnusableInputError(
             "not valid JSON: not UTF-8 text, or a number is too long"
         ) from None
+
+
+def _refused(constant: str) -> None:
+    raise UnusableInputError(f"not valid JSON: {constant} is no number")
 
 
 def bounded_object(text: str | bytes, max_bytes: int = MAX_BYTES) -> dict[str, Any]:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MAX_BYTES: Final = 1 << 20
 # Installed tables that are read, the newest first.
 MAX_INSTALLED: Final = 50
-_PACKAGED: Final = Path(__file__).parent
+_PACKAGED: Final = Path(__file__).parent / "data"
 _PATTERN: Final = "prices-*.csv"
 
 

@@ -146,7 +146,7 @@ def test_engine_is_found_by_its_metrics(served):
     if served:
         engine.serve(requests=3)
     assert engine_of_page(engine.text().encode()) == "vllm"
-    pages = Path(__file__).parents[2].joinpath("serving", "exposition").glob("*.txt")
+    pages = Path(__file__).parents[1].joinpath("engines", "exposition").glob("*.txt")
     found = {page.stem: engine_of_page(page.read_bytes()) for page in pages}
     assert found == {name: name for name in found}
     assert engine_of_page(b"# TYPE go_goroutines gauge\ngo_goroutines 3\n") is None
