@@ -23,9 +23,9 @@ from torch import nn
 
 from costprobe_probes.device import GIB, TorchDevice
 from costprobe_probes.sources.files import digest_of
-from costprobe_probes.sources.kinds import Spec, source_of
+from costprobe_probes.sources.kinds import source_of
 from costprobe_probes.sources.model_source import FLOATS, Inputs, SourcedModel, checked_inputs
-from costprobe_probes.wire import CaptureError, ProbeConfigError, describe, kind_of
+from costprobe_probes.wire import CaptureError, ProbeConfigError, Spec, describe, kind_of
 
 # Part of the fingerprint: kernels for any batch and kernels for one batch differ in speed.
 SHAPES = "static"

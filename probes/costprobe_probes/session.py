@@ -23,8 +23,7 @@ from costprobe_probes.model import (
     software,
 )
 from costprobe_probes.model_run import ModelProbeRun
-from costprobe_probes.sources.kinds import Spec
-from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint
+from costprobe_probes.wire import ProbeConfigError, Spec, Wire, fingerprint
 
 
 class StartInstants(NamedTuple):

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 from costprobe.probing.run import model_request
 from costprobe.probing.settings import ProbeConfig
-from costprobe_probes.sources.kinds import SOURCES, SourceKind, Spec, source_of
-from costprobe_probes.wire import ProbeConfigError
+from costprobe_probes.sources.kinds import SOURCES, SourceKind, source_of
+from costprobe_probes.wire import ProbeConfigError, Spec
 from fakes.lazy import LazyModule
 from fakes.page_examples import example_module
 from fakes.probe_requests import CPU

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 from costprobe.adapters.probe_child.results import ProbeOutcome
-from costprobe_probes.sources.kinds import MODELS, DecoderShape, Spec
-from costprobe_probes.wire import ProbeConfigError
+from costprobe_probes.sources.kinds import MODELS, DecoderShape
+from costprobe_probes.wire import ProbeConfigError, Spec
 from fakes.kept_worker import KeptWorker
 from fakes.lazy import LazyModule
 from fakes.probe_requests import probe_request

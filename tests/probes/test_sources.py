@@ -172,7 +172,7 @@ import json
 from pathlib import Path
 
 import torch, torchvision
-from costprobe_probes.sources.kinds import Spec
+from costprobe_probes.wire import Spec
 from costprobe_probes.model import load
 from transformers import AutoConfig, BertForSequenceClassification
 

@@ -7,8 +7,7 @@ import zipfile
 from importlib.util import find_spec
 
 import pytest
-from costprobe_probes.sources.kinds import Spec
-from costprobe_probes.wire import ProbeConfigError
+from costprobe_probes.wire import ProbeConfigError, Spec
 from fakes.lazy import LazyModule
 
 torch = LazyModule("torch")

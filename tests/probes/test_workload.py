@@ -4,10 +4,10 @@ import itertools
 import math
 
 import pytest
-from costprobe_probes.sources.kinds import Spec
 from costprobe_probes.wire import (
     DeviceError,
     ProbeConfigError,
+    Spec,
     describe,
     fingerprint,
     kind_of,

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from costprobe_probes.sources.kinds import CONTEXT_TOKENS, MODELS, SHAPES, DecoderShape, Spec
+from costprobe_probes.sources.kinds import CONTEXT_TOKENS, MODELS, SHAPES, DecoderShape
 from costprobe_probes.sources.model_source import SourcedModel
-from costprobe_probes.wire import ProbeConfigError
+from costprobe_probes.wire import ProbeConfigError, Spec
 
 EPSILON = 1e-5
 # Standard deviation of the weights, as models of this kind are initialized.

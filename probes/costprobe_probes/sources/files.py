@@ -28,9 +28,8 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from costprobe_probes.sources.kinds import Spec
 from costprobe_probes.sources.model_source import SourcedModel, described, repeat_rows
-from costprobe_probes.wire import ProbeConfigError, kind_of
+from costprobe_probes.wire import ProbeConfigError, Spec, kind_of
 
 
 def open_regular(path: Path | str) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""The kinds of model source, the names of the built-in decoders, and the configured model of a probe.
+"""The kinds of model source, and the names of the built-in decoders.
 
 The daemon validates configurations with this table: this module does not import torch. A new kind
 is a function in this folder and a line in SOURCES.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple
 
 from costprobe_probes.wire import ProbeConfigError
 
@@ -119,37 +119,3 @@ def source_of(kind: str) -> ModelSource:
     module, _, function = SOURCES[kind].source.partition(":")
     source: ModelSource = getattr(importlib.import_module(module), function)
     return source
-
-
-class Spec(NamedTuple):
-    """A configured model and its inputs.
-
-    Attributes:
-        kind: Key of `sources.registry.SOURCES`.
-        module: "package.mod:factory" if kind is "module".
-        model: Name or path for the model source.
-        weights: File with the model's weights.
-        inputs: Inputs of one item, for a source that cannot derive them: for each `shape` without
-            the batch, `dtype`, `below` for integers, and `name` for a keyword argument.
-        dtype: Type of floating-point weights and inputs; None keeps their own.
-        context_tokens: Tokens of a decoder's prompt or context; None for its default.
-    """
-
-    kind: str
-    module: Optional[str] = None  # noqa: UP045 - evaluated on Python 3.9
-    model: Optional[str] = None  # noqa: UP045 - as above
-    weights: Optional[str] = None  # noqa: UP045 - as above
-    inputs: tuple[Mapping[str, Any], ...] = ()
-    dtype: Optional[str] = None  # noqa: UP045 - as above
-    context_tokens: Optional[int] = None  # noqa: UP045 - as above
-
-    @classmethod
-    def of(cls, request: Mapping[str, Any]) -> Spec:
-        """Read the spec from a request to the worker."""
-        values: dict[str, Any] = {name: request.get(name) for name in cls._fields}
-        return cls(**{**values, "inputs": tuple(request.get("inputs") or ())})
-
-    @property
-    def name(self) -> str:
-        """The name in the configuration."""
-        return self.module or (f"{self.kind}:{self.model}" if self.model else self.kind)

@@ -28,7 +28,6 @@ from costprobe_probes.sources.files import (
     offline,
     similar_names,
 )
-from costprobe_probes.sources.kinds import Spec
 from costprobe_probes.sources.model_source import (
     SourcedModel,
     checked_inputs,
@@ -36,7 +35,7 @@ from costprobe_probes.sources.model_source import (
     image,
     repeat_rows,
 )
-from costprobe_probes.wire import ProbeConfigError, kind_of
+from costprobe_probes.wire import ProbeConfigError, Spec, kind_of
 
 
 def load_from_factory(spec: Spec) -> SourcedModel:

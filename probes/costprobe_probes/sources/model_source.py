@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Optional, Protocol
 import torch
 from torch import nn
 
-from costprobe_probes.sources.kinds import Spec
-from costprobe_probes.wire import ProbeConfigError
+from costprobe_probes.wire import ProbeConfigError, Spec
 
 
 class Inputs(NamedTuple):

@@ -14,7 +14,7 @@ from fakes.command import called
 from fakes.documents import checked
 from fakes.inference_server import InferenceServer
 
-PACKAGED = Path(packaged.__wrapped__.__code__.co_filename).with_name("prices.csv")
+PACKAGED = Path(packaged.__wrapped__.__code__.co_filename).parent / "data/prices.csv"
 TODAY = datetime.now(tz=UTC).date()
 ROW = "aws,p5.48xlarge,us-east-1,NVIDIA H100 80GB HBM3,8,80,192,2048,USD,44.00,,,,2026-11,,a page\n"
 
