@@ -1,7 +1,8 @@
 """Signals correlated with a drift are listed as causes, most likely first."""
 
 import pytest
-from costprobe.drift.causes import action_of, causes
+from costprobe.drift.actions import action_of
+from costprobe.drift.causes import causes
 from costprobe.drift.runs import Comparison, Conditions, SignalSample
 
 

@@ -20,12 +20,12 @@ from costprobe.core.records import (
     Severity,
 )
 from costprobe.core.units import significant
+from costprobe.drift.actions import action_of
 from costprobe.drift.causes import (
     THROTTLED_PCT,
     UNKNOWN,
     Cause,
     Explanation,
-    action_of,
 )
 from costprobe.drift.message import (
     UNCHANGED,

@@ -31,18 +31,15 @@ from costprobe.drift.message import (
     money_a_month,
 )
 from costprobe.drift.runs import Comparison, Conditions, SignalSample
+from costprobe.drift.settings import ACCEPTED_AFTER_S, CHANGE_MIN
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
 
 # Fewer common points cannot be distinguished from noise.
 POINTS_MIN: Final = 2
-# A smaller change of the median point is within the noise of windows of some 20 s.
-CHANGE_MIN: Final = 0.05
 # Share of the common points that changed in the same direction.
 AGREEING_MIN: Final = 0.75
 # Requests of another length are another workload.
 LENGTH_TOLERANCE: Final = 0.05
-# A new level that lasted so long is the one that later curves are compared with.
-ACCEPTED_AFTER_S: Final = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

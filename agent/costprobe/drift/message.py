@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypedDict
 from costprobe.core.money import money, price_scale, scale_words
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S, MONTH_H, significant
+from costprobe.drift.actions import action_of
 from costprobe.drift.causes import (
     AROUND_RUNS,
     LATEST_RUNS,
@@ -23,7 +24,6 @@ from costprobe.drift.causes import (
     Cause,
     Explanation,
     Share,
-    action_of,
     explain_change,
     is_annotation_of,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -61,6 +61,11 @@ class Finding:
         return math.expm1(self.change) * 100
 
 
+# Smallest change of a load curve: a smaller one of the median point is within the noise of windows of
+# some 20 s.
+CHANGE_MIN: Final = 0.05
+# A new level of a load curve that lasted so long is the one that later curves are compared with.
+ACCEPTED_AFTER_S: Final = 7 * 86_400.0
 # The monitored series of a probe.
 Metric = Literal["cost", "latency", "energy", "throughput"]
 # Mean number of values between false alarms: those of a service come every half hour.

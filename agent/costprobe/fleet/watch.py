@@ -32,7 +32,7 @@ from costprobe.core.schema import make_point
 from costprobe.core.units import counted, format_duration
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
-from costprobe.drift.causes import action_of
+from costprobe.drift.actions import action_of
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.hosts import ALONE, silent_hosts
 from costprobe.fleet.outliers import fleet_outliers

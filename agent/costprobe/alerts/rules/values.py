@@ -34,7 +34,7 @@ from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import field_text
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
 from costprobe.core.units import format_duration
-from costprobe.drift.causes import action_of
+from costprobe.drift.actions import action_of
 
 # Fewest intervals from which the usual interval of a series is known.
 MIN_INTERVALS = 2

@@ -14,7 +14,8 @@ from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import Point
 from costprobe.core.units import counted, significant
-from costprobe.drift.causes import Cause, Share, action_of
+from costprobe.drift.actions import action_of
+from costprobe.drift.causes import Cause, Share
 from costprobe.drift.explain import (
     ComparedPeriods,
     ExplainedSeries,

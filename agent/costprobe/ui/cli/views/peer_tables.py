@@ -9,7 +9,7 @@ from typing import Any, Final
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.units import counted, percent
-from costprobe.drift.causes import action_of
+from costprobe.drift.actions import action_of
 from costprobe.fleet.peers import (
     FALSE_SHARE,
     LEAST_EFFECT,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 from costprobe.core.records import natural
-from costprobe.drift.causes import action_of
+from costprobe.drift.actions import action_of
 from costprobe.fleet.outliers import GpuMap, MappedGpu
 from costprobe.ui.dashboard.fleet.documents import framed
 from costprobe.ui.dashboard.fleet.figures import Figures

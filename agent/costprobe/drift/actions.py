@@ -1,0 +1,38 @@
+"""What to do about the cause of a deterioration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from costprobe.core.records import BOARD
+
+_ACTIONS: Mapping[str, str] = {
+    BOARD: "compare the boards with `nvidia-smi -L`, and accept the new level or replace the board",
+    "software": "roll back the update, or accept the new level if it was intended",
+    "annotation": "roll back what was deployed, or accept the new level if it was intended",
+    "batch": "restore the batch, or accept the new level if it was intended",
+    "neighbour": "move the other process to another device (`nvidia-smi` lists it)",
+    "memory errors": "drain the device and check it with `nvidia-smi -q -d ECC`",
+    "cooling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
+    "thermal throttling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`)",
+    "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`); restore the limit"
+    " with `nvidia-smi -pl WATTS`",
+    "clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "memory clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
+    "prompt lengths": "compare the probe's prompts with those before",
+    "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
+    "replicas": "hold fewer devices, or accept the new level if the capacity is intended",
+    "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
+}
+_UNKNOWN_ACTION = (
+    "compare the runs before and after with `costprobe trend`, and look for changes then"
+)
+
+
+def action_of(name: str) -> str:
+    """Return what to do about the cause of a deterioration.
+
+    Args:
+        name: Name of a cause, or "unknown".
+    """
+    return _ACTIONS.get(name.partition(":")[0], _UNKNOWN_ACTION)
