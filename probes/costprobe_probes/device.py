@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from costprobe_probes.cuda_driver import driver_code, driver_problem
 from costprobe_probes.host_memory import HostMemory
 from costprobe_probes.wire import DeviceError
 
@@ -252,6 +253,8 @@ def open_device(name: str) -> TorchDevice:
         return CpuDevice(HostMemory())
     if not torch.cuda.is_available():
         built_for: str | None = torch.version.cuda
+        if built_for is not None and (problem := driver_problem(driver_code())):
+            raise DeviceError(f"torch {torch.__version__} cannot use CUDA: {problem}")
         build = "is a CPU build" if built_for is None else f"is built for CUDA {built_for}"
         raise DeviceError(
             f"torch {torch.__version__} {build} and finds no CUDA device; install a CUDA build that"

@@ -303,6 +303,17 @@ def test_doctor_runs_all_checks(costprobe, config):
     assert "fix: " in text
 
 
+def test_doctor_fails_for_a_driver_that_finds_no_gpu(costprobe, tmp_path, monkeypatch):
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library/libnvidia-ml.so.1").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "library"))
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+    checks = json.loads(costprobe("doctor", "--json", code=1))
+    driver = next(check for check in checks if check["name"] == "NVIDIA driver")
+    assert driver["state"] == "bad"
+    assert "file too short" in driver["detail"]
+
+
 def test_doctor_explains_persistence_mode(costprobe, tmp_path, monkeypatch):
     fake = FakeNvml(tmp_path, gpus=2)
     for name, value in fake.env().items():

@@ -14,15 +14,19 @@ A MIG device is a compute instance on a board in MIG mode.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml
 
 from costprobe.adapters.sensors.child.nvml import (
+    NO_DEVICE,
+    NO_DEVICE_DETAIL,
     NO_DRIVER,
     PROCESS_LISTS,
     VALUE_TYPE_UNSIGNED_INT,
@@ -31,12 +35,14 @@ from costprobe.adapters.sensors.child.nvml import (
     ListedProcesses,
     Values,
     Way,
+    expected_gpu,
     fault_of,
     known,
     number,
     nvml_call,
     nvml_setting,
     process_util_pct,
+    start_fault,
 )
 from costprobe.adapters.sensors.child.sensor import (
     MAY_PASS,
@@ -766,20 +772,25 @@ def _gone(call: str, code: str) -> SensorFault:
 
 
 def nvidia_sensors(context: SensorContext) -> list[Sensor]:
-    """One sensor for each NVIDIA GPU of the host; none where no driver is loaded.
+    """One sensor for each NVIDIA GPU of the host; none where no driver is loaded and no GPU expected.
 
     Raises:
-        SensorFault: NVML cannot be initialized.
+        SensorFault: NVML cannot be initialized, or finds no GPU where one belongs.
     """
     if not context.settings.gpus:
         return []
-    library = Library()
+    library, settings = Library(), context.settings
+    evidence = expected_gpu(Path(settings.sysfs_root), os.environ, is_known=settings.knows_gpu)
     try:
         driver = library.open()
     except SensorFault as fault:
-        if fault.code in NO_DRIVER:
+        if fault.code in NO_DRIVER and not evidence:
             return []
-        raise
+        raise start_fault(fault, evidence) from fault
+    if not driver.gpu_count and evidence:
+        call = "nvmlDeviceGetCount"
+        none = SensorFault(call, NO_DEVICE, Reaction.TRANSIENT, NO_DEVICE_DETAIL)
+        raise start_fault(none, evidence)
     context.versions.update(driver.versions)
     for unread in driver.faults:
         context.report("", unread)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml
@@ -202,6 +203,64 @@ HINTS: dict[str, str] = {
     "LIB_RM_VERSION_MISMATCH": "the driver was upgraded under the running kernel module: reboot,"
     " or unload and load the nvidia modules",
 }
+
+
+# Hints for the initialization alone, where a code has another reason than in calls about a device.
+START_HINTS: Final[Mapping[str, str]] = {
+    "UNKNOWN": "/dev/nvidiactl cannot be used: restart a container, whose devices a `systemctl"
+    " daemon-reload` or an update of its control group took away; else see `dmesg` (NVRM)",
+}
+NO_DEVICE: Final = "NO_DEVICE"
+NO_DEVICE_DETAIL: Final = (
+    "the driver finds no GPU that this process may use: let its user or container open /dev/nvidia*;"
+    " `dmesg` shows a board that could not be started (NVRM)"
+)
+# PCI: NVIDIA, and the classes of graphics and compute boards.
+PCI_VENDOR: Final = "0x10de"
+PCI_CLASSES: Final = ("0x0300", "0x0302")
+# Drivers that hold a board for a virtual machine or a screen: NVIDIA's own driver must not see it.
+OTHER_DRIVERS: Final = frozenset({"vfio-pci", "nouveau"})
+
+
+def expected_gpu(root: Path, environ: Mapping[str, str], *, is_known: bool) -> str:
+    """Return what shows that a GPU belongs to this host or container; empty if nothing does.
+
+    Args:
+        root: Root of the file system that holds /sys.
+        environ: The environment; NVIDIA_VISIBLE_DEVICES is set by container runtimes.
+        is_known: Whether the store has a GPU of this host.
+    """
+    visible = environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    if visible in {"void", "none"}:
+        return ""
+    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
+        try:
+            vendor, class_ = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        driver = (device / "driver").resolve().name
+        if vendor == PCI_VENDOR and class_.startswith(PCI_CLASSES) and driver not in OTHER_DRIVERS:
+            return f"the PCI device {device.name} is a GPU"
+    if visible:
+        return f"NVIDIA_VISIBLE_DEVICES is {visible[:100]!r}"
+    return "the store has a GPU of this host" if is_known else ""
+
+
+def start_fault(fault: SensorFault, evidence: str) -> SensorFault:
+    """Return the fault of an initialization, with the library's own reason and the evidence of a GPU.
+
+    A library that is not there, or without a driver, is initialized again by the same process.
+    """
+    reaction = Reaction.TRANSIENT if fault.code in NO_DRIVER else fault.reaction
+    words = [fault.detail, START_HINTS.get(fault.code, "")]
+    if fault.code == "LIBRARY_NOT_FOUND":
+        try:
+            ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError as error:
+            words.insert(0, str(error))
+    if evidence:
+        words.append(f"{evidence}; without one, set gpus = false in [telemetry]")
+    return SensorFault(fault.call, fault.code, reaction, "; ".join(filter(None, words)))
 
 
 def known(value: int, bits: int = 32) -> int | None:

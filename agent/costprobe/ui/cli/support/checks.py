@@ -42,14 +42,16 @@ def sensor_checks(
     telemetry: TelemetryConfig, services: Sequence[ServiceConfig] = ()
 ) -> Iterator[Check]:
     """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
-    has_driver = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
     with short_lived_sensor(telemetry) as sensor:
         devices, status = sensor.devices(), sensor.status()
     gpus = [device for device in devices if not device.is_host]
     driver = status.get("driver_version")
     if gpus:
         yield Check("NVIDIA driver", "good", f"{driver}, {counted(len(gpus), 'device')}", "")
-    elif has_driver:
+    elif (fault := status["driver_faults"].get("nvidia")) is not None:
+        fix = "see its reason; nvidia-smi shows the same error"
+        yield Check("NVIDIA driver", "bad", fault, fix)
+    elif Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists():
         fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
         yield Check("NVIDIA driver", "bad", "loaded, but NVML found no GPU", fix)
     else:
@@ -57,7 +59,7 @@ def sensor_checks(
     for device in devices:
         yield Check(f"device {device.name}", "good", device.model, "")
     yield from _persistence_checks(devices)
-    if not devices:
+    if not devices and not status["driver_faults"]:
         fix = "set telemetry.cpu = true to measure the CPU"
         yield Check("devices", "bad", "none found", fix)
     yield from _held_checks(services, devices)

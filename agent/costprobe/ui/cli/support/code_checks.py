@@ -28,6 +28,7 @@ MAX_FACTS_CHARS: Final = 1 << 16
 WRITE_FIX: Final = "let root alone write it and its folders: chown root, chmod go-w"
 # Run in the interpreter of a probe, which may lack costprobe.
 TORCH_PROGRAM: Final = PROBES_FOLDER / "torch_facts.py"
+CUDA_DRIVER: Final = PROBES_FOLDER / "cuda_driver.py"
 
 
 def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
@@ -51,7 +52,7 @@ def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
         return
     try:
         done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
-            [python, "-c", TORCH_PROGRAM.read_text(), *modules],
+            [python, "-c", TORCH_PROGRAM.read_text(), str(CUDA_DRIVER), *modules],
             capture_output=True,
             text=True,
             timeout=TORCH_TIMEOUT_S,
@@ -83,11 +84,14 @@ def _found_torch(name: str, line: str) -> Check:
     try:
         facts = bounded_object(line, MAX_FACTS_CHARS)
         cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
+        problem = str(facts["problem"])
     except (ValueError, KeyError, TypeError):
         fix = "set python in [[probe]] to an interpreter, which prints nothing else"
         return Check(name, "bad", "its output is not that of our program", fix)
     if cuda:
         return Check(name, "good", f"{torch}, CUDA on {names}", "")
+    if problem:
+        return Check(name, "bad", f"{torch} cannot use CUDA", problem)
     if Path("/dev/nvidiactl").exists():
         fix = "install a CUDA build of torch that the driver supports"
         return Check(name, "bad", f"{torch} finds no CUDA device", fix)

@@ -1,0 +1,105 @@
+"""A driver that cannot be used where a GPU belongs is a fault, not a host without a GPU."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from costprobe.adapters.sensors.child.nvml import expected_gpu
+from costprobe_probes.cuda_driver import FIXES
+from fakes.nvml import SONAME, FakeNvml, require_gcc
+
+DRIVER_NOT_LOADED, UNKNOWN = 9, 999
+OF_32_BITS = b"\x7fELF\x01\x01\x01".ljust(64, b"\0")
+
+
+def pci_device(root, vendor="0x10de", class_="0x030200", driver=None):
+    device = root / "sys/bus/pci/devices/0000:01:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{class_}\n")
+    if driver is not None:
+        (device / "driver").symlink_to(f"../../drivers/{driver}")
+    return root
+
+
+def test_gpu_is_expected_by_its_pci_device_the_container_runtime_and_the_store(tmp_path):
+    cases = [
+        ({}, {}, False, "0000:01:00.0"),
+        ({"class_": "0x030000", "driver": "nvidia"}, {}, False, "0000:01:00.0"),
+        ({"class_": "0x040300"}, {}, False, ""),
+        ({"vendor": "0x1002"}, {}, False, ""),
+        ({"driver": "vfio-pci"}, {}, False, ""),
+        ({"driver": "nouveau"}, {}, False, ""),
+        ({}, {"NVIDIA_VISIBLE_DEVICES": "void"}, True, ""),
+        ({"vendor": "0x1002"}, {"NVIDIA_VISIBLE_DEVICES": "all"}, False, "NVIDIA_VISIBLE_DEVICES"),
+        ({"vendor": "0x1002"}, {}, True, "store"),
+    ]
+    for number, (pci, environ, is_known, word) in enumerate(cases):
+        root = pci_device(tmp_path / str(number), **pci)
+        found = expected_gpu(root, environ, is_known=is_known)
+        assert word in found if word else found == "", (pci, environ, found)
+
+
+@pytest.mark.processes
+def test_driver_that_cannot_be_used_is_named_with_the_hint_of_its_code(start_child, tmp_path):
+    root = str(pci_device(tmp_path / "root"))
+    (tmp_path / "empty").mkdir()
+    fake, empty = FakeNvml(tmp_path), FakeNvml(tmp_path / "empty", gpus=0)
+
+    def library(data):
+        folder = tmp_path / f"library{len(data)}"
+        folder.mkdir()
+        (folder / SONAME).write_bytes(data)
+        return {"LD_LIBRARY_PATH": str(folder)}
+
+    def reported(env, code):
+        rule = None if code is None else fake.fail("nvmlInitWithFlags", code)
+        child = start_child(env, sysfs_root=root, cpu="auto")
+        handshake = child.wait_for("handshake")
+        fault = handshake["driver_faults"]["nvidia"]
+        assert handshake["devices"] == []
+        if rule is not None:
+            rule.clear()
+        return fault
+
+    cases = [
+        (library(b""), None, ("LIBRARY_NOT_FOUND", "file too short")),
+        (library(OF_32_BITS), None, ("LIBRARY_NOT_FOUND", "wrong ELF class")),
+        (fake.env(), DRIVER_NOT_LOADED, ("DRIVER_NOT_LOADED", "modprobe nvidia")),
+        (fake.env(), UNKNOWN, ("UNKNOWN", "/dev/nvidiactl", "restart a container")),
+        (empty.env(), None, ("NO_DEVICE", "/dev/nvidia*")),
+    ]
+    for env, code, words in cases:
+        fault = reported(env, code)
+        assert [word for word in (*words, "0000:01:00.0") if word not in fault] == [], fault
+
+
+def test_host_without_a_gpu_measures_the_processors(start_child, tmp_path):
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "proc").symlink_to("/proc")
+    child = start_child(sysfs_root=str(tmp_path), cpu="auto")
+    handshake = child.wait_for("handshake")
+    assert handshake["driver_faults"] == {}
+    assert [device["name"] for device in handshake["devices"]] == ["cpu"]
+
+
+def test_cuda_states_its_own_code(tmp_path):
+    program = (
+        "from costprobe_probes.cuda_driver import driver_code, driver_problem\n"
+        "print(driver_problem(driver_code()))"
+    )
+    source = tmp_path / "cuda.c"
+    source.write_text(
+        "#include <stdlib.h>\nint cuInit(unsigned flags) "
+        '{ return flags ? 1 : atoi(getenv("CODE")); }\n'
+    )
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run([require_gcc(), "-shared", "-fPIC", "-o", library, source], check=True)
+    for code in (0, 100, *FIXES):
+        env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CODE": str(code)}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip().startswith(f"cuInit returns {code}, " if code in FIXES else "")
+        assert bool(done.stdout.strip()) == (code in FIXES)
