@@ -189,7 +189,7 @@ def test_kill_9_leaves_a_consistent_store_and_no_child(daemon_in, gpus):
     daemon.start(QUICK + LATENCY_PROBE)
     (event,) = daemon.wait_for(lambda: daemon.points("event", kind="software"))
     assert event.tags["device"] == "gpu0"
-    assert event.fields["title"].endswith("on gpu0 runs on another board")
+    assert event.fields["title"].startswith("gpu0 is now another board")
     assert event.fields["after"] == f"board {OTHER_UUID.decode()}"
     wait_for_more_rows(daemon, "gpu1")
 

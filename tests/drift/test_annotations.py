@@ -23,13 +23,19 @@ CONFIG = Config.model_validate(
 )
 
 
+def left(uuid):
+    if uuid != "GPU-1":
+        raise ValueError(f"device: no board {uuid!r} is absent")
+    return "gpu3"
+
+
 @pytest.fixture
 def annotated(tmp_path):
     """Annotations, and the rows that they are in the store."""
     store = Store.open(tmp_path / "costprobe.db", FakeClock(NOW_NS))
     known = {"device": ["gpu0"], "probe": ["ranker"], "service": ["chat"]}
     clock = FakeClock(NOW_NS)
-    yield Annotations(known, host_tags(CONFIG.host), StoreLedger(store), clock), store.path
+    yield Annotations(known, host_tags(CONFIG.host), StoreLedger(store), clock, left), store.path
     store.close()
 
 
@@ -92,6 +98,15 @@ def test_invalid_annotations_are_rejected(annotated):
         ],
     )
     assert rows(path) == []
+
+
+def test_board_that_was_removed_is_an_annotation_of_its_name(annotated):
+    annotations, path = annotated
+    annotations.add({"device": "GPU-1", "left": True})
+    with pytest.raises(ValueError, match="no board 'gpu0' is absent"):
+        annotations.add({"device": "gpu0", "left": True})
+    (row,) = rows(path)
+    assert (row.tags["device"], row.fields["title"]) == ("gpu3", "GPU-1 was removed")
 
 
 def test_time_of_a_clock_that_is_slightly_ahead_is_the_present(annotated):

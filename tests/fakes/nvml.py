@@ -290,6 +290,14 @@ class FakeNvml:
             )
             gpu.set_power(60.0, at_ns=now_ns - 3600 * 10**9)
 
+    def remove(self, index: int) -> None:
+        """Remove a board as a reboot does: those after it move down."""
+        boards = [bytes(gpu._gpu) for gpu in self.gpus]  # noqa: SLF001 - of this script
+        del boards[index]
+        for gpu, board in zip(self.gpus, boards, strict=False):
+            ctypes.memmove(ctypes.addressof(gpu._gpu), board, len(board))  # noqa: SLF001 - as above
+        self._control.gpu_count = len(boards)
+
     def env(self) -> dict[str, str]:
         """Environment variables under which a process finds this library and this script."""
         inherited = os.environ.get("LD_LIBRARY_PATH")

@@ -50,7 +50,7 @@ class Host:
         handshake, *self.messages = (INPUTS / "hour_messages.jsonl").read_bytes().splitlines()
         self.tell(handshake)
         listeners = Listeners(lambda *_: None, lambda *_: None, lambda *_: None)
-        sensor = SimpleNamespace(restarts=0)
+        sensor = SimpleNamespace(restarts=0, has_looked=lambda: True)
         parts = SharedParts(
             self.store,
             self.ledger,

@@ -65,6 +65,21 @@ def _device_lost(status: Status) -> Iterator[Fault]:
             )
 
 
+def _device_absent(status: Status) -> Iterator[Fault]:
+    devices = status["sensor"].get("devices", {})
+    for uuid, board in status.get("absent_boards", {}).items():
+        # A quarantined board is lost, and cannot report its UUID.
+        if devices.get(board["device"], {"state": "good"})["state"] == "good":
+            yield Fault(
+                "device_absent",
+                uuid,
+                f"{board['text']}: check `dmesg` and the slot; if it was removed for good, run"
+                f" `costprobe annotate --device {uuid} --left`",
+                "critical",
+                {"device": board["device"]},
+            )
+
+
 def _driver_failing(status: Status) -> Iterator[Fault]:
     for vendor, reason in status["sensor"].get("driver_faults", {}).items():
         yield Fault(
@@ -252,6 +267,7 @@ def _config_refused(status: Status) -> Iterator[Fault]:
 
 RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _device_lost,
+    _device_absent,
     _driver_failing,
     _energy_suspect,
     _sensor_restarting,

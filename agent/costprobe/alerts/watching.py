@@ -34,6 +34,7 @@ from costprobe.core.incident import (
     Silence,
     silence_document,
 )
+from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE, event_point
 from costprobe.delivery.contract import NotifierConfig
@@ -75,9 +76,13 @@ class Detectors:
     Args:
         settings: Sensitivity of the detectors.
         store_path: The store, which has the history of the series.
+        names: When names of devices moved to other boards.
     """
 
-    def __init__(self, settings: DetectionConfig, store_path: Path) -> None:
+    def __init__(
+        self, settings: DetectionConfig, store_path: Path, names: MovedNames = NOT_MOVED
+    ) -> None:
+        self._names = names
         self._store_path = store_path
         self._monitor = DriftMonitor(settings, self._history)
 
@@ -115,7 +120,7 @@ class Detectors:
             kept = {
                 name: state
                 for name, state in reader.states().items()
-                if name.startswith(STATE_PREFIXES)
+                if name.startswith(STATE_PREFIXES) and state[0] is not None
             }
             for problem in self._monitor.restore(document for document, _ in kept.values()):
                 logger.warning("%s", problem)
@@ -130,16 +135,22 @@ class Detectors:
             if stored <= self._monitor.probes() and served <= self._monitor.services():
                 since_ns = max(since_ns, report_after_ns - OVERLAP_NS)
             for together in by_time(reader, ("probe", "cost"), since_ns, now_ns + 1):
-                for event in self._monitor.update(together):
+                for event in self._monitor.update(map(self._names.present, together)):
                     if event.time_ns > report_after_ns:
                         yield event
 
     def _history(
         self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
     ) -> Sequence[Point]:
-        tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
+        rows: list[Point] = []
         with closing(StoreReader.open(self._store_path)) as reader:
-            return reader.newest(measurement, *span_ns, tags, limit=limit)
+            for place, start_ns, end_ns in reversed(self._names.places(device, *span_ns)):
+                tags = {
+                    name: value for name, value in (("device", place), ("probe", probe)) if value
+                }
+                newest = reader.newest(measurement, start_ns, end_ns, tags, limit=limit - len(rows))
+                rows = [*map(self._names.present, newest), *rows]
+        return rows
 
 
 REFRESH_NS = 60 * NS_PER_S
@@ -275,6 +286,7 @@ class Watching:
         steps: Detects steps of the wall clock.
         incidents: What a previous configuration could not store; None for nothing.
         labels: The operator's labels of series; None for none.
+        names: When names of devices moved to other boards.
     """
 
     def __init__(  # noqa: PLR0913 - the parts that it combines
@@ -288,6 +300,7 @@ class Watching:
         *,
         incidents: IncidentStore | None = None,
         labels: RowLabels | None = None,
+        names: MovedNames = NOT_MOVED,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -295,7 +308,7 @@ class Watching:
         self._tags = dict(tags)
         self._lock = Lock()
         self._steps = steps
-        self._detectors = _detectors_of(sections, store)
+        self._detectors = _detectors_of(sections, store, names)
         rules = effective_rules(sections.rules, use_defaults=sections.alerting.defaults)
         probes = {None, *sections.probes}
         budgets = {None, *sections.budgets}
@@ -484,12 +497,12 @@ class Watching:
         }
 
 
-def _detectors_of(sections: WatchedSections, store: Store) -> Detectors | None:
+def _detectors_of(sections: WatchedSections, store: Store, names: MovedNames) -> Detectors | None:
     if not (sections.probes or sections.services or sections.has_pods):
         return None
     # Imported here: a daemon without a probe or a service does not need the memory.
 
-    return Detectors(sections.detection, store.path)
+    return Detectors(sections.detection, store.path, names)
 
 
 def _log(row: Point) -> None:

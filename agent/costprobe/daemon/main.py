@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.host.host_name import host_tag
 from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
 from costprobe.adapters.host.schedule import Schedule
+from costprobe.adapters.sensors.messages import SensorSettings
 from costprobe.adapters.store.database import StoreError, StoreLock, prepare, translated
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.upkeep import is_damaged, quarantine, quarantined
@@ -29,7 +31,13 @@ from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
 from costprobe.daemon.control import ControlRequests, ControlServer, control_path
 from costprobe.daemon.pages import HttpPages, Sources
-from costprobe.daemon.parts import CurrentRuntime, DeviceWatch, SharedParts, gap_event
+from costprobe.daemon.parts import (
+    CurrentRuntime,
+    DeviceWatch,
+    SharedParts,
+    gap_event,
+    kept_boards,
+)
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.pricing.book import Terms
 from costprobe.probing.run import Listeners
@@ -225,7 +233,7 @@ class Daemon:
         self._store, damage = open_store(store_path, clock)
         self._ledger = StoreLedger(self._store)
         self._incidents = IncidentStore(self._store)
-        self._watch = DeviceWatch(config.sensor_settings, self._on_event, clock, self._stop)
+        self._watch = DeviceWatch(self._sensor_settings(config), self._on_event, clock, self._stop)
         shared = SharedParts(
             self._store,
             self._ledger,
@@ -360,10 +368,13 @@ class Daemon:
             return
         self._config, self._config_fault = config, None
         if needs_new_sensor(before, config):
-            self._watch.replace(config.sensor_settings)
+            self._watch.replace(self._sensor_settings(config))
         self._http.serve(config.http)
         self._current.rebuild(self._config, self._watch)
         logger.info("%s: reloaded", self._config_path)
+
+    def _sensor_settings(self, config: Config) -> SensorSettings:
+        return replace(config.sensor_settings, knows_gpu=bool(kept_boards(self._ledger)))
 
     def _on_event(self, event: Event) -> None:
         self._current.take_event(event)

@@ -14,6 +14,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,22 +29,38 @@ from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import learn_secrets
 from costprobe.adapters.sensors.messages import Backoff, SensorSettings
 from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
-from costprobe.adapters.store.ledger import RowLabels, StoreLedger
+from costprobe.adapters.store.ledger import Ledger, RowLabels, StoreLedger, restored
+from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import disk_of, present_faults
-from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
+from costprobe.alerts.watching import ENGINE_STATE, IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
 from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
+from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import NS_PER_S, Device, Event, Point
 from costprobe.core.schema import make_point
 from costprobe.delivery.loop import Notifying, SinkDelivery
+from costprobe.devices.boards import (
+    BOARDS_STATE,
+    MOVES_MAX,
+    MOVES_STATE,
+    Board,
+    board_events,
+    boards_document,
+    boards_of,
+    found_boards,
+    moved_names_of,
+    moved_states,
+    moves,
+)
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.readings import Accounts
 from costprobe.devices.use import ProbeRuns, longest_gap_s
 from costprobe.drift.annotations import Annotations
+from costprobe.drift.monitor import STATE_PREFIX
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, CarbonFeed, HostPricing, RememberedPrices, SpotFeeds
@@ -139,6 +156,77 @@ class DeviceWatch:
         return SensorSupervisor(CHILD_COMMAND, settings, self._on_event, self._clock)
 
 
+# Documents whose second word is a device, and those that mention devices.
+BY_DEVICE = ("terms", "probe", "duty", "job", STATE_PREFIX.strip())
+OF_HOST = (ENGINE_STATE,)
+
+
+def kept_boards(ledger: Ledger) -> dict[str, Board]:
+    """Return the boards that the store knows, by UUID."""
+    return restored(ledger, BOARDS_STATE, boards_of) or {}
+
+
+class HostBoards:
+    """The boards of this host: what the store keeps follows a board to its new name.
+
+    Args:
+        ledger: Keeps the boards.
+        store_path: The store, whose documents move with the boards.
+        clock: UTC.
+
+    Attributes:
+        names: When names moved to other boards.
+    """
+
+    def __init__(self, ledger: Ledger, store_path: Path, clock: Clock) -> None:
+        self._ledger = ledger
+        self._store_path = store_path
+        self._clock = clock
+        self._boards = kept_boards(ledger)
+        self.names = restored(ledger, MOVES_STATE, moved_names_of) or NOT_MOVED
+
+    def take(self, devices: Sequence[Device]) -> list[Event]:
+        """Take the devices that were found; return an event for each name of another board.
+
+        No part that reads the documents may run.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        before, time_ns = self._boards, self._clock.time_ns()
+        after = found_boards(before, devices, time_ns)
+        if after == before:
+            return []
+        self._boards = after
+        states: dict[str, Any] = {BOARDS_STATE: boards_document(after)}
+        if moved := moves(before, after):
+            with closing(StoreReader.open(self._store_path)) as reader:
+                stored = {name: document for name, (document, _) in reader.states().items()}
+            states |= moved_states(stored, moved, BY_DEVICE, OF_HOST)
+            self.names = MovedNames([*self.names.steps, (time_ns, moved)][-MOVES_MAX:])
+            states[MOVES_STATE] = self.names.steps
+        self._ledger.append((), states)
+        return board_events(before, after, time_ns)
+
+    def absent(self) -> list[Board]:
+        """Return the boards that are absent, the longest absent first."""
+        return [board for board in self._boards.values() if board.absent_ns is not None]
+
+    def leave(self, uuid: str) -> Board:
+        """Forget an absent board, which was removed for good.
+
+        Raises:
+            ValueError: No such board is absent.
+        """
+        absent = {board.uuid: board for board in self.absent()}
+        if uuid not in absent:
+            there_are = ", ".join(absent) or "none"
+            raise ValueError(f"device: no board {uuid!r} is absent; absent are: {there_are}")
+        self._boards = {other: board for other, board in self._boards.items() if other != uuid}
+        self._ledger.put_state(BOARDS_STATE, boards_document(self._boards))
+        return absent[uuid]
+
+
 @dataclass(frozen=True, slots=True)
 class SharedParts:
     """The parts that are kept across reloads.
@@ -205,6 +293,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
     *,
     history: StoredHistory,
     runs: ProbeRuns,
+    absent: Callable[[], Sequence[Board]],
     lock_folder: Path,
     stop: Flag,
 ) -> HostProbes | None:
@@ -217,6 +306,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
         prices: The prices of the runs.
         history: The runs in the store.
         runs: Receives when the probes used the devices.
+        absent: Returns the boards that are absent.
         lock_folder: Folder of the devices' lock files.
         stop: Ends running probes.
     """
@@ -236,6 +326,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
         clock=parts.clock,
         listeners=parts.listeners,
         runs=runs,
+        absent=absent,
         lock_folder=lock_folder,
         stop=stop,
     )
@@ -297,14 +388,20 @@ class Runtime:
         devices: The discovered devices.
         parts: The parts that are kept across reloads.
         lock_folder: Folder of the devices' lock files.
+        boards: The boards of the host.
     """
 
     def __init__(
-        self, config: Config, devices: Sequence[Device], parts: SharedParts, lock_folder: Path
+        self,
+        config: Config,
+        devices: Sequence[Device],
+        parts: SharedParts,
+        lock_folder: Path,
+        boards: HostBoards,
     ) -> None:
         learn_secrets(config, os.environ)
         self._parts = parts
-        self._history = StoredHistory(parts.store.path, parts.clock)
+        self._history = StoredHistory(parts.store.path, parts.clock, boards.names)
         self._stop = Flag()
         self.tags = host_tags(config.host)
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
@@ -330,6 +427,7 @@ class Runtime:
             parts.steps,
             incidents=parts.incidents,
             labels=self._labels,
+            names=boards.names,
         )
         self.annotations = Annotations(
             {
@@ -340,6 +438,7 @@ class Runtime:
             self.tags,
             parts.ledger,
             parts.clock,
+            lambda uuid: boards.leave(uuid).name,
         )
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(self._labels)
@@ -360,6 +459,7 @@ class Runtime:
             self.prices,
             history=self._history,
             runs=runs,
+            absent=boards.absent,
             lock_folder=lock_folder,
             stop=self._stop,
         )
@@ -583,6 +683,7 @@ EMPTY_STATUS: Final[Mapping[str, Any]] = {
     "spot_prices": {},
     "carbon": {},
     "budgets": [],
+    "absent_boards": {},
 }
 
 
@@ -608,12 +709,16 @@ class CurrentRuntime:
         self._parts = parts
         self._process_status = process_status
         self._early_events = deque(early, MAX_EARLY_EVENTS)
+        self._boards = HostBoards(parts.ledger, parts.store.path, parts.clock)
         self._retention = Retention(parts.store, parts.ledger, parts.clock)
 
     def build(self, config: Config, watch: DeviceWatch) -> None:
         """Build the parts of a configuration, and add the daemon's own jobs."""
         self._parts = replace(self._parts, sensor=watch.sensor)
-        runtime = Runtime(config, watch.devices, self._parts, self._parts.store.path.parent)
+        if config.telemetry.gpus and watch.sensor.has_looked():
+            self._early_events.extend(self._boards.take(watch.devices))
+        folder = self._parts.store.path.parent
+        runtime = Runtime(config, watch.devices, self._parts, folder, self._boards)
         self.runtime = runtime
         schedule = runtime.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
@@ -676,7 +781,11 @@ class CurrentRuntime:
     def status(self) -> dict[str, Any]:
         """Return the status of the process and of each part."""
         of_parts = self.runtime.status() if self.runtime else EMPTY_STATUS
-        return {**self._process_status(), **of_parts}
+        absent = {
+            board.uuid: {"text": board.absence, "device": board.name, "since_ns": board.absent_ns}
+            for board in self._boards.absent()
+        }
+        return {**self._process_status(), **of_parts, "absent_boards": absent}
 
     def store_status(self, **changes: object) -> None:
         """Store the status, which `costprobe status` shows even if the daemon is dead.

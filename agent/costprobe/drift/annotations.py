@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from costprobe.adapters.host.redaction import outside_text
@@ -33,6 +34,8 @@ class Annotations:
         tags: Host and static labels, on every row.
         ledger: Stores the rows.
         clock: UTC.
+        leave: Forgets the absent board of a UUID, which was removed for good, and returns its name;
+            raises ValueError if there is none.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class Annotations:
         tags: Mapping[str, str],
         ledger: Ledger,
         clock: Clock,
+        leave: Callable[[str], str],
     ) -> None:
         self._known = known
+        self._leave = leave
         self._ledger = ledger
         self._clock = clock
         self._tags = tags
@@ -52,7 +57,8 @@ class Annotations:
 
         Args:
             request: `text`, and optionally `at` (a duration before now or ISO 8601; now by
-                default), `device`, `probe`, `service` and `author`.
+                default), `device`, `probe`, `service` and `author`. With `left` the device is the
+                UUID of a board that is absent and was removed for good; `text` may be missing.
 
         Returns:
             The annotation as JSON; `time_ns` in UTC.
@@ -60,7 +66,18 @@ class Annotations:
         Raises:
             ValueError: A key is unknown or its value is invalid; the message gives the valid form.
         """
-        event = annotation_event(request, self._clock.time_ns(), self._known)
+        known, given = self._known, dict(request)
+        if given.pop("left", False) is True:
+            uuid = _name(request, "device")
+            event = annotation_event(
+                {"text": f"{uuid} was removed", **given},
+                self._clock.time_ns(),
+                {**known, "device": [uuid]},
+            )
+            name = self._leave(uuid)
+            event = replace(event, device=name, subject={**event.subject, "device": name})
+        else:
+            event = annotation_event(given, self._clock.time_ns(), known)
         logger.info("annotation %s: %s", event.detail or "by unknown", event.title)
         self._ledger.append([event_point(event, self._tags)])
         return {

@@ -28,9 +28,11 @@ from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns, utc_ns
 from costprobe.core.columns import number
+from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
+from costprobe.devices.boards import Board
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices, terms_state
@@ -146,10 +148,12 @@ class StoredHistory:
     Args:
         store_path: The store.
         clock: UTC.
+        names: When names moved to other boards.
     """
 
-    def __init__(self, store_path: Path, clock: Clock) -> None:
+    def __init__(self, store_path: Path, clock: Clock, names: MovedNames = NOT_MOVED) -> None:
         self._store_path = store_path
+        self._names = names
         self._clock = clock
 
     def ran_lately(self, device: str, probe: str, every_s: float) -> bool:
@@ -160,8 +164,9 @@ class StoredHistory:
         """
         since_ns = self._clock.time_ns() - int(every_s * NS_PER_S)
         with closing(StoreReader.open(self._store_path)) as reader:
-            found = reader.points(
-                "probe", since_ns, END_OF_TIME_NS, {"device": device, "probe": probe}
+            found = (
+                any(reader.points("probe", start_ns, end_ns, {"device": name, "probe": probe}))
+                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
             )
             return any(found)
 
@@ -173,11 +178,12 @@ class StoredHistory:
         Raises:
             StoreError: The store cannot be read.
         """
-        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
+        tags = {"probe": probe, "basis": "probe", "currency": currency}
         with closing(StoreReader.open(self._store_path)) as reader:
             return sorted(
                 RollingSample(row.time_ns, value, row.fields.get("contended") is True)
-                for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
+                for row in reader.points("cost", start_ns, end_ns, {**tags, "device": name})
                 if (value := number(row, "cost_per_inference")) is not None
             )
 
@@ -587,6 +593,7 @@ class HostProbes:
         clock: The host's clocks.
         listeners: Callbacks.
         runs: Receives when the probes used the devices.
+        absent: Returns the boards that are absent.
         lock_folder: Folder of the devices' lock files.
         stop: Ends running probes.
     """
@@ -603,10 +610,15 @@ class HostProbes:
         clock: Clock,
         listeners: Listeners,
         runs: ProbeRuns,
+        absent: Callable[[], Sequence[Board]],
         lock_folder: Path,
         stop: Flag,
     ) -> None:
         self._probing = probing
+        self._probes = probes
+        self._names = {device.name for device in devices}
+        self._absent = absent
+        self._clock = clock
         self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
         queues = {
             device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
@@ -640,8 +652,43 @@ class HostProbes:
             )
 
     def status(self, schedule: Schedule) -> list[dict[str, Any]]:
-        """Return the status of each job, with its next run in UTC ns; None if it does not run."""
-        return [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
+        """Return the status of each job, with its next run in UTC ns; None if it does not run.
+
+        A probe of a device that is absent has a fault, and no job.
+        """
+        states = [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
+        absent = {board.name: board for board in self._absent()}
+        return states + [
+            self._without_device(probe, name, absent.get(name))
+            for probe in self._probes
+            for name in (absent if probe.devices == "all" else probe.devices)
+            if name not in self._names
+        ]
+
+    def _without_device(
+        self, probe: AnyProbeConfig, name: str, board: Board | None
+    ) -> dict[str, Any]:
+        """Return the status of a probe whose device is absent."""
+        title = board.absence if board is not None else f"{name} is no device of this host"
+        since_ns = board.absent_ns if board is not None else None
+        return {
+            "probe": probe.name,
+            "device": name,
+            "every_s": probe.every_s,
+            "skipped_for_budget": 0,
+            "skipped_for_neighbour": 0,
+            "deferred": 0,
+            "budget_share": self._probing.duty,
+            "budget_used_share": 0.0,
+            "last": None,
+            "fault": {
+                "time_ns": since_ns or self._clock.time_ns(),
+                "kind": "device",
+                "title": title,
+                "stderr_tail": [],
+            },
+            "next_ns": None,
+        }
 
     def close(self) -> None:
         """End the running probes."""

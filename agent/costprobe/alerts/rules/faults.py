@@ -12,6 +12,7 @@ from costprobe.core.incident import Fault, Symptom
 
 FaultName = Literal[
     "device_lost",
+    "device_absent",
     "driver_failing",
     "energy_suspect",
     "sensor_restarting",

@@ -85,6 +85,7 @@ BROKEN: tuple[FaultName, ...] = (
 )
 # Lost measurements: each has a rule of its own, so that no fault that lasts hides a new one.
 LOST: tuple[FaultName, ...] = ("rows_rejected", "store_replaced")
+ABSENT: tuple[FaultName, ...] = ("device_absent",)
 
 
 def _validated(tables: Iterable[Mapping[str, Any]]) -> tuple[RuleConfig, ...]:
@@ -151,13 +152,17 @@ DEFAULT_RULES = _validated(
             "kind": "fault",
             "faults": BROKEN,
         },
+        # At a start the discovery of a board may take a minute.
+        {"name": "device-absent", "kind": "fault", "faults": ABSENT, "for": "2m"},
         {"name": "rows-rejected", "kind": "fault", "faults": ("rows_rejected",)},
         {"name": "store-replaced", "kind": "fault", "faults": ("store_replaced",)},
         {
             "name": "failing",
             "kind": "fault",
             "faults": tuple(
-                name for name in get_args(FaultName) if name not in {*BROKEN, *LOST, *OF_FLEET}
+                name
+                for name in get_args(FaultName)
+                if name not in {*BROKEN, *LOST, *ABSENT, *OF_FLEET}
             ),
             "for": "10m",
         },

@@ -54,7 +54,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     source = settings.path or "no file: demo mode"
     yield Check("configuration", "good", f"{source}", "")
     yield from write_checks(settings.path, settings.config)
-    yield from sensor_checks(settings.config.telemetry, settings.config.service)
+    yield from sensor_checks(settings.config, settings.store_path)
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service, os.environ)
     yield from pod_checks(settings.config.kubernetes, host_tag(settings.config.host))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import secrets
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from costprobe.core.records import NS_PER_S
-from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.control_client import ask, user_name
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SILENCES
@@ -74,7 +73,7 @@ def command(
         "starts_ns": starts_ns,
         "ends_ns": starts_ns + int(for_s * NS_PER_S),
         "comment": comment,
-        "author": getpass.getuser(),
+        "author": user_name(),
     }
     added = ask(LoadedConfig(ctx.obj), request)
     if as_json:

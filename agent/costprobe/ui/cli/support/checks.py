@@ -13,14 +13,15 @@ from typing import Literal, NamedTuple
 
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
+from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
+from costprobe.core.outside import SHAPE_ERRORS
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
-from costprobe.devices.settings import TelemetryConfig
+from costprobe.devices.boards import BOARDS_STATE, Board, boards_of
 from costprobe.devices.use import shared_modules
-from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 
 MIN_FREE_BYTES = 1 << 30
@@ -38,11 +39,10 @@ class Check(NamedTuple):
     fix: str
 
 
-def sensor_checks(
-    telemetry: TelemetryConfig, services: Sequence[ServiceConfig] = ()
-) -> Iterator[Check]:
+def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
     """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
-    with short_lived_sensor(telemetry) as sensor:
+    boards = _stored_boards(store) if config.telemetry.gpus else {}
+    with short_lived_sensor(config.telemetry, knows_gpu=bool(boards)) as sensor:
         devices, status = sensor.devices(), sensor.status()
     gpus = [device for device in devices if not device.is_host]
     driver = status.get("driver_version")
@@ -62,11 +62,51 @@ def sensor_checks(
     if not devices and not status["driver_faults"]:
         fix = "set telemetry.cpu = true to measure the CPU"
         yield Check("devices", "bad", "none found", fix)
-    yield from _held_checks(services, devices)
+    present = {device.uuid for device in devices}
+    for board in boards.values():
+        if board.uuid not in present:
+            fix = f"if it was removed for good: costprobe annotate --device {board.uuid} --left"
+            yield Check(f"device {board.name}", "bad", board.absence, fix)
+    yield from _named_checks(config, devices)
     if status["last_fault"]:
         yield Check("sensor", "bad", status["last_fault"], "see the log of costprobe run")
     if any(device.is_host for device in devices):
         yield _rapl_check(Path("/sys/class/powercap"))
+
+
+def _stored_boards(store: Path) -> dict[str, Board]:
+    """Return the boards that the store knows; none if it cannot be read, which other checks report."""
+    try:
+        with closing(StoreReader.open(store)) as reader:
+            document, _ = reader.states().get(BOARDS_STATE, ([], 0))
+            return boards_of(document)
+    except (StoreError, *SHAPE_ERRORS):
+        return {}
+
+
+def _named_checks(config: Config, devices: Sequence[Device]) -> Iterator[Check]:
+    """Check device names: with a wrong one a probe does not run, and a service has no cost."""
+    names = [device.name for device in devices]
+    divided = {device.parent for device in devices}
+    named = [
+        (f"probe {probe.name}", name)
+        for probe in config.probe
+        for name in (() if probe.devices == "all" else probe.devices)
+    ]
+    named += [(f"price {plan.name}", plan.device) for plan in config.price if plan.device]
+    held = [
+        (f"service {service.name}", name) for service in config.service for name in service.devices
+    ]
+    for section, name in [*named, *held]:
+        if name not in names:
+            fix = f"use one of: {', '.join(names) or 'no device was found'}"
+            yield Check(section, "bad", f"{name} is not a device of this host", fix)
+        elif name in divided and (section, name) in held:
+            detail = f"{name} is partitioned into MIG devices"
+            fix = "name its MIG devices: " + ", ".join(
+                device.name for device in devices if device.parent == name
+            )
+            yield Check(section, "bad", detail, fix)
 
 
 def _persistence_checks(devices: Sequence[Device]) -> Iterator[Check]:
@@ -85,25 +125,6 @@ def _persistence_checks(devices: Sequence[Device]) -> Iterator[Check]:
         yield Check("persistence mode", "note", detail, fix)
     elif known:
         yield Check("persistence mode", "good", f"on for {counted(len(known), 'GPU')}", "")
-
-
-def _held_checks(services: Sequence[ServiceConfig], devices: Sequence[Device]) -> Iterator[Check]:
-    """Check the device names of services: with a wrong name a service has no cost."""
-    names = [device.name for device in devices]
-    divided = {device.parent for device in devices}
-    for service in services:
-        for name in service.devices:
-            if name not in names:
-                fix = f"use one of: {', '.join(names) or 'no device was found'}"
-                yield Check(
-                    f"service {service.name}", "bad", f"{name} is not a device of this host", fix
-                )
-            elif name in divided:
-                detail = f"{name} is partitioned into MIG devices"
-                fix = "name its MIG devices: " + ", ".join(
-                    device.name for device in devices if device.parent == name
-                )
-                yield Check(f"service {service.name}", "bad", detail, fix)
 
 
 def _rapl_check(powercap: Path) -> Check:

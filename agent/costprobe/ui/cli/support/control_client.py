@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from collections.abc import Mapping
@@ -27,6 +28,14 @@ STATUS_TIMEOUT_S = 1.0
 
 # A state document, and the UTC ns of its last change.
 State = tuple[Any, int]
+
+
+def user_name() -> str:
+    """Return the name of this user for an annotation or a silence; its number without an account."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError: since Python 3.13
+        return f"uid {os.getuid()}"
 
 
 class NoDaemonError(click.ClickException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
 from costprobe.core.clock import SystemClock
@@ -19,9 +20,16 @@ def ignore_event(event: Event) -> None:
 
 
 @contextmanager
-def short_lived_sensor(telemetry: TelemetryConfig) -> Iterator[SensorSupervisor]:
-    """Start a sensor child, wait for its devices, and stop it at the end of the block."""
-    settings = telemetry.sensor_settings(processes=False)
+def short_lived_sensor(
+    telemetry: TelemetryConfig, *, knows_gpu: bool = False
+) -> Iterator[SensorSupervisor]:
+    """Start a sensor child, wait for its devices, and stop it at the end of the block.
+
+    Args:
+        telemetry: Which devices to look for.
+        knows_gpu: Whether the store has a GPU of this host.
+    """
+    settings = replace(telemetry.sensor_settings(processes=False), knows_gpu=knows_gpu)
     sensor = SensorSupervisor(CHILD_COMMAND, settings, ignore_event, SystemClock())
     sensor.start()
     try:

@@ -58,6 +58,10 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     ]
     lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
     lines += _sensor_lines(status["sensor"])
+    lines += [
+        f"  FAULT  {board['text']}; if it was removed for good: costprobe annotate --device {uuid} --left"
+        for uuid, board in status.get("absent_boards", {}).items()
+    ]
     for probe in status["probes"]:
         lines += _probe_lines(probe, is_running=status["running"])
     lines += [line for served in status.get("services", ()) for line in service_lines(served)]
@@ -95,6 +99,7 @@ def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
     lines = [f"sensor   {sensor['state']}{driver}, {counted(sensor['child_restarts'], 'restart')}"]
     if sensor["last_fault"]:
         lines.append(f"         last fault: {sensor['last_fault']}")
+    lines += [f"  FAULT  {reason}" for reason in sensor.get("driver_faults", {}).values()]
     for name, device in sensor["devices"].items():
         if device["state"] != "good":
             lines.append(f"  FAULT  {name} is quarantined, next try in {ago(device['retry_in_s'])}")
