@@ -16,8 +16,9 @@ from costprobe.configuration import Config
 from costprobe.core.clock import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
+from costprobe.core.records import Device
 from costprobe.core.schema import event_point, make_point
-from costprobe.daemon.parts import watched_sections
+from costprobe.daemon.parts import unmeasured, watched_sections
 from fakes.clock import FakeClock
 from fakes.store_access import rows_after
 
@@ -140,6 +141,46 @@ def test_incident_has_the_labels_of_its_service(store, clock):
     assert sorted(alert["labels"]["team"] for alert in listed) == ["assistant", "search"]
 
 
+def test_fault_that_lasts_over_restarts_fires(store, clock):
+    """Each process finds the fault of the sink a minute after its start."""
+    fault = Fault("sink_behind", "influxdb", "sink influxdb accepts no points", "warning")
+
+    def restarted():
+        watching = watching_of(store, clock)
+        watching.tick([])
+        clock.move(60)
+        watching.tick([fault])
+        clock.move(120)
+        return [alert["state"] for alert in store.state("alerts")["alerts"]]
+
+    assert [restarted() for _ in range(4)] == [["pending"]] * 4
+    assert restarted() == ["firing"]
+    watching = watching_of(store, clock)
+    watching.tick([])
+    clock.move(120)
+    watching.tick([])
+    assert store.state("alerts")["alerts"] == []
+
+
+def test_processors_that_a_gpu_replaced_are_not_silent(store, clock):
+    row = {"util_pct": 1.0}
+    watching = watching_of(store, clock)
+    for _ in range(12):
+        clock.move(60)
+        watching.take([make_point("device", {**TAGS, "device": "cpu"}, row, clock.time_ns())])
+        watching.tick([])
+    cpu = Device("cpu", "cpu", "machine", "EPYC")
+    gpu = Device("gpu0", "gpu", "GPU-0", "H100")
+    for devices, silent in [([cpu], ["firing"]), ([gpu], []), ([cpu, gpu], ["firing"])]:
+        sections = watched_sections(CONFIG, unmeasured(CONFIG, devices))
+        clock.move(3600)
+        watching = Watching(sections, store, MemoryLedger(), clock, TAGS, ClockMonitor(clock))
+        for _ in range(30):
+            clock.move(60)
+            watching.tick([])
+        assert [alert["state"] for alert in store.state("alerts")["alerts"]] == silent
+
+
 @pytest.mark.parametrize("step_s", [3600, -3600])
 def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
     watching = Watching(
@@ -171,7 +212,11 @@ def test_clock_step_does_not_lengthen_durations(store, clock, step_s):
 def test_crash_after_an_evaluation_preserves_the_state(store, clock):
     watching_of(store, clock).tick([LOST])
     clock.move(10)
-    watching_of(store, clock).tick([])
+    watching = watching_of(store, clock)
+    watching.tick([])
+    assert states(store) == ["firing"]
+    clock.move(120)
+    watching.tick([])
     assert states(store) == ["firing", "resolved"]
 
 

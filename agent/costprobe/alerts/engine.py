@@ -493,6 +493,9 @@ def alert_row(alert: Alert, tags: Mapping[str, str], time_ns: int, *, is_silence
 
 logger = logging.getLogger(__name__)
 
+# Time in which a new process finds the faults of sinks, services and feeds, which it reads in turn.
+RESUMED_NS = 120 * NS_PER_S
+
 
 class RuleSet:
     """The state of all rules.
@@ -633,6 +636,7 @@ class AlertEngine:
         self._histories: dict[str, IncidentHistory] = {}
         self._listed: tuple[Alert, ...] = ()
         self._last_row_ns = 0
+        self._resumed_ns = 0
         self._points: list[Point] = []
         self._notices: list[Notice] = []
 
@@ -720,8 +724,14 @@ class AlertEngine:
             "rules": self._rules.document(),
         }
 
-    def restore(self, document: Mapping[str, Any]) -> None:
-        """Restore a state, also one saved under other rules: incidents without a rule are resolved."""
+    def restore(self, document: Mapping[str, Any], resumed_ns: int = 0) -> None:
+        """Restore a state, also one saved under other rules: incidents without a rule are resolved.
+
+        Args:
+            document: The state.
+            resumed_ns: UTC in ns of the start of a new process, which does not know its faults yet;
+                0 for the same process.
+        """
         self._incidents = {
             key: Incident.from_document(stored) for key, stored in document["incidents"].items()
         }
@@ -732,6 +742,7 @@ class AlertEngine:
         self._silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
         self._rules.restore(document["rules"])
+        self._resumed_ns = resumed_ns
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants: no duration includes a wall-clock step.
@@ -739,6 +750,7 @@ class AlertEngine:
         The instants in listed alerts stay as reported.
         """
         step_ns = step.by_ns
+        self._resumed_ns += step_ns
         for incident in self._incidents.values():
             incident.shift(step_ns)
         for history in self._histories.values():
@@ -766,7 +778,8 @@ class AlertEngine:
             self._fire(incident, history, time_ns)
             return
         if not symptoms:
-            self._resolve(key, incident, history, time_ns)
+            if not self._is_held(incident, time_ns):
+                self._resolve(key, incident, history, time_ns)
             return
         incident.quiet_ns = None
         severity = incident.alert.severity
@@ -809,6 +822,15 @@ class AlertEngine:
         self._record(incident.alert, time_ns)
         self._notices += self._notice_rules.ended(incident)
         del self._incidents[key]
+
+    def _is_held(self, incident: Incident, time_ns: int) -> bool:
+        """Whether an incident of faults may not end yet: a new process finds them only after a while."""
+        return time_ns - self._resumed_ns < RESUMED_NS and any(
+            symptom.rule in self._configs
+            and self._configs[symptom.rule].kind == "fault"
+            and self._is_current(symptom.labels)
+            for symptom in incident.alert.symptoms
+        )
 
     def _is_cooling(
         self, symptoms: Sequence[Symptom], history: IncidentHistory, time_ns: int

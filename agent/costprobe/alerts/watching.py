@@ -165,9 +165,13 @@ class IncidentStore:
 
     Args:
         store: The store.
+
+    Attributes:
+        is_resumed: This process has taken the stored incidents.
     """
 
     def __init__(self, store: Store) -> None:
+        self.is_resumed = False
         self._store = store
         self._points: list[Point] = []
         self._notices: list[Notice] = []
@@ -258,6 +262,7 @@ class WatchedSections:
         services: Names of the configured services, likewise.
         budgets: Names of the budgets, likewise.
         has_pods: Whether containers of a Kubernetes node are services, too.
+        unmeasured: Devices that are not measured by design; their incidents end.
     """
 
     rules: Sequence[RuleConfig]
@@ -269,6 +274,7 @@ class WatchedSections:
     services: Collection[str] = ()
     budgets: Collection[str] = ()
     has_pods: bool = False
+    unmeasured: Collection[str] = ()
 
 
 class Watching:
@@ -323,6 +329,7 @@ class Watching:
             self._tags,
             is_current=lambda labels: (
                 labels.get("probe") in probes
+                and labels.get("device") not in sections.unmeasured
                 and self._is_served(labels.get("service"))
                 and labels.get("budget") in budgets
             ),
@@ -447,14 +454,15 @@ class Watching:
         since_ns = 0
         if isinstance(stored, dict):
             try:
-                self._engine.restore(stored)
                 now_ns = self._clock.time_ns()
+                self._engine.restore(stored, 0 if self._incidents.is_resumed else now_ns)
                 since_ns = int(stored.get("time_ns", 0))
                 ahead_ns = stored.get("time_ns", 0) - now_ns
                 if ahead_ns > 0:
                     self._engine.clock_was_stepped(ClockStep(-ahead_ns, now_ns))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 logger.error("the stored incidents are damaged: %r", error)  # noqa: TRY400 - no traceback: the state is discarded
+        self._incidents.is_resumed = True
         # Load curves are measured by a command, also while no daemon runs.
         with closing(StoreReader.open(self._store.path)) as reader:
             tags = {"kind": "drift", "metric": LOAD_CURVE}

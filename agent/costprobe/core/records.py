@@ -57,6 +57,8 @@ def is_slice_kind(text: str) -> bool:
     return kind is not None and DEVICE_KINDS[kind].is_slice
 
 
+# Name of the host's processors as a device.
+HOST_DEVICE: Final = "cpu"
 # Separator between the names of devices that are measured and priced as a group.
 TOGETHER: Final = "+"
 _NUMBER: Final = re.compile(r"([0-9]+)")

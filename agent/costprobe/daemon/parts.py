@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +40,7 @@ from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
 from costprobe.core.moved_names import NOT_MOVED, MovedNames
-from costprobe.core.records import NS_PER_S, Device, Event, Point
+from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device, Event, Point
 from costprobe.core.schema import make_point
 from costprobe.delivery.loop import Notifying, SinkDelivery
 from costprobe.devices.boards import (
@@ -419,7 +419,7 @@ class Runtime:
         book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
         self._labels = RowLabels(config.probe, config.service)
         self.watching = Watching(
-            watched_sections(config),
+            watched_sections(config, unmeasured(config, devices)),
             parts.store,
             parts.ledger,
             parts.clock,
@@ -612,8 +612,19 @@ class Runtime:
         self.watching.set_containers([container.name for container in containers])
 
 
-def watched_sections(config: Config) -> WatchedSections:
-    """Return what rules and detectors use of a configuration."""
+def unmeasured(config: Config, devices: Sequence[Device]) -> Collection[str]:
+    """Return the processors' name where they are not measured, as a GPU is or they need not be."""
+    is_left = config.telemetry.cpu is False or any(device.is_board for device in devices)
+    return {HOST_DEVICE} if is_left and not any(device.is_host for device in devices) else ()
+
+
+def watched_sections(config: Config, without: Collection[str] = ()) -> WatchedSections:
+    """Return what rules and detectors use of a configuration.
+
+    Args:
+        config: The configuration.
+        without: Devices that are not measured by design.
+    """
     return WatchedSections(
         rules=config.rule,
         alerting=config.alerting,
@@ -624,6 +635,7 @@ def watched_sections(config: Config) -> WatchedSections:
         services=[service.name for service in config.service],
         budgets=[budget.name for budget in config.budget],
         has_pods=config.kubernetes is not None,
+        unmeasured=without,
     )
 
 

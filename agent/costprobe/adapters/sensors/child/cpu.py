@@ -16,7 +16,7 @@ from typing import Final
 from costprobe.adapters.sensors.child.sensor import Report, Sensor, SensorContext
 from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device
 
 POWERCAP: Final = "sys/class/powercap"
 # No CPU package consumes this much: a counter that implies it was reset (resume from suspend).
@@ -332,7 +332,7 @@ class CpuSensor(Sensor):
         idle_w: float | None = None,
         max_w: float | None = None,
     ) -> None:
-        super().__init__("cpu")
+        super().__init__(HOST_DEVICE)
         self._root = root
         self._clock = clock
         self._report = report
