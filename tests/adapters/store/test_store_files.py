@@ -25,24 +25,20 @@ def mode_of(path):
     return path.stat().st_mode & 0o7777
 
 
-def test_folder_and_files_lose_the_rights_of_others(tmp_path):
-    expected = {
-        0o700: 0o700,
-        0o750: 0o750,
-        0o755: 0o750,
-        0o777: 0o750,
-        0o770: 0o750,
-        0o2775: 0o2750,
-    }
-    found = {}
-    for mode in expected:
-        store = made(tmp_path / f"{mode:o}" / "costprobe.db")
+def test_folder_keeps_its_mode_and_files_lose_the_rights_of_others(tmp_path):
+    store = made(tmp_path / "new" / "costprobe.db")
+    assert (mode_of(store.parent), mode_of(store)) == (0o700, 0o640)
+    # The group reads the store only in a folder that owner and group alone may enter.
+    expected = {0o700: 0o640, 0o750: 0o640, 0o755: 0o600, 0o770: 0o600, 0o2775: 0o600}
+    for mode, of_file in expected.items():
         store.chmod(0o666)
         store.parent.chmod(mode)
         made(store)
-        found[mode] = mode_of(store.parent)
-        assert mode_of(store) == 0o640
-    assert found == expected
+        assert (mode_of(store.parent), mode_of(store)) == (mode, of_file)
+    store.parent.chmod(0o777)
+    with pytest.raises(StoreError, match="everyone may write in") as refused:
+        made(store)
+    assert (refused.value.fault, mode_of(store.parent)) == ("unsafe", 0o777)
 
 
 def test_folder_of_all_users_is_refused_and_kept():
@@ -55,11 +51,8 @@ def test_folder_of_all_users_is_refused_and_kept():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is about folders of root")
-def test_folder_of_root_with_files_of_other_programs_keeps_its_mode(tmp_path):
-    (tmp_path / "passwd").touch()
-    tmp_path.chmod(0o755)
-    store = made(tmp_path / "costprobe.db")
-    assert (mode_of(tmp_path), mode_of(store)) == (0o755, 0o640)
+def test_folder_of_root_that_another_group_may_write_is_refused(tmp_path):
+    store = tmp_path / "costprobe.db"
     refused = {0o777: "everyone may write in", 0o775: "group 65534 may write in"}
     os.chown(tmp_path, 0, 65534)
     for mode, words in refused.items():
@@ -67,20 +60,6 @@ def test_folder_of_root_with_files_of_other_programs_keeps_its_mode(tmp_path):
         with pytest.raises(StoreError, match=words):
             made(store)
         assert mode_of(tmp_path) == mode
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
-def test_sticky_folder_with_files_of_others_is_refused(tmp_path):
-    # The root of a file system in memory has this mode, too.
-    tmp_path.chmod(0o1777)
-    made(tmp_path / "costprobe.db")
-    assert mode_of(tmp_path) == 0o1750
-    tmp_path.chmod(0o1777)
-    (tmp_path / "other").touch()
-    os.chown(tmp_path / "other", 65534, 65534)
-    with pytest.raises(StoreError, match="everyone may write in"):
-        made(tmp_path / "costprobe.db")
-    assert mode_of(tmp_path) == 0o1777
 
 
 def test_links_and_other_files_in_the_place_of_a_store_are_refused(tmp_path):

@@ -4,6 +4,8 @@ import os
 import random
 import sqlite3
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from costprobe.adapters.store.upkeep import (
 )
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
+from costprobe.ui.cli.support.checks import module_checks
 from fakes.clock import FakeClock
 from fakes.command import called
 
@@ -54,6 +57,38 @@ def test_intact_store_is_reported_with_its_content(path):
     assert health.size_bytes >= path.stat().st_size
     assert health.schema.startswith("0005")
     assert not is_damaged(path)
+
+
+def test_text_that_is_not_utf8_is_found_and_stops_no_sink(path):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE points SET fields = CAST(x'ff7b7d' AS TEXT) WHERE seq = 2")
+    assert examine(path).problems == ("table points: fields of 1 row is not UTF-8 text",)
+    with closing(Store.open(path, FakeClock())) as store:
+        store.register_sink("influxdb")
+        live = store.outbox_of("influxdb", important_first=False, max_points=9999).live
+        batch = live.batch(10)
+        assert len(live.rows(batch)) == 10
+
+
+def test_damaged_row_of_a_device_is_a_check_of_doctor(path):
+    now_ns = time.time_ns()
+    for fields in ("7", "[[]]", "x"):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(
+                "UPDATE points SET fields = ?, time_ns = ? WHERE seq = 2", (fields, now_ns)
+            )
+        (check,) = module_checks(path)
+        assert (check.state, str(path) in check.detail) == ("bad", True)
+
+
+def test_view_in_the_place_of_a_table_is_refused(path):
+    view = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS name FROM n"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE states")
+        connection.execute("CREATE VIEW states AS " + view)
+    for use in (StoreReader.open, examine, lambda path: Store.open(path, FakeClock())):
+        with pytest.raises(StoreError, match="'states' in it is no table of costprobe"):
+            use(path)
 
 
 def found_wrong(path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import os
 import sqlite3
 import stat
@@ -18,6 +17,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Final, Literal
@@ -166,6 +166,7 @@ class Migration:
     statements: tuple[str, ...]
 
 
+_TRIGGER: Final = "late_rows"
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         "0001 points, outbox and states",
@@ -273,7 +274,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             )""",
             # A summary is of all rows of its hour: a late row makes it wrong.
             # Ten minutes around the hour, because a row begins before its time.
-            f"""CREATE TRIGGER late_rows AFTER INSERT ON points BEGIN
+            f"""CREATE TRIGGER {_TRIGGER} AFTER INSERT ON points BEGIN
                 DELETE FROM summaries WHERE series_id = new.series_id
                     AND kind IN ('sums', 'load', 'rows')
                     AND time_ns > new.time_ns - {4200 * NS_PER_S}
@@ -296,6 +297,14 @@ def recorded(connection: sqlite3.Connection, path: Path) -> list[str]:
         return []
     if application_id != APPLICATION_ID or "migrations" not in tables:
         raise StoreError("open", path, "foreign")
+    # A view may have endless rows, or be computed by code of whoever wrote the file.
+    other = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'view' OR type = 'trigger' AND name <> ?"
+        " OR type = 'table' AND sql NOT LIKE 'CREATE TABLE%'",
+        (_TRIGGER,),
+    ).fetchone()
+    if other is not None:
+        raise StoreError("open", path, "corrupt", f"{other[0]!r} in it is no table of costprobe")
     rows = connection.execute("SELECT name FROM migrations ORDER BY position")
     return [name for (name,) in rows]
 
@@ -357,15 +366,11 @@ def _apply(connection: sqlite3.Connection, migration: Migration, time_ns: int) -
     )
 
 
-logger = logging.getLogger(__name__)
-
 _ROOT: Final = 0
 _NEW_FOLDER_MODE: Final = 0o700
-# The group is the service's; in demo mode only the owner can search the folder.
-_FOLDER_MODE: Final = 0o750
-_FILE_MODE: Final = 0o640
+_FILE_MODE: Final = 0o600
+_GROUP_FILE_MODE: Final = 0o640
 _SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
-_FOR_ALL_USERS: Final = frozenset(map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run/lock")))  # noqa: S108 - refused
 # Children that a killed daemon had just forked hold the lock until they have started their program.
 LOCK_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
@@ -408,34 +413,30 @@ def check_files(path: Path, operation: str, *, writes: bool = False) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Create the folder of a store, and take the rights of others from folder and file.
+    """Create the folder of a store with mode 0700, and take the rights of others from its files.
 
-    A folder of root with files of other programs, such as /etc, keeps its mode: they may need it.
+    A folder that exists keeps its mode, because other programs may use it.
 
     Raises:
-        OSError: The folder cannot be created or changed.
-        StoreError: Others may write in it, and it is not this user's, or keeps its mode.
+        OSError: The folder cannot be created or read.
+        StoreError: Others may write in the folder.
     """
     path.parent.mkdir(mode=_NEW_FOLDER_MODE, parents=True, exist_ok=True)
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        folder = os.fstat(handle)
-        mode = stat.S_IMODE(folder.st_mode)
-        is_ours = folder.st_uid == os.geteuid()
-        is_kept = os.geteuid() == _ROOT and _holds_others(path)
-        if mode & stat.S_IWOTH and (
-            not is_ours or is_kept or (mode & stat.S_ISVTX and _is_shared(path))
-        ):
-            raise _unsafe("open", path, f"everyone may write in {path.parent}")
-        if is_kept and mode & stat.S_IWGRP and folder.st_gid != _ROOT:
-            raise _unsafe("open", path, f"group {folder.st_gid} may write in {path.parent}")
-        if is_ours and not is_kept and mode & 0o777 & ~_FOLDER_MODE:
-            os.fchmod(handle, mode & ~0o777 | mode & _FOLDER_MODE)
-            logger.info("%s: mode %o, was %o", path.parent, mode & _FOLDER_MODE, mode & 0o777)
-    finally:
-        os.close(handle)
+    folder = path.parent.stat()
+    fix = "take the right from them (chmod), or name a new folder in store.path, which is created"
+    if folder.st_mode & stat.S_IWOTH:
+        raise _unsafe("open", path, f"everyone may write in {path.parent}; {fix}")
+    is_root = os.geteuid() == _ROOT
+    if is_root and folder.st_mode & stat.S_IWGRP and folder.st_gid != _ROOT:
+        raise _unsafe("open", path, f"group {folder.st_gid} may write in {path.parent}; {fix}")
     for suffix in _SUFFIXES:
-        _tighten(Path(f"{path}{suffix}"))
+        _tighten(Path(f"{path}{suffix}"), _file_mode(path))
+
+
+def _file_mode(path: Path) -> int:
+    """Return the mode of the files: a folder that only owner and group may enter is of one service."""
+    is_closed = not path.parent.stat().st_mode & (stat.S_IRWXO | stat.S_IWGRP)
+    return _GROUP_FILE_MODE if is_closed else _FILE_MODE
 
 
 class StoreLock:
@@ -486,18 +487,6 @@ class StoreLock:
                 os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
-def _is_shared(path: Path) -> bool:
-    """Return whether a sticky folder is for all users, unlike a file system of the store's own."""
-    folder = path.parent
-    others = (entry.lstat().st_uid != os.geteuid() for entry in folder.iterdir())
-    return folder.resolve() in _FOR_ALL_USERS or any(others)
-
-
-def _holds_others(path: Path) -> bool:
-    """Return whether the folder of a store holds anything else."""
-    return any(not entry.name.startswith(path.name) for entry in path.parent.iterdir())
-
-
 def _found(path: Path, *, follow: bool = True) -> os.stat_result | None:
     try:
         return path.stat(follow_symlinks=follow)
@@ -505,7 +494,7 @@ def _found(path: Path, *, follow: bool = True) -> os.stat_result | None:
         return None
 
 
-def _tighten(file: Path) -> None:
+def _tighten(file: Path, allowed: int) -> None:
     """Take the rights of others from a file of ours.
 
     It is not opened for reading: closing it would release the POSIX locks of SQLite's connections.
@@ -516,8 +505,8 @@ def _tighten(file: Path) -> None:
             found = os.fstat(handle)
             mode = stat.S_IMODE(found.st_mode)
             is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            if is_ours and found.st_nlink == 1 and mode & ~_FILE_MODE:
-                Path(f"/proc/self/fd/{handle}").chmod(mode & _FILE_MODE)
+            if is_ours and found.st_nlink == 1 and mode & ~allowed:
+                Path(f"/proc/self/fd/{handle}").chmod(mode & allowed)
         finally:
             os.close(handle)
 
@@ -533,6 +522,8 @@ def _unsafe(operation: str, path: Path, reason: str) -> StoreError:
 BUSY_TIMEOUT_MS = 5000
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 VALUE_BYTES_MAX = 16 * 1024 * 1024
+# A damaged text must not end the reading of all rows after it; `store check` reports it.
+_TEXT: Final = partial(str, encoding="utf-8", errors="replace")
 
 
 class Database:
@@ -701,7 +692,7 @@ def _create(path: Path) -> None:
     made = path.with_name(f"{path.name}.new")
     made.unlink(missing_ok=True)
     try:
-        os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE_MODE))
+        os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, _file_mode(path)))
         with closing(_connect(made, "mode=rw", BUSY_TIMEOUT_MS)) as connection:
             # A journal left by a kill would be applied to the next file of this name.
             connection.execute("PRAGMA journal_mode = OFF")
@@ -726,6 +717,7 @@ def _connect(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Connection
         isolation_level=None,
         check_same_thread=False,
     )
+    connection.text_factory = _TEXT
     # A damaged file could name a value of a gigabyte.
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
     return connection

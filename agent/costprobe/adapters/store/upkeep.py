@@ -21,6 +21,7 @@ from costprobe.adapters.store.database import (
     StoreError,
     StoreLock,
     check_files,
+    recorded,
     size_bytes,
     translated,
 )
@@ -30,6 +31,7 @@ from costprobe.adapters.store.settings import StoreConfig
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import counted
 
 # No other writer waits: larger steps mean fewer commits.
 _ROWS_A_STEP: Final = 5000
@@ -129,7 +131,8 @@ def examine(path: Path) -> Health:
         StoreError: It does not exist, cannot be read, or is not a store.
     """
     with translated("check", path), closing(_reader(path)) as connection:
-        problems = _problems(connection, "integrity_check")
+        recorded(connection, path)
+        problems = _problems(connection, "integrity_check") or _damaged_texts(connection)
         if problems:
             return Health(problems, "", _size_bytes(path), 0, 0, 0, None, None)
         (schema,) = connection.execute(
@@ -299,6 +302,34 @@ def _problems(connection: sqlite3.Connection, check: str) -> tuple[str, ...]:
     rows: Sequence[tuple[str]] = connection.execute(f"PRAGMA {check}({PROBLEMS_MAX})").fetchall()
     problems = tuple(line for (text,) in rows for line in str(text).splitlines())
     return () if problems == ("ok",) else problems[:PROBLEMS_MAX]
+
+
+def _damaged_texts(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """Return in which columns texts are not UTF-8, which SQLite's own check does not find."""
+    connection.create_function("is_utf8", 1, _is_utf8, deterministic=True)
+    columns = connection.execute(
+        "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c"
+        " WHERE m.type = 'table' AND c.type = 'TEXT'"
+    ).fetchall()
+    problems = []
+    for table, column in columns:
+        if not f"{table}{column}".isidentifier():
+            continue
+        (count,) = connection.execute(
+            f"SELECT count(*) FROM {table} WHERE typeof({column}) = 'blob'"  # noqa: S608 - names are identifiers
+            f" OR NOT is_utf8(CAST({column} AS BLOB))"
+        ).fetchone()
+        if count:
+            problems.append(f"table {table}: {column} of {counted(count, 'row')} is not UTF-8 text")
+    return tuple(problems[:PROBLEMS_MAX])
+
+
+def _is_utf8(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _size_bytes(path: Path) -> int:

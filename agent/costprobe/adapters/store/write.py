@@ -96,7 +96,7 @@ class Store:
         """Open the store; create it if absent, and migrate its schema.
 
         Args:
-            path: The file; created with mode 0640, its directory with 0700.
+            path: The file; its directory is created with mode 0700.
             clock: For the times of states and of delivery progress.
             busy_timeout_ms: How long to wait for another program that is writing, in ms.
             alone: Whether to require and keep exclusive access.

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
@@ -162,11 +162,13 @@ def module_checks(store: Path) -> Iterator[Check]:
         return
     now_ns = time.time_ns()
     try:
-        with closing(StoreReader.open(store)) as reader:
-            rows = list(reader.points("device", now_ns - HOUR_NS, now_ns, coarsest_s=0))
-    except StoreError:
-        return  # reported by other commands
-    for first, other in shared_modules(rows):
+        with decoding(store), closing(StoreReader.open(store)) as reader:
+            rows = reader.points("device", now_ns - HOUR_NS, now_ns, coarsest_s=0)
+            shared = shared_modules(rows)
+    except StoreError as error:
+        yield Check("store content", "bad", str(error), "costprobe store check names damaged rows")
+        return
+    for first, other in shared:
         detail = "both report the energy of one module: sums over devices count it twice"
         fix = "use the energy of one of them; see docs/measurement.md"
         yield Check(f"devices {first} and {other}", "note", detail, fix)
