@@ -22,6 +22,9 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Daemons of tests that run at the same time have the same scripted devices.
+os.environ.setdefault("COSTPROBE_SCOPE", f"tests {os.getpid()}")
+
 # Root's commands take the rights of the user to whom the demo mode's folder belongs: a command in the
 # process of the tests would do so for all that follow.
 if os.geteuid() == 0 and controller_of(Path.home()) is not None:

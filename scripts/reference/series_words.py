@@ -330,6 +330,7 @@ MEASUREMENTS: Mapping[str, Words] = {
             "dropped_points": "Rows dropped without being sent.",
             "late_jobs": "Runs skipped because they were late or the previous one had not finished.",
             "child_restarts": "Restarts of the sensor child.",
+            "instance": "Identity of the store: two values at one host are two daemons.",
         },
         {"version": "Version of costprobe."},
     ),

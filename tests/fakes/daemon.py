@@ -31,7 +31,9 @@ class DaemonProcess:
         self.config = folder / "costprobe.toml"
         self.store = folder / "costprobe.db"
         self.output = folder / "output"
-        self._env = {**os.environ, "PYTHONWARNINGS": "default", "PYTHONFAULTHANDLER": "1", **env}
+        scope = {"COSTPROBE_SCOPE": str(folder)[-60:]}
+        debugging = {"PYTHONWARNINGS": "default", "PYTHONFAULTHANDLER": "1"}
+        self._env = {**os.environ, **debugging, **scope, **env}
         self._wrapper = tuple(map(str, wrapper))
         self._process = None
 

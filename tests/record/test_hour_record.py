@@ -62,7 +62,8 @@ class Host:
             InstanceDetector(folder),
         )
         self.current = CurrentRuntime(parts, self._process_status)
-        watch = SimpleNamespace(sensor=sensor, devices=self.handler.registry.devices())
+        devices = self.handler.registry.devices()
+        watch = SimpleNamespace(sensor=sensor, found=devices, devices=devices, elsewhere={})
         self.current.build(self.config, watch)
         self.handler.consumers = (self.current.runtime.accounts.record_readings,)
 

@@ -80,6 +80,11 @@ def _device_absent(status: Status) -> Iterator[Fault]:
             )
 
 
+def _billed_elsewhere(status: Status) -> Iterator[Fault]:
+    for name, text in status.get("billed_elsewhere", {}).items():
+        yield Fault("billed_elsewhere", name, text, "warning", {"device": name})
+
+
 def _driver_failing(status: Status) -> Iterator[Fault]:
     for vendor, reason in status["sensor"].get("driver_faults", {}).items():
         yield Fault(
@@ -268,6 +273,7 @@ def _config_refused(status: Status) -> Iterator[Fault]:
 RULES: tuple[Callable[[Status], Iterator[Fault]], ...] = (
     _device_lost,
     _device_absent,
+    _billed_elsewhere,
     _driver_failing,
     _energy_suspect,
     _sensor_restarting,

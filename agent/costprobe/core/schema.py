@@ -346,6 +346,7 @@ SCHEMA: dict[str, Measurement] = {
         fields=_typed(
             floats="cpu_s outbox_lag_s",
             ints="rss_bytes outbox_points sent_points dropped_points late_jobs child_restarts",
+            strings="instance",
         ),
     ),
     "watcher": Measurement(tags=("state",), fields=_typed(floats="every_s")),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from costprobe import __version__
 from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.host.announced import Announcement, service_users
 from costprobe.adapters.host.host_name import host_tag
 from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
 from costprobe.adapters.host.schedule import Schedule
@@ -192,6 +193,7 @@ def longest_silence_s(name: str, every_s: float) -> float:
 # Interval at which new devices and clock steps are detected; a stop or a reload wakes the loop.
 # Shorter if systemd's watchdog requires it.
 TICK_S = 10.0
+SERVICE_ACCOUNT = "costprobe"
 
 
 class Daemon:
@@ -233,7 +235,12 @@ class Daemon:
         self._store, damage = open_store(store_path, clock)
         self._ledger = StoreLedger(self._store)
         self._incidents = IncidentStore(self._store)
-        self._watch = DeviceWatch(self._sensor_settings(config), self._on_event, clock, self._stop)
+        self._announcement = Announcement(
+            store_path, clock.monotonic_ns(), service_users([SERVICE_ACCOUNT]), os.environ
+        )
+        self._watch = DeviceWatch(
+            self._sensor_settings(config), self._on_event, clock, self._stop, self._announcement
+        )
         shared = SharedParts(
             self._store,
             self._ledger,
@@ -303,6 +310,7 @@ class Daemon:
             on_ready: Called once, when the devices are known and before the first probe.
         """
         try:
+            self._announcement.open()
             self._watch.start()
             self._control.open()
             self._http.serve(self._config.http)
@@ -412,6 +420,7 @@ class Daemon:
         """Stop the parts in the order of the data flow."""
         self._notifier.stopping()
         self._stop.set()
+        self._announcement.close()
         self._control.close()
         self._http.close()
         self._current.stop()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from costprobe import __version__
 from costprobe.adapters.clouds.instance import InstanceDetector
+from costprobe.adapters.host.announced import Announcement
+from costprobe.adapters.host.announced import Daemon as OtherDaemon
 from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.host.processes import SignalFlag
 from costprobe.adapters.host.schedule import Schedule
@@ -40,7 +43,7 @@ from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
 from costprobe.core.moved_names import NOT_MOVED, MovedNames
-from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device, Event, Point
+from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device, Event, FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.delivery.loop import Notifying, SinkDelivery
 from costprobe.devices.boards import (
@@ -94,10 +97,13 @@ class DeviceWatch:
         on_event: Receives its faults and recoveries.
         clock: The host's clocks.
         stop: Set when the daemon stops.
+        announcement: Tells other daemons of the host the devices.
 
     Attributes:
         sensor: The sensor child's supervisor.
-        devices: The devices that are measured; empty before `start`.
+        found: The devices of the host; empty before `start`.
+        devices: Those that are measured.
+        elsewhere: The daemons that bill the others, by the device's name.
     """
 
     def __init__(
@@ -106,19 +112,23 @@ class DeviceWatch:
         on_event: Callable[[Event], None],
         clock: Clock,
         stop: SignalFlag,
+        announcement: Announcement,
     ) -> None:
+        self._announcement = announcement
         self._on_event = on_event
         self._clock = clock
         self._stop = stop
         self.sensor = self._new_sensor(settings)
+        self.found: tuple[Device, ...] = ()
         self.devices: tuple[Device, ...] = ()
+        self.elsewhere: Mapping[str, OtherDaemon] = {}
         self._rebuilds = Backoff(REBUILD_FIRST_S, REBUILD_MAX_S, reset_after_s=REBUILD_MAX_S)
         self._rebuild_ns = 0
 
     def start(self) -> None:
         """Start the sensor child, and wait for its devices."""
         self.sensor.start()
-        self.devices = self._found()
+        self._take(self._found())
 
     def replace(self, settings: SensorSettings) -> None:
         """Replace the sensor child by one with other settings."""
@@ -135,13 +145,25 @@ class DeviceWatch:
 
         A change ends running probes, and MIG devices may be created and destroyed every second.
         """
-        devices, now_ns = self.sensor.devices(), self._clock.monotonic_ns()
-        if devices == self.devices or now_ns < self._rebuild_ns:
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._rebuild_ns:
             return False
-        logger.info("the devices changed: %s", ", ".join(device.name for device in devices))
+        before = self.devices
+        self._take(self.sensor.devices())
+        if self.devices == before:
+            return False
+        logger.info("the devices changed: %s", ", ".join(device.name for device in self.devices))
         self._rebuild_ns = now_ns + int(self._rebuilds.next_s(now_ns) * NS_PER_S)
-        self.devices = devices
         return True
+
+    def _take(self, found: tuple[Device, ...]) -> None:
+        """Announce the devices of the host, and measure those that no other daemon bills."""
+        others = self._announcement.billed_elsewhere([device.uuid for device in found])
+        self.found = found
+        self.elsewhere = {
+            device.name: others[device.uuid] for device in found if device.uuid in others
+        }
+        self.devices = tuple(device for device in found if device.name not in self.elsewhere)
 
     def _found(self) -> tuple[Device, ...]:
         """Wait for the sensor child's discovery, and return the devices known by then."""
@@ -156,6 +178,7 @@ class DeviceWatch:
         return SensorSupervisor(CHILD_COMMAND, settings, self._on_event, self._clock)
 
 
+INSTANCE_STATE = "instance"
 # Documents whose second word is a device, and those that mention devices.
 BY_DEVICE = ("terms", "probe", "duty", "job", STATE_PREFIX.strip())
 OF_HOST = (ENGINE_STATE,)
@@ -293,7 +316,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
     *,
     history: StoredHistory,
     runs: ProbeRuns,
-    absent: Callable[[], Sequence[Board]],
+    missing: Callable[[], Mapping[str, str]],
     lock_folder: Path,
     stop: Flag,
 ) -> HostProbes | None:
@@ -306,7 +329,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
         prices: The prices of the runs.
         history: The runs in the store.
         runs: Receives when the probes used the devices.
-        absent: Returns the boards that are absent.
+        missing: Returns why devices are not measured, by name.
         lock_folder: Folder of the devices' lock files.
         stop: Ends running probes.
     """
@@ -326,7 +349,7 @@ def host_probes(  # noqa: PLR0913 - the parts that it combines
         clock=parts.clock,
         listeners=parts.listeners,
         runs=runs,
-        absent=absent,
+        missing=missing,
         lock_folder=lock_folder,
         stop=stop,
     )
@@ -389,6 +412,7 @@ class Runtime:
         parts: The parts that are kept across reloads.
         lock_folder: Folder of the devices' lock files.
         boards: The boards of the host.
+        missing: Returns why devices are not measured, by name.
     """
 
     def __init__(
@@ -398,6 +422,7 @@ class Runtime:
         parts: SharedParts,
         lock_folder: Path,
         boards: HostBoards,
+        missing: Callable[[], Mapping[str, str]],
     ) -> None:
         learn_secrets(config, os.environ)
         self._parts = parts
@@ -459,7 +484,7 @@ class Runtime:
             self.prices,
             history=self._history,
             runs=runs,
-            absent=boards.absent,
+            missing=missing,
             lock_folder=lock_folder,
             stop=self._stop,
         )
@@ -639,6 +664,15 @@ def watched_sections(config: Config, without: Collection[str] = ()) -> WatchedSe
     )
 
 
+def instance_of(ledger: Ledger) -> str:
+    """Return the identity of a store, which tells the rows of two daemons of one host apart."""
+    instance = ledger.state(INSTANCE_STATE)
+    if not isinstance(instance, str):
+        instance = secrets.token_hex(4)
+        ledger.put_state(INSTANCE_STATE, instance)
+    return instance
+
+
 def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: int) -> Point:
     """Return a row of `agent`.
 
@@ -649,7 +683,7 @@ def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: in
         time_ns: UTC in ns.
     """
     delivered = runtime.delivery.totals()
-    fields = {
+    fields: dict[str, FieldValue | None] = {
         "rss_bytes": rss_bytes(),
         "cpu_s": cpu_s(),
         "outbox_points": delivered.outbox_points,
@@ -658,6 +692,7 @@ def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: in
         "dropped_points": store.dropped_points(),
         "late_jobs": runtime.schedule.late_jobs,
         "child_restarts": child_restarts,
+        "instance": instance_of(runtime.ledger),
     }
     return make_point("agent", {**runtime.tags, "version": __version__}, fields, time_ns)
 
@@ -696,6 +731,7 @@ EMPTY_STATUS: Final[Mapping[str, Any]] = {
     "carbon": {},
     "budgets": [],
     "absent_boards": {},
+    "billed_elsewhere": {},
 }
 
 
@@ -718,6 +754,7 @@ class CurrentRuntime:
         early: Iterable[Event] = (),
     ) -> None:
         self.runtime: Runtime | None = None
+        self._watch: DeviceWatch | None = None
         self._parts = parts
         self._process_status = process_status
         self._early_events = deque(early, MAX_EARLY_EVENTS)
@@ -728,9 +765,10 @@ class CurrentRuntime:
         """Build the parts of a configuration, and add the daemon's own jobs."""
         self._parts = replace(self._parts, sensor=watch.sensor)
         if config.telemetry.gpus and watch.sensor.has_looked():
-            self._early_events.extend(self._boards.take(watch.devices))
+            self._early_events.extend(self._boards.take(watch.found))
+        self._watch = watch
         folder = self._parts.store.path.parent
-        runtime = Runtime(config, watch.devices, self._parts, folder, self._boards)
+        runtime = Runtime(config, watch.devices, self._parts, folder, self._boards, self._missing)
         self.runtime = runtime
         schedule = runtime.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
@@ -749,6 +787,18 @@ class CurrentRuntime:
         while self._early_events:
             runtime.accounts.take_event(self._early_events.popleft())
         self.store_status()
+
+    def _missing(self) -> dict[str, str]:
+        """Return why devices are not measured, by name."""
+        return {board.name: board.absence for board in self._boards.absent()} | self._billed()
+
+    def _billed(self) -> dict[str, str]:
+        elsewhere = self._watch.elsewhere if self._watch is not None else {}
+        return {
+            name: f"{name} is billed by another daemon of this host ({daemon}): it is neither probed"
+            " nor billed by this one; stop one of the two"
+            for name, daemon in elsewhere.items()
+        }
 
     def start(self) -> None:
         """Start the parts."""
@@ -797,7 +847,12 @@ class CurrentRuntime:
             board.uuid: {"text": board.absence, "device": board.name, "since_ns": board.absent_ns}
             for board in self._boards.absent()
         }
-        return {**self._process_status(), **of_parts, "absent_boards": absent}
+        return {
+            **self._process_status(),
+            **of_parts,
+            "absent_boards": absent,
+            "billed_elsewhere": self._billed(),
+        }
 
     def store_status(self, **changes: object) -> None:
         """Store the status, which `costprobe status` shows even if the daemon is dead.

@@ -32,7 +32,6 @@ from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
-from costprobe.devices.boards import Board
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices, terms_state
@@ -593,7 +592,7 @@ class HostProbes:
         clock: The host's clocks.
         listeners: Callbacks.
         runs: Receives when the probes used the devices.
-        absent: Returns the boards that are absent.
+        missing: Returns why devices are not measured, by name.
         lock_folder: Folder of the devices' lock files.
         stop: Ends running probes.
     """
@@ -610,15 +609,15 @@ class HostProbes:
         clock: Clock,
         listeners: Listeners,
         runs: ProbeRuns,
-        absent: Callable[[], Sequence[Board]],
+        missing: Callable[[], Mapping[str, str]],
         lock_folder: Path,
         stop: Flag,
     ) -> None:
         self._probing = probing
         self._probes = probes
         self._names = {device.name for device in devices}
-        self._absent = absent
-        self._clock = clock
+        self._missing = missing
+        self._built_ns = clock.time_ns()
         self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
         queues = {
             device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
@@ -657,20 +656,18 @@ class HostProbes:
         A probe of a device that is absent has a fault, and no job.
         """
         states = [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
-        absent = {board.name: board for board in self._absent()}
+        missing = self._missing()
         return states + [
-            self._without_device(probe, name, absent.get(name))
+            self._without_device(probe, name, missing.get(name))
             for probe in self._probes
-            for name in (absent if probe.devices == "all" else probe.devices)
+            for name in (missing if probe.devices == "all" else probe.devices)
             if name not in self._names
         ]
 
     def _without_device(
-        self, probe: AnyProbeConfig, name: str, board: Board | None
+        self, probe: AnyProbeConfig, name: str, reason: str | None
     ) -> dict[str, Any]:
         """Return the status of a probe whose device is absent."""
-        title = board.absence if board is not None else f"{name} is no device of this host"
-        since_ns = board.absent_ns if board is not None else None
         return {
             "probe": probe.name,
             "device": name,
@@ -682,9 +679,9 @@ class HostProbes:
             "budget_used_share": 0.0,
             "last": None,
             "fault": {
-                "time_ns": since_ns or self._clock.time_ns(),
+                "time_ns": self._built_ns,
                 "kind": "device",
-                "title": title,
+                "title": reason or f"{name} is no device of this host",
                 "stderr_tail": [],
             },
             "next_ns": None,

@@ -13,6 +13,7 @@ from costprobe.core.incident import Fault, Symptom
 FaultName = Literal[
     "device_lost",
     "device_absent",
+    "billed_elsewhere",
     "driver_failing",
     "energy_suspect",
     "sensor_restarting",

@@ -62,6 +62,7 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
         f"  FAULT  {board['text']}; if it was removed for good: costprobe annotate --device {uuid} --left"
         for uuid, board in status.get("absent_boards", {}).items()
     ]
+    lines += [f"  FAULT  {text}" for text in status.get("billed_elsewhere", {}).values()]
     for probe in status["probes"]:
         lines += _probe_lines(probe, is_running=status["running"])
     lines += [line for served in status.get("services", ()) for line in service_lines(served)]
