@@ -31,14 +31,9 @@ from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
 from costprobe.daemon.control import ControlRequests, ControlServer, control_path
+from costprobe.daemon.device_watch import DeviceWatch, kept_boards
 from costprobe.daemon.pages import HttpPages, Sources
-from costprobe.daemon.parts import (
-    CurrentRuntime,
-    DeviceWatch,
-    SharedParts,
-    gap_event,
-    kept_boards,
-)
+from costprobe.daemon.parts import CurrentRuntime, SharedParts, gap_event
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.pricing.book import Terms
 from costprobe.probing.run import Listeners

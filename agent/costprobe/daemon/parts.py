@@ -15,7 +15,6 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,46 +23,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from costprobe import __version__
 from costprobe.adapters.clouds.instance import InstanceDetector
-from costprobe.adapters.host.announced import Announcement
-from costprobe.adapters.host.announced import Daemon as OtherDaemon
 from costprobe.adapters.host.host_name import host_tags
-from costprobe.adapters.host.processes import SignalFlag
 from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import learn_secrets
-from costprobe.adapters.sensors.messages import Backoff, SensorSettings
-from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
-from costprobe.adapters.store.ledger import Ledger, RowLabels, StoreLedger, restored
-from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.sensors.supervisor import SensorSupervisor
+from costprobe.adapters.store.ledger import Ledger, RowLabels, StoreLedger
 from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import disk_of, present_faults
-from costprobe.alerts.watching import ENGINE_STATE, IncidentStore, WatchedSections, Watching
+from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
 from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
-from costprobe.core.moved_names import NOT_MOVED, MovedNames
-from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device, Event, FieldValue, Point
+from costprobe.core.records import HOST_DEVICE, Device, Event, FieldValue, Point
 from costprobe.core.schema import make_point
+from costprobe.daemon.device_watch import DeviceWatch, HostBoards
 from costprobe.delivery.loop import Notifying, SinkDelivery
-from costprobe.devices.boards import (
-    BOARDS_STATE,
-    MOVES_MAX,
-    MOVES_STATE,
-    Board,
-    board_events,
-    boards_document,
-    boards_of,
-    found_boards,
-    moved_names_of,
-    moved_states,
-    moves,
-)
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.readings import Accounts
 from costprobe.devices.use import ProbeRuns, longest_gap_s
 from costprobe.drift.annotations import Annotations
-from costprobe.drift.monitor import STATE_PREFIX
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, CarbonFeed, HostPricing, RememberedPrices, SpotFeeds
@@ -80,174 +60,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-DEVICES_TIMEOUT_S = 8.0
-DEVICES_POLL_S = 0.2
-# Shortest time between two rebuilds for changed devices; it doubles while they keep changing.
-REBUILD_FIRST_S = 5.0
-REBUILD_MAX_S = 300.0
-SENSOR_STOP_S = 1.0
-
-
-class DeviceWatch:
-    """Starts the sensor child, and follows the devices that it finds.
-
-    Args:
-        settings: The settings of the sensor child.
-        on_event: Receives its faults and recoveries.
-        clock: The host's clocks.
-        stop: Set when the daemon stops.
-        announcement: Tells other daemons of the host the devices.
-
-    Attributes:
-        sensor: The sensor child's supervisor.
-        found: The devices of the host; empty before `start`.
-        devices: Those that are measured.
-        elsewhere: The daemons that bill the others, by the device's name.
-    """
-
-    def __init__(
-        self,
-        settings: SensorSettings,
-        on_event: Callable[[Event], None],
-        clock: Clock,
-        stop: SignalFlag,
-        announcement: Announcement,
-    ) -> None:
-        self._announcement = announcement
-        self._on_event = on_event
-        self._clock = clock
-        self._stop = stop
-        self.sensor = self._new_sensor(settings)
-        self.found: tuple[Device, ...] = ()
-        self.devices: tuple[Device, ...] = ()
-        self.elsewhere: Mapping[str, OtherDaemon] = {}
-        self._rebuilds = Backoff(REBUILD_FIRST_S, REBUILD_MAX_S, reset_after_s=REBUILD_MAX_S)
-        self._rebuild_ns = 0
-
-    def start(self) -> None:
-        """Start the sensor child, and wait for its devices."""
-        self.sensor.start()
-        self._take(self._found())
-
-    def replace(self, settings: SensorSettings) -> None:
-        """Replace the sensor child by one with other settings."""
-        self.stop()
-        self.sensor = self._new_sensor(settings)
-        self.start()
-
-    def stop(self) -> None:
-        """Stop the sensor child."""
-        self.sensor.stop(SENSOR_STOP_S)
-
-    def changed(self) -> bool:
-        """Return whether other devices are measured from now on; less often while they keep changing.
-
-        A change ends running probes, and MIG devices may be created and destroyed every second.
-        """
-        now_ns = self._clock.monotonic_ns()
-        if now_ns < self._rebuild_ns:
-            return False
-        before = self.devices
-        self._take(self.sensor.devices())
-        if self.devices == before:
-            return False
-        logger.info("the devices changed: %s", ", ".join(device.name for device in self.devices))
-        self._rebuild_ns = now_ns + int(self._rebuilds.next_s(now_ns) * NS_PER_S)
-        return True
-
-    def _take(self, found: tuple[Device, ...]) -> None:
-        """Announce the devices of the host, and measure those that no other daemon bills."""
-        others = self._announcement.billed_elsewhere([device.uuid for device in found])
-        self.found = found
-        self.elsewhere = {
-            device.name: others[device.uuid] for device in found if device.uuid in others
-        }
-        self.devices = tuple(device for device in found if device.name not in self.elsewhere)
-
-    def _found(self) -> tuple[Device, ...]:
-        """Wait for the sensor child's discovery, and return the devices known by then."""
-        ends_ns = self._clock.monotonic_ns() + int(DEVICES_TIMEOUT_S * NS_PER_S)
-        while self._clock.monotonic_ns() < ends_ns and not self._stop.is_set():
-            devices = self.sensor.wait_for_devices(DEVICES_POLL_S)
-            if self.sensor.has_looked():
-                return devices
-        return self.sensor.devices()
-
-    def _new_sensor(self, settings: SensorSettings) -> SensorSupervisor:
-        return SensorSupervisor(CHILD_COMMAND, settings, self._on_event, self._clock)
-
-
-INSTANCE_STATE = "instance"
-# Documents whose second word is a device, and those that mention devices.
-BY_DEVICE = ("terms", "probe", "duty", "job", STATE_PREFIX.strip())
-OF_HOST = (ENGINE_STATE,)
-
-
-def kept_boards(ledger: Ledger) -> dict[str, Board]:
-    """Return the boards that the store knows, by UUID."""
-    return restored(ledger, BOARDS_STATE, boards_of) or {}
-
-
-class HostBoards:
-    """The boards of this host: what the store keeps follows a board to its new name.
-
-    Args:
-        ledger: Keeps the boards.
-        store_path: The store, whose documents move with the boards.
-        clock: UTC.
-
-    Attributes:
-        names: When names moved to other boards.
-    """
-
-    def __init__(self, ledger: Ledger, store_path: Path, clock: Clock) -> None:
-        self._ledger = ledger
-        self._store_path = store_path
-        self._clock = clock
-        self._boards = kept_boards(ledger)
-        self.names = restored(ledger, MOVES_STATE, moved_names_of) or NOT_MOVED
-
-    def take(self, devices: Sequence[Device]) -> list[Event]:
-        """Take the devices that were found; return an event for each name of another board.
-
-        No part that reads the documents may run.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
-        before, time_ns = self._boards, self._clock.time_ns()
-        after = found_boards(before, devices, time_ns)
-        if after == before:
-            return []
-        self._boards = after
-        states: dict[str, Any] = {BOARDS_STATE: boards_document(after)}
-        if moved := moves(before, after):
-            with closing(StoreReader.open(self._store_path)) as reader:
-                stored = {name: document for name, (document, _) in reader.states().items()}
-            states |= moved_states(stored, moved, BY_DEVICE, OF_HOST)
-            self.names = MovedNames([*self.names.steps, (time_ns, moved)][-MOVES_MAX:])
-            states[MOVES_STATE] = self.names.steps
-        self._ledger.append((), states)
-        return board_events(before, after, time_ns)
-
-    def absent(self) -> list[Board]:
-        """Return the boards that are absent, the longest absent first."""
-        return [board for board in self._boards.values() if board.absent_ns is not None]
-
-    def leave(self, uuid: str) -> Board:
-        """Forget an absent board, which was removed for good.
-
-        Raises:
-            ValueError: No such board is absent.
-        """
-        absent = {board.uuid: board for board in self.absent()}
-        if uuid not in absent:
-            there_are = ", ".join(absent) or "none"
-            raise ValueError(f"device: no board {uuid!r} is absent; absent are: {there_are}")
-        self._boards = {other: board for other, board in self._boards.items() if other != uuid}
-        self._ledger.put_state(BOARDS_STATE, boards_document(self._boards))
-        return absent[uuid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -662,6 +474,9 @@ def watched_sections(config: Config, without: Collection[str] = ()) -> WatchedSe
         has_pods=config.kubernetes is not None,
         unmeasured=without,
     )
+
+
+INSTANCE_STATE = "instance"
 
 
 def instance_of(ledger: Ledger) -> str:
