@@ -1,6 +1,7 @@
 """The commands alerts, silence and replay."""
 
 import json
+import os
 import random
 import re
 import time
@@ -14,6 +15,7 @@ from costprobe.core.incident import Silence
 from costprobe.core.schema import make_point
 from costprobe.daemon.control import ControlRequests, ControlServer
 from costprobe.ui.cli.main import main
+from costprobe.ui.cli.support.control_client import user_name
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.incidents import incident
@@ -321,3 +323,11 @@ def test_csv_errors_name_file_and_line(costprobe, tmp_path):
             ("time,measurement,tags,field,value\n1,probe,a=b,speed,2", "no field probe.speed"),
         ],
     )
+
+
+def test_user_without_an_account_has_a_name(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    # A container may run with any number as its user.
+    monkeypatch.setattr(os, "getuid", lambda: 3_000_000_001)
+    assert user_name() == "uid 3000000001"
