@@ -296,7 +296,7 @@ def test_status_document_has_all_sections(host):
     status = checked("status", host.look("status", "--json"))
     empty = {key for key, value in status.items() if value in ({}, [], None)}
     # The host is no Kubernetes node.
-    assert empty <= {"config_fault", "kubernetes"}
+    assert empty <= {"absent_boards", "billed_elsewhere", "config_fault", "kubernetes"}
     assert status["sinks"]["influxdb2"]["last_error"]
 
 

@@ -22,7 +22,6 @@ from costprobe.ui.text import local
     examples=(
         "costprobe annotate 'deployed v42'  # an event on the whole host, now",
         "costprobe annotate 'new batch limit' --probe ranker --at 20m  # of a probe, 20 minutes ago",
-        "costprobe annotate --device GPU-5d1f6a3e --left  # an absent board was removed for good",
     ),
 )
 @click.argument("text", required=False)
