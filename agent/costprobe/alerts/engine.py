@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from costprobe.alerts.rules.faults import OF_FLEET, FaultRuleConfig
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
@@ -827,9 +826,8 @@ class AlertEngine:
     def _is_held(self, incident: Incident, time_ns: int) -> bool:
         """Whether an incident of faults may not end yet: a new process finds them only after a while."""
         return time_ns - self._resumed_ns < RESUMED_NS and any(
-            isinstance(config := self._configs.get(symptom.rule), FaultRuleConfig)
-            # Each evaluation of a fleet finds all of its own.
-            and not (config.faults and set(config.faults) <= set(OF_FLEET))
+            symptom.rule in self._configs
+            and self._configs[symptom.rule].kind == "fault"
             and self._is_current(symptom.labels)
             for symptom in incident.alert.symptoms
         )

@@ -165,13 +165,14 @@ class IncidentStore:
 
     Args:
         store: The store.
+        is_resumed: Initial value of the attribute.
 
     Attributes:
-        is_resumed: This process has taken the stored incidents.
+        is_resumed: The process knows its faults: at a reload, or because each evaluation finds all.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.is_resumed = False
+    def __init__(self, store: Store, *, is_resumed: bool = False) -> None:
+        self.is_resumed = is_resumed
         self._store = store
         self._points: list[Point] = []
         self._notices: list[Notice] = []

@@ -24,7 +24,7 @@ from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention, quarantined
 from costprobe.alerts.faults import disk_of, present_faults
-from costprobe.alerts.watching import WatchedSections, Watching
+from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
 from costprobe.core.clock import Clock, ClockMonitor, ClockStep
 from costprobe.core.incident import Fault
@@ -100,6 +100,7 @@ class FleetWatcher:
             clock,
             config.host.labels,
             self.steps,
+            incidents=IncidentStore(self._store, is_resumed=True),
         )
         self.notifying = self._notifiers()
         self._is_notifying = False
