@@ -4,6 +4,7 @@ import gc
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 
 import pytest
 from costprobe import pricing

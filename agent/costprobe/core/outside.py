@@ -306,5 +306,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         known: The known names.
     """
     # Imported here, because a file without errors does not need it.
+    import difflib  # noqa: PLC0415
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
