@@ -36,7 +36,7 @@ from costprobe.daemon.parts import EMPTY_STATUS
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.delivery.alertmanager import AlertmanagerConfig
 from costprobe.delivery.contract import NotifierConfig
-from costprobe.delivery.loop import Notifying
+from costprobe.delivery.delivery import Notifying
 from costprobe.fleet.watch import STATE, FleetWatch, Lease, PartialAnswerError
 
 logger = logging.getLogger(__name__)

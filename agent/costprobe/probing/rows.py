@@ -6,9 +6,7 @@ process's own resource use are written as JSON here as well.
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -321,19 +319,6 @@ class ProbeReport:
 
 # Fields of a latency; a percentile that too few samples support is None.
 LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def rss_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
-        return int(file.read().split()[1]) * PAGE_BYTES
-
-
-def cpu_s() -> float:
-    """Return the CPU seconds that this process has used."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def report_document(report: ProbeReport) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -35,10 +34,8 @@ from costprobe.core.records import (
     Reading,
 )
 from costprobe.core.statistics import WINDOWS_S
-from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.settings import TelemetryConfig
-from costprobe.devices.use import DeviceLog, ProbeRuns, longest_gap_s
-from costprobe.pricing.electricity import NO_CARBON, CarbonBook
+from costprobe.devices.use import DeviceLog, longest_gap_s
 from costprobe.serving.cost import (
     RolledRatio,
     RollingRatio,
@@ -75,6 +72,7 @@ from costprobe.serving.rows import (
     window_document,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
+from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import (
     Calibrated,
     CalibrationInForce,
@@ -536,35 +534,6 @@ class ServingGroup:
                 drawn=drawn,
             ),
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The inputs of the services' cost.
-
-    Attributes:
-        charges: What the devices cost, by their readings.
-        runs: Probe runs.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        ledger: Stores rows, and the last window of each service.
-        on_event: Stores events.
-        store_path: The store, from which rolling costs are restored.
-        proc: Root of the proc file system.
-        carbon: Carbon intensities.
-        on_containers: Receives the containers of this node that hold devices.
-    """
-
-    charges: DeviceCharges
-    runs: ProbeRuns
-    clock: Clock
-    tags: Mapping[str, str]
-    ledger: Ledger
-    on_event: Callable[[Event], None]
-    store_path: Path
-    proc: Path = Path("/proc")
-    carbon: CarbonBook = NO_CARBON
-    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
 
 
 # Interval of the check for windows that the sensors' readings cover.
