@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.monitor import STATE_PREFIXES, DriftMonitor
 from costprobe.drift.settings import DetectionConfig

@@ -22,7 +22,8 @@ from costprobe.alerts.engine import AlertEngine
 from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.alerts.rules.rule import RuleConfig
 from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
-from costprobe.core.clock import Clock, ClockMonitor, ClockStep
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import (
     Alert,
     Fault,

@@ -34,7 +34,8 @@ from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep, Gap
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Device, Event, Point

@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass
 from statistics import median
 from typing import Literal
 
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import first_least
 from costprobe.drift.normal import (
     CLIP,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
 from costprobe.drift.detector import Detector

@@ -26,7 +26,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import median
 
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import ROUNDING_NOISE, first_least
 from costprobe.drift.settings import DetectorSettings
