@@ -20,8 +20,8 @@ from itertools import pairwise, product
 from statistics import fmean, median, pvariance
 
 from costprobe.core.statistics import first_least
+from costprobe.drift.findings import Metric
 from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
-from costprobe.drift.settings import Metric
 
 # A measurement without noise would let rounding errors decide.
 LEAST_ERROR = 1e-4

@@ -36,6 +36,7 @@ from costprobe.drift.before_after import (
     slope_of,
     updated,
 )
+from costprobe.drift.findings import Metric
 from costprobe.drift.runs import (
     ANNOTATION,
     Comparison,
@@ -46,7 +47,6 @@ from costprobe.drift.runs import (
     signal_of,
     software_change_of,
 )
-from costprobe.drift.settings import Metric
 
 # Smallest differences that count, whatever the noise.
 THROTTLED_PCT = 1.0

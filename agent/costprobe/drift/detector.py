@@ -24,6 +24,7 @@ from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import first_least
+from costprobe.drift.findings import DetectorSettings, Finding
 from costprobe.drift.normal import (
     CLIP,
     DAY_S,
@@ -37,7 +38,6 @@ from costprobe.drift.normal import (
     SeriesModel,
     WeekMemory,
 )
-from costprobe.drift.settings import DetectorSettings, Finding
 
 FOLLOW_S = 3 * DAY_S
 HOLD_S = 2.5 * DAY_S

@@ -27,6 +27,7 @@ from costprobe.drift.causes import (
     Cause,
     Explanation,
 )
+from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     UNCHANGED,
     WORDS,
@@ -39,7 +40,6 @@ from costprobe.drift.message import (
     money_of,
 )
 from costprobe.drift.production import ProductionFinding
-from costprobe.drift.settings import Finding, Metric, ServingMetric
 from costprobe.unit_costs.change import Driver, Part, ProductionChange
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}

@@ -24,6 +24,7 @@ from costprobe.core.units import (
     significant,
 )
 from costprobe.drift.causes import UNKNOWN, Explanation, causes
+from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
 from costprobe.drift.message import (
     ChangeFacts,
     MoneyChange,
@@ -31,7 +32,6 @@ from costprobe.drift.message import (
     money_a_month,
 )
 from costprobe.drift.runs import Comparison, Conditions, SignalSample
-from costprobe.drift.settings import ACCEPTED_AFTER_S, CHANGE_MIN
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
 
 # Fewer common points cannot be distinguished from noise.

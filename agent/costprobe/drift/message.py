@@ -27,6 +27,7 @@ from costprobe.drift.causes import (
     explain_change,
     is_annotation_of,
 )
+from costprobe.drift.findings import Finding, Metric
 from costprobe.drift.production import ProductionDetector, ProductionFinding
 from costprobe.drift.runs import (
     BEFORE_RUNS,
@@ -38,7 +39,6 @@ from costprobe.drift.runs import (
     joined_runs,
     service_runs,
 )
-from costprobe.drift.settings import Finding, Metric
 from costprobe.unit_costs.change import (
     LEAST_PART,
     CostFactors,

@@ -27,6 +27,7 @@ from costprobe.drift.events import (
     reversal_event,
     service_reversal_event,
 )
+from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     ChangeFacts,
     Key,
@@ -36,7 +37,7 @@ from costprobe.drift.message import (
     efficiency_explanation,
 )
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
-from costprobe.drift.settings import DetectionConfig, Finding, Metric, ServingMetric
+from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange, production_change
 
 # A run beside other work does not enter the baseline, unless half of the last eight were such runs:

@@ -29,7 +29,7 @@ from statistics import median
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import ROUNDING_NOISE, first_least
-from costprobe.drift.settings import DetectorSettings
+from costprobe.drift.findings import DetectorSettings
 
 # Longest excursion as a share of the day; working hours are longer.
 LONGEST_EXCURSION = 0.25

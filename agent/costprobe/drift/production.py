@@ -26,6 +26,7 @@ from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.drift.detector import Detector
+from costprobe.drift.findings import DetectorSettings, Finding, ServingMetric
 from costprobe.drift.load_model import (
     LEAST_AFTER,
     LoadModel,
@@ -33,7 +34,6 @@ from costprobe.drift.load_model import (
     Residual,
     most_likely_shift,
 )
-from costprobe.drift.settings import DetectorSettings, Finding, ServingMetric
 from costprobe.unit_costs.change import (
     Kind,
     ModelSums,

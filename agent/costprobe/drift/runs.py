@@ -20,8 +20,8 @@ from costprobe.core.records import (
     FieldValue,
     Point,
 )
+from costprobe.drift.findings import Metric
 from costprobe.drift.production import BlockBuilder
-from costprobe.drift.settings import Metric
 from costprobe.unit_costs.change import CostFactors, ProductionSums, as_one, kind_weights, work_of
 
 # Smallest difference in its own standard errors. Conditions are autocorrelated: more than

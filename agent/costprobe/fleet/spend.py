@@ -11,11 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from costprobe.adapters.databases.question import PAIRED, WEIGHTED, Question
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.schema import Part
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.fleet.answers import FleetAnswers, Group
 from costprobe.spend.forecast import (
@@ -24,11 +25,7 @@ from costprobe.spend.forecast import (
     remaining_hours,
     robust_forecast,
 )
-from costprobe.spend.query import HISTORY_HOURS
-
-if TYPE_CHECKING:
-    from costprobe.core.schema import Part
-
+from costprobe.spend.settings import HISTORY_HOURS
 
 # Rounding of sums, as a share of them.
 _ROUNDING: Final = 1e-9

@@ -41,8 +41,7 @@ from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
 from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
-from costprobe.spend.query import HISTORY_HOURS
-from costprobe.spend.settings import BudgetConfig
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,13 +33,8 @@ from costprobe.spend.forecast import (
     remaining_hours,
     robust_forecast,
 )
-from costprobe.spend.query import (
-    HISTORY_HOURS,
-    Payer,
-    SpendBook,
-    coverage_of,
-)
-from costprobe.spend.settings import BudgetConfig
+from costprobe.spend.query import Payer, SpendBook, coverage_of
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 # An hour with a lower coverage is not used to estimate a whole hour.
 MIN_HOUR_COVERED_S = HOUR_S / 2

@@ -33,10 +33,8 @@ from costprobe.core.periods import (
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
-from costprobe.spend.settings import BudgetConfig
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
-# Hours that forecasts use: eight weeks, so that each hour of the week occurs eight times.
-HISTORY_HOURS = 8 * 7 * 24
 # A span with a lower coverage is not compared with another.
 COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.

@@ -68,3 +68,7 @@ class BudgetConfig(PlannedSpend):
         if self.service is not None:
             return f"service {self.service}"
         return self.device or "host"
+
+
+# Hours that forecasts use: eight weeks, so that each hour of the week occurs eight times.
+HISTORY_HOURS = 8 * 7 * 24
