@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from functools import partial
 from typing import Final, Protocol
 
@@ -57,3 +58,12 @@ def row_ns(clock: Clock, monotonic_ns: int) -> int:
 def whole_ms(time_ns: int) -> int:
     """Return an instant in ns, rounded down to whole milliseconds."""
     return time_ns // NS_PER_MS * NS_PER_MS
+
+
+class JobError(Exception):
+    """A job could not do its work; the text states why, and is shown by `costprobe status`."""
+
+
+def stagger_offset_s(host: str, stagger_s: float) -> float:
+    """Return a host's fixed share of a stagger, so that hosts of a fleet spread out over it."""
+    return stagger_s * (zlib.crc32(host.encode()) / 2**32)

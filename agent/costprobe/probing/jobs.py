@@ -17,16 +17,15 @@ from itertools import islice
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from costprobe import __version__
-from costprobe.adapters.host.schedule import Schedule, stagger_offset_s
 from costprobe.adapters.probe_child.results import ProbeFault
 from costprobe.adapters.probe_child.runner import is_busy
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock, row_ns, utc_ns
+from costprobe.core.clock import Clock, row_ns, stagger_offset_s, utc_ns
 from costprobe.core.columns import number
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
@@ -42,6 +41,9 @@ from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfi
 Plan = Literal["full", "latency", "skip"]
 
 # Length of the sliding window.
+if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
+    from costprobe.adapters.host.schedule import Schedule
+
 WINDOW_S = 3600.0
 # Runs of a probe that end in the same part of the window are kept as one, which ends with the last.
 PART_S = 30.0

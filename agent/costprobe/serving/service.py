@@ -14,11 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
-from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import Ledger, restored
@@ -82,6 +81,9 @@ from costprobe.serving.tokens import (
     decode_batch,
     stored_calibration,
 )
+
+if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
+    from costprobe.adapters.host.schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
