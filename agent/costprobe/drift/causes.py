@@ -72,6 +72,104 @@ SOFTWARE = (
     "cudnn",
 )
 
+UNKNOWN = "unknown"
+
+# Smallest distance of two runs of a regression: above the noise of a reading.
+CLOCK_DISTANCE = 0.03
+TEMPERATURE_DISTANCE_C = 2.0
+
+# Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
+# Williams et al. 2009).
+TIME_OF_CLOCK: Effect = (
+    Component(0.4, 1.0, 0.04),
+    Component(0.3, 0.85, 0.1),
+    Component(0.2, 0.6, 0.15),
+    Component(0.1, 0.3, 0.15),
+)
+TIME_OF_MEMORY_CLOCK: Effect = (Component(0.5, 0.2, 0.15), Component(0.5, 0.7, 0.2))
+# Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
+POWER_OF_CLOCK: Effect = (
+    Component(0.4, 0.7, 0.2),
+    Component(0.4, 1.2, 0.4),
+    Component(0.2, 2.0, 0.5),
+)
+# Leakage per degree Celsius.
+POWER_OF_TEMPERATURE: Effect = (Component(1.0, 0.002, 0.0015),)
+# Time of a run beside another process: alone half as often (two processes share in turns), rarely
+# more, little where the other one is mostly idle.
+TIME_OF_CONTENTION: Effect = (
+    Component(0.1, 0.0, 0.0),
+    Component(0.2, 0.1, 0.08),
+    Component(0.45, 0.3, 0.15),
+    Component(0.25, 0.6, 0.25),
+)
+POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
+# Time over throttled share of the time, where the clock is unknown or hardly fell.
+LEAST_CLOCK_OF_THROTTLING = 0.1
+TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
+# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
+# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
+TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
+# Time per inference over 1/batch: the fixed part of a pass.
+TIME_OF_BATCH: Effect = (
+    Component(0.2, 0.1, 0.08),
+    Component(0.4, 0.35, 0.2),
+    Component(0.3, 0.7, 0.2),
+    Component(0.1, 1.0, 0.05),
+)
+POWER_OF_BATCH: Effect = (Component(1.0, 0.0, 0.2),)
+# Time of a request over its tokens, where the times to and between tokens are unknown.
+TIME_OF_OUTPUT: Effect = (Component(1.0, 0.85, 0.2),)
+TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
+TOKENS_ERROR = 0.1
+
+# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
+# attributed to the cause whose effects vary most, instead of the one that coincides.
+RARE, ANY_SIZE = 0.1, 1.0
+
+# What changed before the series did has had its effect already.
+EARLY_PROBABILITY = 0.15
+
+Method = Literal["history", "physics", "remainder"]
+
+# Causes that act through the SM clock, and the counter of each.
+THROTTLING = {
+    "cooling": "throttled_thermal_pct",
+    "thermal throttling": "throttled_thermal_pct",
+    "power limit": "throttled_power_pct",
+}
+CLOCK = "clock"
+# Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
+# a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
+THROTTLING_REACH = 4.0
+# Smallest change of the power limit, in log units.
+LEAST_LIMIT = 0.01
+# Below this share together the causes do not explain the change.
+EXPLAINED = 0.5
+# Quantile of the normal distribution of an interval of 90 %.
+QUANTILE = 1.645
+# A smaller counteracting share is noise.
+LEAST_COUNTERACTION = 0.1
+# A smaller change has no shares.
+LEAST_CHANGE = 1e-3
+
+# Runs around the start of a drift that locate it and its signals.
+AROUND_RUNS = 24
+# The latest runs represent the level after: that of a ramp is not its mean.
+LATEST_RUNS = 24
+# Values further than this share of the change outside of both levels are clipped.
+OUTLIER_MARGIN = 0.5
+# An outlier so many runs before the change may look like its beginning.
+OUTLIER_RUNS = 3
+# An event may precede its effect by so many runs, and coincides within the last ones; a signal may
+# follow by LATER_RUNS.
+EVENT_RUNS = 6
+COINCIDENT_RUNS = 2
+LATER_RUNS = 1
+
+# Returns the newest rows of `event` between two UTC ns.
+Events = Callable[[int, int], Sequence[Point]]
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -130,6 +228,38 @@ class Explanation:
     name: str
     causes: tuple[Cause, ...] = ()
     explained: Share | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedEffect:
+    """The effect that a cause should have.
+
+    Attributes:
+        time: On the time per inference, or on the latency.
+        power: On the power.
+        method: Where it comes from.
+    """
+
+    time: Effect
+    power: Effect
+    method: Method
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """Runs around the beginning of a change.
+
+    Attributes:
+        earliest: The last run without any event that may be the cause.
+        first: The last run before the events that coincide.
+        last: The last run with which the change may have begun.
+        latest: The latest run.
+    """
+
+    earliest: DetectionRun
+    first: DetectionRun
+    last: DetectionRun
+    latest: DetectionRun
 
 
 def _board(compared: Comparison) -> Cause | None:
@@ -273,7 +403,6 @@ RULES: Sequence[Callable[[Comparison], Cause | None]] = (
     _memory,
     _temperature,
 )
-UNKNOWN = "unknown"
 
 
 def causes(compared: Comparison) -> tuple[Cause, ...]:
@@ -291,61 +420,6 @@ def _share_text(name: str, moved: tuple[float, float]) -> str:
     return f"{name} {was}{after:.0f} % of the time"
 
 
-# Smallest distance of two runs of a regression: above the noise of a reading.
-CLOCK_DISTANCE = 0.03
-TEMPERATURE_DISTANCE_C = 2.0
-
-# Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
-# Williams et al. 2009).
-TIME_OF_CLOCK: Effect = (
-    Component(0.4, 1.0, 0.04),
-    Component(0.3, 0.85, 0.1),
-    Component(0.2, 0.6, 0.15),
-    Component(0.1, 0.3, 0.15),
-)
-TIME_OF_MEMORY_CLOCK: Effect = (Component(0.5, 0.2, 0.15), Component(0.5, 0.7, 0.2))
-# Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
-POWER_OF_CLOCK: Effect = (
-    Component(0.4, 0.7, 0.2),
-    Component(0.4, 1.2, 0.4),
-    Component(0.2, 2.0, 0.5),
-)
-# Leakage per degree Celsius.
-POWER_OF_TEMPERATURE: Effect = (Component(1.0, 0.002, 0.0015),)
-# Time of a run beside another process: alone half as often (two processes share in turns), rarely
-# more, little where the other one is mostly idle.
-TIME_OF_CONTENTION: Effect = (
-    Component(0.1, 0.0, 0.0),
-    Component(0.2, 0.1, 0.08),
-    Component(0.45, 0.3, 0.15),
-    Component(0.25, 0.6, 0.25),
-)
-POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
-# Time over throttled share of the time, where the clock is unknown or hardly fell.
-LEAST_CLOCK_OF_THROTTLING = 0.1
-TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
-# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
-# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
-TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
-# Time per inference over 1/batch: the fixed part of a pass.
-TIME_OF_BATCH: Effect = (
-    Component(0.2, 0.1, 0.08),
-    Component(0.4, 0.35, 0.2),
-    Component(0.3, 0.7, 0.2),
-    Component(0.1, 1.0, 0.05),
-)
-POWER_OF_BATCH: Effect = (Component(1.0, 0.0, 0.2),)
-# Time of a request over its tokens, where the times to and between tokens are unknown.
-TIME_OF_OUTPUT: Effect = (Component(1.0, 0.85, 0.2),)
-TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
-TOKENS_ERROR = 0.1
-
-
-# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
-# attributed to the cause whose effects vary most, instead of the one that coincides.
-RARE, ANY_SIZE = 0.1, 1.0
-
-
 def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
     """Return an effect that may be absent, and is rarely of any size."""
     return (
@@ -357,7 +431,11 @@ def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
 
 # What changed without any signal: rare, and of any size.
 UNKNOWN_TIME = _possible(0.05, 0.2)
+
+
 UNKNOWN_POWER = _possible(0.1, 0.1)
+
+
 # Causes whose size no signal measures: probability of an effect, and its standard deviation.
 UNMEASURED: Mapping[str, Effect] = {
     "software": _possible(0.5, 0.15),
@@ -371,26 +449,9 @@ UNMEASURED: Mapping[str, Effect] = {
     "memory pressure": _possible(0.6, 0.15, 0.15),
     "temperature": _possible(0.2, 0.1),
 }
+
+
 UNMEASURED_POWER = _possible(0.4, 0.08)
-# What changed before the series did has had its effect already.
-EARLY_PROBABILITY = 0.15
-
-Method = Literal["history", "physics", "remainder"]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedEffect:
-    """The effect that a cause should have.
-
-    Attributes:
-        time: On the time per inference, or on the latency.
-        power: On the power.
-        method: Where it comes from.
-    """
-
-    time: Effect
-    power: Effect
-    method: Method
 
 
 def expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
@@ -558,23 +619,6 @@ def _sum_of(effect: Effect, factor: float, other: Component) -> Effect:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Onset:
-    """Runs around the beginning of a change.
-
-    Attributes:
-        earliest: The last run without any event that may be the cause.
-        first: The last run before the events that coincide.
-        last: The last run with which the change may have begun.
-        latest: The latest run.
-    """
-
-    earliest: DetectionRun
-    first: DetectionRun
-    last: DetectionRun
-    latest: DetectionRun
-
-
 def is_annotation_of(row: Point, device: str, probe: str) -> bool:
     """Return whether a row of `event` is an annotation that concerns a device's probe.
 
@@ -672,28 +716,6 @@ def software_of(rows: Iterable[Point], onset: Onset) -> tuple[Mapping[str, str],
         old = {"fingerprint": before.fingerprint, **boards[0]}
         new = {"fingerprint": before.fingerprint if is_later else after.fingerprint, **boards[1]}
     return old, new
-
-
-# Causes that act through the SM clock, and the counter of each.
-THROTTLING = {
-    "cooling": "throttled_thermal_pct",
-    "thermal throttling": "throttled_thermal_pct",
-    "power limit": "throttled_power_pct",
-}
-CLOCK = "clock"
-# Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
-# a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
-THROTTLING_REACH = 4.0
-# Smallest change of the power limit, in log units.
-LEAST_LIMIT = 0.01
-# Below this share together the causes do not explain the change.
-EXPLAINED = 0.5
-# Quantile of the normal distribution of an interval of 90 %.
-QUANTILE = 1.645
-# A smaller counteracting share is noise.
-LEAST_COUNTERACTION = 0.1
-# A smaller change has no shares.
-LEAST_CHANGE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -847,24 +869,6 @@ def _with_effect(cause: Cause, effect: ExpectedEffect, share: Share) -> Cause:
     return replace(
         cause, time_effect=time, energy_effect=time + power, share=share, method=effect.method
     )
-
-
-# Runs around the start of a drift that locate it and its signals.
-AROUND_RUNS = 24
-# The latest runs represent the level after: that of a ramp is not its mean.
-LATEST_RUNS = 24
-# Values further than this share of the change outside of both levels are clipped.
-OUTLIER_MARGIN = 0.5
-# An outlier so many runs before the change may look like its beginning.
-OUTLIER_RUNS = 3
-# An event may precede its effect by so many runs, and coincides within the last ones; a signal may
-# follow by LATER_RUNS.
-EVENT_RUNS = 6
-COINCIDENT_RUNS = 2
-LATER_RUNS = 1
-
-# Returns the newest rows of `event` between two UTC ns.
-Events = Callable[[int, int], Sequence[Point]]
 
 
 def explain_change(

@@ -59,6 +59,74 @@ AGAIN_SHARE = 0.5
 BY_CHANCE = 2.5
 WEEKEND = (-0.08, -0.02)
 
+STEP_RUN = 3
+# A step of e^0.4 may be three similar outliers: a fourth value is required.
+TALL_STEP = 0.4
+# This number of values on one side of the level is a step even if they are not close.
+LONG_RUN = 6
+STEP_RANGE = 4.0
+SHARP_VALUES = 30
+SPIKE_SIGMAS = 6.0
+LEVEL_VALUES = 24
+SHARP_WANDER = 1.6
+GRADUAL_WANDER = 5.5
+WANDER_ENDS_S = 14 * DAY_S
+# Assumed wander of a series until it has been observed for WANDER_KNOWN_S.
+MOST_WANDER = 0.75
+WANDER_PRIOR = 0.011
+WANDER_KNOWN_S = 12 * DAY_S
+
+MAGIC = b"ICD2"
+# What a state contains after the numbers of every state.
+WARM_UP, FIRST_DAY, PROFILED = 0.0, 1.0, 2.0
+NORMAL = [
+    "count",
+    "started_s",
+    "last_s",
+    "last_log",
+    "hour_ends_s",
+    "known_hour",
+    "interval_s",
+    "level",
+    "level_count",
+    "state",
+    "scale",
+    "floor",
+    "lag_product",
+    "lag_square",
+    "clipped",
+    "repeats",
+    "wander",
+    "run",
+    "phi",
+    "sigma",
+    "sigma_all",
+    "long_run",
+    "scale_rate",
+    "lag_rate",
+    "gap_s",
+    "far",
+    "near",
+]
+CHANGE_FILTER = [
+    "reported_s",
+    "reported_level",
+    "reported_after",
+    "follow_until_s",
+    "follow_sign",
+    "held_level",
+    "held_since_s",
+]
+PROFILE = ["slot_s", "weight", "days", "product", "square"]
+WEEK = ["explained", "hour", "total", "count"]
+INTEGERS = {"count", "known_hour", "run", "days", "hour"}
+
+TUNE_MASK = 31
+CLIPPED_RATE = 1 / 200
+REPEAT_RATE = 1 / 300
+# In the first day the median of the last values is compared with that of the others every few values.
+EARLY_EVERY = 4
+
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
@@ -208,24 +276,6 @@ def _is_recurring(change: LevelChange, normal: SeriesModel) -> bool:
     return is_at_edge and lasted_s < WEEK_S - HOUR_S and WEEKEND[0] < change.shift < WEEKEND[1]
 
 
-STEP_RUN = 3
-# A step of e^0.4 may be three similar outliers: a fourth value is required.
-TALL_STEP = 0.4
-# This number of values on one side of the level is a step even if they are not close.
-LONG_RUN = 6
-STEP_RANGE = 4.0
-SHARP_VALUES = 30
-SPIKE_SIGMAS = 6.0
-LEVEL_VALUES = 24
-SHARP_WANDER = 1.6
-GRADUAL_WANDER = 5.5
-WANDER_ENDS_S = 14 * DAY_S
-# Assumed wander of a series until it has been observed for WANDER_KNOWN_S.
-MOST_WANDER = 0.75
-WANDER_PRIOR = 0.011
-WANDER_KNOWN_S = 12 * DAY_S
-
-
 def change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
     """Return the change that the run or the sums indicate; None below their thresholds."""
     if normal.profile is None and not _is_step(normal):
@@ -330,52 +380,6 @@ def center(values: list[float]) -> float:
     return math.fsum(middle) / len(middle)
 
 
-MAGIC = b"ICD2"
-# What a state contains after the numbers of every state.
-WARM_UP, FIRST_DAY, PROFILED = 0.0, 1.0, 2.0
-NORMAL = [
-    "count",
-    "started_s",
-    "last_s",
-    "last_log",
-    "hour_ends_s",
-    "known_hour",
-    "interval_s",
-    "level",
-    "level_count",
-    "state",
-    "scale",
-    "floor",
-    "lag_product",
-    "lag_square",
-    "clipped",
-    "repeats",
-    "wander",
-    "run",
-    "phi",
-    "sigma",
-    "sigma_all",
-    "long_run",
-    "scale_rate",
-    "lag_rate",
-    "gap_s",
-    "far",
-    "near",
-]
-CHANGE_FILTER = [
-    "reported_s",
-    "reported_level",
-    "reported_after",
-    "follow_until_s",
-    "follow_sign",
-    "held_level",
-    "held_since_s",
-]
-PROFILE = ["slot_s", "weight", "days", "product", "square"]
-WEEK = ["explained", "hour", "total", "count"]
-INTEGERS = {"count", "known_hour", "run", "days", "hour"}
-
-
 def pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
     """Encode the parts of a detector."""
     profile, first_day = normal.profile, normal.first_day
@@ -461,13 +465,6 @@ class _Reader:
     def fill(self, owner: object, names: list[str]) -> None:
         for name, value in zip(names, self.take(len(names)), strict=True):
             setattr(owner, name, int(value) if name in INTEGERS else value)
-
-
-TUNE_MASK = 31
-CLIPPED_RATE = 1 / 200
-REPEAT_RATE = 1 / 300
-# In the first day the median of the last values is compared with that of the others every few values.
-EARLY_EVERY = 4
 
 
 class Detector:

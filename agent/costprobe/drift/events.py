@@ -44,6 +44,33 @@ from costprobe.unit_costs.change import Driver, Part, ProductionChange
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
 
+SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
+    {
+        "serving_time": "device time per {}",
+        "serving_energy": "energy per {}",
+        "demand": "held device time per {}",
+        "mix": "work per request",
+    }
+)
+CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
+    {
+        "serving_time": "efficiency",
+        "serving_energy": "efficiency",
+        "demand": "demand",
+        "mix": "mix",
+    }
+)
+# What a change of each series is in money: parts of the cost, each of one series only.
+_PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
+    {
+        "serving_time": ("speed",),
+        "serving_energy": ("busy power", "idle power", "mean power"),
+        "demand": ("idle time", "load"),
+        "mix": ("models", "input and output", "cached input", "request length"),
+    }
+)
+_SAME_AS_PROBE: Final = 0.5
+
 
 def drift_event(
     finding: Finding,
@@ -187,34 +214,6 @@ def _disturbance(fields: Mapping[str, FieldValue]) -> str:
         if isinstance(value, int | float) and value > THROTTLED_PCT:
             return name
     return ""
-
-
-SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
-    {
-        "serving_time": "device time per {}",
-        "serving_energy": "energy per {}",
-        "demand": "held device time per {}",
-        "mix": "work per request",
-    }
-)
-CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
-    {
-        "serving_time": "efficiency",
-        "serving_energy": "efficiency",
-        "demand": "demand",
-        "mix": "mix",
-    }
-)
-# What a change of each series is in money: parts of the cost, each of one series only.
-_PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
-    {
-        "serving_time": ("speed",),
-        "serving_energy": ("busy power", "idle power", "mean power"),
-        "demand": ("idle time", "load"),
-        "mix": ("models", "input and output", "cached input", "request length"),
-    }
-)
-_SAME_AS_PROBE: Final = 0.5
 
 
 def production_event(

@@ -41,6 +41,15 @@ AGREEING_MIN: Final = 0.75
 # Requests of another length are another workload.
 LENGTH_TOLERANCE: Final = 0.05
 
+_MILLION: Final = 1_000_000
+# The clock and the temperature of a device without work are those of no load.
+_BUSY_PCT: Final = 50.0
+_SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
+_ACTION: Final = (
+    "compare the server's options and the device's clocks with those of the curve before, and repeat"
+    " the curve"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CurveChange:
@@ -82,6 +91,19 @@ class CurveShift:
     change: CurveChange
     since_ns: int
     is_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PresentLoad:
+    """The load of the servers of a curve in production.
+
+    Attributes:
+        per_s: Generated tokens per second, or requests where the curve has no tokens.
+        replicas: Servers that share it.
+    """
+
+    per_s: float
+    replicas: int = 1
 
 
 def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
@@ -166,29 +188,6 @@ def _is_same_work(before: LoadPoint, after: LoadPoint) -> bool:
         if old and new and abs(new / old - 1) > LENGTH_TOLERANCE:
             return False
     return True
-
-
-_MILLION: Final = 1_000_000
-# The clock and the temperature of a device without work are those of no load.
-_BUSY_PCT: Final = 50.0
-_SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
-_ACTION: Final = (
-    "compare the server's options and the device's clocks with those of the curve before, and repeat"
-    " the curve"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PresentLoad:
-    """The load of the servers of a curve in production.
-
-    Attributes:
-        per_s: Generated tokens per second, or requests where the curve has no tokens.
-        replicas: Servers that share it.
-    """
-
-    per_s: float
-    replicas: int = 1
 
 
 def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:

@@ -47,6 +47,53 @@ EXTREMES = 4
 
 Pair = tuple[float, float]
 
+KNOTS = 13
+# Width of the regression: a share of the range of loads, and the least one in log units. Twice as wide it
+# is wrong by 3 to 8 % at the highest loads of a server that saturates.
+WIDTH_SHARE = 0.1
+LEAST_WIDTH = 0.12
+# Standard deviation of the expected slope, which is between 0 (an additive server) and -1 (a device that
+# is busy, or draws power, whatever the load).
+SLOPE_ERROR = 0.4
+# Loads that differ by less show no slope: counts are in the load and in the effort per count, so that
+# their noise has a slope of -1.
+LOAD_NOISE = 0.05
+# Standard deviation of the coefficients of the mix: elasticities, of tokens whose weights are wrong by up to
+# a factor of two. And that of the difference between a coefficient at one load and at all.
+COEFFICIENT_ERROR = 0.2
+LOCAL_ERROR = 0.1
+
+# Blocks after the start of a shift.
+LEAST_AFTER = 3
+# A shift in standard errors that counts, and a residual beside it that is an outlier.
+SHIFT_ERRORS = 5.0
+OUTLYING = 4.5
+# A shift without any one of the blocks: a block in which the load jumps is an outlier.
+LONE_ERRORS = 3.5
+_LEAST_VARIANCE = 1e-12
+
+# Below this share of the product of both sums of squares there is one load only.
+LEAST_DETERMINANT = 1e-4
+
+LEAST_NOISE = 0.005
+ROUNDS = 3
+BIWEIGHT = 4.7
+MAD_TO_SIGMA = 1.4826
+USUAL_MIX = (0.0, 0.0)
+# Standard deviation of the coefficient of mixes that were not observed at a load, and the standard errors
+# that an extrapolation may be wrong by.
+UNKNOWN_MIX = 0.3
+EXTRAPOLATION_ERRORS = 2.0
+# Variance of the change of the slope over a log unit of load before any load is observed, and the log units
+# of observed loads that it is worth: from a server that takes requests one by one (slope 0) to one that
+# batches all (-1) are about three log units.
+CURVATURE = 0.3**2
+CURVATURE_WORTH = 1.0
+# Mean distance of the samples that a slope at the edge is from, in widths, and the factor by which slow
+# noise increases the variance of slopes and coefficients.
+EDGE_DISTANCE = 0.7
+SLOW_NOISE = 3.0
+
 
 class Matrix(NamedTuple):
     """A symmetric matrix of two rows."""
@@ -109,6 +156,121 @@ class Moments(NamedTuple):
         return self.of_mix.plus(matrix), of_values
 
 
+class Beyond(NamedTuple):
+    """How far load and mix are from what the model knows, in log units.
+
+    Attributes:
+        load: Outside of the known loads; 0 within, negative below.
+        mix: Outside of the mixes known at that load, likewise.
+        known: What the coefficients of known mixes may be wrong by: independent standard errors.
+    """
+
+    load: float
+    mix: tuple[float, float]
+    known: tuple[float, float]
+
+
+class Residual(NamedTuple):
+    """What level, load and mix do not explain of a block.
+
+    Attributes:
+        time_s: UTC in s of its end.
+        value: In log units.
+        beyond: Where the model is extrapolated.
+        is_unknown: Whether the model may be wrong there by more than the noise.
+    """
+
+    time_s: float
+    value: float
+    beyond: Beyond
+    is_unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """Variances in squared log units.
+
+    Attributes:
+        noise: Of a block.
+        phi: AR(1) coefficient of the noise from block to block.
+        level: Of the level.
+        slopes: Of the slope below and above the known loads.
+        curvature: Of the change of the slope over a log unit of load.
+        mix: Of the coefficient of a mix that was not observed.
+    """
+
+    noise: float
+    phi: float
+    level: float
+    slopes: tuple[float, float]
+    curvature: float
+    mix: float
+
+    def covariance(self, one: Beyond, other: Beyond) -> float:
+        """Return the covariance of what level and extrapolation are wrong by in two blocks."""
+        value: float = self.level + math.fsum(map(mul, one.known, other.known))
+        for mine, its in zip(one.mix, other.mix, strict=True):
+            if mine * its > 0:
+                # Requests of a new kind have what they differ by in common, however their mix varies.
+                value += self.mix * min(mine * mine, its * its)
+        if one.load * other.load > 0:
+            near, far = sorted((abs(one.load), abs(other.load)))
+            slope = self.slopes[one.load > 0]
+            value += near * (slope * far + self.curvature * near * (3 * far - near) / 6)
+        return value
+
+
+class ShiftEstimate(NamedTuple):
+    """The most likely shift.
+
+    Attributes:
+        since_s: End of the first block after it, UTC in s.
+        shift: Size in log units.
+        errors: Size in standard errors.
+        is_step: Whether the blocks after it are close to each other.
+    """
+
+    since_s: float
+    shift: float
+    errors: float
+    is_step: bool
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether neither noise nor the unknown curve explains it."""
+        return self.is_step and abs(self.errors) >= SHIFT_ERRORS
+
+
+class Powers(NamedTuple):
+    """Mean power of a device in W while it is idle, and while it is busy."""
+
+    idle_w: float
+    busy_w: float
+
+    def energy_j(self, idle_s: float, busy_s: float) -> float:
+        """Return the energy of idle and busy device-seconds."""
+        return self.idle_w * idle_s + self.busy_w * busy_s
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """What one aggregated window contributes.
+
+    Attributes:
+        time_s: UTC in s of its end.
+        load: ln of the work per device-second.
+        mix: Logarithms of ratios that describe the mix of the work.
+        effort: ln of the device time, or energy, per unit of work.
+        is_capped: Whether the devices were busy all the time, so that more work takes no more of it.
+    """
+
+    time_s: float
+    load: float
+    mix: Pair
+    effort: float
+    is_capped: bool = False
+
+
 def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) -> Moments | None:
     """Return the moments of the samples near a knot; None if there are none with a weight.
 
@@ -155,23 +317,6 @@ def known_range(values: Sequence[float]) -> Pair:
     ordered = sorted(values)
     left_out = min(EXTREMES, (len(ordered) - 1) // 2)
     return ordered[left_out], ordered[-1 - left_out]
-
-
-KNOTS = 13
-# Width of the regression: a share of the range of loads, and the least one in log units. Twice as wide it
-# is wrong by 3 to 8 % at the highest loads of a server that saturates.
-WIDTH_SHARE = 0.1
-LEAST_WIDTH = 0.12
-# Standard deviation of the expected slope, which is between 0 (an additive server) and -1 (a device that
-# is busy, or draws power, whatever the load).
-SLOPE_ERROR = 0.4
-# Loads that differ by less show no slope: counts are in the load and in the effort per count, so that
-# their noise has a slope of -1.
-LOAD_NOISE = 0.05
-# Standard deviation of the coefficients of the mix: elasticities, of tokens whose weights are wrong by up to
-# a factor of two. And that of the difference between a coefficient at one load and at all.
-COEFFICIENT_ERROR = 0.2
-LOCAL_ERROR = 0.1
 
 
 class _Knot(NamedTuple):
@@ -331,101 +476,6 @@ class EffortCurve:
         return plane._replace(value=value, slope=self._slope, expected=1.0)
 
 
-# Blocks after the start of a shift.
-LEAST_AFTER = 3
-# A shift in standard errors that counts, and a residual beside it that is an outlier.
-SHIFT_ERRORS = 5.0
-OUTLYING = 4.5
-# A shift without any one of the blocks: a block in which the load jumps is an outlier.
-LONE_ERRORS = 3.5
-_LEAST_VARIANCE = 1e-12
-
-
-class Beyond(NamedTuple):
-    """How far load and mix are from what the model knows, in log units.
-
-    Attributes:
-        load: Outside of the known loads; 0 within, negative below.
-        mix: Outside of the mixes known at that load, likewise.
-        known: What the coefficients of known mixes may be wrong by: independent standard errors.
-    """
-
-    load: float
-    mix: tuple[float, float]
-    known: tuple[float, float]
-
-
-class Residual(NamedTuple):
-    """What level, load and mix do not explain of a block.
-
-    Attributes:
-        time_s: UTC in s of its end.
-        value: In log units.
-        beyond: Where the model is extrapolated.
-        is_unknown: Whether the model may be wrong there by more than the noise.
-    """
-
-    time_s: float
-    value: float
-    beyond: Beyond
-    is_unknown: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Uncertainty:
-    """Variances in squared log units.
-
-    Attributes:
-        noise: Of a block.
-        phi: AR(1) coefficient of the noise from block to block.
-        level: Of the level.
-        slopes: Of the slope below and above the known loads.
-        curvature: Of the change of the slope over a log unit of load.
-        mix: Of the coefficient of a mix that was not observed.
-    """
-
-    noise: float
-    phi: float
-    level: float
-    slopes: tuple[float, float]
-    curvature: float
-    mix: float
-
-    def covariance(self, one: Beyond, other: Beyond) -> float:
-        """Return the covariance of what level and extrapolation are wrong by in two blocks."""
-        value: float = self.level + math.fsum(map(mul, one.known, other.known))
-        for mine, its in zip(one.mix, other.mix, strict=True):
-            if mine * its > 0:
-                # Requests of a new kind have what they differ by in common, however their mix varies.
-                value += self.mix * min(mine * mine, its * its)
-        if one.load * other.load > 0:
-            near, far = sorted((abs(one.load), abs(other.load)))
-            slope = self.slopes[one.load > 0]
-            value += near * (slope * far + self.curvature * near * (3 * far - near) / 6)
-        return value
-
-
-class ShiftEstimate(NamedTuple):
-    """The most likely shift.
-
-    Attributes:
-        since_s: End of the first block after it, UTC in s.
-        shift: Size in log units.
-        errors: Size in standard errors.
-        is_step: Whether the blocks after it are close to each other.
-    """
-
-    since_s: float
-    shift: float
-    errors: float
-    is_step: bool
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether neither noise nor the unknown curve explains it."""
-        return self.is_step and abs(self.errors) >= SHIFT_ERRORS
-
-
 def most_likely_shift(
     residuals: Sequence[Residual], uncertainty: Uncertainty, latest: int
 ) -> ShiftEstimate | None:
@@ -501,21 +551,6 @@ def _solved(factor: Sequence[Sequence[float]], values: Sequence[float], first: i
     return solved
 
 
-# Below this share of the product of both sums of squares there is one load only.
-LEAST_DETERMINANT = 1e-4
-
-
-class Powers(NamedTuple):
-    """Mean power of a device in W while it is idle, and while it is busy."""
-
-    idle_w: float
-    busy_w: float
-
-    def energy_j(self, idle_s: float, busy_s: float) -> float:
-        """Return the energy of idle and busy device-seconds."""
-        return self.idle_w * idle_s + self.busy_w * busy_s
-
-
 def fitted_powers(work: Iterable[tuple[float, float, float]]) -> Powers | None:
     """Return the powers by least squares of relative errors; None where the loads do not separate them.
 
@@ -536,45 +571,6 @@ def fitted_powers(work: Iterable[tuple[float, float, float]]) -> Powers | None:
     idle_w = (bb * of_idle - ib * of_busy) / determinant
     busy_w = (ii * of_busy - ib * of_idle) / determinant
     return Powers(idle_w, busy_w) if idle_w >= 0 < busy_w else None
-
-
-LEAST_NOISE = 0.005
-ROUNDS = 3
-BIWEIGHT = 4.7
-MAD_TO_SIGMA = 1.4826
-USUAL_MIX = (0.0, 0.0)
-# Standard deviation of the coefficient of mixes that were not observed at a load, and the standard errors
-# that an extrapolation may be wrong by.
-UNKNOWN_MIX = 0.3
-EXTRAPOLATION_ERRORS = 2.0
-# Variance of the change of the slope over a log unit of load before any load is observed, and the log units
-# of observed loads that it is worth: from a server that takes requests one by one (slope 0) to one that
-# batches all (-1) are about three log units.
-CURVATURE = 0.3**2
-CURVATURE_WORTH = 1.0
-# Mean distance of the samples that a slope at the edge is from, in widths, and the factor by which slow
-# noise increases the variance of slopes and coefficients.
-EDGE_DISTANCE = 0.7
-SLOW_NOISE = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSample:
-    """What one aggregated window contributes.
-
-    Attributes:
-        time_s: UTC in s of its end.
-        load: ln of the work per device-second.
-        mix: Logarithms of ratios that describe the mix of the work.
-        effort: ln of the device time, or energy, per unit of work.
-        is_capped: Whether the devices were busy all the time, so that more work takes no more of it.
-    """
-
-    time_s: float
-    load: float
-    mix: Pair
-    effort: float
-    is_capped: bool = False
 
 
 class LoadModel:

@@ -54,6 +54,54 @@ LEAST_CAUSE: Final = 0.01
 # A smaller change is shown as 0.0 %.
 SHOWN_PCT: Final = 0.05
 
+WORDS: Mapping[Metric, str] = {
+    "cost": "cost per inference",
+    "latency": "latency",
+    "energy": "energy per inference",
+    "throughput": "throughput",
+}
+# Longest history before a shift that is compared with it.
+BEFORE_NS = 14 * 86_400 * NS_PER_S
+MIN_RUNS_BEFORE = 3
+# Most software changes between two runs that are read.
+CHANGES_MAX = 100
+# A price change is part of the explanation if it is not older than this.
+PRICE_NS = 2 * 3600 * NS_PER_S
+SAME_PRICE = 1e-4
+
+# Device, probe, metric.
+Key = tuple[str, str, Metric]
+# Returns the newest rows of a measurement between two UTC ns, at most as many.
+_Newest = Callable[[str, int, int, int], Sequence[Point]]
+
+# Blocks of a level that are enough for an explanation.
+LEAST_BEFORE = 4
+# A smaller change of traffic or of devices is no cause, in log units.
+LEAST_CHANGED = 0.02
+
+# Smaller changes are not worth a word, in log units.
+UNCHANGED: Final = 0.02
+UNCHANGED_TRAFFIC: Final = 0.05
+# A part below this share of the largest is not stated.
+LEAST_STATED_PART: Final = 0.1
+
+PART_WORDS: Final[Mapping[Part, str]] = MappingProxyType(
+    {
+        "hardware price": "the hardware price",
+        "electricity price": "the electricity price",
+        "idle time": "idle time",
+        "load": "the load of the devices",
+        "speed": "speed",
+        "busy power": "power while busy",
+        "idle power": "power while idle",
+        "mean power": "power",
+        "models": "the mix of models",
+        "input and output": "the mix of input and output",
+        "cached input": "the cached share of the input",
+        "request length": "the length of requests",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MoneyChange:
@@ -138,6 +186,19 @@ class MonthlyMoney(TypedDict, total=False):
 
     cost_per_month: float
     currency: str
+
+
+class RowHistory(Protocol):
+    """The stored rows of a device's probe."""
+
+    def __call__(
+        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
+        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series.
+
+        Empty names mean the rows of every device and probe.
+        """
+        ...
 
 
 def money_a_month(paid: MoneyChange | None) -> MonthlyMoney:
@@ -251,40 +312,6 @@ def _signed(amount: float, paid: MoneyChange) -> str:
 
 def _plus(amount: float, currency: str) -> str:
     return f"{'+' if amount >= 0 else ''}{money(amount, currency)}"
-
-
-WORDS: Mapping[Metric, str] = {
-    "cost": "cost per inference",
-    "latency": "latency",
-    "energy": "energy per inference",
-    "throughput": "throughput",
-}
-# Longest history before a shift that is compared with it.
-BEFORE_NS = 14 * 86_400 * NS_PER_S
-MIN_RUNS_BEFORE = 3
-# Most software changes between two runs that are read.
-CHANGES_MAX = 100
-# A price change is part of the explanation if it is not older than this.
-PRICE_NS = 2 * 3600 * NS_PER_S
-SAME_PRICE = 1e-4
-
-# Device, probe, metric.
-Key = tuple[str, str, Metric]
-# Returns the newest rows of a measurement between two UTC ns, at most as many.
-_Newest = Callable[[str, int, int, int], Sequence[Point]]
-
-
-class RowHistory(Protocol):
-    """The stored rows of a device's probe."""
-
-    def __call__(
-        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
-    ) -> Sequence[Point]:
-        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series.
-
-        Empty names mean the rows of every device and probe.
-        """
-        ...
 
 
 def change_of(
@@ -422,12 +449,6 @@ def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
     return joined_runs(*sides)[-BEFORE_RUNS:]
 
 
-# Blocks of a level that are enough for an explanation.
-LEAST_BEFORE = 4
-# A smaller change of traffic or of devices is no cause, in log units.
-LEAST_CHANGED = 0.02
-
-
 def demand_causes(change: ProductionChange) -> list[Cause]:
     """Return traffic and replicas with their exact shares of the change of held device time per work.
 
@@ -495,30 +516,6 @@ def efficiency_explanation(
     metric: Metric = "energy" if is_energy else "throughput"
     sign = 0 if is_energy else 1 if finding.change > 0 else -1
     return explain_change(before, after, events_between, metric, sign)
-
-
-# Smaller changes are not worth a word, in log units.
-UNCHANGED: Final = 0.02
-UNCHANGED_TRAFFIC: Final = 0.05
-# A part below this share of the largest is not stated.
-LEAST_STATED_PART: Final = 0.1
-
-PART_WORDS: Final[Mapping[Part, str]] = MappingProxyType(
-    {
-        "hardware price": "the hardware price",
-        "electricity price": "the electricity price",
-        "idle time": "idle time",
-        "load": "the load of the devices",
-        "speed": "speed",
-        "busy power": "power while busy",
-        "idle power": "power while idle",
-        "mean power": "power",
-        "models": "the mix of models",
-        "input and output": "the mix of input and output",
-        "cached input": "the cached share of the input",
-        "request length": "the length of requests",
-    }
-)
 
 
 def explanation(change: ProductionChange) -> str:

@@ -45,6 +45,29 @@ from costprobe.unit_costs.change import ProductionChange, production_change
 RECENT_RUNS = 8
 USUAL_RUNS = 4
 
+PRODUCTION_PREFIX = "production "
+# A shift older than this is the new normal: the next one is measured from it.
+SETTLED_NS = 86_400 * NS_PER_S
+# Smallest shift of demand or mix, in log units.
+LEAST_DEPARTURE = 0.1
+# Divisions among models by which a model has a device time of its own.
+OWN_TIME = ("time", "executions")
+# Runs of a probe in each period that its control is the median of.
+CONTROL_RUNS = 200
+# An annotation may precede its effect by this time.
+ANNOTATED_NS = 2 * 3600 * NS_PER_S
+ANNOTATIONS_MAX = 20
+
+# Service and served model; "" for the whole service.
+ServiceKey = tuple[str, str]
+Probes = Callable[[], Collection[tuple[str, str]]]
+
+STATE_PREFIX = "detector "
+STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
+# A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
+# drift by themselves, with the temperature and between calibrations.
+ENERGY_ALONE = 1.5
+
 
 @dataclass(slots=True)
 class MonitoredSeries:
@@ -93,24 +116,6 @@ class MonitoredSeries:
             self.reported_ns = step.of_ns(self.reported_ns)
             self.since_ns = step.of_ns(self.since_ns)
             self.began_ns = step.of_ns(self.began_ns)
-
-
-PRODUCTION_PREFIX = "production "
-# A shift older than this is the new normal: the next one is measured from it.
-SETTLED_NS = 86_400 * NS_PER_S
-# Smallest shift of demand or mix, in log units.
-LEAST_DEPARTURE = 0.1
-# Divisions among models by which a model has a device time of its own.
-OWN_TIME = ("time", "executions")
-# Runs of a probe in each period that its control is the median of.
-CONTROL_RUNS = 200
-# An annotation may precede its effect by this time.
-ANNOTATED_NS = 2 * 3600 * NS_PER_S
-ANNOTATIONS_MAX = 20
-
-# Service and served model; "" for the whole service.
-ServiceKey = tuple[str, str]
-Probes = Callable[[], Collection[tuple[str, str]]]
 
 
 @dataclass(slots=True)
@@ -362,13 +367,6 @@ class ProductionMonitor:
 def is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Return whether a document is the state of a service's detectors."""
     return isinstance(document, dict) and "service" in document
-
-
-STATE_PREFIX = "detector "
-STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
-# A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
-# drift by themselves, with the temperature and between calibrations.
-ENERGY_ALONE = 1.5
 
 
 class DriftMonitor:

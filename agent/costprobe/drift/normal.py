@@ -38,6 +38,110 @@ OUTLIER_SIGMAS = 4.0
 EXCURSION_FREEDOM = 4
 HARMONICS_FREEDOM = 5
 
+DAY_S = 86400.0
+HOUR_S = 3600.0
+HOURS = 14 * 24
+BLOCK_HOURS = 4
+LEAST_BLOCKS = 12
+_SLOTS_S = (300.0, 600.0, 900.0, 1800.0, 3600.0)
+_SMOOTHING_S = 1800.0
+# A pattern that explains a smaller share of the next day is noise.
+_LEAST_SHARE = 0.25
+_DECAY = 0.6
+_LEAST_GAIN = 0.15
+
+LARGEST_PHI = 0.85
+# Standard error of a median over that of a mean.
+MEDIAN_ERROR = 1.25
+
+# The day ends at this coverage, or after LONGEST_S.
+COVERED_SHARE = 0.85
+LONGEST_S = 4 * DAY_S
+# Time of the second day that is compared with the first: as long as the result is in doubt.
+COMPARED_S = 2 * HOUR_S
+LONGEST_COMPARED_S = 4 * HOUR_S
+LEAST_COMPARED = 6
+# Distance of the two days in its standard errors that is a shift, and that is none.
+SHIFT_ERRORS = 4.5
+UNLIKELY_ERRORS = 2.5
+# Time on each side of a shift that locates it.
+BESIDE_S = HOUR_S
+# A shift of so many standard deviations is located with half of that time, because a pattern
+# changes less in it.
+CLEAR_SHIFT = 4.0
+# Differences to a running median do not show the slow part of the noise.
+LEAST_PHI = 0.3
+LEAST_NOISE = 1e-4
+
+# Siegmund's correction for the overshoot over a boundary, in standard deviations.
+_OVERSHOOT = 1.166
+_KEYS_PER_UNIT = 64
+
+CLIP = 3.0
+OUTLYING = 4.5
+NEVER_S = -1e300
+RECENT = 48
+# E[z^2] of a standard normal variable clipped at 3. The square, not the magnitude: the sums depend
+# on the variance, which heavy tails increase more than the magnitude.
+CLIPPED_VARIANCE = 0.995
+# A larger share of clipped values indicates underestimated noise, not outliers.
+CLIPPED_SHARE = 0.07
+FLOOR_KEPT = 0.995
+# Largest AR(1) coefficient: with a larger one every change looks like noise.
+MAX_PHI = 0.9
+# Between these shares of repeated values a series is quantised, with heavier tails than normal.
+QUANTISED_SHARES = (0.15, 0.95)
+QUANTISED_WIDER = 1.5
+FIRST_DAY_GAIN = 1 / 12
+# Number of values that the level of the first day, which follows with that gain, is worth.
+FIRST_DAY_COUNT = 12.0
+FIRST_DAY_STEP = 2.0
+YOUNG_DAYS = 3
+YOUNG_PATIENCE = 1.5
+# Reference values of the three sums as shares of the least effect, their minima in standard
+# deviations, and the factors of `run_length` between their false alarms.
+REFERENCES = (0.25, 0.5, 1.25)
+LEAST_REFERENCES = (0.2, 0.4, 0.8)
+MAX_REFERENCE = 2.2
+RARER = (24.0, 1.0, 12.0)
+# Distance of the mean of three values in its standard deviations that counts as far.
+FAR = 5.2
+# The distance grows with the share of clipped values, which indicates heavy tails.
+TAIL_WEIGHT = 15.0
+MAX_TAIL = 0.3
+NEAR_SHARE = 0.6
+# The pattern of the first days is inaccurate, and its error would count as wander.
+SETTLED_HOURS = 72
+WANDER_WEIGHT = 0.5
+WANDER_KEPT = 0.985
+GAP_INTERVALS = 3.5
+# The three upper sums and the three lower sums.
+Sums = tuple[float, float, float, float, float, float]
+NO_SUMS: Sums = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDayFit:
+    """The model of the first day.
+
+    Attributes:
+        level: Logarithm of the level at its end.
+        level_count: Number of values that the level is worth.
+        noise: Standard deviation of the noise.
+        phi: AR(1) coefficient of the noise.
+        profile: Its daily pattern, without the shift.
+        shift: Persistent change of the level within it; 0 if none.
+        since_s: Start of the shift, UTC in s.
+    """
+
+    level: float
+    level_count: float
+    noise: float
+    phi: float
+    profile: DayProfile
+    shift: float
+    since_s: float
+
 
 def is_excursion(
     values: Sequence[float], smooth: Sequence[float], variance: float, freedom: float
@@ -97,19 +201,6 @@ def _explained_by_harmonics(values: Sequence[float]) -> float:
             )
             explained += 2 * product * product / count
     return explained
-
-
-DAY_S = 86400.0
-HOUR_S = 3600.0
-HOURS = 14 * 24
-BLOCK_HOURS = 4
-LEAST_BLOCKS = 12
-_SLOTS_S = (300.0, 600.0, 900.0, 1800.0, 3600.0)
-_SMOOTHING_S = 1800.0
-# A pattern that explains a smaller share of the next day is noise.
-_LEAST_SHARE = 0.25
-_DECAY = 0.6
-_LEAST_GAIN = 0.15
 
 
 class DayProfile:
@@ -286,11 +377,6 @@ def _filled(values: list[float]) -> list[float]:
     return filled
 
 
-LARGEST_PHI = 0.85
-# Standard error of a median over that of a mean.
-MEDIAN_ERROR = 1.25
-
-
 def median_error(noise: float, phi: float) -> float:
     """Return the standard error of a median of AR(1) noise, times the root of its number."""
     return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
@@ -339,49 +425,6 @@ def autocorrelation(residuals: Sequence[float], noise: float) -> float:
     square = math.fsum(value * value for value in clipped)
     product = math.fsum(b * a for a, b in pairwise(clipped))
     return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0
-
-
-# The day ends at this coverage, or after LONGEST_S.
-COVERED_SHARE = 0.85
-LONGEST_S = 4 * DAY_S
-# Time of the second day that is compared with the first: as long as the result is in doubt.
-COMPARED_S = 2 * HOUR_S
-LONGEST_COMPARED_S = 4 * HOUR_S
-LEAST_COMPARED = 6
-# Distance of the two days in its standard errors that is a shift, and that is none.
-SHIFT_ERRORS = 4.5
-UNLIKELY_ERRORS = 2.5
-# Time on each side of a shift that locates it.
-BESIDE_S = HOUR_S
-# A shift of so many standard deviations is located with half of that time, because a pattern
-# changes less in it.
-CLEAR_SHIFT = 4.0
-# Differences to a running median do not show the slow part of the noise.
-LEAST_PHI = 0.3
-LEAST_NOISE = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class FirstDayFit:
-    """The model of the first day.
-
-    Attributes:
-        level: Logarithm of the level at its end.
-        level_count: Number of values that the level is worth.
-        noise: Standard deviation of the noise.
-        phi: AR(1) coefficient of the noise.
-        profile: Its daily pattern, without the shift.
-        shift: Persistent change of the level within it; 0 if none.
-        since_s: Start of the shift, UTC in s.
-    """
-
-    level: float
-    level_count: float
-    noise: float
-    phi: float
-    profile: DayProfile
-    shift: float
-    since_s: float
 
 
 class FirstDay:
@@ -601,11 +644,6 @@ def _local_steps(values: Sequence[float], width: int) -> dict[int, float]:
     return steps
 
 
-# Siegmund's correction for the overshoot over a boundary, in standard deviations.
-_OVERSHOOT = 1.166
-_KEYS_PER_UNIT = 64
-
-
 def decision_interval(reference: float, run_length: float) -> float:
     """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
 
@@ -629,49 +667,6 @@ def _solved(key: int, run_length: float) -> float:
     for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
         exponent = math.log(wanted + 1 + exponent)
     return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
-
-
-CLIP = 3.0
-OUTLYING = 4.5
-NEVER_S = -1e300
-RECENT = 48
-# E[z^2] of a standard normal variable clipped at 3. The square, not the magnitude: the sums depend
-# on the variance, which heavy tails increase more than the magnitude.
-CLIPPED_VARIANCE = 0.995
-# A larger share of clipped values indicates underestimated noise, not outliers.
-CLIPPED_SHARE = 0.07
-FLOOR_KEPT = 0.995
-# Largest AR(1) coefficient: with a larger one every change looks like noise.
-MAX_PHI = 0.9
-# Between these shares of repeated values a series is quantised, with heavier tails than normal.
-QUANTISED_SHARES = (0.15, 0.95)
-QUANTISED_WIDER = 1.5
-FIRST_DAY_GAIN = 1 / 12
-# Number of values that the level of the first day, which follows with that gain, is worth.
-FIRST_DAY_COUNT = 12.0
-FIRST_DAY_STEP = 2.0
-YOUNG_DAYS = 3
-YOUNG_PATIENCE = 1.5
-# Reference values of the three sums as shares of the least effect, their minima in standard
-# deviations, and the factors of `run_length` between their false alarms.
-REFERENCES = (0.25, 0.5, 1.25)
-LEAST_REFERENCES = (0.2, 0.4, 0.8)
-MAX_REFERENCE = 2.2
-RARER = (24.0, 1.0, 12.0)
-# Distance of the mean of three values in its standard deviations that counts as far.
-FAR = 5.2
-# The distance grows with the share of clipped values, which indicates heavy tails.
-TAIL_WEIGHT = 15.0
-MAX_TAIL = 0.3
-NEAR_SHARE = 0.6
-# The pattern of the first days is inaccurate, and its error would count as wander.
-SETTLED_HOURS = 72
-WANDER_WEIGHT = 0.5
-WANDER_KEPT = 0.985
-GAP_INTERVALS = 3.5
-# The three upper sums and the three lower sums.
-Sums = tuple[float, float, float, float, float, float]
-NO_SUMS: Sums = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class SeriesModel:

@@ -61,6 +61,171 @@ SETTLING = 48
 SETTLED_SHARE = 0.05
 _SAMPLE_NUMBERS = 6
 
+# A block that windows with a known cost cover less has no value.
+COVERED_SHARE = 0.8
+# A block with less traffic continues until it is MOST_BLOCKS long.
+LEAST_REQUESTS = 50.0
+# Where requests are not counted.
+LEAST_TOKENS = 20_000.0
+MOST_BLOCKS = 4
+# A block with a smaller busy share measures background activity.
+LEAST_BUSY_SHARE = 0.005
+_SUMS = (
+    "window_s",
+    "hardware",
+    "electricity",
+    "idle_cost",
+    "device_s",
+    "busy_s",
+    "energy_j",
+)
+# Rows of a block that are kept.
+MAX_ROWS = 1000
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+# A value of a new week enters the profile with at least this weight.
+LEAST_GAIN = 0.25
+# An hour of one week moves the profile by at most this, in log units.
+MOST_MOVE = 0.5
+# Departures are judged after a week.
+LEARNED_S = 7 * DAY_S
+MOST_HOUR = 0.5
+# The level follows growth with this time constant, as long as the departure is tolerated.
+LEVEL_HOURS = 100.0
+# A departure is as large as it was in the last hours.
+RECENT_HOURS = 6.0
+
+# Blocks that a change is explained by: those of eight days.
+MAX_BLOCKS = 8 * 48
+# Kinds of tokens of models with a weight; further ones do not count.
+MAX_KINDS = 500
+# Expected change of the logarithm of device time and of energy per work with that of the load: batches,
+# and idle power.
+TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
+# Devices with a larger busy share were busy all the time.
+CAPPED_SHARE = 0.97
+# An idle block counts as this share of the mean work of a block.
+LEAST_WORK = 0.02
+WORK_GAIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionBlock:
+    """Sums over consecutive windows of a service.
+
+    Attributes:
+        end_s: UTC in s of its end.
+        sums: Its sums.
+        has_traffic: Whether the traffic suffices for ratios.
+    """
+
+    end_s: float
+    sums: ProductionSums
+    has_traffic: bool
+
+    @property
+    def hours(self) -> float:
+        """Length of its windows in hours."""
+        return self.sums.window_s / 3600
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens are counted."""
+        return self.sums.total.tokens > 0
+
+    @property
+    def mix(self) -> tuple[float, float]:
+        """Logarithms of output per input, and of requests per token; 0 where they are not counted."""
+        total = self.sums.total
+        if not total.tokens:
+            return 0.0, 0.0
+        per_input = math.log((total.tokens_out + 1) / (total.computed + 1))
+        return per_input, math.log(total.requests / total.tokens) if total.requests else 0.0
+
+    @property
+    def busy_share(self) -> float:
+        """Busy share of the devices; 0 if unknown."""
+        return (self.sums.busy_s or 0.0) / self.sums.device_s if self.sums.device_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What a departure must exceed to be reported.
+
+    Attributes:
+        effect: Smallest departure, in log units.
+        hours: Hours of the largest departure that counts until it is reported.
+        collapse: Departure that is reported at once, in log units.
+        collapse_hours: Hours that it must last.
+    """
+
+    effect: float
+    hours: float
+    collapse: float = math.inf
+    collapse_hours: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A lasting departure from the profile.
+
+    Attributes:
+        since_s: Its start, UTC in s.
+        change: Departure of the last hours, in log units.
+        is_collapse: Whether it was reported for its size.
+    """
+
+    since_s: float
+    change: float
+    is_collapse: bool = False
+
+
+# A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
+# hours; a mix that is heavier by a third for half a day.
+DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
+
+
+MIX = Tolerance(effect=0.15, hours=6.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionFinding:
+    """A detected change of a service.
+
+    Attributes:
+        metric: The monitored series.
+        time_s: UTC in s of the end of the block that completed it.
+        since_s: Estimated start, UTC in s.
+        change: ln(after / before).
+        is_collapse: Whether nearly all traffic is gone.
+        unit: What work is counted in.
+    """
+
+    metric: ServingMetric
+    time_s: float
+    since_s: float
+    change: float
+    is_collapse: bool = False
+    unit: Unit = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """Two periods that are compared.
+
+    Attributes:
+        before_s: Start and end of the earlier one, UTC in s.
+        after_s: Of the later one.
+        before: Sums of the earlier one.
+        after: Sums of the later one.
+    """
+
+    before_s: tuple[float, float]
+    after_s: tuple[float, float]
+    before: ProductionSums
+    after: ProductionSums
+
 
 class EffortSeries:
     """Device time or energy per unit of work, less what load and mix explain.
@@ -271,67 +436,6 @@ def _moved(sample: LoadSample, change: float) -> LoadSample:
     return replace(sample, effort=sample.effort + change)
 
 
-# A block that windows with a known cost cover less has no value.
-COVERED_SHARE = 0.8
-# A block with less traffic continues until it is MOST_BLOCKS long.
-LEAST_REQUESTS = 50.0
-# Where requests are not counted.
-LEAST_TOKENS = 20_000.0
-MOST_BLOCKS = 4
-# A block with a smaller busy share measures background activity.
-LEAST_BUSY_SHARE = 0.005
-_SUMS = (
-    "window_s",
-    "hardware",
-    "electricity",
-    "idle_cost",
-    "device_s",
-    "busy_s",
-    "energy_j",
-)
-# Rows of a block that are kept.
-MAX_ROWS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ProductionBlock:
-    """Sums over consecutive windows of a service.
-
-    Attributes:
-        end_s: UTC in s of its end.
-        sums: Its sums.
-        has_traffic: Whether the traffic suffices for ratios.
-    """
-
-    end_s: float
-    sums: ProductionSums
-    has_traffic: bool
-
-    @property
-    def hours(self) -> float:
-        """Length of its windows in hours."""
-        return self.sums.window_s / 3600
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether tokens are counted."""
-        return self.sums.total.tokens > 0
-
-    @property
-    def mix(self) -> tuple[float, float]:
-        """Logarithms of output per input, and of requests per token; 0 where they are not counted."""
-        total = self.sums.total
-        if not total.tokens:
-            return 0.0, 0.0
-        per_input = math.log((total.tokens_out + 1) / (total.computed + 1))
-        return per_input, math.log(total.requests / total.tokens) if total.requests else 0.0
-
-    @property
-    def busy_share(self) -> float:
-        """Busy share of the devices; 0 if unknown."""
-        return (self.sums.busy_s or 0.0) / self.sums.device_s if self.sums.device_s else 0.0
-
-
 class BlockBuilder:
     """Add up the rows of one service.
 
@@ -455,53 +559,6 @@ def _block(rows: Sequence[Point]) -> ProductionBlock | None:
     return ProductionBlock(rows[-1].time_ns / NS_PER_S, sums, is_enough)
 
 
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
-# A value of a new week enters the profile with at least this weight.
-LEAST_GAIN = 0.25
-# An hour of one week moves the profile by at most this, in log units.
-MOST_MOVE = 0.5
-# Departures are judged after a week.
-LEARNED_S = 7 * DAY_S
-MOST_HOUR = 0.5
-# The level follows growth with this time constant, as long as the departure is tolerated.
-LEVEL_HOURS = 100.0
-# A departure is as large as it was in the last hours.
-RECENT_HOURS = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """What a departure must exceed to be reported.
-
-    Attributes:
-        effect: Smallest departure, in log units.
-        hours: Hours of the largest departure that counts until it is reported.
-        collapse: Departure that is reported at once, in log units.
-        collapse_hours: Hours that it must last.
-    """
-
-    effect: float
-    hours: float
-    collapse: float = math.inf
-    collapse_hours: float = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A lasting departure from the profile.
-
-    Attributes:
-        since_s: Its start, UTC in s.
-        change: Departure of the last hours, in log units.
-        is_collapse: Whether it was reported for its size.
-    """
-
-    since_s: float
-    change: float
-    is_collapse: bool = False
-
-
 class WeeklyProfile:
     """The profile of one series, hour by hour: no clock, the same values give the same departures.
 
@@ -620,62 +677,6 @@ class WeeklyProfile:
             if is_collapse or total > tolerance.hours * (MOST_HOUR - tolerance.effect):
                 return Departure(since_s, sign * recent, is_collapse)
         return None
-
-
-# Blocks that a change is explained by: those of eight days.
-MAX_BLOCKS = 8 * 48
-# Kinds of tokens of models with a weight; further ones do not count.
-MAX_KINDS = 500
-# Expected change of the logarithm of device time and of energy per work with that of the load: batches,
-# and idle power.
-TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
-# Devices with a larger busy share were busy all the time.
-CAPPED_SHARE = 0.97
-# An idle block counts as this share of the mean work of a block.
-LEAST_WORK = 0.02
-WORK_GAIN = 0.02
-# A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
-# hours; a mix that is heavier by a third for half a day.
-DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
-MIX = Tolerance(effect=0.15, hours=6.0)
-
-
-@dataclass(frozen=True, slots=True)
-class ProductionFinding:
-    """A detected change of a service.
-
-    Attributes:
-        metric: The monitored series.
-        time_s: UTC in s of the end of the block that completed it.
-        since_s: Estimated start, UTC in s.
-        change: ln(after / before).
-        is_collapse: Whether nearly all traffic is gone.
-        unit: What work is counted in.
-    """
-
-    metric: ServingMetric
-    time_s: float
-    since_s: float
-    change: float
-    is_collapse: bool = False
-    unit: Unit = "token"
-
-
-@dataclass(frozen=True, slots=True)
-class Periods:
-    """Two periods that are compared.
-
-    Attributes:
-        before_s: Start and end of the earlier one, UTC in s.
-        after_s: Of the later one.
-        before: Sums of the earlier one.
-        after: Sums of the later one.
-    """
-
-    before_s: tuple[float, float]
-    after_s: tuple[float, float]
-    before: ProductionSums
-    after: ProductionSums
 
 
 class ProductionDetector:

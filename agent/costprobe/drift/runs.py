@@ -29,6 +29,21 @@ from costprobe.unit_costs.change import CostFactors, ProductionSums, as_one, kin
 NOISE_ERRORS = 4.0
 LEAST_INDEPENDENT = 4
 
+# Number of runs before a change that represent the previous conditions.
+BEFORE_RUNS = 300
+# Kind of the events of annotations.
+ANNOTATION = "annotation"
+
+_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_share": "mem_used_pct"}
+
+# Rows of `device` of a block that its conditions are read from.
+DEVICE_ROWS = 30
+# What a probe finds of the software that serves production on its device, too: not the probe's own model.
+SHARED_SOFTWARE = ("driver", "device_name", BOARD, "server_version")
+
+# Returns the newest rows of a device between two UTC ns, at most DEVICE_ROWS.
+DeviceRows = Callable[[str, int, int], Sequence[Point]]
+
 
 @dataclass(frozen=True, slots=True)
 class SignalSample:
@@ -115,20 +130,6 @@ class Comparison:
         return before.mean, after.mean
 
 
-def _noise(before: SignalSample, after: SignalSample) -> float:
-    """Return the difference of two means that noise may cause."""
-    # A short period shows less of the noise.
-    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
-    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
-    return NOISE_ERRORS * spread * math.sqrt(math.fsum(1 / count for count in counts) / 2)
-
-
-# Number of runs before a change that represent the previous conditions.
-BEFORE_RUNS = 300
-# Kind of the events of annotations.
-ANNOTATION = "annotation"
-
-
 @dataclass(frozen=True, slots=True)
 class DetectionRun:
     """One run of a probe; None if unknown.
@@ -174,6 +175,28 @@ class SoftwareChange:
     time_ns: int
     before: Mapping[str, str]
     after: Mapping[str, str]
+
+
+class BlockEffort(NamedTuple):
+    """What a unit of work took in a block.
+
+    Attributes:
+        end_s: UTC in s of its end.
+        log_time: Logarithm of the device time per unit of work.
+        log_energy: Likewise of the energy; None if unknown.
+    """
+
+    end_s: float
+    log_time: float
+    log_energy: float | None = None
+
+
+def _noise(before: SignalSample, after: SignalSample) -> float:
+    """Return the difference of two means that noise may cause."""
+    # A short period shows less of the noise.
+    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
+    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
+    return NOISE_ERRORS * spread * math.sqrt(math.fsum(1 / count for count in counts) / 2)
 
 
 def run_of(probe: Point, cost: Point | None) -> DetectionRun | None:
@@ -259,9 +282,6 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
     )
 
 
-_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_share": "mem_used_pct"}
-
-
 def signal_of(run: DetectionRun, signal: str) -> float | None:
     """Return a run's value of a signal, named as in Conditions, in the unit of its field."""
     if signal == "batch":
@@ -291,29 +311,6 @@ def _versions(keys: Sequence[str], text: str) -> dict[str, str]:
         versions[key] = following_text[: end if end >= 0 else len(following_text)]
         text = following_text[end + 2 :] if end >= 0 else ""
     return versions
-
-
-# Rows of `device` of a block that its conditions are read from.
-DEVICE_ROWS = 30
-# What a probe finds of the software that serves production on its device, too: not the probe's own model.
-SHARED_SOFTWARE = ("driver", "device_name", BOARD, "server_version")
-
-# Returns the newest rows of a device between two UTC ns, at most DEVICE_ROWS.
-DeviceRows = Callable[[str, int, int], Sequence[Point]]
-
-
-class BlockEffort(NamedTuple):
-    """What a unit of work took in a block.
-
-    Attributes:
-        end_s: UTC in s of its end.
-        log_time: Logarithm of the device time per unit of work.
-        log_energy: Likewise of the energy; None if unknown.
-    """
-
-    end_s: float
-    log_time: float
-    log_energy: float | None = None
 
 
 def block_efforts(

@@ -42,6 +42,17 @@ LEAST_SPREAD = 0.002
 # A host further from the others, in spreads, is an outlier itself: its GPUs are compared with each other.
 FAR_HOST = 3.0
 
+# Expected share of false ones among the reported.
+FALSE_SHARE = 0.05
+# Smallest deviation that is reported.
+LEAST_EFFECT = 0.02
+
+# Peers whose conditions are compared, the nearest first.
+PEERS_COMPARED = 24
+
+FleetMetric = Literal["time", "energy"]
+_METRICS: Sequence[FleetMetric] = ("time", "energy")
+
 
 @dataclass(frozen=True, slots=True)
 class PeerValue:
@@ -114,6 +125,143 @@ class PeerGroup:
     gpus: tuple[Deviation, ...]
     hosts: tuple[Deviation, ...] = ()
     levels: tuple[LabelLevel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """How much more than its peers, as a share: 0.05 for 5 % more.
+
+    Attributes:
+        mean: Estimate.
+        low: Lower end of its interval.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLevel:
+    """The level of a probe on a GPU over a period.
+
+    Attributes:
+        host: Its host.
+        device: Its device id.
+        peers: What peers share: GPU model, probe, batch, execution mode, software.
+        run: Medians over the period as one run: time, energy, prices, and conditions of the device.
+        runs: Number of runs.
+        labels: The host's labels, such as its rack.
+        busy_share: Share of the period in which the GPU worked; None if unknown.
+    """
+
+    host: str
+    device: str
+    peers: tuple[str, ...]
+    run: DetectionRun
+    runs: int
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    busy_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExcessCost:
+    """What an excess or a change costs in a month of 730 h; negative if it saves.
+
+    Attributes:
+        mean: Currency for the estimate.
+        low: For the lower end of its interval.
+        high: For the upper end.
+        currency: ISO 4217 code.
+    """
+
+    mean: float
+    low: float
+    high: float
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A GPU, or all GPUs of a host, that needs more time or energy than its peers.
+
+    Attributes:
+        host: The host.
+        device: The device; empty for the whole host.
+        peers: What it shares with its peers.
+        peer_count: Number of GPUs that it was compared with.
+        time: Excess time per inference; None if it is not reported.
+        energy: Excess energy per inference; None if it is not reported.
+        explanation: What differs from the peers.
+        cost: What the excess costs a month at the present use; None without prices or without a
+            known use.
+        runs: Number of runs.
+        probes: Peers' keys of the other probes of this GPU that deviate too.
+    """
+
+    host: str
+    device: str
+    peers: tuple[str, ...]
+    peer_count: int
+    time: Excess | None
+    energy: Excess | None
+    explanation: Explanation
+    cost: ExcessCost | None
+    runs: int
+    probes: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTest:
+    """The deviation of a GPU, or of all GPUs of a host, from its peers.
+
+    Attributes:
+        metric: What is compared.
+        peers: What the peers share.
+        deviation: The deviation.
+    """
+
+    metric: FleetMetric
+    peers: tuple[str, ...]
+    deviation: Deviation
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOutliers:
+    """The outliers of a fleet.
+
+    Attributes:
+        outliers: The most expensive first, then the largest excess.
+        tested: Number of GPUs that have enough peers.
+        untested: Number of GPUs that have not.
+        updated: Number of GPUs whose software or model changed in the period, so that they have no one level.
+        tests: The deviation of every GPU and host, listed or not.
+        levels: Levels of the labels in the time per inference that are not counted as a deviation,
+            by the peers' key.
+    """
+
+    outliers: tuple[Outlier, ...]
+    tested: int
+    untested: int
+    levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
+    updated: int = 0
+    tests: tuple[PeerTest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuExcess:
+    """What a GPU needs more than its peers, as shares: 0.05 for 5 % more.
+
+    Attributes:
+        time: Time per inference; None if it was not compared.
+        energy: Energy per inference; None if it was not compared.
+        is_listed: Whether the GPU, or its host, is an outlier.
+    """
+
+    time: float | None
+    energy: float | None
+    is_listed: bool
 
 
 def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
@@ -260,27 +408,6 @@ def _less(logs: Sequence[float], keys: Sequence[str], levels: Mapping[str, float
     return [log_value - levels.get(key, 0.0) for log_value, key in zip(logs, keys, strict=True)]
 
 
-# Expected share of false ones among the reported.
-FALSE_SHARE = 0.05
-# Smallest deviation that is reported.
-LEAST_EFFECT = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """How much more than its peers, as a share: 0.05 for 5 % more.
-
-    Attributes:
-        mean: Estimate.
-        low: Lower end of its interval.
-        high: Upper end.
-    """
-
-    mean: float
-    low: float
-    high: float
-
-
 def discoveries(tests: Sequence[Deviation]) -> list[int]:
     """Return which deviations are reported: at least 2 % more than peers, and at most 5 % of them false.
 
@@ -322,46 +449,6 @@ def interval_of(deviation: Deviation, reported: int, tested: int) -> Excess:
     return Excess(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLevel:
-    """The level of a probe on a GPU over a period.
-
-    Attributes:
-        host: Its host.
-        device: Its device id.
-        peers: What peers share: GPU model, probe, batch, execution mode, software.
-        run: Medians over the period as one run: time, energy, prices, and conditions of the device.
-        runs: Number of runs.
-        labels: The host's labels, such as its rack.
-        busy_share: Share of the period in which the GPU worked; None if unknown.
-    """
-
-    host: str
-    device: str
-    peers: tuple[str, ...]
-    run: DetectionRun
-    runs: int
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    busy_share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExcessCost:
-    """What an excess or a change costs in a month of 730 h; negative if it saves.
-
-    Attributes:
-        mean: Currency for the estimate.
-        low: For the lower end of its interval.
-        high: For the upper end.
-        currency: ISO 4217 code.
-    """
-
-    mean: float
-    low: float
-    high: float
-    currency: str
-
-
 def monthly_cost(
     own: Sequence[GpuLevel], time: Excess | None, energy: Excess | None
 ) -> ExcessCost | None:
@@ -400,80 +487,6 @@ def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:
     )
     rate_per_s = (gpu.busy_share or 0.0) / own.time_s
     return (own.cost - peer.cost) * rate_per_s * MONTH_H * HOUR_S
-
-
-# Peers whose conditions are compared, the nearest first.
-PEERS_COMPARED = 24
-
-FleetMetric = Literal["time", "energy"]
-_METRICS: Sequence[FleetMetric] = ("time", "energy")
-
-
-@dataclass(frozen=True, slots=True)
-class Outlier:
-    """A GPU, or all GPUs of a host, that needs more time or energy than its peers.
-
-    Attributes:
-        host: The host.
-        device: The device; empty for the whole host.
-        peers: What it shares with its peers.
-        peer_count: Number of GPUs that it was compared with.
-        time: Excess time per inference; None if it is not reported.
-        energy: Excess energy per inference; None if it is not reported.
-        explanation: What differs from the peers.
-        cost: What the excess costs a month at the present use; None without prices or without a
-            known use.
-        runs: Number of runs.
-        probes: Peers' keys of the other probes of this GPU that deviate too.
-    """
-
-    host: str
-    device: str
-    peers: tuple[str, ...]
-    peer_count: int
-    time: Excess | None
-    energy: Excess | None
-    explanation: Explanation
-    cost: ExcessCost | None
-    runs: int
-    probes: tuple[tuple[str, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PeerTest:
-    """The deviation of a GPU, or of all GPUs of a host, from its peers.
-
-    Attributes:
-        metric: What is compared.
-        peers: What the peers share.
-        deviation: The deviation.
-    """
-
-    metric: FleetMetric
-    peers: tuple[str, ...]
-    deviation: Deviation
-
-
-@dataclass(frozen=True, slots=True)
-class FleetOutliers:
-    """The outliers of a fleet.
-
-    Attributes:
-        outliers: The most expensive first, then the largest excess.
-        tested: Number of GPUs that have enough peers.
-        untested: Number of GPUs that have not.
-        updated: Number of GPUs whose software or model changed in the period, so that they have no one level.
-        tests: The deviation of every GPU and host, listed or not.
-        levels: Levels of the labels in the time per inference that are not counted as a deviation,
-            by the peers' key.
-    """
-
-    outliers: tuple[Outlier, ...]
-    tested: int
-    untested: int
-    levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
-    updated: int = 0
-    tests: tuple[PeerTest, ...] = ()
 
 
 def outliers_of(
@@ -646,21 +659,6 @@ def largest(outlier: Outlier) -> float:
 def _rank(outlier: Outlier) -> tuple[float, float, str, str]:
     cost = outlier.cost.mean if outlier.cost else -math.inf
     return -cost, -largest(outlier), outlier.host, outlier.device
-
-
-@dataclass(frozen=True, slots=True)
-class GpuExcess:
-    """What a GPU needs more than its peers, as shares: 0.05 for 5 % more.
-
-    Attributes:
-        time: Time per inference; None if it was not compared.
-        energy: Energy per inference; None if it was not compared.
-        is_listed: Whether the GPU, or its host, is an outlier.
-    """
-
-    time: float | None
-    energy: float | None
-    is_listed: bool
 
 
 def gpu_excesses(found: FleetOutliers) -> Mapping[tuple[str, str], GpuExcess]:

@@ -29,6 +29,41 @@ Series = tuple[str, str]
 # The value of each bucket, None where unknown.
 Buckets = list[str | None]
 
+_BOTH: Final = "\0"
+
+# Buckets of the window before and after a change.
+WINDOW_BUCKETS: Final = 4
+# Changes that are estimated, those on the most hosts.
+CHANGES_MAX: Final = 10
+_SHORTEST_BUCKET_S: Final = 300
+
+
+class FleetChange(NamedTuple):
+    """A change of software over a fleet.
+
+    Attributes:
+        key: What changed: `driver`, `torch`, `cuda`, `dtype`, `weights_hash` or a label.
+        before: Its value before.
+        after: Its value after.
+        first_ns: End of the interval in which the first host changed, UTC in ns.
+        last_ns: The same of the last one.
+        effect: What it did; None if no host can be compared.
+        hosts: Number of hosts that changed, counted in the effect or not.
+        beside: What else changed in the same interval, with its number of hosts.
+        costs: What the effect on the cost per inference costs a month at the present use of all hosts that
+            changed and did not go back, by currency; empty where the effect is unknown.
+    """
+
+    key: str
+    before: str
+    after: str
+    first_ns: int
+    last_ns: int
+    effect: ChangeEffect | None
+    hosts: int
+    beside: Mapping[str, int]
+    costs: tuple[ExcessCost, ...] = ()
+
 
 def bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
     """Return the end of a bucket, UTC in ns."""
@@ -116,9 +151,6 @@ def labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
     return {host: _settled(values) for host, values in found.items()}
 
 
-_BOTH: Final = "\0"
-
-
 def _take(values: Buckets, bucket: int, value: str) -> None:
     values[bucket] = value if values[bucket] in (None, value) else _BOTH
 
@@ -134,40 +166,6 @@ def _settled(values: Buckets) -> Buckets:
             following = value or following
             settled.append(value)
     return settled[::-1]
-
-
-# Buckets of the window before and after a change.
-WINDOW_BUCKETS: Final = 4
-# Changes that are estimated, those on the most hosts.
-CHANGES_MAX: Final = 10
-_SHORTEST_BUCKET_S: Final = 300
-
-
-class FleetChange(NamedTuple):
-    """A change of software over a fleet.
-
-    Attributes:
-        key: What changed: `driver`, `torch`, `cuda`, `dtype`, `weights_hash` or a label.
-        before: Its value before.
-        after: Its value after.
-        first_ns: End of the interval in which the first host changed, UTC in ns.
-        last_ns: The same of the last one.
-        effect: What it did; None if no host can be compared.
-        hosts: Number of hosts that changed, counted in the effect or not.
-        beside: What else changed in the same interval, with its number of hosts.
-        costs: What the effect on the cost per inference costs a month at the present use of all hosts that
-            changed and did not go back, by currency; empty where the effect is unknown.
-    """
-
-    key: str
-    before: str
-    after: str
-    first_ns: int
-    last_ns: int
-    effect: ChangeEffect | None
-    hosts: int
-    beside: Mapping[str, int]
-    costs: tuple[ExcessCost, ...] = ()
 
 
 def aligned(period: FleetPeriod, window_s: float) -> FleetPeriod:

@@ -30,6 +30,17 @@ from costprobe.spend.settings import HISTORY_HOURS
 # Rounding of sums, as a share of them.
 _ROUNDING: Final = 1e-9
 
+STEP_S: Final = 3600
+_HOUR_NS: Final = STEP_S * NS_PER_S
+# An hour in which so small a share of the devices around it has rows is no estimate of an hour.
+_LEAST_SHARE: Final = 0.5
+_AROUND_HOURS: Final = 12
+
+_SERVING: Final = {"basis": "serving"}
+_WHOLE: Final = {"basis": "serving", "served_model": ""}
+# Parts of an allocation that are of no service.
+_REMAINDERS: Final[tuple[Part, ...]] = ("probing", "unallocated")
+
 
 class CurrencyCost(NamedTuple):
     """An amount in one currency.
@@ -122,6 +133,71 @@ class DeviceSums(NamedTuple):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FleetForecast(PeriodSpend):
+    """The spend of a period, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        coverage: Share of the hours since the period began in which devices have rows, over the most devices of an
+            hour; None before the first hour.
+        left_out: Number of hours of the history in which too few devices had rows.
+    """
+
+    currency: str
+    coverage: float | None
+    left_out: int
+
+
+class Consolidation(NamedTuple):
+    """The devices that a group of equal devices could do without.
+
+    Attributes:
+        needed: Number of devices that the same work needs.
+        spare: Number of the others.
+    """
+
+    needed: int
+    spare: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSaving:
+    """The devices of a group that are paid in one currency.
+
+    Attributes:
+        group: Values of the tags that the fleet is divided by.
+        currency: ISO 4217 code.
+        devices: Number of devices.
+        utilization: Mean utilization, weighted by cost, 0 to 1.
+        spare: Number of devices that the same work does not need at the target utilization.
+        cost_per_month: Cost in the period, for a month of MONTH_H hours; gaps cost nothing.
+        saving_per_month: Part of it for the spare devices.
+    """
+
+    group: Group
+    currency: str
+    devices: int
+    utilization: float
+    spare: int
+    cost_per_month: float
+    saving_per_month: float
+
+
+class SpendByKey(NamedTuple):
+    """The spend of a fleet.
+
+    Attributes:
+        total: What all devices cost.
+        parts: The groups, the largest first.
+        rest: What none of the groups cost; None where groups contain everything.
+    """
+
+    total: FleetSpend
+    parts: tuple[FleetSpend, ...]
+    rest: FleetSpend | None
+
+
 def _added(sums: Mapping[Group, float], kept: tuple[int, ...]) -> dict[Group, float]:
     """Add up over all tags but those at some positions."""
     found: dict[Group, list[float]] = defaultdict(list)
@@ -211,29 +287,6 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return share if share < 1 - _ROUNDING else 1.0
 
 
-STEP_S: Final = 3600
-_HOUR_NS: Final = STEP_S * NS_PER_S
-# An hour in which so small a share of the devices around it has rows is no estimate of an hour.
-_LEAST_SHARE: Final = 0.5
-_AROUND_HOURS: Final = 12
-
-
-@dataclass(frozen=True, slots=True)
-class FleetForecast(PeriodSpend):
-    """The spend of a period, in one currency.
-
-    Attributes:
-        currency: ISO 4217 code.
-        coverage: Share of the hours since the period began in which devices have rows, over the most devices of an
-            hour; None before the first hour.
-        left_out: Number of hours of the history in which too few devices had rows.
-    """
-
-    currency: str
-    coverage: float | None
-    left_out: int
-
-
 def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> list[FleetForecast]:
     """Return spend and forecast of a period by currency, the largest first.
 
@@ -288,18 +341,6 @@ def _usual(counted: dict[int, float], end_ns: int) -> float:
     return max(counted.get(end_ns + hours * _HOUR_NS, 0.0) for hours in around)
 
 
-class Consolidation(NamedTuple):
-    """The devices that a group of equal devices could do without.
-
-    Attributes:
-        needed: Number of devices that the same work needs.
-        spare: Number of the others.
-    """
-
-    needed: int
-    spare: int
-
-
 def consolidation(devices: int, utilization: float, target: float) -> Consolidation:
     """Return how many devices the same work needs: n u / t, rounded up, at least one.
 
@@ -313,29 +354,6 @@ def consolidation(devices: int, utilization: float, target: float) -> Consolidat
     """
     needed = max(1, math.ceil(devices * utilization / target - _ROUNDING))
     return Consolidation(min(devices, needed), max(0, devices - needed))
-
-
-@dataclass(frozen=True, slots=True)
-class FleetSaving:
-    """The devices of a group that are paid in one currency.
-
-    Attributes:
-        group: Values of the tags that the fleet is divided by.
-        currency: ISO 4217 code.
-        devices: Number of devices.
-        utilization: Mean utilization, weighted by cost, 0 to 1.
-        spare: Number of devices that the same work does not need at the target utilization.
-        cost_per_month: Cost in the period, for a month of MONTH_H hours; gaps cost nothing.
-        saving_per_month: Part of it for the spare devices.
-    """
-
-    group: Group
-    currency: str
-    devices: int
-    utilization: float
-    spare: int
-    cost_per_month: float
-    saving_per_month: float
 
 
 def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSaving]:
@@ -375,26 +393,6 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
                 )
             )
     return sorted(found, key=lambda one: (-one.saving_per_month, natural(*one.group)))
-
-
-_SERVING: Final = {"basis": "serving"}
-_WHOLE: Final = {"basis": "serving", "served_model": ""}
-# Parts of an allocation that are of no service.
-_REMAINDERS: Final[tuple[Part, ...]] = ("probing", "unallocated")
-
-
-class SpendByKey(NamedTuple):
-    """The spend of a fleet.
-
-    Attributes:
-        total: What all devices cost.
-        parts: The groups, the largest first.
-        rest: What none of the groups cost; None where groups contain everything.
-    """
-
-    total: FleetSpend
-    parts: tuple[FleetSpend, ...]
-    rest: FleetSpend | None
 
 
 def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:

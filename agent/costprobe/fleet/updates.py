@@ -44,6 +44,9 @@ CONFIDENCE = 0.95
 # Share of the buckets on each side of a change that must have values.
 LEAST_KNOWN = 0.5
 
+# Parts below this everywhere are those of a price that did not change.
+_NO_PART = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class HostSeries:
@@ -82,6 +85,47 @@ class Effect:
     hosts: int
     controls: int
     excluded: int
+
+
+@dataclass(frozen=True, slots=True)
+class FactorSeries:
+    """The cost factors of a probe on a host over time.
+
+    Attributes:
+        host: The host.
+        kind: Only series of one kind are compared.
+        factors: Of each bucket; None where unknown. Without prices, `price_per_s` is 0.
+        adopted: Bucket in which the change fell; None if it did not change.
+        others: Buckets with another change of software.
+        is_priced: Whether the prices are known.
+    """
+
+    host: str
+    kind: Hashable
+    factors: Sequence[CostFactors | None]
+    adopted: int | None = None
+    others: frozenset[int] = frozenset()
+    is_priced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEffect:
+    """The effect of a change; each is a logarithm of the ratio with over without it.
+
+    Attributes:
+        time: On the time per inference.
+        energy: On the energy per inference; None if it is unknown.
+        cost: On the cost per inference; None without prices.
+        parts: Parts of the effect on the cost, which add up to it; without factors that did not change.
+        before: The same estimate of the time for the window before the change, which should be 0; None if the
+            history is too short.
+    """
+
+    time: Effect
+    energy: Effect | None
+    cost: Effect | None
+    parts: Mapping[Factor, Effect]
+    before: Effect | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,51 +256,6 @@ def _variance(stratum: _Stratum) -> float:
 
 def _quantile(degrees: float) -> float:
     return student_quantile((1 + CONFIDENCE) / 2, max(1.0, degrees))
-
-
-# Parts below this everywhere are those of a price that did not change.
-_NO_PART = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class FactorSeries:
-    """The cost factors of a probe on a host over time.
-
-    Attributes:
-        host: The host.
-        kind: Only series of one kind are compared.
-        factors: Of each bucket; None where unknown. Without prices, `price_per_s` is 0.
-        adopted: Bucket in which the change fell; None if it did not change.
-        others: Buckets with another change of software.
-        is_priced: Whether the prices are known.
-    """
-
-    host: str
-    kind: Hashable
-    factors: Sequence[CostFactors | None]
-    adopted: int | None = None
-    others: frozenset[int] = frozenset()
-    is_priced: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeEffect:
-    """The effect of a change; each is a logarithm of the ratio with over without it.
-
-    Attributes:
-        time: On the time per inference.
-        energy: On the energy per inference; None if it is unknown.
-        cost: On the cost per inference; None without prices.
-        parts: Parts of the effect on the cost, which add up to it; without factors that did not change.
-        before: The same estimate of the time for the window before the change, which should be 0; None if the
-            history is too short.
-    """
-
-    time: Effect
-    energy: Effect | None
-    cost: Effect | None
-    parts: Mapping[Factor, Effect]
-    before: Effect | None
 
 
 def change_effect(series: Sequence[FactorSeries], window: int) -> ChangeEffect | None:

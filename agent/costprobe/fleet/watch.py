@@ -46,9 +46,107 @@ from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_NO_HISTORY: Final = "there is too little data for a forecast"
+
+# Fewer hosts are no fleet.
+LEAST_HOSTS = 3
+# More than this share of the hosts must have moved in one direction.
+LEAST_SHARE = 0.5
+# A drift ends below this share of the change at which it begins.
+CLEAR_SHARE = 0.5
+
+_DAY_NS: Final = 86_400 * NS_PER_S
+# The same time of day: prices and temperatures have a daily pattern.
+_DAYS_BEFORE: Final = tuple(range(1, 8))
+# The same time of the same weekday: the work of services has a weekly pattern.
+_WEEKS_BEFORE: Final = (7, 14, 21)
+_BUCKET_S: Final = 300
+# Windows before the present one in which a cause is sought.
+_CAUSE_WINDOWS: Final = 4
+UNKNOWN: Final = "unknown"
+
+# Cost by workload, host and currency.
+_Costs = dict[tuple[str, str, str], float]
+
+# A lease lasts so many intervals after the heartbeat that renewed it.
+INTERVALS = 3
+
+_ACTIVE: Final = "active"
+_PASSIVE: Final = "passive"
+
+# An outlier ends when so many answers in a row do not list it, although it was tested.
+CLEAR_ANSWERS: Final = 3
+
+_NAMED_MAX: Final = 20
+
+logger = logging.getLogger(__name__)
+
+STATE: Final = "fleet"
+
 
 class PartialAnswerError(Exception):
     """The database answered for a part of the fleet or of the time; the text gives the reason."""
+
+
+class DriftKey(NamedTuple):
+    """What hosts with the same cost have in common.
+
+    Attributes:
+        workload: Name of the probe or service.
+        model: GPU models of the host.
+        currency: ISO 4217 code.
+    """
+
+    workload: str
+    model: str
+    currency: str
+
+
+class HostCost(NamedTuple):
+    """The cost per inference, or per token, of a workload on a host.
+
+    Attributes:
+        key: What is compared.
+        host: The host.
+        before: Usual cost; above 0.
+        after: Present cost; above 0.
+    """
+
+    key: DriftKey
+    host: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommonDrift:
+    """A change of cost that most hosts share.
+
+    Attributes:
+        key: What changed.
+        hosts: The hosts whose cost changed, by name.
+        compared: Number of hosts with a cost before and after.
+        change: Median change of the hosts that changed, as a share: 0.08 for 8 % more.
+    """
+
+    key: DriftKey
+    hosts: tuple[str, ...]
+    compared: int
+    change: float
+
+
+class Heartbeat(NamedTuple):
+    """The newest row of `watcher` of one watcher in one state.
+
+    Attributes:
+        watcher: Name of its host.
+        is_active: Whether it held the lease.
+        time_ns: UTC in ns of its evaluation.
+    """
+
+    watcher: str
+    is_active: bool
+    time_ns: int
 
 
 class FleetQuery:
@@ -135,9 +233,6 @@ class FleetCheck(ABC):
         """
 
 
-_NO_HISTORY: Final = "there is too little data for a forecast"
-
-
 class FleetBudgets(FleetCheck):
     """Computes the status of each budget, whose rows the rules of budgets evaluate.
 
@@ -221,61 +316,6 @@ def fleet_budget(query: FleetQuery, budget: FleetBudgetConfig) -> BudgetStatus:
     )
 
 
-# Fewer hosts are no fleet.
-LEAST_HOSTS = 3
-# More than this share of the hosts must have moved in one direction.
-LEAST_SHARE = 0.5
-# A drift ends below this share of the change at which it begins.
-CLEAR_SHARE = 0.5
-
-
-class DriftKey(NamedTuple):
-    """What hosts with the same cost have in common.
-
-    Attributes:
-        workload: Name of the probe or service.
-        model: GPU models of the host.
-        currency: ISO 4217 code.
-    """
-
-    workload: str
-    model: str
-    currency: str
-
-
-class HostCost(NamedTuple):
-    """The cost per inference, or per token, of a workload on a host.
-
-    Attributes:
-        key: What is compared.
-        host: The host.
-        before: Usual cost; above 0.
-        after: Present cost; above 0.
-    """
-
-    key: DriftKey
-    host: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
-class CommonDrift:
-    """A change of cost that most hosts share.
-
-    Attributes:
-        key: What changed.
-        hosts: The hosts whose cost changed, by name.
-        compared: Number of hosts with a cost before and after.
-        change: Median change of the hosts that changed, as a share: 0.08 for 8 % more.
-    """
-
-    key: DriftKey
-    hosts: tuple[str, ...]
-    compared: int
-    change: float
-
-
 def common_drifts(
     costs: Sequence[HostCost], at_least: float, present: Collection[DriftKey] = ()
 ) -> list[CommonDrift]:
@@ -300,20 +340,6 @@ def common_drifts(
             change = math.expm1(median(moved.values()))
             drifts.append(CommonDrift(key, tuple(sorted(moved)), len(changes), change))
     return drifts
-
-
-_DAY_NS: Final = 86_400 * NS_PER_S
-# The same time of day: prices and temperatures have a daily pattern.
-_DAYS_BEFORE: Final = tuple(range(1, 8))
-# The same time of the same weekday: the work of services has a weekly pattern.
-_WEEKS_BEFORE: Final = (7, 14, 21)
-_BUCKET_S: Final = 300
-# Windows before the present one in which a cause is sought.
-_CAUSE_WINDOWS: Final = 4
-UNKNOWN: Final = "unknown"
-
-# Cost by workload, host and currency.
-_Costs = dict[tuple[str, str, str], float]
 
 
 class FleetDrift(FleetCheck):
@@ -493,24 +519,6 @@ def _change_words(change: FleetChange) -> str:
     return "; ".join((words, *beside, effect))
 
 
-# A lease lasts so many intervals after the heartbeat that renewed it.
-INTERVALS = 3
-
-
-class Heartbeat(NamedTuple):
-    """The newest row of `watcher` of one watcher in one state.
-
-    Attributes:
-        watcher: Name of its host.
-        is_active: Whether it held the lease.
-        time_ns: UTC in ns of its evaluation.
-    """
-
-    watcher: str
-    is_active: bool
-    time_ns: int
-
-
 def holds_lease(
     own: str, heartbeats: Sequence[Heartbeat], now_ns: int, every_ns: int, *, held: bool
 ) -> bool:
@@ -535,10 +543,6 @@ def holds_lease(
         return True
     waited = any(one.watcher == own and one.time_ns <= now_ns - every_ns for one in fresh)
     return waited and own == min(one.watcher for one in fresh)
-
-
-_ACTIVE: Final = "active"
-_PASSIVE: Final = "passive"
 
 
 class Lease:
@@ -595,10 +599,6 @@ class Lease:
     def close(self) -> None:
         """Close the connection."""
         self._sink.close()
-
-
-# An outlier ends when so many answers in a row do not list it, although it was tested.
-CLEAR_ANSWERS: Final = 3
 
 
 @dataclass(slots=True)
@@ -695,9 +695,6 @@ def _outlier_fault(one: Outlier) -> Fault:
     )
 
 
-_NAMED_MAX: Final = 20
-
-
 class SilentHosts(FleetCheck):
     """Finds hosts without a new row of `agent`.
 
@@ -779,11 +776,6 @@ class SilentHosts(FleetCheck):
             for host, group in document["silent"].items()
             if host in self._newest
         }
-
-
-logger = logging.getLogger(__name__)
-
-STATE: Final = "fleet"
 
 
 class FleetWatch:

@@ -51,6 +51,15 @@ PART_S = 30.0
 # first, and the last measured energy is reused between energy windows.
 ENERGY_PART = 0.5
 
+# Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
+CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
+
+logger = logging.getLogger(__name__)
+
+FULL_DUTY = 1.0
+# Interval at which a deferred run checks whether the device is still busy, in s.
+BUSY_CHECK_S = 2.0
+
 
 class DutyRun(NamedTuple):
     """Runs of a probe within PART_S.
@@ -66,6 +75,25 @@ class DutyRun(NamedTuple):
     time_s: float
     busy_s: float
     energy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """The parts that all probe jobs share.
+
+    Attributes:
+        measurer: Runs a probe.
+        accounts: Prices and stores its results.
+        ledger: Keeps the last result, fault and durations for a restart or a reload.
+        clock: The host's clocks.
+        listeners: Callbacks.
+    """
+
+    measurer: Measurer
+    accounts: ProbeAccounts
+    ledger: Ledger
+    clock: Clock
+    listeners: Listeners
 
 
 class DutyBudget:
@@ -241,10 +269,6 @@ class DeviceQueue:
         )
 
 
-# Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
-CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
-
-
 class ProbeAccounts:
     """Price probe runs and store them.
 
@@ -312,32 +336,6 @@ class ProbeAccounts:
 
 def _state_name(device: str, probe: str) -> str:
     return f"probe {device} {probe}"
-
-
-logger = logging.getLogger(__name__)
-
-FULL_DUTY = 1.0
-# Interval at which a deferred run checks whether the device is still busy, in s.
-BUSY_CHECK_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class JobParts:
-    """The parts that all probe jobs share.
-
-    Attributes:
-        measurer: Runs a probe.
-        accounts: Prices and stores its results.
-        ledger: Keeps the last result, fault and durations for a restart or a reload.
-        clock: The host's clocks.
-        listeners: Callbacks.
-    """
-
-    measurer: Measurer
-    accounts: ProbeAccounts
-    ledger: Ledger
-    clock: Clock
-    listeners: Listeners
 
 
 @dataclass(frozen=True, slots=True)

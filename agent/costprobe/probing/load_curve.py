@@ -37,6 +37,16 @@ FIGURES: Final = (
 # Quantiles of a normal distribution: the 90th percentile, and two-sided 95 %.
 _Z90, _Z95 = 1.2816, 1.96
 
+# An open loop whose answers fall short of this share of its requests has a growing queue.
+KEPT_UP: Final = 0.9
+# Why a loop ended.
+LoopEnd = Literal["saturated", "errors", "complete"]
+
+# Start of the worker, rise and tail of the load, and the end of requests in flight, in s.
+POINT_OVERHEAD_S = 6.0
+# Start of the worker, name resolution and queries take less.
+DEADLINE_MARGIN_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
@@ -60,6 +70,40 @@ class LoadStep:
         if self.rate_per_s is not None:
             return f"{self.rate_per_s:.3g} requests/s"
         return f"{self.concurrency} in flight"
+
+
+@dataclass(slots=True)
+class MeasuredLoops:
+    """The points of both loops.
+
+    Attributes:
+        points: In the order of their measurement.
+        ends: Why each loop ended.
+        stopped: Why the measurement was ended before; empty if it was not.
+    """
+
+    points: list[LoadPoint] = field(default_factory=list)
+    ends: dict[Loop, str] = field(default_factory=dict)
+    stopped: str = ""
+
+
+class LoadStoppedError(Exception):
+    """The measurement has to end; the text states why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What a load curve takes.
+
+    Attributes:
+        points: Most points.
+        expected_s: Seconds that they take if windows and answers are short.
+        longest_s: Most seconds that they take.
+    """
+
+    points: int
+    expected_s: float
+    longest_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +245,6 @@ def _number(value: FieldValue | None) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# An open loop whose answers fall short of this share of its requests has a growing queue.
-KEPT_UP: Final = 0.9
-# Why a loop ended.
-LoopEnd = Literal["saturated", "errors", "complete"]
-
-
 def loop_end(points: Sequence[LoadPoint], min_gain: float, max_errors: float) -> LoopEnd | None:
     """Return why a loop ends after its last point; None if it continues.
 
@@ -297,31 +335,6 @@ class LoadCurve:
         return point.cost or 0.0
 
 
-# Start of the worker, rise and tail of the load, and the end of requests in flight, in s.
-POINT_OVERHEAD_S = 6.0
-# Start of the worker, name resolution and queries take less.
-DEADLINE_MARGIN_S = 60.0
-
-
-@dataclass(slots=True)
-class MeasuredLoops:
-    """The points of both loops.
-
-    Attributes:
-        points: In the order of their measurement.
-        ends: Why each loop ended.
-        stopped: Why the measurement was ended before; empty if it was not.
-    """
-
-    points: list[LoadPoint] = field(default_factory=list)
-    ends: dict[Loop, str] = field(default_factory=dict)
-    stopped: str = ""
-
-
-class LoadStoppedError(Exception):
-    """The measurement has to end; the text states why."""
-
-
 def measured_loops(
     config: LoadConfig, measure: Callable[[LoadStep], LoadPoint], why_stop: Callable[[], str]
 ) -> MeasuredLoops:
@@ -374,21 +387,6 @@ def _open_steps(config: LoadConfig, closed: Sequence[LoadPoint]) -> Iterable[Loa
         rates = tuple(share * highest for share in RATE_SHARES if highest)
     for number, rate_per_s in enumerate(sorted(set(rates)), 1):
         yield LoadStep("open", number, rate_per_s=rate_per_s)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What a load curve takes.
-
-    Attributes:
-        points: Most points.
-        expected_s: Seconds that they take if windows and answers are short.
-        longest_s: Most seconds that they take.
-    """
-
-    points: int
-    expected_s: float
-    longest_s: float
 
 
 def load_plan(probe: ServedProbeConfig) -> LoadPlan:

@@ -54,6 +54,79 @@ TAIL_S: Final = 2.0
 # Requests in the window of a point of a load curve: so many give a p90.
 LOAD_SAMPLES: Final = 64
 
+MIB: Final = 1 << 20
+# Least share of the evicted bytes that a cold start reads from storage: of a library only the parts
+# that are used are read.
+COLD_SHARE_MIN: Final = 0.1
+
+AnyProbe = ProbeConfig | ServedProbeConfig
+
+ANSWER_TIMEOUT_S = 10.0
+# The load of a device is that of this time before now, in ns.
+LOAD_SPAN_NS = 2 * NS_PER_S
+# All metrics are still sampled for this time after a run, in s, so that a short run has a sample.
+WATCH_AFTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStarts:
+    """Starts of a model.
+
+    Attributes:
+        warm: With the files that a start reads in the page cache.
+        cold: Without; fewer if they could not be evicted each time.
+        not_cold: Why there are fewer; empty if there are not.
+    """
+
+    warm: tuple[ModelStart, ...]
+    cold: tuple[ModelStart, ...]
+    not_cold: str = ""
+
+
+class Start(Protocol):
+    """Starts the model once."""
+
+    def __call__(self, *, list_files: bool) -> StartOutcome | ProbeFault:
+        """Return the start, with the files that it read if they are asked for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTarget:
+    """The devices of one run: one for a model, one or several for a server.
+
+    Attributes:
+        devices: At least one.
+    """
+
+    devices: tuple[Device, ...]
+
+    @property
+    def name(self) -> str:
+        """The tag `device` of its rows: "gpu0", or "gpu0+gpu1" for a group."""
+        return TOGETHER.join(device.name for device in self.devices)
+
+    @property
+    def board(self) -> str:
+        """Identities of its boards; empty for a CPU or MIG devices, whose identity may change."""
+        has_one = all(device.is_board for device in self.devices)
+        return TOGETHER.join(device.uuid for device in self.devices) if has_one else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Callbacks for probe runs.
+
+    Attributes:
+        on_progress: Receives the phases of a run.
+        on_report: Receives the report of a run.
+        on_fault: Receives the fault of a run without a result.
+    """
+
+    on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
+    on_report: Callable[[ProbeReport], None]
+    on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
+
 
 def model_request(
     probe: ProbeConfig,
@@ -180,35 +253,6 @@ def _token_path(probe: ServedProbeConfig) -> str | None:
     return None if probe.token_file is None else str(probe.token_file)
 
 
-MIB: Final = 1 << 20
-# Least share of the evicted bytes that a cold start reads from storage: of a library only the parts
-# that are used are read.
-COLD_SHARE_MIN: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ColdStarts:
-    """Starts of a model.
-
-    Attributes:
-        warm: With the files that a start reads in the page cache.
-        cold: Without; fewer if they could not be evicted each time.
-        not_cold: Why there are fewer; empty if there are not.
-    """
-
-    warm: tuple[ModelStart, ...]
-    cold: tuple[ModelStart, ...]
-    not_cold: str = ""
-
-
-class Start(Protocol):
-    """Starts the model once."""
-
-    def __call__(self, *, list_files: bool) -> StartOutcome | ProbeFault:
-        """Return the start, with the files that it read if they are asked for."""
-        ...
-
-
 def measured_starts(
     start: Start, evict: Callable[[Iterable[Path]], int], runs: int
 ) -> ColdStarts | ProbeFault:
@@ -256,31 +300,6 @@ def _why_not_cold(read_bytes: int | None, evicted_bytes: int) -> str:
     return ""
 
 
-AnyProbe = ProbeConfig | ServedProbeConfig
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeTarget:
-    """The devices of one run: one for a model, one or several for a server.
-
-    Attributes:
-        devices: At least one.
-    """
-
-    devices: tuple[Device, ...]
-
-    @property
-    def name(self) -> str:
-        """The tag `device` of its rows: "gpu0", or "gpu0+gpu1" for a group."""
-        return TOGETHER.join(device.name for device in self.devices)
-
-    @property
-    def board(self) -> str:
-        """Identities of its boards; empty for a CPU or MIG devices, whose identity may change."""
-        has_one = all(device.is_board for device in self.devices)
-        return TOGETHER.join(device.uuid for device in self.devices) if has_one else ""
-
-
 def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
     """Return a target for each device of a model's probe, or one for all devices of a server.
 
@@ -295,28 +314,6 @@ def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
     if isinstance(probe, ProbeConfig):
         return [ProbeTarget((device,)) for device in chosen]
     return [ProbeTarget(tuple(chosen))] if chosen else []
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Callbacks for probe runs.
-
-    Attributes:
-        on_progress: Receives the phases of a run.
-        on_report: Receives the report of a run.
-        on_fault: Receives the fault of a run without a result.
-    """
-
-    on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
-    on_report: Callable[[ProbeReport], None]
-    on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
-
-
-ANSWER_TIMEOUT_S = 10.0
-# The load of a device is that of this time before now, in ns.
-LOAD_SPAN_NS = 2 * NS_PER_S
-# All metrics are still sampled for this time after a run, in s, so that a short run has a sample.
-WATCH_AFTER_S = 2.0
 
 
 class Measurer:

@@ -57,6 +57,26 @@ from costprobe.serving.tokens import production_load
 _WEEK_NS: Final = 7 * 86_400 * NS_PER_S
 _PORTS: Final = {"http": 80, "https": 443}
 
+# A device without a row for longer than this, while others have rows, was removed.
+GONE_AFTER_NS = 86_400 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsSections:
+    """What savings use of a configuration, beside its prices.
+
+    Attributes:
+        probes: The configured probes.
+        services: The configured services.
+        workloads: The configured workloads.
+        aggregate_s: Time over which readings of devices are aggregated to a row, in s.
+    """
+
+    probes: Sequence[AnyProbeConfig]
+    services: Sequence[ServiceConfig]
+    workloads: Sequence[WorkloadConfig]
+    aggregate_s: float
+
 
 def load_evidence(
     reader: StoreReader,
@@ -198,27 +218,6 @@ def _price(terms: Terms, plan: Plan | None, now_ns: int) -> DevicePrice:
         interruptions_per_month=None if spot is None else spot.interruptions_per_month,
         recovery_s=0.0 if spot is None else spot.recovery_s,
     )
-
-
-# A device without a row for longer than this, while others have rows, was removed.
-GONE_AFTER_NS = 86_400 * NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class SavingsSections:
-    """What savings use of a configuration, beside its prices.
-
-    Attributes:
-        probes: The configured probes.
-        services: The configured services.
-        workloads: The configured workloads.
-        aggregate_s: Time over which readings of devices are aggregated to a row, in s.
-    """
-
-    probes: Sequence[AnyProbeConfig]
-    services: Sequence[ServiceConfig]
-    workloads: Sequence[WorkloadConfig]
-    aggregate_s: float
 
 
 def history_of(

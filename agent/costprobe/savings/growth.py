@@ -67,6 +67,10 @@ _PHIS = (0.9, 0.95, 0.98, 0.99, 0.995)
 # A mean of the days around a day needs this many of seven.
 _LEAST_OF_WEEK = 5
 
+# The slope of energy over load needs a week of hours.
+LEAST_HOURS = HOURS_A_WEEK
+PER_THOUSAND = 1000
+
 
 class DayForecast(NamedTuple):
     """The forecast of a day.
@@ -95,6 +99,91 @@ class LoadForecast:
     now: float
     then: DayForecast
     days: Sequence[DayForecast]
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """What the devices cost a month (730 h) now and at the end of the forecast, at today's prices.
+
+    Attributes:
+        currency: ISO 4217 code.
+        now: Currency for the devices and for electricity that is billed separately.
+        then: With the devices that the busiest hour then needs.
+        devices_then: Number of these devices.
+        next_device: Currency for a further device.
+    """
+
+    currency: str
+    now: float
+    then: DayForecast
+    devices_then: DayForecast
+    next_device: float
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalCost:
+    """What 1,000 more requests, tokens or inferences cost.
+
+    Attributes:
+        energy_j: Joules: the slope of hourly energy over hourly load; None if unknown.
+        electricity: Currency for them; 0 if the price of the devices includes electricity.
+        device: Currency for devices once capacity has ended: the price of a device-hour divided by
+            what it answers at its usable capacity. Until then 0.
+    """
+
+    energy_j: float | None
+    electricity: float | None
+    device: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityEnd:
+    """When the busiest hour of a day exceeds the usable capacity.
+
+    Attributes:
+        usable_devices: Number of devices, less the headroom.
+        expected: The first such day; None if there is none in the forecast.
+        earliest: That of the upper end of the interval.
+        latest: That of the lower end.
+    """
+
+    usable_devices: float
+    expected: date | None
+    earliest: date | None
+    latest: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The growth of a service, or of a device without one.
+
+    Attributes:
+        name: Display name.
+        service: Name of the service; empty without one.
+        devices: Names of its devices.
+        unit: What the load counts, as of LoadSubject.
+        history_days: Days with known load.
+        load: None with fewer than 21 known days.
+        peak: Busy devices in the busiest hour of each day, and of a week; None likewise.
+        capacity: None if it was not measured.
+        money: None without a price, or without `peak`.
+        marginal: None without a price, if the load counts device-hours, or if devices are shared.
+        needs: What is missing.
+        notes: What the figures rest on.
+    """
+
+    name: str
+    service: str
+    devices: tuple[str, ...]
+    unit: str
+    history_days: int
+    load: LoadForecast | None
+    peak: LoadForecast | None
+    capacity: CapacityEnd | None
+    money: Money | None
+    marginal: MarginalCost | None
+    needs: Sequence[str]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,46 +382,6 @@ def _robust_deviation(values: Sequence[float]) -> float:
     return _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
 
 
-# The slope of energy over load needs a week of hours.
-LEAST_HOURS = HOURS_A_WEEK
-PER_THOUSAND = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    """What the devices cost a month (730 h) now and at the end of the forecast, at today's prices.
-
-    Attributes:
-        currency: ISO 4217 code.
-        now: Currency for the devices and for electricity that is billed separately.
-        then: With the devices that the busiest hour then needs.
-        devices_then: Number of these devices.
-        next_device: Currency for a further device.
-    """
-
-    currency: str
-    now: float
-    then: DayForecast
-    devices_then: DayForecast
-    next_device: float
-
-
-@dataclass(frozen=True, slots=True)
-class MarginalCost:
-    """What 1,000 more requests, tokens or inferences cost.
-
-    Attributes:
-        energy_j: Joules: the slope of hourly energy over hourly load; None if unknown.
-        electricity: Currency for them; 0 if the price of the devices includes electricity.
-        device: Currency for devices once capacity has ended: the price of a device-hour divided by
-            what it answers at its usable capacity. Until then 0.
-    """
-
-    energy_j: float | None
-    electricity: float | None
-    device: float | None
-
-
 def prices_in_force(
     history: History, devices: Sequence[str]
 ) -> tuple[list[DevicePrice], list[str]]:
@@ -448,56 +497,6 @@ def slope_j(history: History, subject: LoadSubject) -> float | None:
     if not spread:
         return None
     return max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityEnd:
-    """When the busiest hour of a day exceeds the usable capacity.
-
-    Attributes:
-        usable_devices: Number of devices, less the headroom.
-        expected: The first such day; None if there is none in the forecast.
-        earliest: That of the upper end of the interval.
-        latest: That of the lower end.
-    """
-
-    usable_devices: float
-    expected: date | None
-    earliest: date | None
-    latest: date | None
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The growth of a service, or of a device without one.
-
-    Attributes:
-        name: Display name.
-        service: Name of the service; empty without one.
-        devices: Names of its devices.
-        unit: What the load counts, as of LoadSubject.
-        history_days: Days with known load.
-        load: None with fewer than 21 known days.
-        peak: Busy devices in the busiest hour of each day, and of a week; None likewise.
-        capacity: None if it was not measured.
-        money: None without a price, or without `peak`.
-        marginal: None without a price, if the load counts device-hours, or if devices are shared.
-        needs: What is missing.
-        notes: What the figures rest on.
-    """
-
-    name: str
-    service: str
-    devices: tuple[str, ...]
-    unit: str
-    history_days: int
-    load: LoadForecast | None
-    peak: LoadForecast | None
-    capacity: CapacityEnd | None
-    money: Money | None
-    marginal: MarginalCost | None
-    needs: Sequence[str]
-    notes: Sequence[str]
 
 
 def growth(history: History, now_ns: int, horizon_days: int) -> list[Growth]:

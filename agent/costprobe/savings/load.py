@@ -41,6 +41,11 @@ COVERAGE_MIN: Final = 0.7
 _ROUNDING: Final = 1e-9
 _CENT: Final = Decimal("0.01")
 
+# Requests that are longer or shorter by more are another workload than the curve's.
+MIX_TOLERANCE: Final = 0.25
+# Less of a service's work gives no mean.
+LEAST_H: Final = 24.0
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -107,6 +112,71 @@ class ReleasedReplica:
     high: Decimal
     assumptions: Sequence[str]
     kept_because: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCost:
+    """What the load costs against the curve, at the prices in force.
+
+    Attributes:
+        load_per_s: Mean units per second of a replica.
+        peak_per_s: That of the 99th percentile of minutes.
+        saturation_per_s: Highest throughput of the curve.
+        limit_per_s: Highest measured load that meets the service level; None without one.
+        each: Currency for a unit in production.
+        each_floor: Currency for a unit at the cheapest point that meets the service level.
+        floor: That point.
+        cost_per_month: Currency for 730 h of all replicas.
+        unused_per_month: The part of it that the same work would not cost at the cheapest point.
+        unused_low, unused_high: Its range by the uncertainty of the point and the difference of lengths.
+        merge: Fewer replicas; None if none are released.
+        kept_because: Why none are released; empty if some are.
+    """
+
+    load_per_s: float
+    peak_per_s: float
+    saturation_per_s: float
+    limit_per_s: float | None
+    each: float
+    each_floor: float
+    floor: LoadPoint
+    cost_per_month: Decimal
+    unused_per_month: Decimal
+    unused_low: Decimal
+    unused_high: Decimal
+    merge: Merge | None
+    kept_because: str
+
+    @property
+    def saturation_share(self) -> float:
+        """Mean load as a share of the highest throughput."""
+        return self.load_per_s / self.saturation_per_s
+
+    @property
+    def times_floor(self) -> float:
+        """Cost of a unit relative to the cheapest point."""
+        return self.each / self.each_floor
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPosition:
+    """Where a service's load lies on the curve of its server.
+
+    Attributes:
+        service: Its name.
+        evidence: Curve and requests.
+        week: Its work of the last seven days.
+        age_s: Age of the curve in s.
+        problem: Why the cost is not stated; empty if it is.
+        cost: The cost; None with a problem.
+    """
+
+    service: str
+    evidence: LoadEvidence
+    week: WeekOfLoad
+    age_s: float
+    problem: str
+    cost: LoadCost | None
 
 
 def released_devices(
@@ -231,77 +301,6 @@ def _assumptions(evidence: LoadEvidence, limit: LoadPoint, count: int) -> Iterat
 def cents(amount: float | Decimal) -> Decimal:
     """Round to cents: more digits would exceed the precision of the measurements."""
     return exact(amount).quantize(_CENT, ROUND_HALF_EVEN)
-
-
-# Requests that are longer or shorter by more are another workload than the curve's.
-MIX_TOLERANCE: Final = 0.25
-# Less of a service's work gives no mean.
-LEAST_H: Final = 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class LoadCost:
-    """What the load costs against the curve, at the prices in force.
-
-    Attributes:
-        load_per_s: Mean units per second of a replica.
-        peak_per_s: That of the 99th percentile of minutes.
-        saturation_per_s: Highest throughput of the curve.
-        limit_per_s: Highest measured load that meets the service level; None without one.
-        each: Currency for a unit in production.
-        each_floor: Currency for a unit at the cheapest point that meets the service level.
-        floor: That point.
-        cost_per_month: Currency for 730 h of all replicas.
-        unused_per_month: The part of it that the same work would not cost at the cheapest point.
-        unused_low, unused_high: Its range by the uncertainty of the point and the difference of lengths.
-        merge: Fewer replicas; None if none are released.
-        kept_because: Why none are released; empty if some are.
-    """
-
-    load_per_s: float
-    peak_per_s: float
-    saturation_per_s: float
-    limit_per_s: float | None
-    each: float
-    each_floor: float
-    floor: LoadPoint
-    cost_per_month: Decimal
-    unused_per_month: Decimal
-    unused_low: Decimal
-    unused_high: Decimal
-    merge: Merge | None
-    kept_because: str
-
-    @property
-    def saturation_share(self) -> float:
-        """Mean load as a share of the highest throughput."""
-        return self.load_per_s / self.saturation_per_s
-
-    @property
-    def times_floor(self) -> float:
-        """Cost of a unit relative to the cheapest point."""
-        return self.each / self.each_floor
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPosition:
-    """Where a service's load lies on the curve of its server.
-
-    Attributes:
-        service: Its name.
-        evidence: Curve and requests.
-        week: Its work of the last seven days.
-        age_s: Age of the curve in s.
-        problem: Why the cost is not stated; empty if it is.
-        cost: The cost; None with a problem.
-    """
-
-    service: str
-    evidence: LoadEvidence
-    week: WeekOfLoad
-    age_s: float
-    problem: str
-    cost: LoadCost | None
 
 
 class _UnknownError(Exception):

@@ -39,6 +39,87 @@ from costprobe.savings.workload import (
     hour_of_week,
 )
 
+# A week contains every hour of the weekly pattern.
+LEAST_DAYS = 7.0
+# A smaller saving is within the noise of the measurements.
+LEAST_SHARE = Decimal("0.01")
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """A way to run a workload.
+
+    Attributes:
+        choice: Devices, their number and their price.
+        action: The choice as text.
+        cost_per_month: Currency for 730 h, electricity included if it is billed separately.
+        electricity_per_month: That electricity; None if its power is unknown.
+        energy_kwh_per_month: Electricity used; None if the power is unknown.
+        carbon_kg_per_month: Its emissions; None if unknown.
+        saving_per_month: Currency that it costs less than now.
+        saving_low, saving_high: 95 % interval of it, from its spread over days; None if unknown.
+        capacity_share: Capacity divided by the load of the highest minute; None without load.
+        held_out: Its result on weeks that it was not decided from; None without any.
+        break_even_share: Share of the hours from which a price that is always paid is cheaper than
+            the present one by the hour; None for other prices.
+        break_even_low_share, break_even_high_share: Its range if the present price is assumed, from
+            the dearest to the cheapest cloud; None for a price that is known.
+        months_to_break_even: Until the purchase price of owned devices is saved; None if never, or
+            if nothing is bought.
+        assumptions: What the cost rests on and was not measured.
+    """
+
+    choice: Choice
+    action: str
+    cost_per_month: Decimal
+    electricity_per_month: Decimal | None
+    energy_kwh_per_month: float | None
+    carbon_kg_per_month: float | None
+    saving_per_month: Decimal
+    saving_low: float | None
+    saving_high: float | None
+    capacity_share: float | None
+    held_out: HeldOut | None
+    break_even_share: Decimal | None
+    break_even_low_share: Decimal | None
+    break_even_high_share: Decimal | None
+    months_to_break_even: float | None
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a workload costs now, and on other supplies.
+
+    Attributes:
+        workload: The workload.
+        bound_ms: Configured bound of the median latency; None if there is none.
+        currency: ISO 4217 code; empty without a price.
+        now: What it runs on; None if its cost is unknown.
+        supplies: Cheaper ones, the largest saving first.
+        rejected: Cheaper ones that failed on the held-out weeks, each with the reason.
+        needs: What is missing for further supplies.
+        devices_min: Devices of now that must not be released so that at most 1 % of the requests
+            wait for a start; None if unknown.
+        load: Where the load lies on the load curve of its service; None without a curve.
+    """
+
+    workload: WorkloadHistory
+    bound_ms: float | None
+    currency: str
+    now: Supply | None
+    supplies: Sequence[Supply]
+    rejected: Sequence[tuple[str, str]]
+    needs: Sequence[str]
+    devices_min: int | None = None
+    load: LoadPosition | None = None
+
+    @property
+    def best(self) -> Supply | None:
+        """The supply with the largest saving; None if none is cheaper."""
+        return next(iter(self.supplies), None)
+
 
 def choices_of(
     workload: WorkloadHistory,
@@ -218,88 +299,6 @@ def _price_assumptions(price: DevicePrice) -> Iterator[str]:
             f"{price.interruptions_per_month:g} interruptions a month, each losing"
             f" {price.recovery_s:g} s of work"
         )
-
-
-# A week contains every hour of the weekly pattern.
-LEAST_DAYS = 7.0
-# A smaller saving is within the noise of the measurements.
-LEAST_SHARE = Decimal("0.01")
-_CENT = Decimal("0.01")
-
-
-@dataclass(frozen=True, slots=True)
-class Supply:
-    """A way to run a workload.
-
-    Attributes:
-        choice: Devices, their number and their price.
-        action: The choice as text.
-        cost_per_month: Currency for 730 h, electricity included if it is billed separately.
-        electricity_per_month: That electricity; None if its power is unknown.
-        energy_kwh_per_month: Electricity used; None if the power is unknown.
-        carbon_kg_per_month: Its emissions; None if unknown.
-        saving_per_month: Currency that it costs less than now.
-        saving_low, saving_high: 95 % interval of it, from its spread over days; None if unknown.
-        capacity_share: Capacity divided by the load of the highest minute; None without load.
-        held_out: Its result on weeks that it was not decided from; None without any.
-        break_even_share: Share of the hours from which a price that is always paid is cheaper than
-            the present one by the hour; None for other prices.
-        break_even_low_share, break_even_high_share: Its range if the present price is assumed, from
-            the dearest to the cheapest cloud; None for a price that is known.
-        months_to_break_even: Until the purchase price of owned devices is saved; None if never, or
-            if nothing is bought.
-        assumptions: What the cost rests on and was not measured.
-    """
-
-    choice: Choice
-    action: str
-    cost_per_month: Decimal
-    electricity_per_month: Decimal | None
-    energy_kwh_per_month: float | None
-    carbon_kg_per_month: float | None
-    saving_per_month: Decimal
-    saving_low: float | None
-    saving_high: float | None
-    capacity_share: float | None
-    held_out: HeldOut | None
-    break_even_share: Decimal | None
-    break_even_low_share: Decimal | None
-    break_even_high_share: Decimal | None
-    months_to_break_even: float | None
-    assumptions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a workload costs now, and on other supplies.
-
-    Attributes:
-        workload: The workload.
-        bound_ms: Configured bound of the median latency; None if there is none.
-        currency: ISO 4217 code; empty without a price.
-        now: What it runs on; None if its cost is unknown.
-        supplies: Cheaper ones, the largest saving first.
-        rejected: Cheaper ones that failed on the held-out weeks, each with the reason.
-        needs: What is missing for further supplies.
-        devices_min: Devices of now that must not be released so that at most 1 % of the requests
-            wait for a start; None if unknown.
-        load: Where the load lies on the load curve of its service; None without a curve.
-    """
-
-    workload: WorkloadHistory
-    bound_ms: float | None
-    currency: str
-    now: Supply | None
-    supplies: Sequence[Supply]
-    rejected: Sequence[tuple[str, str]]
-    needs: Sequence[str]
-    devices_min: int | None = None
-    load: LoadPosition | None = None
-
-    @property
-    def best(self) -> Supply | None:
-        """The supply with the largest saving; None if none is cheaper."""
-        return next(iter(self.supplies), None)
 
 
 def savings(history: History) -> list[Answer]:

@@ -44,6 +44,12 @@ MAX_REPORTED = 8
 
 Forecaster = Callable[[Sequence[HourRate], Sequence[RemainingHour], str], Forecast | None]
 
+Condition = Literal["budget_exceeded", "budget_forecast"]
+# The forecast condition ends at this share of the budget.
+CLEAR_SHARE = 0.95
+# The forecast condition starts after this number of successive evaluations above the budget.
+LOOKS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus(PeriodSpend):
@@ -76,6 +82,19 @@ class BudgetStatus(PeriodSpend):
     def elapsed_share(self) -> float:
         """Share of the period that is over."""
         return self.period.elapsed_share(self.time_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFlags:
+    """The conditions of a budget.
+
+    Attributes:
+        is_exceeded: Spend is above the planned amount.
+        is_forecast: The forecast is above the planned amount.
+    """
+
+    is_exceeded: bool
+    is_forecast: bool
 
 
 def budget_status(
@@ -193,26 +212,6 @@ def _missing(
         f"{money(amount, currency) if currency else f'{amount:,.4g} in an unknown currency'} is not added to {budget.currency}"
         for currency, amount in sorted(foreign.items())
     ]
-
-
-Condition = Literal["budget_exceeded", "budget_forecast"]
-# The forecast condition ends at this share of the budget.
-CLEAR_SHARE = 0.95
-# The forecast condition starts after this number of successive evaluations above the budget.
-LOOKS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetFlags:
-    """The conditions of a budget.
-
-    Attributes:
-        is_exceeded: Spend is above the planned amount.
-        is_forecast: The forecast is above the planned amount.
-    """
-
-    is_exceeded: bool
-    is_forecast: bool
 
 
 class BudgetWatch:

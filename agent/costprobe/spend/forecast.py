@@ -51,6 +51,19 @@ _MAD_TO_SIGMA = 1.4826
 _DECILES_TO_SIGMA = 2.563
 _MIN_FOR_DECILES = 20
 
+MIN_WEEKS = 2
+MAX_MISSING_SHARE = 0.2
+DAILY_HARMONICS = 5
+WEEKEND_HARMONICS = 3
+MAX_HOURLY_CORRELATION = 0.99
+SATURDAY = 5
+ITERATIONS = 6
+# Difference of the last week in standard deviations above which its level counts as changed.
+LEVEL_DEVIATIONS = 2.0
+# A smaller change of level, as a share of the mean cost, is ignored.
+LEAST_LEVEL_SHARE = 0.02
+METHOD = "harmonic regression with AR(1) errors (statsmodels)"
+
 
 class HourRate(NamedTuple):
     """The cost of a past hour.
@@ -128,6 +141,14 @@ class RemainingHour(NamedTuple):
 
     start_ns: int
     share: float
+
+
+class MissingLibraryError(Exception):
+    """statsmodels is not installed."""
+
+
+class UnfitError(Exception):
+    """The history is too short, has too many gaps, or has recently changed its level."""
 
 
 def remaining_hours(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[RemainingHour]:
@@ -293,28 +314,6 @@ def _correlation(values: Sequence[float]) -> float:
     # The estimate is too low by about (1 + 3 r) / N (Kendall 1954).
     correlation += (1 + 3 * correlation) / len(values)
     return min(MAX_CORRELATION, max(0.0, correlation))
-
-
-MIN_WEEKS = 2
-MAX_MISSING_SHARE = 0.2
-DAILY_HARMONICS = 5
-WEEKEND_HARMONICS = 3
-MAX_HOURLY_CORRELATION = 0.99
-SATURDAY = 5
-ITERATIONS = 6
-# Difference of the last week in standard deviations above which its level counts as changed.
-LEVEL_DEVIATIONS = 2.0
-# A smaller change of level, as a share of the mean cost, is ignored.
-LEAST_LEVEL_SHARE = 0.02
-METHOD = "harmonic regression with AR(1) errors (statsmodels)"
-
-
-class MissingLibraryError(Exception):
-    """statsmodels is not installed."""
-
-
-class UnfitError(Exception):
-    """The history is too short, has too many gaps, or has recently changed its level."""
 
 
 def harmonic_forecast(

@@ -22,6 +22,17 @@ from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.query import Payer, SpendBook, Usual, coverage_of, span_spend, summed
 from costprobe.spend.settings import BudgetConfig
 
+# Cost by service and part, of one currency.
+_Parts = Mapping[tuple[str, str], float]
+
+HOUR_NS: Final = 3600 * NS_PER_S
+# Longest interval of a row of `device`: the row before the hour defines the start of its first.
+EDGE_NS: Final = 600 * NS_PER_S
+# Name of the period that is read where no budget of the host is configured; its amount is not used.
+UNPLANNED: Final = "month"
+# A device without a reading for this long has no present power.
+PRESENT_NS: Final = 120 * NS_PER_S
+
 
 @dataclass(frozen=True, slots=True)
 class Spending:
@@ -77,10 +88,6 @@ class DayAllocation:
     coverage: float
     parts: Sequence[AllocatedCost]
     by_device: Mapping[str, float]
-
-
-# Cost by service and part, of one currency.
-_Parts = Mapping[tuple[str, str], float]
 
 
 def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[DayAllocation]:
@@ -164,15 +171,6 @@ def _listed(
     # Rounding, and the edge of the hour: never below zero.
     rest = max(0.0, total - idle - probing - math.fsum(used.values()))
     return [*listed, AllocatedCost("remainder", "", rest)]
-
-
-HOUR_NS: Final = 3600 * NS_PER_S
-# Longest interval of a row of `device`: the row before the hour defines the start of its first.
-EDGE_NS: Final = 600 * NS_PER_S
-# Name of the period that is read where no budget of the host is configured; its amount is not used.
-UNPLANNED: Final = "month"
-# A device without a reading for this long has no present power.
-PRESENT_NS: Final = 120 * NS_PER_S
 
 
 def host_budgets(

@@ -40,6 +40,32 @@ COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
 DIGITS = 9
 
+DAY_NS = 24 * HOUR_NS
+# Longest delay and longest interval of rows before an hour counts as final.
+LATE_NS = 2 * HOUR_NS
+# Length of a service's window if there are too few rows to derive it.
+WINDOW_S = 300.0
+
+# Tags of rows that are not labels of the operator.
+_OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
+_MICROSECONDS: Final = 6
+
+Group = TypeVar("Group")
+
+# A service's cost and the sum of its tenants' differ by less than this share through rounding.
+_ROUNDING: Final = Fraction(1, 10**9)
+
+_ByTenant = dict[str, Fraction]
+
+Key = Literal["tenant", "namespace", "service", "model"]
+PROBING: Final = "probing"
+UNALLOCATED: Final = "unallocated"
+# Lines of no key.
+Rest = Literal["unattributed", "probing", "unallocated"]
+
+# Rounding of the sums of models.
+_LEAST: Final = 1e-9
+
 
 class Payer(NamedTuple):
     """The service and device whose cost a series contains.
@@ -126,6 +152,121 @@ class HourSeries:
         """Discard an hour and all later ones."""
         first_kept = max(0, hour - self.first)
         del self.costs[first_kept:], self.covered_s[first_kept:]
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Length of a row's interval if there are too few rows to derive it.
+
+    Attributes:
+        device_s: Seconds of a row of `device`.
+        service_s: Seconds of a row of `allocation`.
+    """
+
+    device_s: float
+    service_s: float = WINDOW_S
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSpend:
+    """What the devices cost in a span, in one currency.
+
+    Attributes:
+        by_device: Cost and covered seconds of each device that has a row in it.
+        by_step: Cost by the number of a step since 1970, such as a day.
+        coverage: Share of the span that rows cover, over these devices.
+    """
+
+    by_device: Mapping[str, SpendHour]
+    by_step: Mapping[int, float]
+    coverage: float
+
+
+class Holder(NamedTuple):
+    """A device in a period.
+
+    Attributes:
+        step: Number of the period since 1970.
+        host: Name of the host.
+        device: Name of the device.
+    """
+
+    step: int
+    host: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodCharge:
+    """Cost of a device in a period for one service, or the remainder without a service.
+
+    Attributes:
+        span: The period, within the exported time.
+        host: Name of the host.
+        device: Name of the device.
+        kind: Kind of the device: gpu, mig or cpu.
+        model: Product name of the device.
+        service: Name of the service; empty for cost without one.
+        currency: ISO 4217 code.
+        cost: Currency.
+        idle_cost: Currency, the part for idle time; 0 for a device without an allocation.
+        device_hours: Hours of the device, divided among its charges by cost.
+        tokens: Input and output tokens of the service, divided among its charges by cost; None
+            where it counts none.
+        labels: Labels of the operator.
+        tenant: Name of the service's tenant; empty for a charge that is not divided.
+    """
+
+    span: TimeSpan
+    host: str
+    device: str
+    kind: str
+    model: str
+    service: str
+    currency: str
+    cost: Decimal
+    idle_cost: Decimal
+    device_hours: Decimal
+    tokens: Decimal | None
+    labels: Mapping[str, str]
+    tenant: str = ""
+
+
+@dataclass(slots=True)
+class KeyCost:
+    """What one tenant, namespace, service or model cost.
+
+    Attributes:
+        name: Its name; that of the rest for a line of no key.
+        cost: Currency.
+        idle: The part of it in which the devices were idle; None if that is unknown.
+        rest: Why the line has no key; None for a key.
+    """
+
+    name: str
+    cost: float = 0.0
+    idle: float | None = None
+    rest: Rest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAllocation:
+    """The cost of the devices in a period, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        total: What the devices cost; the parts add up to it.
+        coverage: Share of the period that rows cover, over the devices.
+        parts: The keys, the largest first, then what has none.
+    """
+
+    currency: str
+    total: float
+    coverage: float
+    parts: tuple[KeyCost, ...]
+
+
+_Parts = dict[str, list[KeyCost]]
 
 
 class SpendBook:
@@ -313,26 +454,6 @@ def _rounded(values: array[float]) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-DAY_NS = 24 * HOUR_NS
-# Longest delay and longest interval of rows before an hour counts as final.
-LATE_NS = 2 * HOUR_NS
-# Length of a service's window if there are too few rows to derive it.
-WINDOW_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """Length of a row's interval if there are too few rows to derive it.
-
-    Attributes:
-        device_s: Seconds of a row of `device`.
-        service_s: Seconds of a row of `allocation`.
-    """
-
-    device_s: float
-    service_s: float = WINDOW_S
-
-
 def book_name(phase_ns: int) -> str:
     """Return the name of a book's stored document."""
     return f"budget hours {phase_ns // NS_PER_S}"
@@ -440,21 +561,6 @@ def cost_rows(all_series: Iterable[SeriesValues]) -> list[CostRow]:
     return sorted(rows.values())
 
 
-@dataclass(frozen=True, slots=True)
-class SpanSpend:
-    """What the devices cost in a span, in one currency.
-
-    Attributes:
-        by_device: Cost and covered seconds of each device that has a row in it.
-        by_step: Cost by the number of a step since 1970, such as a day.
-        coverage: Share of the span that rows cover, over these devices.
-    """
-
-    by_device: Mapping[str, SpendHour]
-    by_step: Mapping[int, float]
-    coverage: float
-
-
 def span_spend(
     costs: Iterable[SeriesValues],
     span: TimeSpan,
@@ -515,69 +621,11 @@ def _by_currency(
     return parts.items()
 
 
-# Tags of rows that are not labels of the operator.
-_OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
-_MICROSECONDS: Final = 6
-
-
-Group = TypeVar("Group")
-
-
-class Holder(NamedTuple):
-    """A device in a period.
-
-    Attributes:
-        step: Number of the period since 1970.
-        host: Name of the host.
-        device: Name of the device.
-    """
-
-    step: int
-    host: str
-    device: str
-
-
 class _Key(NamedTuple):
     holder: Holder
     service: str
     currency: str
     labels: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodCharge:
-    """Cost of a device in a period for one service, or the remainder without a service.
-
-    Attributes:
-        span: The period, within the exported time.
-        host: Name of the host.
-        device: Name of the device.
-        kind: Kind of the device: gpu, mig or cpu.
-        model: Product name of the device.
-        service: Name of the service; empty for cost without one.
-        currency: ISO 4217 code.
-        cost: Currency.
-        idle_cost: Currency, the part for idle time; 0 for a device without an allocation.
-        device_hours: Hours of the device, divided among its charges by cost.
-        tokens: Input and output tokens of the service, divided among its charges by cost; None
-            where it counts none.
-        labels: Labels of the operator.
-        tenant: Name of the service's tenant; empty for a charge that is not divided.
-    """
-
-    span: TimeSpan
-    host: str
-    device: str
-    kind: str
-    model: str
-    service: str
-    currency: str
-    cost: Decimal
-    idle_cost: Decimal
-    device_hours: Decimal
-    tokens: Decimal | None
-    labels: Mapping[str, str]
-    tenant: str = ""
 
 
 def period_charges(
@@ -736,10 +784,6 @@ def label_spend(
     }
 
 
-# A service's cost and the sum of its tenants' differ by less than this share through rounding.
-_ROUNDING: Final = Fraction(1, 10**9)
-
-
 class _Served(NamedTuple):
     """A service in a period, in one currency."""
 
@@ -747,9 +791,6 @@ class _Served(NamedTuple):
     host: str
     service: str
     currency: str
-
-
-_ByTenant = dict[str, Fraction]
 
 
 def tenant_charges(
@@ -837,47 +878,6 @@ def _parts(
         )
 
 
-Key = Literal["tenant", "namespace", "service", "model"]
-PROBING: Final = "probing"
-UNALLOCATED: Final = "unallocated"
-# Lines of no key.
-Rest = Literal["unattributed", "probing", "unallocated"]
-
-
-@dataclass(slots=True)
-class KeyCost:
-    """What one tenant, namespace, service or model cost.
-
-    Attributes:
-        name: Its name; that of the rest for a line of no key.
-        cost: Currency.
-        idle: The part of it in which the devices were idle; None if that is unknown.
-        rest: Why the line has no key; None for a key.
-    """
-
-    name: str
-    cost: float = 0.0
-    idle: float | None = None
-    rest: Rest | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyAllocation:
-    """The cost of the devices in a period, in one currency.
-
-    Attributes:
-        currency: ISO 4217 code.
-        total: What the devices cost; the parts add up to it.
-        coverage: Share of the period that rows cover, over the devices.
-        parts: The keys, the largest first, then what has none.
-    """
-
-    currency: str
-    total: float
-    coverage: float
-    parts: tuple[KeyCost, ...]
-
-
 def summed(
     reader: StoreReader,
     measurement: str,
@@ -924,9 +924,6 @@ def allocation_by(
         for parts in [_merged(by_key.get(currency, []))]
     ]
     return sorted(found, key=lambda allocation: -allocation.total)
-
-
-_Parts = dict[str, list[KeyCost]]
 
 
 def _allocation(
@@ -1003,8 +1000,6 @@ def _by_model(reader: StoreReader, span: TimeSpan) -> _Parts:
     return found
 
 
-# Rounding of the sums of models.
-_LEAST: Final = 1e-9
 _SOURCES: Final[Mapping[Key, Callable[[StoreReader, TimeSpan], _Parts]]] = {
     "tenant": _by_tenant,
     "namespace": _by_tag("namespace"),
