@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean, median, pvariance
 
-from costprobe.core.statistics import first_least
+from costprobe.core.statistics import MAD_TO_SIGMA, first_least
 from costprobe.drift.findings import Metric
 from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
 
@@ -210,7 +210,7 @@ class Levels:
         if not known:
             return LEAST_NOISE
         center = median(known)
-        return max(LEAST_NOISE, 1.4826 * median(abs(value - center) for value in known))
+        return max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value - center) for value in known))
 
     def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
         """Return the values before and after without outliers."""
@@ -290,7 +290,7 @@ def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
     best = first_least(explained, lambda index: -explained[index])
     shift = math.fsum(values[best:]) / (count - best) - math.fsum(values[:best]) / best
     # The change itself is one of the differences.
-    noise = 1.4826 * median(abs(b - a) for a, b in pairwise(values)) / 2**0.5
+    noise = MAD_TO_SIGMA * median(abs(b - a) for a, b in pairwise(values)) / 2**0.5
     noise = max(noise, LEAST_ONSET_NOISE * abs(shift))
     floor = explained[best] - AS_LIKELY * noise * noise
     likely = [index for index, gain in explained.items() if gain >= floor]
@@ -326,7 +326,7 @@ def slope_of(
         return None
     slope = _weighted_median([(dy / dx, dx) for dx, dy in pairs])
     spread = median(abs(dy - slope * dx) for dx, dy in pairs)
-    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(math.fsum(dx * dx for dx, _ in pairs))
+    error = MAD_TO_SIGMA * MEDIAN_ERROR * spread / math.sqrt(math.fsum(dx * dx for dx, _ in pairs))
     if is_exact:
         return Estimate(slope, max(error, LEAST_SLOPE_ERROR))
     scatter = median(abs(dy) for _, dy in pairs)

@@ -246,7 +246,7 @@ class ExpectedEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Onset:
+class _Onset:
     """Runs around the beginning of a change.
 
     Attributes:
@@ -454,7 +454,7 @@ UNMEASURED: Mapping[str, Effect] = {
 UNMEASURED_POWER = _possible(0.4, 0.08)
 
 
-def expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
+def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
     """Return the effect that a cause should have between two levels.
 
     Args:
@@ -632,7 +632,7 @@ def is_annotation_of(row: Point, device: str, probe: str) -> bool:
     )
 
 
-def annotations_of(rows: Iterable[Point], onset: Onset) -> list[Cause]:
+def _annotations_of(rows: Iterable[Point], onset: _Onset) -> list[Cause]:
     """Return the annotations that precede a change as one cause; their effects cannot be separated."""
     found = [
         row
@@ -668,7 +668,7 @@ def _as_cause(annotations: Sequence[Point], coincident_ns: int) -> list[Cause]:
     return [Cause(ANNOTATION, ", ".join(texts), coincides=coincides)]
 
 
-def coincides_with_software(rows: Iterable[Point], onset: Onset) -> bool | None:
+def _coincides_with_software(rows: Iterable[Point], onset: _Onset) -> bool | None:
     """Return whether an event of software or a board coincides with a change; None without any."""
     times_ns = [
         change.time_ns for change in _changes(rows, onset) if change.time_ns <= onset.last.time_ns
@@ -676,7 +676,7 @@ def coincides_with_software(rows: Iterable[Point], onset: Onset) -> bool | None:
     return max(times_ns) > onset.first.time_ns if times_ns else None
 
 
-def _changes(rows: Iterable[Point], onset: Onset) -> Sequence[SoftwareChange]:
+def _changes(rows: Iterable[Point], onset: _Onset) -> Sequence[SoftwareChange]:
     """Return the changes of software around a change, the oldest first."""
     found = [
         change
@@ -687,7 +687,9 @@ def _changes(rows: Iterable[Point], onset: Onset) -> Sequence[SoftwareChange]:
     return sorted(found, key=lambda change: change.time_ns)
 
 
-def software_of(rows: Iterable[Point], onset: Onset) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _software_of(
+    rows: Iterable[Point], onset: _Onset
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the versions, hashes and boards that changed for good, before and after.
 
     Versions are omitted if the fingerprint is the same.
@@ -736,7 +738,7 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
     if not causes:
         return Explanation(UNKNOWN)
     causes, chain = _chained(causes, levels)
-    effects = [expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
+    effects = [_expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
     shares = _shares(levels, effects)
     if shares is None:
         return Explanation(causes[0].name, tuple(causes))
@@ -893,20 +895,20 @@ def explain_change(
     around = [*before[-AROUND_RUNS:], *after]
     split = len(around) - len(after)
     first, last = _onset(around, metric, split)
-    times = Onset(
+    times = _Onset(
         earliest=around[max(0, first - EVENT_RUNS - 1)],
         first=around[max(0, first - COINCIDENT_RUNS - 1)],
         last=around[last],
         latest=around[-1],
     )
     rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
-    old, new = software_of(rows, times)
+    old, new = _software_of(rows, times)
     latest = after if whole else around[last:][-LATEST_RUNS:]
     # Runs with which the drift may have begun are of neither level.
     settled = before if whole else before[: len(before) - (split - first)] or before
     compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
-    is_software_timely = coincides_with_software(rows, times)
-    found = [*annotations_of(rows, times)]
+    is_software_timely = _coincides_with_software(rows, times)
+    found = [*_annotations_of(rows, times)]
     for cause in causes(compared):
         timing = _timing(cause, around, (first, last))
         if cause.name.startswith(("software", BOARD)):
@@ -916,6 +918,11 @@ def explain_change(
     earlier = settled if whole else settled[-LATEST_RUNS:]
     levels = Levels(metric, earlier, latest, settled)
     return explanation_of(found, levels)
+
+
+def events_among(rows: Sequence[Point]) -> Events:
+    """Return what returns those of some rows of `event` that lie between two UTC ns."""
+    return lambda from_ns, until_ns: [row for row in rows if from_ns <= row.time_ns < until_ns]
 
 
 def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:

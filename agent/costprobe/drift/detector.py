@@ -24,11 +24,11 @@ from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.statistics import first_least
+from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings, Finding
 from costprobe.drift.normal import (
     CLIP,
     DAY_S,
-    HOUR_S,
     HOURS,
     NEVER_S,
     OUTLYING,
@@ -303,7 +303,7 @@ def change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
     return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
 
 
-def is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:
+def _is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:
     """Return whether a value is far from the level, the prediction, and the values before.
 
     Args:
@@ -352,7 +352,7 @@ def _is_step(normal: SeriesModel) -> bool:
     return run >= LONG_RUN or max(last) - min(last) < STEP_RANGE * normal.sigma_all
 
 
-def tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
+def _tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
     """Return the natural movement of the level; smaller, the longer a change has lasted."""
     if change.is_sharp:
         return SHARP_WANDER * normal.wander
@@ -380,7 +380,7 @@ def center(values: list[float]) -> float:
     return math.fsum(middle) / len(middle)
 
 
-def pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
+def _pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
     """Encode the parts of a detector."""
     profile, first_day = normal.profile, normal.first_day
     kind = PROFILED if profile else FIRST_DAY if first_day else WARM_UP
@@ -400,7 +400,7 @@ def pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
     return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
 
 
-def unpack_state(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
+def _unpack_state(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
     """Decode the parts of a detector.
 
     Raises:
@@ -490,14 +490,14 @@ class Detector:
         Raises:
             ValueError: The bytes are not a state, or of another version.
         """
-        normal, change_filter = unpack_state(data)
+        normal, change_filter = _unpack_state(data)
         detector = cls(normal.settings)
         detector._normal, detector._filter = normal, change_filter
         return detector
 
     def state(self) -> bytes:
         """Return the complete state; at most 16 KiB."""
-        return pack_state(self._normal, self._filter)
+        return _pack_state(self._normal, self._filter)
 
     @property
     def level(self) -> float:
@@ -572,7 +572,7 @@ class Detector:
             normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
             limit = OUTLYING * sigma
             profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))
-            if is_anomaly(normal, residual, surprise):
+            if _is_anomaly(normal, residual, surprise):
                 findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
             return findings + self._judge(time_s) if abs(run) >= STEP_RUN else findings
         week = normal.week
@@ -647,7 +647,7 @@ class Detector:
         findings = []
         if abs(residual) <= OUTLYING * normal.sigma_all:
             normal.follow(residual, x)
-        elif is_anomaly(normal, residual, residual):
+        elif _is_anomaly(normal, residual, residual):
             findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
         if not normal.count & TUNE_MASK:
             normal.tune()
@@ -677,7 +677,7 @@ class Detector:
         change = change_of(normal, time_s)
         if change is None:
             return []
-        tolerance = 0.0 if self._filter.continues_ramp(change) else tolerance_of(normal, change)
+        tolerance = 0.0 if self._filter.continues_ramp(change) else _tolerance_of(normal, change)
         if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
             bounds = normal.bounds[3:6] * 2
             up1, up2, up3, down1, down2, down3 = (
@@ -696,7 +696,7 @@ class Detector:
         """
         normal = self._normal
         change = LevelChange(normal.last_s, since_s, normal.level + shift, shift, is_sharp=True)
-        if abs(shift) < self.settings.least_effect / 2 + tolerance_of(normal, change):
+        if abs(shift) < self.settings.least_effect / 2 + _tolerance_of(normal, change):
             return []
         return self._adopted(change)
 

@@ -12,21 +12,10 @@ from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.money import price_scale, price_text
-from costprobe.core.records import (
-    NS_PER_S,
-    Event,
-    FieldValue,
-    Point,
-    Severity,
-)
+from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity
 from costprobe.core.units import significant
 from costprobe.drift.actions import action_of
-from costprobe.drift.causes import (
-    THROTTLED_PCT,
-    UNKNOWN,
-    Cause,
-    Explanation,
-)
+from costprobe.drift.causes import THROTTLED_PCT, UNKNOWN, Cause, Explanation
 from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     UNCHANGED,
@@ -130,10 +119,10 @@ def further_shift_event(time_ns: int, log_shift: float, key: Key, change: Change
         title=message.headline,
         time_ns=time_ns,
         # Without a cause of its own it has that of the drift.
-        detail="" if cause == "unknown" else message.reason,
+        detail="" if cause == UNKNOWN else message.reason,
         device=device,
         subject={"probe": probe},
-        cause="" if cause == "unknown" else cause,
+        cause="" if cause == UNKNOWN else cause,
         metric=metric,
         level_pct=math.expm1(log_shift) * 100,
         **money_a_month(change.money),

@@ -17,21 +17,11 @@ from costprobe.core.money import price_scale, scale_words
 from costprobe.core.records import BOARD, NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.statistics import student_quantile
-from costprobe.core.units import (
-    HOUR_S,
-    MONTH_H,
-    counted,
-    significant,
-)
+from costprobe.core.units import HOUR_S, MONTH_H, counted, significant
 from costprobe.drift.causes import UNKNOWN, Explanation, causes
 from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
-from costprobe.drift.message import (
-    ChangeFacts,
-    MoneyChange,
-    change_message,
-    money_a_month,
-)
-from costprobe.drift.runs import Comparison, Conditions, SignalSample
+from costprobe.drift.message import ChangeFacts, MoneyChange, change_message, money_a_month
+from costprobe.drift.runs import Comparison, Conditions, sample_of
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
 
 # Fewer common points cannot be distinguished from noise.
@@ -111,7 +101,7 @@ def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
 
     The price has no influence: its changes are events of their own.
     """
-    common = common_points(before, after)
+    common = _common_points(before, after)
     if len(common) < POINTS_MIN:
         return None
     logs = [math.log(new.work_per_s / old.work_per_s) for old, new in common]
@@ -133,7 +123,7 @@ def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
     )
 
 
-def common_points(before: LoadCurve, after: LoadCurve) -> list[tuple[LoadPoint, LoadPoint]]:
+def _common_points(before: LoadCurve, after: LoadCurve) -> list[tuple[LoadPoint, LoadPoint]]:
     """Return the points of both curves with the same requests in flight and the same mean lengths."""
     earlier = {point.concurrency: point for point in before.points if point.loop == "closed"}
     common = []
@@ -215,17 +205,11 @@ def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:
     return Conditions(
         software=software,
         ecc_uncorrected=max(errors, default=None),
-        sm_clock_mhz=_sample(values["sm_clock_mhz"]),
-        mem_clock_mhz=_sample(values["mem_clock_mhz"]),
-        power_limit_w=_sample(values["power_limit_w"]),
-        temp_c=_sample(values["temp_c"]),
+        sm_clock_mhz=sample_of(values["sm_clock_mhz"]),
+        mem_clock_mhz=sample_of(values["mem_clock_mhz"]),
+        power_limit_w=sample_of(values["power_limit_w"]),
+        temp_c=sample_of(values["temp_c"]),
     )
-
-
-def _sample(values: Sequence[float]) -> SignalSample | None:
-    if not values:
-        return None
-    return SignalSample(statistics.fmean(values), statistics.pstdev(values), len(values))
 
 
 def load_curve_event(
@@ -302,7 +286,7 @@ def _changed(
 
 def _at_load(shift: CurveShift, load: PresentLoad | None) -> tuple[LoadPoint, LoadPoint]:
     """Return the common point nearest to the present load; the one with most work without a load."""
-    common = common_points(shift.baseline, shift.newest)
+    common = _common_points(shift.baseline, shift.newest)
     if load is None or not load.per_s:
         return max(common, key=lambda pair: pair[0].work_per_s)
     per_s = load.per_s / load.replicas

@@ -40,6 +40,7 @@ from operator import attrgetter, mul
 from statistics import median
 from typing import NamedTuple
 
+from costprobe.core.statistics import MAD_TO_SIGMA
 from costprobe.drift.normal import SeriesModel
 
 # Samples at each end of a range that are not known well enough.
@@ -78,7 +79,6 @@ LEAST_DETERMINANT = 1e-4
 LEAST_NOISE = 0.005
 ROUNDS = 3
 BIWEIGHT = 4.7
-MAD_TO_SIGMA = 1.4826
 USUAL_MIX = (0.0, 0.0)
 # Standard deviation of the coefficient of mixes that were not observed at a load, and the standard errors
 # that an extrapolation may be wrong by.
@@ -117,7 +117,7 @@ class Matrix(NamedTuple):
         return self.aa * a + self.ab * b, self.ab * a + self.bb * b
 
 
-class Moments(NamedTuple):
+class _Moments(NamedTuple):
     """Weighted samples near a knot: weight, means, and products around the means.
 
     x is the load less that of the knot, a and b are the mix, and y is the value; `mixes` has the ranges of
@@ -137,7 +137,7 @@ class Moments(NamedTuple):
     ay: float
     by: float
 
-    def less(self, slope: float, coefficients: Pair) -> Moments:
+    def less(self, slope: float, coefficients: Pair) -> _Moments:
         """Return those of the values less a plane."""
         a, b = coefficients
         of_a, of_b = self.of_mix.times(coefficients)
@@ -271,7 +271,7 @@ class LoadSample:
     is_capped: bool = False
 
 
-def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) -> Moments | None:
+def _moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) -> _Moments | None:
     """Return the moments of the samples near a knot; None if there are none with a weight.
 
     Args:
@@ -290,7 +290,7 @@ def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) 
     if total <= 0:
         return None
     of_a, of_b = (
-        known_range([number for number, weight in zip(mix, weights, strict=True) if weight > 0])
+        _known_range([number for number, weight in zip(mix, weights, strict=True) if weight > 0])
         for mix in (a, b)
     )
     (mean_x, x), (mean_a, a), (mean_b, b), (mean_y, y) = (
@@ -301,7 +301,7 @@ def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) 
     aa, ab, ay = (math.fsum(map(mul, ka, column)) for column in (a, b, y))
     bb, by = (math.fsum(map(mul, kb, column)) for column in (b, y))
     mix, products = (mean_a, mean_b), Matrix(aa, ab, bb)
-    return Moments(total, mean_x, mix, (of_a, of_b), mean_y, xx, xa, xb, products, xy, ay, by)
+    return _Moments(total, mean_x, mix, (of_a, of_b), mean_y, xx, xa, xb, products, xy, ay, by)
 
 
 def _around_mean(
@@ -312,7 +312,7 @@ def _around_mean(
     return mean, [value - mean for value in values]
 
 
-def known_range(values: Sequence[float]) -> Pair:
+def _known_range(values: Sequence[float]) -> Pair:
     """Return the range of values without a few at each end."""
     ordered = sorted(values)
     left_out = min(EXTREMES, (len(ordered) - 1) // 2)
@@ -420,7 +420,7 @@ class EffortCurve:
             noise: Variance of the values.
         """
         columns = loads, *mixes, values, weights
-        found = [moments_near(knot, 2 * self.width, columns) for knot in self._loads]
+        found = [_moments_near(knot, 2 * self.width, columns) for knot in self._loads]
         usual, prior = self._usual(found, math.fsum(weights), noise)
         known = {
             index: self._plane(near, usual, prior, noise)
@@ -431,11 +431,11 @@ class EffortCurve:
             known.get(index) or self._between(index, list(known.items())) for index in range(KNOTS)
         ]
 
-    def _shrinkage(self, near: Moments, noise: float) -> float:
+    def _shrinkage(self, near: _Moments, noise: float) -> float:
         return noise / SLOPE_ERROR**2 + near.total * LOAD_NOISE**2
 
     def _usual(
-        self, found: Sequence[Moments | None], weight: float, noise: float
+        self, found: Sequence[_Moments | None], weight: float, noise: float
     ) -> tuple[Pair, Matrix]:
         """Return the coefficients of all loads, and the inverse covariance of those at one load."""
         known = [near.less(self._slope, (0.0, 0.0)) for near in found if near is not None]
@@ -451,7 +451,7 @@ class EffortCurve:
         covariance = matrix.inverse(noise).plus(Matrix(LOCAL_ERROR**2, 0.0, LOCAL_ERROR**2))
         return usual, covariance.inverse()
 
-    def _plane(self, near: Moments, usual: Pair, prior: Matrix, noise: float) -> _Knot:
+    def _plane(self, near: _Moments, usual: Pair, prior: Matrix, noise: float) -> _Knot:
         """Return the plane at a knot."""
         rest, shrinkage = near.less(self._slope, usual), self._shrinkage(near, noise)
         matrix, of_values = rest.within(shrinkage)
@@ -551,7 +551,7 @@ def _solved(factor: Sequence[Sequence[float]], values: Sequence[float], first: i
     return solved
 
 
-def fitted_powers(work: Iterable[tuple[float, float, float]]) -> Powers | None:
+def _fitted_powers(work: Iterable[tuple[float, float, float]]) -> Powers | None:
     """Return the powers by least squares of relative errors; None where the loads do not separate them.
 
     Args:
@@ -586,12 +586,12 @@ class LoadModel:
         self, samples: Sequence[LoadSample], slope: float, busy: LoadModel | None = None
     ) -> None:
         self._busy = busy
-        self._low, self._high = known_range([sample.load for sample in samples])
+        self._low, self._high = _known_range([sample.load for sample in samples])
         first, second = ([sample.mix[index] for sample in samples] for index in (0, 1))
         self._centers = median(first), median(second)
         self._powers = None
         if busy is not None:
-            self._powers = fitted_powers(
+            self._powers = _fitted_powers(
                 (math.exp(sample.effort), *busy.seconds(sample.load)) for sample in samples
             )
         slope = slope if self._powers is None else 0.0

@@ -24,6 +24,7 @@ from costprobe.drift.causes import (
     Cause,
     Explanation,
     Share,
+    events_among,
     explain_change,
     is_annotation_of,
 )
@@ -349,7 +350,7 @@ def change_of(
         since_ns=since_ns,
         now_ns=now_ns,
         is_worse=is_worse,
-        explanation=Explanation("unknown"),
+        explanation=Explanation(UNKNOWN),
         basis="at constant price" if metric == "cost" else "",
     )
 
@@ -503,9 +504,6 @@ def efficiency_explanation(
     def rows_of(device: str, from_ns: int, until_ns: int) -> Sequence[Point]:
         return history("device", device, "", (from_ns, until_ns), DEVICE_ROWS)
 
-    def events_between(from_ns: int, until_ns: int) -> Sequence[Point]:
-        return [row for row in events if from_ns <= row.time_ns < until_ns]
-
     efforts = [BlockEffort(end_s, times[end_s], energies.get(end_s)) for end_s in sorted(times)]
     runs = service_runs(efforts, detector.block_s, devices, rows_of, events)
     since_ns = finding.since_s * NS_PER_S
@@ -515,7 +513,7 @@ def efficiency_explanation(
         return Explanation(UNKNOWN)
     metric: Metric = "energy" if is_energy else "throughput"
     sign = 0 if is_energy else 1 if finding.change > 0 else -1
-    return explain_change(before, after, events_between, metric, sign)
+    return explain_change(before, after, events_among(events), metric, sign)
 
 
 def explanation(change: ProductionChange) -> str:

@@ -364,7 +364,7 @@ class ProductionMonitor:
         return median(times) if times else None
 
 
-def is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
+def _is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Return whether a document is the state of a service's detectors."""
     return isinstance(document, dict) and "service" in document
 
@@ -452,9 +452,9 @@ class DriftMonitor:
             Problems of damaged states; their series start from an empty detector.
         """
         documents = list(documents)
-        problems = self._production.restore(filter(is_production, documents))
+        problems = self._production.restore(filter(_is_production, documents))
         for document in documents:
-            if is_production(document):
+            if _is_production(document):
                 continue
             try:
                 device, probe, metric = document["key"]
@@ -539,7 +539,7 @@ class DriftMonitor:
             return [reversal_event(point.time_ns, key)]
         levels_ns = (level_since_ns, since_ns)
         change = change_of(finding, key, levels_ns, point.time_ns, self._history)
-        if change.explanation.name == "unknown" and self._is_energy_alone(log_shift, key):
+        if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
             return []
         change = self._judged(change, key)

@@ -28,7 +28,8 @@ from statistics import median
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import ROUNDING_NOISE, first_least
+from costprobe.core.statistics import MAD_TO_SIGMA, ROUNDING_NOISE, first_least
+from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings
 
 # Longest excursion as a share of the day; working hours are longer.
@@ -38,8 +39,7 @@ OUTLIER_SIGMAS = 4.0
 EXCURSION_FREEDOM = 4
 HARMONICS_FREEDOM = 5
 
-DAY_S = 86400.0
-HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 HOURS = 14 * 24
 BLOCK_HOURS = 4
 LEAST_BLOCKS = 12
@@ -143,7 +143,7 @@ class FirstDayFit:
     since_s: float
 
 
-def is_excursion(
+def _is_excursion(
     values: Sequence[float], smooth: Sequence[float], variance: float, freedom: float
 ) -> bool:
     """Return whether one excursion from a level describes a day better than a pattern does.
@@ -220,7 +220,7 @@ class DayProfile:
     __slots__ = ("days", "gain", "product", "slot_s", "square", "values", "weight")
 
     def __init__(self, interval_s: float) -> None:
-        self.slot_s = slot_of(interval_s)
+        self.slot_s = _slot_of(interval_s)
         self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
         self.weight = 0.0
         self.product = 0.0
@@ -347,7 +347,7 @@ class WeekMemory:
         if len(blocks) < LEAST_BLOCKS:
             return 0.0
         middle = median(blocks)
-        return 1.4826 * median(abs(block - middle) for block in blocks)
+        return MAD_TO_SIGMA * median(abs(block - middle) for block in blocks)
 
     def _mean(self, first: int, last: int, apart: array[float] | None = None) -> float | None:
         if last >= self.hour or first <= self.hour - HOURS or first < 0:
@@ -360,7 +360,7 @@ class WeekMemory:
         return math.fsum(means) / len(means) if means else None
 
 
-def slot_of(interval_s: float) -> float:
+def _slot_of(interval_s: float) -> float:
     """Return the length of a slot in s for a series with this time between two values."""
     return next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
 
@@ -377,7 +377,7 @@ def _filled(values: list[float]) -> list[float]:
     return filled
 
 
-def median_error(noise: float, phi: float) -> float:
+def _median_error(noise: float, phi: float) -> float:
     """Return the standard error of a median of AR(1) noise, times the root of its number."""
     return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
 
@@ -388,8 +388,8 @@ def noise_of(values: Sequence[float]) -> tuple[float, float]:
     For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
     2 s^2 (1 - phi^2); their ratio is 1 + phi.
     """
-    lag1 = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
-    lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
+    lag1 = MAD_TO_SIGMA * median(abs(b - a) for a, b in pairwise(values))
+    lag2 = MAD_TO_SIGMA * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
     if lag1 < ROUNDING_NOISE:
         return 0.0, 0.0
     phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
@@ -438,7 +438,7 @@ class FirstDay:
     __slots__ = ("first_slot", "slot_s", "values")
 
     def __init__(self, interval_s: float, started_s: float) -> None:
-        self.slot_s = slot_of(interval_s)
+        self.slot_s = _slot_of(interval_s)
         self.first_slot = int(started_s // self.slot_s)
         self.values = array("d")
 
@@ -476,7 +476,7 @@ class FirstDay:
         present = [value for value in self.values if not math.isnan(value)]
         noise, phi = noise_of(present)
         phi = max(phi, autocorrelation(self._pattern_free(), noise))
-        shift, errors = self._shift(median_error(noise, phi))
+        shift, errors = self._shift(_median_error(noise, phi))
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
         elif errors < SHIFT_ERRORS:
@@ -537,7 +537,7 @@ class FirstDay:
         if len(differences) < LEAST_COMPARED:
             return 0.0, 0.0
         noise, phi = noise_of(self._pattern_free())
-        error = min(error, median_error(noise, max(phi, LEAST_PHI)))
+        error = min(error, _median_error(noise, max(phi, LEAST_PHI)))
         shift = median(differences)
         smallest = LEAST_NOISE * math.sqrt(len(differences))
         return shift, abs(shift) / max(error * math.sqrt(2 / len(differences)), smallest)
@@ -628,7 +628,7 @@ class FirstDay:
             ]
             values, smooth = zip(*day, strict=True)
             variance = max(noise, LEAST_NOISE) ** 2 * (1 + phi) / (1 - phi)
-            if is_excursion(values, smooth, variance, profile.freedom):
+            if _is_excursion(values, smooth, variance, profile.freedom):
                 profile.doubt()
         return profile
 
@@ -901,7 +901,7 @@ class SeriesModel:
         recent = list(self.recent)
         self.level = median(recent[-12:])
         middle = median(recent)
-        spread = 1.4826 * median(abs(x - middle) for x in recent)
+        spread = MAD_TO_SIGMA * median(abs(x - middle) for x in recent)
         step = median(abs(b - a) for a, b in pairwise(recent))
         self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
         self.level_count = FIRST_DAY_COUNT

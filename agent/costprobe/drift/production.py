@@ -25,6 +25,7 @@ from costprobe.core.clock_step import ClockStep
 from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import HOUR_S
 from costprobe.drift.detector import Detector
 from costprobe.drift.findings import DetectorSettings, Finding, ServingMetric
 from costprobe.drift.load_model import (
@@ -34,6 +35,7 @@ from costprobe.drift.load_model import (
     Residual,
     most_likely_shift,
 )
+from costprobe.drift.normal import DAY_S
 from costprobe.unit_costs.change import (
     Kind,
     ModelSums,
@@ -82,8 +84,6 @@ _SUMS = (
 # Rows of a block that are kept.
 MAX_ROWS = 1000
 
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
 # A value of a new week enters the profile with at least this weight.
 LEAST_GAIN = 0.25
 # An hour of one week moves the profile by at most this, in log units.
@@ -127,7 +127,7 @@ class ProductionBlock:
     @property
     def hours(self) -> float:
         """Length of its windows in hours."""
-        return self.sums.window_s / 3600
+        return self.sums.window_s / HOUR_S
 
     @property
     def has_tokens(self) -> bool:
@@ -184,8 +184,6 @@ class Departure:
 # A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
 # hours; a mix that is heavier by a third for half a day.
 DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
-
-
 MIX = Tolerance(effect=0.15, hours=6.0)
 
 
@@ -492,7 +490,7 @@ class BlockBuilder:
         return [block] if block.sums.window_s >= least_s else []
 
 
-def pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
+def _pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
     """Return blocks as JSON, without the division among models."""
     all_blocks = list(blocks)
     numbers = array("f")
@@ -510,7 +508,7 @@ def pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
     }
 
 
-def unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
+def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
     """Return the blocks of a document.
 
     Raises:
@@ -724,7 +722,8 @@ class ProductionDetector:
                 continue
             self._training.append(block)
             if len(self._training) >= TRAINING:
-                self._train(self._training)
+                for known in self._training:
+                    self._judged(known)
                 self._training = None
         return findings
 
@@ -752,7 +751,7 @@ class ProductionDetector:
             "ended_ns": self._builder.ended_ns,
             "mean_work": self._mean_work,
             "weights": [[*kind, weight] for kind, weight in self._weights.items()],
-            "blocks": pack_blocks(self._blocks),
+            "blocks": _pack_blocks(self._blocks),
             "efforts": {name: effort.document() for name, effort in self.efforts.items()},
             "profiles": {name: profile.document() for name, profile in self._profiles.items()},
         }
@@ -768,7 +767,7 @@ class ProductionDetector:
         self._weights = {
             (model, kind): float(weight) for model, kind, weight in document["weights"]
         }
-        self._blocks = deque(unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
+        self._blocks = deque(_unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
         for name, effort in self.efforts.items():
             effort.restore(document["efforts"][name])
         for name, profile in self._profiles.items():
@@ -811,10 +810,6 @@ class ProductionDetector:
         blocks = [block.sums for block in self._blocks if since_s < block.end_s <= until_s]
         covered_s = math.fsum(sums.window_s for sums in blocks)
         return added_sums(blocks) if covered_s >= COVERED_SHARE * (until_s - since_s) else None
-
-    def _train(self, blocks: Sequence[ProductionBlock]) -> None:
-        for block in blocks:
-            self._judged(block)
 
     def _work(self, block: ProductionBlock) -> float:
         """Return the work of a block; a kind that is new gets its weight from it."""

@@ -14,12 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from costprobe.core.columns import number
-from costprobe.core.records import (
-    BOARD,
-    NS_PER_S,
-    FieldValue,
-    Point,
-)
+from costprobe.core.records import BOARD, NS_PER_S, FieldValue, Point
 from costprobe.drift.findings import Metric
 from costprobe.drift.production import BlockBuilder
 from costprobe.unit_costs.change import CostFactors, ProductionSums, as_one, kind_weights, work_of
@@ -263,20 +258,20 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
         software: Versions and hashes at its end.
     """
     ecc = _values(runs, "ecc_uncorrected")
-    mem_used_pct = _sample(_values(runs, "mem_used_pct"))
+    mem_used_pct = sample_of(_values(runs, "mem_used_pct"))
     return Conditions(
         software=software,
         batch=runs[-1].batch,
-        sm_clock_mhz=_sample(_values(runs, "sm_clock_mhz")),
-        throttled_power_pct=_sample(_values(runs, "throttled_power_pct")),
-        throttled_thermal_pct=_sample(_values(runs, "throttled_thermal_pct")),
-        temp_c=_sample(_values(runs, "temp_max_c")),
-        contended_share=_sample(_values(runs, "contended")),
+        sm_clock_mhz=sample_of(_values(runs, "sm_clock_mhz")),
+        throttled_power_pct=sample_of(_values(runs, "throttled_power_pct")),
+        throttled_thermal_pct=sample_of(_values(runs, "throttled_thermal_pct")),
+        temp_c=sample_of(_values(runs, "temp_max_c")),
+        contended_share=sample_of(_values(runs, "contended")),
         ecc_uncorrected=int(max(ecc)) if ecc else None,
-        mem_clock_mhz=_sample(_values(runs, "mem_clock_mhz")),
-        power_limit_w=_sample(_values(runs, "power_limit_w")),
-        tokens_in=_sample(_values(runs, "tokens_in")),
-        tokens_out=_sample(_values(runs, "tokens_out")),
+        mem_clock_mhz=sample_of(_values(runs, "mem_clock_mhz")),
+        power_limit_w=sample_of(_values(runs, "power_limit_w")),
+        tokens_in=sample_of(_values(runs, "tokens_in")),
+        tokens_out=sample_of(_values(runs, "tokens_out")),
         mem_used_share=mem_used_pct
         and SignalSample(mem_used_pct.mean / 100, mem_used_pct.spread / 100, mem_used_pct.count),
     )
@@ -293,7 +288,8 @@ def _values(runs: Sequence[DetectionRun], field: str) -> list[float]:
     return [value for run in runs if (value := _number(run.device, field)) is not None]
 
 
-def _sample(values: Sequence[float]) -> SignalSample | None:
+def sample_of(values: Sequence[float]) -> SignalSample | None:
+    """Return a signal from its values; None without any."""
     return SignalSample(fmean(values), pstdev(values), len(values)) if values else None
 
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from costprobe.core.config.fields import (
-    Duration,
-    Section,
-    Share,
-    key,
-)
+from costprobe.core.config.fields import Duration, Section, Share, key
 from costprobe.drift.findings import SERVING_DETECTED, SERVING_RUN_LENGTH, DetectorSettings
 
 

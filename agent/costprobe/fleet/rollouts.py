@@ -9,19 +9,15 @@ import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.databases.question import WEIGHTED, GroupValue, Question
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS
 from costprobe.core.units import HOUR_S
-from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started, wait_for
+from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started
 from costprobe.fleet.peers import ExcessCost
-from costprobe.fleet.updates import (
-    ChangeEffect,
-    FactorSeries,
-    change_effect,
-    monthly_change,
-)
+from costprobe.fleet.updates import ChangeEffect, FactorSeries, change_effect, monthly_change
 from costprobe.unit_costs.change import CostFactors
 
 # A probe on a host.
@@ -65,12 +61,12 @@ class FleetChange(NamedTuple):
     costs: tuple[ExcessCost, ...] = ()
 
 
-def bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
+def _bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
     """Return the end of a bucket, UTC in ns."""
     return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
 
 
-def moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
+def _moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
     """Yield the buckets in which a value changed, with the value before and after."""
     last: str | None = None
     for bucket, value in enumerate(values):
@@ -81,7 +77,7 @@ def moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
         last = value
 
 
-def timed_each(
+def _timed_each(
     answers: FleetAnswers, *questions: Question
 ) -> list[Iterator[tuple[Group, int, float]]]:
     """Return the group, the bucket and the value of each row, for each question."""
@@ -100,7 +96,7 @@ def _in_buckets(
             yield group, bucket, value
 
 
-def changed_tags(answers: FleetAnswers) -> list[str]:
+def _changed_tags(answers: FleetAnswers) -> list[str]:
     """Return the tags of `software` that have several values on any host."""
     found: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for host, probe, *versions in _software(answers):
@@ -127,14 +123,14 @@ def _software(answers: FleetAnswers) -> Iterable[Group]:
     return answers.groups(Question("software", "probe_runs", "max", "max", by=by))
 
 
-def versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
+def _versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
     """Return a tag of `software` of each probe on each host, by bucket."""
     question = Question(
         "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
     )
     buckets = answers.period.buckets
     found: dict[Series, Buckets] = defaultdict(lambda: [None] * buckets)
-    (rows,) = timed_each(answers, question)
+    (rows,) = _timed_each(answers, question)
     for (host, probe, value), bucket, _ in rows:
         _take(found[host, probe], bucket, value)
     return {series: _settled(values) for series, values in found.items()}
@@ -145,7 +141,7 @@ def labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
     question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
     buckets = answers.period.buckets
     found: dict[str, Buckets] = defaultdict(lambda: [None] * buckets)
-    (rows,) = timed_each(answers, question)
+    (rows,) = _timed_each(answers, question)
     for (host, value), bucket, _ in rows:
         _take(found[host], bucket, value)
     return {host: _settled(values) for host, values in found.items()}
@@ -195,10 +191,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         DeliveryError: The database did not answer.
     """
     buckets = answers.period.buckets
-    software = {tag: versions_of(answers, tag) for tag in changed_tags(answers)}
+    software = {tag: _versions_of(answers, tag) for tag in _changed_tags(answers)}
     hosts = {} if key in SOFTWARE_TAGS else labels_of(answers, key)
     values: Mapping[Any, Buckets] = software.get(key, {}) if key in SOFTWARE_TAGS else hosts
-    changed_in = [bucket for one in values.values() for bucket, *_ in moves_of(one)]
+    changed_in = [bucket for one in values.values() for bucket, *_ in _moves_of(one)]
     if not changed_in:
         return []
     # The windows of the changes, and those before them.
@@ -209,7 +205,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
     of_hosts = started(_kinds, answers, within)
     used = started(_busy_cost_per_h, answers)
     of_probes = started(_factors, answers, around)
-    wait_for(of_hosts, used, of_probes)
+    wait((of_hosts, used, of_probes))
     kinds, use = of_hosts.result(), used.result()
     factors, priced = of_probes.result()
     moves: dict[Series, list[tuple[int, str, str, str]]] = {}
@@ -217,10 +213,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         found = [
             (bucket, tag, before, after)
             for tag, values in software.items()
-            for bucket, before, after in moves_of(values.get(series, []))
+            for bucket, before, after in _moves_of(values.get(series, []))
         ]
         if hosts:
-            own = moves_of(hosts.get(series[0], []))
+            own = _moves_of(hosts.get(series[0], []))
             found += [(bucket, key, before, after) for bucket, before, after in own]
         moves[series] = found
     pairs = Counter(
@@ -264,8 +260,8 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
                 key,
                 before,
                 after,
-                bucket_end_ns(answers.period, min(changed.values())),
-                bucket_end_ns(answers.period, max(changed.values())),
+                _bucket_end_ns(answers.period, min(changed.values())),
+                _bucket_end_ns(answers.period, max(changed.values())),
                 effect,
                 len({host for host, _ in changed}),
                 {text: len(names) for text, names in beside.items()},
@@ -280,7 +276,7 @@ def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
     period = answers.period
     hours = WINDOW_BUCKETS * period.bucket_s / HOUR_S
     last = answers.over(
-        period._replace(start_ns=bucket_end_ns(period, period.buckets - 1 - WINDOW_BUCKETS))
+        period._replace(start_ns=_bucket_end_ns(period, period.buckets - 1 - WINDOW_BUCKETS))
     )
     asked = Question("device", "cost", "weighted", by=("host", "currency"), weight="util_pct")
     return {
@@ -322,12 +318,12 @@ def _factors(
     buckets = period.buckets
     asked = answers.over(
         period._replace(
-            start_ns=bucket_end_ns(period, around.start - 1),
-            end_ns=bucket_end_ns(period, around.stop - 1),
+            start_ns=_bucket_end_ns(period, around.start - 1),
+            end_ns=_bucket_end_ns(period, around.stop - 1),
         )
     )
     names = ("rate", "energy", "hardware", "electricity")
-    rows = timed_each(
+    rows = _timed_each(
         asked,
         Question("probe", "throughput_per_s", "median", "median", by=by),
         Question("probe", "energy_per_inference_j", "median", "median", by=by),

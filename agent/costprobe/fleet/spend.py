@@ -14,24 +14,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from costprobe.adapters.databases.question import PAIRED, WEIGHTED, Question
-from costprobe.core.periods import TimeSpan
+from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.schema import Part
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.fleet.answers import FleetAnswers, Group
-from costprobe.spend.forecast import (
-    HourRate,
-    PeriodSpend,
-    remaining_hours,
-    robust_forecast,
-)
+from costprobe.spend.forecast import HourRate, PeriodSpend, remaining_hours, robust_forecast
 from costprobe.spend.settings import HISTORY_HOURS
 
 # Rounding of sums, as a share of them.
 _ROUNDING: Final = 1e-9
 
 STEP_S: Final = 3600
-_HOUR_NS: Final = STEP_S * NS_PER_S
 # An hour in which so small a share of the devices around it has rows is no estimate of an hour.
 _LEAST_SHARE: Final = 0.5
 _AROUND_HOURS: Final = 12
@@ -149,18 +143,6 @@ class FleetForecast(PeriodSpend):
     left_out: int
 
 
-class Consolidation(NamedTuple):
-    """The devices that a group of equal devices could do without.
-
-    Attributes:
-        needed: Number of devices that the same work needs.
-        spare: Number of the others.
-    """
-
-    needed: int
-    spare: int
-
-
 @dataclass(frozen=True, slots=True)
 class FleetSaving:
     """The devices of a group that are paid in one currency.
@@ -206,12 +188,12 @@ def _added(sums: Mapping[Group, float], kept: tuple[int, ...]) -> dict[Group, fl
     return {group: math.fsum(values) for group, values in found.items()}
 
 
-def device_tags(by: str) -> Group:
+def _device_tags(by: str) -> Group:
     """Return the tags of rows of devices for a key of the command line."""
     return {"device": ("host", "device"), "gpu_model": ("model",)}.get(by, (by,))
 
 
-def idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
+def _idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
     """Return 1 minus the utilization of devices, weighted by cost; raises as `FleetAnswers.groups`.
 
     Args:
@@ -307,18 +289,18 @@ def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> li
     costs: dict[str, dict[int, float]] = defaultdict(dict)
     for (currency,), amount, end_ns in paid:
         costs[currency][end_ns] = amount
-    since_ns = asked.end_ns - HISTORY_HOURS * _HOUR_NS
+    since_ns = asked.end_ns - HISTORY_HOURS * HOUR_NS
     found = []
     for currency, by_hour in costs.items():
         counted = {end_ns: devices.get(((currency,), end_ns), 0.0) for end_ns in by_hour}
         recent = sorted(end_ns for end_ns in by_hour if end_ns > since_ns)
         history = [
-            HourRate(end_ns - _HOUR_NS, by_hour[end_ns])
+            HourRate(end_ns - HOUR_NS, by_hour[end_ns])
             for end_ns in recent
             if counted[end_ns] >= _LEAST_SHARE * _usual(counted, end_ns)
         ]
         elapsed = [end_ns for end_ns in by_hour if end_ns > period.start_ns]
-        hours = (asked.end_ns - period.start_ns) // _HOUR_NS
+        hours = (asked.end_ns - period.start_ns) // HOUR_NS
         most = max((counted[end_ns] for end_ns in elapsed), default=0.0) * hours
         rows = math.fsum(counted[end_ns] for end_ns in elapsed)
         found.append(
@@ -338,11 +320,11 @@ def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> li
 def _usual(counted: dict[int, float], end_ns: int) -> float:
     """Return the most devices of the hours around one."""
     around = range(-_AROUND_HOURS, _AROUND_HOURS + 1)
-    return max(counted.get(end_ns + hours * _HOUR_NS, 0.0) for hours in around)
+    return max(counted.get(end_ns + hours * HOUR_NS, 0.0) for hours in around)
 
 
-def consolidation(devices: int, utilization: float, target: float) -> Consolidation:
-    """Return how many devices the same work needs: n u / t, rounded up, at least one.
+def _spare_devices(devices: int, utilization: float, target: float) -> int:
+    """Return how many devices the same work does not need; it needs n u / t, rounded up, at least one.
 
     It assumes that work may move between the devices, and scales with utilization; a mean hides peaks,
     for which the target leaves room.
@@ -353,7 +335,7 @@ def consolidation(devices: int, utilization: float, target: float) -> Consolidat
         target: Utilization that they may reach, t, above 0 up to 1.
     """
     needed = max(1, math.ceil(devices * utilization / target - _ROUNDING))
-    return Consolidation(min(devices, needed), max(0, devices - needed))
+    return max(0, devices - needed)
 
 
 def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSaving]:
@@ -369,10 +351,10 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
     Raises:
         DeliveryError: The database did not answer.
     """
-    money = (*device_tags(by), "currency")
+    money = (*_device_tags(by), "currency")
     cost = answers.groups(Question("device", "cost", "sum", by=money))
     devices = answers.groups(Question("device", "cost", "count", "count", by=money))
-    idle = idle_shares(answers, money)
+    idle = _idle_shares(answers, money)
     period = answers.period
     months = MONTH_H * HOUR_S * NS_PER_S / (period.end_ns - period.start_ns)
     found = []
@@ -380,7 +362,7 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
         counted = int(devices.get(key, 0))
         if counted and key in cost:
             per_month = cost[key] * months
-            spare = consolidation(counted, 1 - share, target).spare
+            spare = _spare_devices(counted, 1 - share, target)
             found.append(
                 FleetSaving(
                     group=key[:-1],
@@ -408,7 +390,7 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
         DeliveryError: The database did not answer.
     """
     if by and by not in _DIVIDED:
-        tags = device_tags(by)
+        tags = _device_tags(by)
         sums = device_sums(answers, tags)
         # A device belongs to one host, but it may have had two models, or two values of a label.
         present = [None, None] if "host" in tags else answers.each(*presence(()))
@@ -418,25 +400,19 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
             return SpendByKey(total, largest_first(parts), None)
     else:
         total = only(device_sums(answers, ()).spend(answers))
-    return divided_spend(answers, by, total) if by else SpendByKey(total, (), None)
+    return with_rest(total, spend_parts(answers, by)) if by else SpendByKey(total, (), None)
 
 
-def divided_spend(answers: FleetAnswers, by: str, total: FleetSpend) -> SpendByKey:
-    """Return what services, models or tenants cost, and the rest of what the devices cost.
+def spend_parts(answers: FleetAnswers, by: str) -> list[FleetSpend]:
+    """Return what services, models or tenants cost.
 
     Args:
         answers: The database, and the period.
         by: `model`, `service`, `tenant`, or a label of services.
-        total: What the devices cost.
 
     Raises:
         DeliveryError: The database did not answer.
     """
-    return with_rest(total, spend_parts(answers, by))
-
-
-def spend_parts(answers: FleetAnswers, by: str) -> list[FleetSpend]:
-    """Return what services, models or tenants cost; arguments and errors as of `divided_spend`."""
     divided = _DIVIDED.get(by)
     return _of_services(answers, by) if divided is None else divided(answers)
 

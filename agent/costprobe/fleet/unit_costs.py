@@ -10,6 +10,7 @@ import dataclasses
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -17,8 +18,8 @@ from costprobe.adapters.databases.question import Question
 from costprobe.core.money import price_scale
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import SERVING_RATIOS
-from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started, wait_for
-from costprobe.fleet.spend import FleetSpend, divided_spend, served_sums
+from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started
+from costprobe.fleet.spend import served_sums, spend_parts
 from costprobe.unit_costs.change import DAY_NS, WEEK_NS
 
 _RATIOS: Final = (
@@ -118,7 +119,7 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     probed = started(answers.each, *_probed_questions(by))
     served = started(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
     of_devices = started(_device_models, answers, by)
-    wait_for(probed, served, of_devices)
+    wait((probed, served, of_devices))
     models = of_devices.result()
     found = [
         *_probed(answers, by, models, probed.result()),
@@ -366,10 +367,9 @@ def _by_key(answers: FleetAnswers) -> dict[_Key, FleetUnitCost]:
 
 def _paid_per_h(answers: FleetAnswers) -> Mapping[tuple[str, str], float]:
     """Return what models cost an hour, by model and currency."""
-    spend = divided_spend(answers, "model", FleetSpend((), ()))
     return {
         (part.group[0], one.currency): one.cost / hours_of(answers.period)
-        for part in spend.parts
+        for part in spend_parts(answers, "model")
         for one in part.costs
     }
 

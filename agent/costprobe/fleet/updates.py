@@ -30,12 +30,7 @@ from statistics import median
 from costprobe.core.statistics import student_quantile
 from costprobe.core.units import MONTH_H
 from costprobe.fleet.peers import ExcessCost
-from costprobe.unit_costs.change import (
-    CostFactors,
-    Factor,
-    cost_terms,
-    log_mean_parts,
-)
+from costprobe.unit_costs.change import CostFactors, Factor, cost_terms, log_mean_parts
 
 # Fewer hosts that did not change are no comparison.
 LEAST_CONTROLS = 3

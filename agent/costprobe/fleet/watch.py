@@ -13,11 +13,11 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.databases.question import Question
 from costprobe.adapters.databases.reader import FleetReader
@@ -33,6 +33,7 @@ from costprobe.core.units import counted, format_duration
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
 from costprobe.drift.actions import action_of
+from costprobe.drift.causes import UNKNOWN
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.hosts import ALONE, silent_hosts
 from costprobe.fleet.outliers import fleet_outliers
@@ -41,10 +42,10 @@ from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
 from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
+from costprobe.spend.query import DAY_NS
 from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+logger = logging.getLogger(__name__)
 
 _NO_HISTORY: Final = "there is too little data for a forecast"
 
@@ -55,7 +56,6 @@ LEAST_SHARE = 0.5
 # A drift ends below this share of the change at which it begins.
 CLEAR_SHARE = 0.5
 
-_DAY_NS: Final = 86_400 * NS_PER_S
 # The same time of day: prices and temperatures have a daily pattern.
 _DAYS_BEFORE: Final = tuple(range(1, 8))
 # The same time of the same weekday: the work of services has a weekly pattern.
@@ -63,14 +63,12 @@ _WEEKS_BEFORE: Final = (7, 14, 21)
 _BUCKET_S: Final = 300
 # Windows before the present one in which a cause is sought.
 _CAUSE_WINDOWS: Final = 4
-UNKNOWN: Final = "unknown"
 
 # Cost by workload, host and currency.
 _Costs = dict[tuple[str, str, str], float]
 
 # A lease lasts so many intervals after the heartbeat that renewed it.
 INTERVALS = 3
-
 _ACTIVE: Final = "active"
 _PASSIVE: Final = "passive"
 
@@ -78,8 +76,6 @@ _PASSIVE: Final = "passive"
 CLEAR_ANSWERS: Final = 3
 
 _NAMED_MAX: Final = 20
-
-logger = logging.getLogger(__name__)
 
 STATE: Final = "fleet"
 
@@ -252,7 +248,7 @@ class FleetBudgets(FleetCheck):
 
     def evaluate(self, query: FleetQuery) -> None:
         """See `FleetCheck.evaluate`."""
-        statuses = tuple(fleet_budget(query, budget) for budget in self._budgets)
+        statuses = tuple(_fleet_budget(query, budget) for budget in self._budgets)
         self.statuses = statuses
         for status in statuses:
             flags, _ = self._watches[status.budget.name].take(status)
@@ -286,12 +282,12 @@ def _identity(budget: FleetBudgetConfig) -> dict[str, Any]:
     return budget.model_dump(mode="json")
 
 
-def local_budget(budget: FleetBudgetConfig) -> BudgetConfig:
+def _local_budget(budget: FleetBudgetConfig) -> BudgetConfig:
     """Return a budget of the fleet without its labels."""
     return BudgetConfig.model_validate(budget.model_dump(exclude={"labels"}))
 
 
-def fleet_budget(query: FleetQuery, budget: FleetBudgetConfig) -> BudgetStatus:
+def _fleet_budget(query: FleetQuery, budget: FleetBudgetConfig) -> BudgetStatus:
     """Return the status of a budget: the cost of all devices with its labels.
 
     Raises:
@@ -305,7 +301,7 @@ def fleet_budget(query: FleetQuery, budget: FleetBudgetConfig) -> BudgetStatus:
         found = {one.currency: one for one in fleet_forecast(answers, period, budget.timezone)}
     own = found.pop(budget.currency, None)
     return BudgetStatus(
-        local_budget(budget),
+        _local_budget(budget),
         period,
         end_ns,
         spent=own.spent if own else 0.0,
@@ -410,7 +406,7 @@ class FleetDrift(FleetCheck):
             return []
         before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
         for days in days_before:
-            then_ns = end_ns - days * _DAY_NS
+            then_ns = end_ns - days * DAY_NS
             with query.over(then_ns - window_ns, then_ns) as answers:
                 found = costs_of(answers)
             for series, cost in found.items():

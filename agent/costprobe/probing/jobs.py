@@ -38,7 +38,7 @@ from costprobe.probing.rows import MeasuredRun, ProbeReport, report_document
 from costprobe.probing.run import AnyProbe, Listeners, Measurer, ProbeTarget, targets
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfig
 
-Plan = Literal["full", "latency", "skip"]
+logger = logging.getLogger(__name__)
 
 # Length of the sliding window.
 if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
@@ -51,10 +51,9 @@ PART_S = 30.0
 # first, and the last measured energy is reused between energy windows.
 ENERGY_PART = 0.5
 
+Plan = Literal["full", "latency", "skip"]
 # Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
 CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
-
-logger = logging.getLogger(__name__)
 
 FULL_DUTY = 1.0
 # Interval at which a deferred run checks whether the device is still busy, in s.

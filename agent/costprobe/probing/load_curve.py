@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
+from costprobe.core.columns import as_number
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.probing.load_settings import RATE_SHARES, LoadConfig
@@ -210,7 +211,7 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
     result, energy, cost = run.result, report.energy, report.cost
     known: dict[str, FieldValue | None] = {**result.fields, **run.load, **latency_fields(result)}
     tpot_ms = known.get("tpot_p50_ms")
-    figures = {name: _number(known.get(name)) for name in FIGURES}
+    figures = {name: as_number(known.get(name)) for name in FIGURES}
     figures |= {
         "throughput_per_s": result.throughput_per_s,
         "window_s": result.window_s,
@@ -239,10 +240,6 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
         energy_method=None if energy is None else energy.method,
         contended=report.contended,
     )
-
-
-def _number(value: FieldValue | None) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def loop_end(points: Sequence[LoadPoint], min_gain: float, max_errors: float) -> LoopEnd | None:
@@ -490,17 +487,13 @@ def slo_text(bounds_ms: Mapping[str, float]) -> str:
 
 
 def _point(row: Point) -> LoadPoint:
-    figures: dict[str, float | None] = {}
-    for name in FIGURES:
-        value = row.fields.get(name)
-        figures[name] = float(value) if isinstance(value, int | float) else None
     method, contended = row.fields.get("energy_method"), row.fields.get("contended")
     concurrency, step = row.tags.get("concurrency", ""), row.tags.get("step", "")
     return LoadPoint(
         loop=cast("Loop", row.tags["loop"]),
         number=int(step) if step.isdigit() else 0,
         concurrency=int(concurrency) if concurrency.isdigit() else None,
-        figures=figures,
+        figures={name: as_number(row.fields.get(name)) for name in FIGURES},
         energy_method=None if method is None else str(method),
         contended=contended if isinstance(contended, bool) else None,
     )

@@ -9,14 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from costprobe.core.config.fields import (
-    Duration,
-    Pause,
-    Section,
-    Share,
-    WindowDuration,
-    key,
-)
+from costprobe.core.config.fields import Duration, Pause, Section, Share, WindowDuration, key
 
 MAX_TOKENS: Final = 131_072
 # Shares of the closed loop's highest rate at which the open loop is measured by default.

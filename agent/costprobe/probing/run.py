@@ -162,7 +162,7 @@ def model_request(
     return ProbeRequest(probe.name, {**probe.model_dump(), **run}, gpu_uuid)
 
 
-def start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
+def _start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
     """Return the request for a start of a model in a new process.
 
     Args:
@@ -195,14 +195,14 @@ def served_request(
         "token_file": token,
         "tail_s": TAIL_S,
         "seed": SEED,
-        "load": None if load is None else load_document(probe, load),
+        "load": None if load is None else _load_document(probe, load),
     }
     if isinstance(probe, KserveProbeConfig):
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
     return ProbeRequest(probe.name, {**probe.model_dump(), **run})
 
 
-def load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
+def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
     """Return what the worker reads of a load curve and of one of its points."""
     config = probe.load_curve
     lengths = {"tokens_in": config.tokens_in, "tokens_out": config.tokens_out}
@@ -230,7 +230,7 @@ def load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
     }
 
 
-def batch_name(probe: ProbeConfig, device: Device) -> str:
+def _batch_name(probe: ProbeConfig, device: Device) -> str:
     """Return the name under which a batch search's result is stored.
 
     It is valid for one device, model and latency bound; the worker checks the software.
@@ -423,7 +423,7 @@ class Measurer:
             if not is_locked:
                 return ProbeFault("busy", f"another probe was using {device.name}", ())
             return self._runner(probe, ProbeTarget((device,))).start(
-                start_request(probe, device, list_files=list_files), on_progress=on_progress
+                _start_request(probe, device, list_files=list_files), on_progress=on_progress
             )
 
     def load(self, device: Device) -> DeviceLoad:
@@ -477,7 +477,7 @@ class Measurer:
         naive: bool,
     ) -> ProbeRequest:
         device = target.devices[0]
-        name = batch_name(probe, device)
+        name = _batch_name(probe, device)
         remembered = None if search_anew else restored(self._ledger, name, dict)
         return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
 
@@ -495,9 +495,9 @@ class Measurer:
             own_pids=outcome.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
-        document = batch_document(outcome, searching)
+        document = _batch_document(outcome, searching)
         if document is not None:
-            self._ledger.put_state(batch_name(probe, device), document)
+            self._ledger.put_state(_batch_name(probe, device), document)
 
     def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
         result = outcome.result
@@ -552,7 +552,7 @@ def _child_command(probe: AnyProbe) -> tuple[str, ...]:
     return LOAD_COMMAND
 
 
-def batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:
+def _batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:
     """Return the batch that a search found as JSON; None if it was found beside other work.
 
     Args:

@@ -17,14 +17,12 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import quantile
 from costprobe.core.units import HOUR_S
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
-from costprobe.savings.history import ColdStart, ProbeHistory, ServiceHistory
+from costprobe.savings.history import WHOLE_MINUTE_S, ColdStart, ProbeHistory, ServiceHistory
 from costprobe.savings.supply import DevicePrice
 from costprobe.serving.tokens import LengthMix
 
 _MINUTE_S = 60.0
-# As in `service_history`: rows do not begin and end at full minutes exactly.
-_WHOLE_MINUTE_S = 59.0
-_WEEK_NS = HOURS_A_WEEK * HOUR_NS
+WEEK_NS = HOURS_A_WEEK * HOUR_NS
 # Warm-ups and waits between the windows of a curve take at most as long as the windows, as a rule.
 _CURVE_LASTS_WINDOWS = 2
 
@@ -178,7 +176,7 @@ def week_of_load(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -
     loaded = (began_ns - row_ns, curve.time_ns + row_ns)
     found = (
         per_s
-        for start_ns, per_s in _minutes(service, evidence.unit, now_ns - _WEEK_NS)
+        for start_ns, per_s in _minutes(service, evidence.unit, now_ns - WEEK_NS)
         if not loaded[0] < start_ns < loaded[1]
     )
     return WeekOfLoad(tuple(sorted(found)))
@@ -191,7 +189,7 @@ def _minutes(service: ServiceHistory, unit: str, since_ns: int) -> Iterator[tupl
         counts = hour.counts[unit]
         for minute in range(MINUTES):
             start_ns = number * HOUR_NS + minute * MINUTE_NS
-            if start_ns >= since_ns and hour.covered_s[minute] >= _WHOLE_MINUTE_S:
+            if start_ns >= since_ns and hour.covered_s[minute] >= WHOLE_MINUTE_S:
                 yield start_ns, counts[minute] / _MINUTE_S
 
 

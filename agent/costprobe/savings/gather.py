@@ -34,19 +34,14 @@ from costprobe.core.records import (
     natural,
     parse_kind,
 )
-from costprobe.core.schema import (
-    RUN_FIELDS,
-    UNITS,
-    WORK,
-    WORK_FIELDS,
-)
+from costprobe.core.schema import RUN_FIELDS, UNITS, WORK, WORK_FIELDS
 from costprobe.core.units import KWH_J
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.plans import OwnedPlan, Plan, SpotPlan
 from costprobe.pricing.prices import StoredPrices
 from costprobe.probing.load_curve import LoadCurve, curves_from_rows
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ServedProbeConfig
-from costprobe.savings.evidence import BY_THE_HOUR, ExpectedLoad, History, LoadEvidence
+from costprobe.savings.evidence import BY_THE_HOUR, WEEK_NS, ExpectedLoad, History, LoadEvidence
 from costprobe.savings.history import Known, ServiceHistory, measured_cold_starts, probe_histories
 from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.settings import WorkloadConfig
@@ -54,9 +49,7 @@ from costprobe.savings.supply import DevicePrice
 from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import production_load
 
-_WEEK_NS: Final = 7 * 86_400 * NS_PER_S
 _PORTS: Final = {"http": 80, "https": 443}
-
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
@@ -78,7 +71,7 @@ class SavingsSections:
     aggregate_s: float
 
 
-def load_evidence(
+def _load_evidence(
     reader: StoreReader,
     services: Sequence[ServiceConfig],
     probes: Sequence[AnyProbeConfig],
@@ -97,7 +90,7 @@ def load_evidence(
         curves = [
             curve
             for probe in probes_of(probes, service)
-            if (curve := newest_curve(reader, probe, now_ns)) is not None
+            if (curve := _newest_curve(reader, probe, now_ns)) is not None
         ]
         if curves:
             curve = max(curves, key=lambda each: each.time_ns)
@@ -121,7 +114,7 @@ def address(url: str) -> tuple[str, int | None]:
     return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
 
 
-def newest_curve(reader: StoreReader, probe: ServedProbeConfig, now_ns: int) -> LoadCurve | None:
+def _newest_curve(reader: StoreReader, probe: ServedProbeConfig, now_ns: int) -> LoadCurve | None:
     """Return the newest load curve of a probe; None without one."""
     bounds_ms = probe.slo.bounds_ms if probe.slo else {}
     rows = reader.points("sweep", 0, now_ns, {"probe": probe.name})
@@ -132,7 +125,7 @@ def newest_curve(reader: StoreReader, probe: ServedProbeConfig, now_ns: int) -> 
 def _evidence(
     reader: StoreReader, service: ServiceConfig, curve: LoadCurve, now_ns: int
 ) -> LoadEvidence:
-    since_ns = now_ns - _WEEK_NS
+    since_ns = now_ns - WEEK_NS
     rows, models = [], set()
     for row in reader.points("serving", since_ns, now_ns, {"service": service.name}):
         model = row.tags.get("served_model")
@@ -159,7 +152,7 @@ def _fingerprint(reader: StoreReader, curve: LoadCurve, until_ns: int) -> str | 
     return found if isinstance(found, str) else None
 
 
-def prices_of(
+def _prices_of(
     stored: StoredPrices, devices: Sequence[Device], plans: Sequence[Plan], now_ns: int
 ) -> dict[str, list[DevicePrice]]:
     """Return the prices of each device, the one in force first.
@@ -254,7 +247,7 @@ def history_of(
         device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
         for device in devices
     }
-    prices = prices_of(stored, devices, plans, now_ns)
+    prices = _prices_of(stored, devices, plans, now_ns)
     carbon = stored.carbon_book(devices)
     grams = {device.name: carbon.intensity(device.name, now_ns) for device in devices}
     return History(
@@ -273,7 +266,7 @@ def history_of(
             if load.is_expected
         ],
         cold_starts=measured_cold_starts(reader.points("cold_start", 0, now_ns)),
-        load_curves=load_evidence(reader, sections.services, sections.probes, now_ns),
+        load_curves=_load_evidence(reader, sections.services, sections.probes, now_ns),
         rented_together=_rented_together(stored.plans, histories, now_ns),
         prices=prices,
         grams_per_kwh={name: found.g_per_j * KWH_J for name, found in grams.items() if found},

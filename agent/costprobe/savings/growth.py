@@ -35,16 +35,10 @@ from typing import NamedTuple
 
 from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import student_quantile
+from costprobe.core.statistics import MAD_TO_SIGMA, student_quantile
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.savings.evidence import History
-from costprobe.savings.placements import (
-    DEVICE_HOURS,
-    LoadSubject,
-    by_day,
-    day_of,
-    load_subjects,
-)
+from costprobe.savings.placements import DEVICE_HOURS, LoadSubject, by_day, day_of, load_subjects
 from costprobe.savings.supply import HEADROOM, DevicePrice, Placement
 
 INTERVAL = 0.8
@@ -58,7 +52,6 @@ IDLE_FACTOR = 0.02
 LEAST_SHARE = 0.01
 # Smallest deviation of a logarithm: without noise every change would count as unusual.
 LEAST_DEVIATION = 0.01
-_MAD_TO_SIGMA = 1.4826
 _AHEAD_DAYS = (1, WEEK_DAYS, MONTH_DAYS)
 _ALPHAS = (0.05, 0.1, 0.2, 0.4)
 # beta / alpha.
@@ -265,7 +258,7 @@ def damped_forecast(values: Sequence[float | None], horizon_days: int) -> list[D
     return forecasts
 
 
-def load_forecast(
+def _load_forecast(
     values: Sequence[float | None], horizon_days: int, week: Callable[[Iterable[float]], float]
 ) -> LoadForecast | None:
     """Return `damped_forecast` with its first and last week; None if there is none.
@@ -379,10 +372,10 @@ def _robust_deviation(values: Sequence[float]) -> float:
     if not values:
         return 0.0
     middle = statistics.median(values)
-    return _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
+    return MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
 
 
-def prices_in_force(
+def _prices_in_force(
     history: History, devices: Sequence[str]
 ) -> tuple[list[DevicePrice], list[str]]:
     """Return the prices in force of devices; none, and what is missing, unless all have one."""
@@ -396,7 +389,7 @@ def prices_in_force(
     return prices, []
 
 
-def monthly_money(
+def _monthly_money(
     history: History,
     subject: LoadSubject,
     prices: Sequence[DevicePrice],
@@ -452,7 +445,7 @@ def monthly_money(
     )
 
 
-def marginal_cost(subject: LoadSubject, price: DevicePrice, slope_j: float | None) -> MarginalCost:
+def _marginal_cost(subject: LoadSubject, price: DevicePrice, slope_j: float | None) -> MarginalCost:
     """Return the marginal cost of a service that uses its devices alone.
 
     Args:
@@ -517,8 +510,8 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     per_day = by_day(subject.amounts, subject.shares, zone, first, math.fsum)
     busy = {number: hour.mean for number, hour in workload.hours.items()}
     peaks = by_day(busy, dict.fromkeys(busy, 1.0), zone, first, max)
-    load = load_forecast(per_day, horizon_days, statistics.fmean)
-    peak = load_forecast(peaks, horizon_days, max)
+    load = _load_forecast(per_day, horizon_days, statistics.fmean)
+    peak = _load_forecast(peaks, horizon_days, max)
     known = sum(value is not None for value in per_day)
     needs, notes = [], []
     if load is None:
@@ -532,15 +525,15 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
     # Which of several services keeps a device busy is unknown.
     per_unit_j = None if others or not busy else slope_j(history, subject)
-    prices, missing = prices_in_force(history, workload.devices)
+    prices, missing = _prices_in_force(history, workload.devices)
     needs += missing
     marginal = money = None
     if prices and not others and subject.unit != DEVICE_HOURS:
-        marginal = marginal_cost(subject, prices[0], per_unit_j)
+        marginal = _marginal_cost(subject, prices[0], per_unit_j)
         if per_unit_j is None:
             needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")
     if prices and peak is not None:
-        money = monthly_money(history, subject, prices, (load, peak), per_unit_j)
+        money = _monthly_money(history, subject, prices, (load, peak), per_unit_j)
         if money is None:
             needs.append(f"the power of {on}, because electricity is billed separately")
         elif per_unit_j is None and prices[0].electricity_per_j:

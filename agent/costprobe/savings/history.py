@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from costprobe.core.columns import RowColumns, columns_of, number, numbers_of
-from costprobe.core.hours import (
-    HOUR_NS,
-    MINUTE_NS,
-    MINUTES,
-    add_evenly,
-)
+from costprobe.core.hours import HOUR_NS, MINUTE_NS, MINUTES, add_evenly
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import UNITS
 from costprobe.core.units import counted
@@ -29,9 +24,9 @@ LEAST_RUNS = 5
 _WAYS = ("cold", "compile", "cuda_graph", "weights", "concurrency")
 
 # Rows do not begin and end at full minutes exactly.
-_WHOLE_MINUTE_S = 59.0
+WHOLE_MINUTE_S = 59.0
 _NO_MINUTES = array("d", [0.0] * MINUTES)
-_ALL_MINUTES = (1 << MINUTES) - 1
+ALL_MINUTES = (1 << MINUTES) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,19 +293,19 @@ class ServedHour:
     @property
     def idle(self) -> int:
         """One bit for each minute that is known to be without work."""
-        if self.active == _ALL_MINUTES:
+        if self.active == ALL_MINUTES:
             return 0
         known = sum(
             1 << minute
             for minute, covered_s in enumerate(self.covered_s)
-            if covered_s >= _WHOLE_MINUTE_S
+            if covered_s >= WHOLE_MINUTE_S
         )
         return known & ~self.active
 
     @property
     def is_known(self) -> bool:
         """Whether complete rows cover all of it."""
-        return not self.is_doubtful and min(self.covered_s) >= _WHOLE_MINUTE_S
+        return not self.is_doubtful and min(self.covered_s) >= WHOLE_MINUTE_S
 
     @property
     def requests(self) -> float:

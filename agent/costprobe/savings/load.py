@@ -15,13 +15,7 @@ from typing import Final
 
 from costprobe.core.money import exact
 from costprobe.core.records import TOGETHER
-from costprobe.core.units import (
-    HOUR_S,
-    MONTH_H,
-    counted,
-    percent,
-    significant,
-)
+from costprobe.core.units import HOUR_S, MONTH_H, counted, percent, significant
 from costprobe.probing.load_curve import LoadPoint
 from costprobe.savings.evidence import (
     History,
@@ -179,7 +173,7 @@ class LoadPosition:
     cost: LoadCost | None
 
 
-def released_devices(
+def _released_devices(
     history: History, devices: Sequence[str], per_replica: int, price: DevicePrice
 ) -> ReleasedReplica:
     """Return what a month without the devices of a replica saves.
@@ -404,7 +398,7 @@ def _load_cost(
     points = capacity_points(curve)
     merge, reason = merged(
         MergeQuestion(evidence, week, points, doubt, month, each / each_floor),
-        released_devices(history, devices, per_replica, price),
+        _released_devices(history, devices, per_replica, price),
     )
     return LoadCost(
         load_per_s=load_per_s,

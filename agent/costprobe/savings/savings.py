@@ -32,12 +32,7 @@ from costprobe.savings.supply import (
     tested,
     words_of,
 )
-from costprobe.savings.workload import (
-    HourLoad,
-    Unit,
-    WorkloadHistory,
-    hour_of_week,
-)
+from costprobe.savings.workload import HourLoad, Unit, WorkloadHistory, hour_of_week
 
 # A week contains every hour of the weekly pattern.
 LEAST_DAYS = 7.0
@@ -237,7 +232,7 @@ def action_of(choice: Choice) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def assumptions_of(
+def _assumptions_of(
     choice: Choice, present: DevicePrice, workload: WorkloadHistory
 ) -> Iterator[str]:
     """Yield what the cost of a choice rests on and was not measured.
@@ -408,7 +403,7 @@ def _supply(
         break_even_low_share=_break_even_share(now, choice, now.rate.high_per_hour),
         break_even_high_share=_break_even_share(now, choice, now.rate.low_per_hour),
         months_to_break_even=_break_even(choice, total_before, cost),
-        assumptions=tuple(assumptions_of(choice, now, workload)),
+        assumptions=tuple(_assumptions_of(choice, now, workload)),
     )
 
 

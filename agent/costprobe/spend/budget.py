@@ -14,14 +14,7 @@ from zoneinfo import ZoneInfo
 
 from costprobe.core.money import money
 from costprobe.core.periods import TimeSpan, local_time, period_at
-from costprobe.core.records import (
-    NS_PER_S,
-    Event,
-    FieldValue,
-    Point,
-    Severity,
-    natural,
-)
+from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity, natural
 from costprobe.core.schema import make_point
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.spend.forecast import (
@@ -236,7 +229,7 @@ class BudgetWatch:
         events = []
         if not self._exceeded and status.spent > status.amount:
             self._exceeded = True
-            events.append(_event("budget_exceeded", status, exceeded_words(status)))
+            events.append(_event("budget_exceeded", status, _exceeded_words(status)))
         if self._begins(status) and not self._exceeded:
             events.append(_event("budget_forecast", status, forecast_words(status)))
         return BudgetFlags(self._exceeded, self._forecast == "yes"), events
@@ -308,12 +301,12 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
         "forecast_exceeded": flags.is_forecast,
         "period_start_ns": status.period.start_ns,
         "period_end_ns": status.period.end_ns,
-        "text": forecast_words(status) if flags.is_forecast else exceeded_words(status),
+        "text": forecast_words(status) if flags.is_forecast else _exceeded_words(status),
     }
     return make_point("budget", {**tags, **own_tags}, fields, status.time_ns)
 
 
-def exceeded_words(status: BudgetStatus) -> str:
+def _exceeded_words(status: BudgetStatus) -> str:
     """Return the spend as a sentence."""
     budget = status.budget
     spent, planned = (money(amount, budget.currency) for amount in (status.spent, status.amount))
@@ -326,12 +319,12 @@ def exceeded_words(status: BudgetStatus) -> str:
 def forecast_words(status: BudgetStatus) -> str:
     """Return spend and forecast as a sentence."""
     if status.expected is None or status.low is None or status.high is None:
-        return exceeded_words(status)
+        return _exceeded_words(status)
     expected, low, high = (
         money(amount, status.budget.currency)
         for amount in (status.expected, status.low, status.high)
     )
-    return f"{exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
+    return f"{_exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
 
 
 def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:

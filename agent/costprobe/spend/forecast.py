@@ -35,7 +35,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, HOURS_A_WEEK, local_time
-from costprobe.core.statistics import student_quantile
+from costprobe.core.statistics import MAD_TO_SIGMA, student_quantile
 
 INTERVAL = 0.8
 MIN_HOURS = 6
@@ -47,7 +47,6 @@ MIN_BLOCKS = 4
 LEVEL_WEIGHT = 0.5
 DRAWN_IN_AT = 4.0
 MAX_CORRELATION = 0.9
-_MAD_TO_SIGMA = 1.4826
 _DECILES_TO_SIGMA = 2.563
 _MIN_FOR_DECILES = 20
 
@@ -295,7 +294,7 @@ def _sum_variance(count: float, correlation: float) -> float:
 
 def _robust_scale(values: Sequence[float]) -> float:
     middle = statistics.median(values)
-    scale = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
+    scale = MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
     if len(values) >= _MIN_FOR_DECILES:
         deciles = statistics.quantiles(values, n=10, method="inclusive")
         scale = max(scale, (deciles[-1] - deciles[0]) / _DECILES_TO_SIGMA)
@@ -324,9 +323,10 @@ def harmonic_forecast(
     Dynamic harmonic regression after Hyndman and Athanasopoulos, Forecasting: Principles and
     Practice (3rd ed., 10.5 and 12.1): sines and cosines of the day, others on weekends, a level for
     each weekday, and errors of a first-order autoregression (statsmodels' GLSAR, Cochrane and
-    Orcutt's iteration). There is no trend: extrapolated over weeks it is unreliable. The interval is that of the sum of the future hours: the autocorrelated errors'
-    variance and that of the coefficients. Missing hours are filled with the median of the same
-    hour of the week for the fit only.
+    Orcutt's iteration). There is no trend: extrapolated over weeks it is unreliable. The interval is
+    that of the sum of the future hours: the autocorrelated errors' variance and that of the
+    coefficients. Missing hours are filled with the median of the same hour of the week for the fit
+    only.
 
     Args:
         history: Hours that rows cover, oldest first.

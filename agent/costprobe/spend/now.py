@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
-from costprobe.core.periods import HOURS_A_DAY, TimeSpan
+from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, TimeSpan
 from costprobe.core.records import NS_PER_S, is_slice_kind, natural
 from costprobe.core.units import HOUR_S
 from costprobe.spend.evaluate import BudgetOverview
@@ -25,7 +25,6 @@ from costprobe.spend.settings import BudgetConfig
 # Cost by service and part, of one currency.
 _Parts = Mapping[tuple[str, str], float]
 
-HOUR_NS: Final = 3600 * NS_PER_S
 # Longest interval of a row of `device`: the row before the hour defines the start of its first.
 EDGE_NS: Final = 600 * NS_PER_S
 # Name of the period that is read where no budget of the host is configured; its amount is not used.

@@ -24,12 +24,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.money import divided, exact, total_of
-from costprobe.core.periods import (
-    HOUR_NS,
-    PERIOD_HOURS,
-    TimeSpan,
-    hour_phase_ns,
-)
+from costprobe.core.periods import HOUR_NS, PERIOD_HOURS, TimeSpan
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
@@ -39,7 +34,6 @@ from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
 DIGITS = 9
-
 DAY_NS = 24 * HOUR_NS
 # Longest delay and longest interval of rows before an hour counts as final.
 LATE_NS = 2 * HOUR_NS
@@ -49,22 +43,19 @@ WINDOW_S = 300.0
 # Tags of rows that are not labels of the operator.
 _OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
 _MICROSECONDS: Final = 6
-
-Group = TypeVar("Group")
-
 # A service's cost and the sum of its tenants' differ by less than this share through rounding.
 _ROUNDING: Final = Fraction(1, 10**9)
 
-_ByTenant = dict[str, Fraction]
-
-Key = Literal["tenant", "namespace", "service", "model"]
-PROBING: Final = "probing"
-UNALLOCATED: Final = "unallocated"
-# Lines of no key.
-Rest = Literal["unattributed", "probing", "unallocated"]
-
 # Rounding of the sums of models.
 _LEAST: Final = 1e-9
+PROBING: Final = "probing"
+UNALLOCATED: Final = "unallocated"
+
+Group = TypeVar("Group")
+Key = Literal["tenant", "namespace", "service", "model"]
+# Lines of no key.
+Rest = Literal["unattributed", "probing", "unallocated"]
+_ByTenant = dict[str, Fraction]
 
 
 class Payer(NamedTuple):
@@ -146,7 +137,7 @@ class HourSeries:
         index = hour - self.first
         if not 0 <= index < len(self.costs):
             return NOTHING
-        return SpendHour(self.costs[index], min(self.covered_s[index], 3600.0))
+        return SpendHour(self.costs[index], min(self.covered_s[index], HOUR_S))
 
     def cut(self, hour: int) -> None:
         """Discard an hour and all later ones."""
@@ -182,7 +173,7 @@ class SpanSpend:
     coverage: float
 
 
-class Holder(NamedTuple):
+class _Holder(NamedTuple):
     """A device in a period.
 
     Attributes:
@@ -464,11 +455,6 @@ def hours_of(budgets: Iterable[BudgetConfig]) -> int:
     return max([HISTORY_HOURS, *(PERIOD_HOURS[budget.period] for budget in budgets)])
 
 
-def phase_of(budget: BudgetConfig, time_ns: int) -> int:
-    """Return the offset in ns of a budget's full hours from UTC's."""
-    return hour_phase_ns(budget.timezone, time_ns)
-
-
 def read_spend(
     book: SpendBook,
     reader: StoreReader,
@@ -622,7 +608,7 @@ def _by_currency(
 
 
 class _Key(NamedTuple):
-    holder: Holder
+    holder: _Holder
     service: str
     currency: str
     labels: tuple[tuple[str, str], ...]
@@ -677,7 +663,7 @@ def period_charges(
 
 def _key(point: Point, step_ns: int) -> _Key:
     tags = point.tags
-    holder = Holder(point.time_ns // step_ns, tags.get("host", ""), tags.get("device", ""))
+    holder = _Holder(point.time_ns // step_ns, tags.get("host", ""), tags.get("device", ""))
     labels = tuple(sorted(item for item in tags.items() if item[0] not in _OWN_TAGS))
     return _Key(holder, tags.get("service", ""), tags.get("currency", ""), labels)
 
@@ -694,16 +680,16 @@ def _consumer(key: _Key) -> tuple[int, str, str]:
 
 def _hours(
     reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
-) -> dict[Holder, Decimal]:
+) -> dict[_Holder, Decimal]:
     """Return the hours that the rows of each device cover, by period."""
-    seconds: dict[Holder, float] = defaultdict(float)
+    seconds: dict[_Holder, float] = defaultdict(float)
     by_device = defaultdict(list)
     around = (span.start_ns - LATE_NS, span.end_ns + LATE_NS)
     for series in reader.values("device", "cost", *around):
         by_device[series.tags.get("host", ""), series.tags.get("device", "")].append(series)
     for (host, device), found in by_device.items():
         for step, _, covered_s in spend_by_step(cost_rows(found), usual.device_s, span, step_ns):
-            seconds[Holder(step, host, device)] += covered_s
+            seconds[_Holder(step, host, device)] += covered_s
     return {
         holder: exact(round(covered_s / HOUR_S, _MICROSECONDS))
         for holder, covered_s in seconds.items()

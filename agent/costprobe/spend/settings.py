@@ -7,12 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import (
-    Currency,
-    Name,
-    Section,
-    Zone,
-)
+from costprobe.core.config.fields import Currency, Name, Section, Zone
 from costprobe.core.periods import PeriodKind
 
 Amount = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
