@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from threading import BoundedSemaphore, Lock, Thread
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from costprobe.adapters.databases.question import FleetAnswer, GroupValue, Question
 from costprobe.adapters.databases.reader import PARALLEL, FleetReader
@@ -73,6 +73,11 @@ def started(
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return future
+
+
+def wait_for(*futures: Future[Any]) -> None:
+    """Wait until all have a result or an error."""
+    wait(futures)
 
 
 def fleet_period(since_ns: int, until_ns: int, now_ns: int) -> FleetPeriod:
@@ -157,7 +162,7 @@ class FleetAnswers:
             DeliveryError: The database did not answer one of them.
         """
         found = [started(self.rows, question) for question in questions]
-        wait(found)
+        wait_for(*found)
         return [one.result() for one in found]
 
     def by_time(self, question: Question) -> dict[tuple[Group, int], float]:

@@ -9,13 +9,12 @@ import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.databases.question import WEIGHTED, GroupValue, Question
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS
 from costprobe.core.units import HOUR_S
-from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started
+from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started, wait_for
 from costprobe.fleet.peers import ExcessCost
 from costprobe.fleet.updates import ChangeEffect, FactorSeries, change_effect, monthly_change
 from costprobe.unit_costs.change import CostFactors
@@ -205,7 +204,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
     of_hosts = started(_kinds, answers, within)
     used = started(_busy_cost_per_h, answers)
     of_probes = started(_factors, answers, around)
-    wait((of_hosts, used, of_probes))
+    wait_for(of_hosts, used, of_probes)
     kinds, use = of_hosts.result(), used.result()
     factors, priced = of_probes.result()
     moves: dict[Series, list[tuple[int, str, str, str]]] = {}

@@ -10,7 +10,6 @@ import dataclasses
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -18,7 +17,7 @@ from costprobe.adapters.databases.question import Question
 from costprobe.core.money import price_scale
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import SERVING_RATIOS
-from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started
+from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started, wait_for
 from costprobe.fleet.spend import served_sums, spend_parts
 from costprobe.unit_costs.change import DAY_NS, WEEK_NS
 
@@ -119,7 +118,7 @@ def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
     probed = started(answers.each, *_probed_questions(by))
     served = started(answers.each, *([] if by in SOFTWARE else _served_questions(by)))
     of_devices = started(_device_models, answers, by)
-    wait((probed, served, of_devices))
+    wait_for(probed, served, of_devices)
     models = of_devices.result()
     found = [
         *_probed(answers, by, models, probed.result()),
