@@ -276,7 +276,7 @@ def _is_recurring(change: LevelChange, normal: SeriesModel) -> bool:
     return is_at_edge and lasted_s < WEEK_S - HOUR_S and WEEKEND[0] < change.shift < WEEKEND[1]
 
 
-def change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
+def _change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
     """Return the change that the run or the sums indicate; None below their thresholds."""
     if normal.profile is None and not _is_step(normal):
         return _early_change(normal, time_s)
@@ -294,7 +294,7 @@ def change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
         since_s = normal.since_s[arm]
         length = round((time_s - since_s) / normal.interval_s)
     values = list(normal.recent)
-    level = center(values[-max(3, min(length, LEVEL_VALUES)) :])
+    level = _center(values[-max(3, min(length, LEVEL_VALUES)) :])
     shift = level - normal.level
     if shift * sign <= 0:
         shift = 0.0
@@ -371,7 +371,7 @@ def _explained(values: list[float], length: int) -> float:
     return shift * shift * length * len(before) / len(values)
 
 
-def center(values: list[float]) -> float:
+def _center(values: list[float]) -> float:
     """Return the mean of the middle three fifths; of fewer than six values the median."""
     if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
         return median(values)
@@ -674,7 +674,7 @@ class Detector:
     def _judge(self, time_s: float) -> list[Finding]:
         """Confirm a suspected change, adopt its level, and return it if it is to be reported."""
         normal = self._normal
-        change = change_of(normal, time_s)
+        change = _change_of(normal, time_s)
         if change is None:
             return []
         tolerance = 0.0 if self._filter.continues_ramp(change) else _tolerance_of(normal, change)

@@ -410,7 +410,7 @@ def pattern_free(values: Sequence[float], reach: int) -> list[float]:
     ]
 
 
-def autocorrelation(residuals: Sequence[float], noise: float) -> float:
+def _autocorrelation(residuals: Sequence[float], noise: float) -> float:
     """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
 
     It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
@@ -475,7 +475,7 @@ class FirstDay:
             return None
         present = [value for value in self.values if not math.isnan(value)]
         noise, phi = noise_of(present)
-        phi = max(phi, autocorrelation(self._pattern_free(), noise))
+        phi = max(phi, _autocorrelation(self._pattern_free(), noise))
         shift, errors = self._shift(_median_error(noise, phi))
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0

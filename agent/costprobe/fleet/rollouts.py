@@ -109,7 +109,7 @@ def _changed_tags(answers: FleetAnswers) -> list[str]:
 def hosts_with(answers: FleetAnswers, key: str) -> set[str]:
     """Return the hosts that had a value of a tag of `software`, or of a label, in the period."""
     if key not in SOFTWARE_TAGS:
-        return set(labels_of(answers, key))
+        return set(_labels_of(answers, key))
     return {
         host
         for host, _, *versions in _software(answers)
@@ -127,27 +127,25 @@ def _versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
     question = Question(
         "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
     )
-    buckets = answers.period.buckets
-    found: dict[Series, Buckets] = defaultdict(lambda: [None] * buckets)
-    (rows,) = _timed_each(answers, question)
-    for (host, probe, value), bucket, _ in rows:
-        _take(found[host, probe], bucket, value)
-    return {series: _settled(values) for series, values in found.items()}
+    found = _by_bucket(answers, question)
+    return {(host, probe): values for (host, probe), values in found.items()}
 
 
-def labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
+def _labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
     """Return a label of each host, by bucket."""
     question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
+    return {host: values for (host,), values in _by_bucket(answers, question).items()}
+
+
+def _by_bucket(answers: FleetAnswers, question: Question) -> dict[Group, Buckets]:
+    """Return the last tag of a question by the others, by bucket."""
     buckets = answers.period.buckets
-    found: dict[str, Buckets] = defaultdict(lambda: [None] * buckets)
+    found: dict[Group, Buckets] = defaultdict(lambda: [None] * buckets)
     (rows,) = _timed_each(answers, question)
-    for (host, value), bucket, _ in rows:
-        _take(found[host], bucket, value)
-    return {host: _settled(values) for host, values in found.items()}
-
-
-def _take(values: Buckets, bucket: int, value: str) -> None:
-    values[bucket] = value if values[bucket] in (None, value) else _BOTH
+    for (*subject, value), bucket, _ in rows:
+        values = found[tuple(subject)]
+        values[bucket] = value if values[bucket] in (None, value) else _BOTH
+    return {subject: _settled(values) for subject, values in found.items()}
 
 
 def _settled(values: Buckets) -> Buckets:
@@ -191,7 +189,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
     """
     buckets = answers.period.buckets
     software = {tag: _versions_of(answers, tag) for tag in _changed_tags(answers)}
-    hosts = {} if key in SOFTWARE_TAGS else labels_of(answers, key)
+    hosts = {} if key in SOFTWARE_TAGS else _labels_of(answers, key)
     values: Mapping[Any, Buckets] = software.get(key, {}) if key in SOFTWARE_TAGS else hosts
     changed_in = [bucket for one in values.values() for bucket, *_ in _moves_of(one)]
     if not changed_in:

@@ -98,7 +98,7 @@ class DeviceSums(NamedTuple):
                 coverage=coverage_of(answers, self.covered.get(group), self.devices.get(group)),
                 series=int(self.devices.get(group, 0)),
             )
-            for group, costs in by_currency(self.cost, idle).items()
+            for group, costs in _by_currency(self.cost, idle).items()
         ]
 
     def over(
@@ -243,7 +243,7 @@ def presence(tags: Group) -> tuple[Question, Question]:
     )
 
 
-def by_currency(
+def _by_currency(
     cost: Mapping[Group, float], idle: Mapping[Group, float]
 ) -> dict[Group, tuple[CurrencyCost, ...]]:
     """Return the amounts of each group; the last value of the keys is the currency."""
@@ -459,7 +459,7 @@ def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend
             coverage=coverage_of(answers, covered.get(group), counted.get(group)),
             series=int(counted.get(group, 0)),
         )
-        for group, costs in by_currency(cost, shares).items()
+        for group, costs in _by_currency(cost, shares).items()
     ]
 
 
@@ -472,7 +472,7 @@ def _of_tenants(answers: FleetAnswers) -> list[FleetSpend]:
     )
     return [
         FleetSpend(group, costs, energy_j=energy.get(group), series=int(counted.get(group, 0)))
-        for group, costs in by_currency(cost, {}).items()
+        for group, costs in _by_currency(cost, {}).items()
     ]
 
 
@@ -497,7 +497,7 @@ def _of_models(answers: FleetAnswers) -> list[FleetSpend]:
         if amount > 0 and group in sums["cost_idle"]
     }
     return [
-        FleetSpend(group, costs) for group, costs in by_currency(sums["cost_total"], idle).items()
+        FleetSpend(group, costs) for group, costs in _by_currency(sums["cost_total"], idle).items()
     ]
 
 

@@ -215,7 +215,6 @@ class LoadConfig(Section):
         ),
         examples=["50%"],
     )
-
     when_busy: Literal["run", "skip", "defer"] = Field(
         "defer",
         description=(

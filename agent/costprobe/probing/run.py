@@ -503,7 +503,7 @@ class Measurer:
         result = outcome.result
         energy: Energy | Absent = Absent("this run had no energy window")
         if result.has_energy_window:
-            energy = summed([self._energy(device, outcome) for device in target.devices])
+            energy = _summed([self._energy(device, outcome) for device in target.devices])
         activity = worst_of([self._activity(device, outcome) for device in target.devices])
         if not isinstance(probe, ProbeConfig):
             # The server is the other process.
@@ -568,7 +568,7 @@ def _batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any
     }
 
 
-def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
+def _summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
     """Return the energy of devices that work as one; if one is absent, the sum is.
 
     Args:

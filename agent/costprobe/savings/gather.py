@@ -100,15 +100,15 @@ def _load_evidence(
 
 def probes_of(probes: Sequence[AnyProbeConfig], service: ServiceConfig) -> list[ServedProbeConfig]:
     """Return the probes of the servers of a service: those with one of its addresses."""
-    addresses = {address(url) for url in service.url}
+    addresses = {_address(url) for url in service.url}
     return [
         probe
         for probe in probes
-        if isinstance(probe, ServedProbeConfig) and address(probe.url) in addresses
+        if isinstance(probe, ServedProbeConfig) and _address(probe.url) in addresses
     ]
 
 
-def address(url: str) -> tuple[str, int | None]:
+def _address(url: str) -> tuple[str, int | None]:
     """Return host and port of an address."""
     parts = urlsplit(url)
     return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)

@@ -468,7 +468,7 @@ def _marginal_cost(subject: LoadSubject, price: DevicePrice, slope_j: float | No
     return MarginalCost(energy_j, electricity if price.electricity_per_j else 0.0, device)
 
 
-def slope_j(history: History, subject: LoadSubject) -> float | None:
+def _energy_slope_j(history: History, subject: LoadSubject) -> float | None:
     """Return joules per unit of load: the slope of hourly energy by least squares, at least 0.
 
     Idle power is drawn in any case, and is not in the slope.
@@ -524,7 +524,7 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     if others:
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
     # Which of several services keeps a device busy is unknown.
-    per_unit_j = None if others or not busy else slope_j(history, subject)
+    per_unit_j = None if others or not busy else _energy_slope_j(history, subject)
     prices, missing = _prices_in_force(history, workload.devices)
     needs += missing
     marginal = money = None

@@ -70,7 +70,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeQuestion:
+class _MergeQuestion:
     """What is known of a load.
 
     Attributes:
@@ -209,7 +209,7 @@ def _released_devices(
     )
 
 
-def merged(question: MergeQuestion, replica: ReleasedReplica) -> tuple[Merge | None, str]:
+def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge | None, str]:
     """Return fewer replicas that carry the load, or None and the reason.
 
     Args:
@@ -250,7 +250,7 @@ def merged(question: MergeQuestion, replica: ReleasedReplica) -> tuple[Merge | N
         saving_high=cents((held - fewest) * replica.high),
         peak_share=load_per_s / limit_per_s,
         at_peak_ms={
-            name: interpolated(points, f"{name}_ms", load_per_s)
+            name: _interpolated(points, f"{name}_ms", load_per_s)
             for name in evidence.curve.bounds_ms
         },
         times_floor=question.times_floor * (1 - float(saving) / question.cost_per_month),
@@ -258,7 +258,7 @@ def merged(question: MergeQuestion, replica: ReleasedReplica) -> tuple[Merge | N
     ), ""
 
 
-def interpolated(points: Sequence[LoadPoint], name: str, load_per_s: float) -> float | None:
+def _interpolated(points: Sequence[LoadPoint], name: str, load_per_s: float) -> float | None:
     """Return a figure at a load, linear between measured points; None outside of them.
 
     Args:
@@ -396,8 +396,8 @@ def _load_cost(
         return cents(month * max(0.0, 1 - factor * each_floor / each))
 
     points = capacity_points(curve)
-    merge, reason = merged(
-        MergeQuestion(evidence, week, points, doubt, month, each / each_floor),
+    merge, reason = _merged(
+        _MergeQuestion(evidence, week, points, doubt, month, each / each_floor),
         _released_devices(history, devices, per_replica, price),
     )
     return LoadCost(

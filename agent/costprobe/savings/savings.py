@@ -116,7 +116,7 @@ class Answer:
         return next(iter(self.supplies), None)
 
 
-def choices_of(
+def _choices_of(
     workload: WorkloadHistory,
     placements: Sequence[Placement],
     prices: Mapping[str, Sequence[DevicePrice]],
@@ -216,7 +216,7 @@ def _with_base(choice: Choice, base_price: DevicePrice) -> Choice | None:
     return Choice(choice.placement, choice.counts, choice.price, base, base_price, choice.schedule)
 
 
-def action_of(choice: Choice) -> str:
+def _action_of(choice: Choice) -> str:
     """Return devices, schedule and price as text."""
     placement, count = choice.placement, choice.count
     if placement.held and count < placement.held:
@@ -328,7 +328,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
     supplies, rejected = [], []
     least = max(_CENT, now.total * LEAST_SHARE)
-    for choice in choices_of(workload, measured.placements, history.prices, fit, held_out):
+    for choice in _choices_of(workload, measured.placements, history.prices, fit, held_out):
         cost = now if choice == as_now else monthly_cost(workload, choice)
         if choice.price.rate.currency != currency or cost.total is None:
             if cost.total is None:
@@ -389,7 +389,7 @@ def _supply(
     peak, now = workload.peak, history.prices[workload.devices[0]][0]
     return Supply(
         choice=choice,
-        action=action_of(choice),
+        action=_action_of(choice),
         cost_per_month=cents(total),
         electricity_per_month=None if cost.electricity is None else cents(cost.electricity),
         energy_kwh_per_month=cost.energy_kwh,

@@ -196,7 +196,7 @@ def robust_forecast(
     expected = 0.0
     for ahead, hour in enumerate(remaining):
         level = mean + week + (day - week) * math.exp(-ahead / HOURS_A_DAY)
-        usual = seasons.usual(hour_of_week(hour.start_ns, zone))
+        usual = seasons.usual(_hour_of_week(hour.start_ns, zone))
         expected += max(0.0, usual + level) * hour.share
     spread = _spread(differences, sum(hour.share for hour in remaining))
     return Forecast(
@@ -208,23 +208,23 @@ def robust_forecast(
     )
 
 
-def hour_of_week(time_ns: int, zone: ZoneInfo) -> int:
+def _hour_of_week(time_ns: int, zone: ZoneInfo) -> int:
     """Return the hour of the week in a time zone, 0 (Monday's midnight) to 167."""
     local = local_time(time_ns, zone)
-    return local.weekday() * 24 + local.hour
+    return local.weekday() * HOURS_A_DAY + local.hour
 
 
 class _Seasons:
     """Costs of the past by the hour of the week and of the day."""
 
     def __init__(self, history: Sequence[HourRate], zone: ZoneInfo) -> None:
-        self._history = [(hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
+        self._history = [(_hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
         self._weekly: dict[int, list[float]] = {}
         self._daily: dict[int, list[float]] = {}
         self._all = [value for _, value in self._history]
         for hour, value in self._history:
             self._weekly.setdefault(hour, []).append(value)
-            self._daily.setdefault(hour % 24, []).append(value)
+            self._daily.setdefault(hour % HOURS_A_DAY, []).append(value)
 
     @property
     def words(self) -> str:
@@ -249,7 +249,7 @@ class _Seasons:
         return differences
 
     def _peers(self, hour: int, at_least: int = 1) -> Sequence[float]:
-        for values in (self._weekly.get(hour, ()), self._daily.get(hour % 24, ())):
+        for values in (self._weekly.get(hour, ()), self._daily.get(hour % HOURS_A_DAY, ())):
             if len(values) >= at_least:
                 return values
         return self._all
@@ -387,7 +387,7 @@ def _check_level(last_week: Sequence[float], rho: float, noise: float, least: fl
 
 def _regressors(time_ns: int, zone: ZoneInfo) -> list[float]:
     """Return the regressors of an hour: its place in the day and the week."""
-    hour = hour_of_week(time_ns, zone)
+    hour = _hour_of_week(time_ns, zone)
     weekday = hour // HOURS_A_DAY
     angle = 2 * math.pi * (hour % HOURS_A_DAY) / HOURS_A_DAY
     waves = [f(k * angle) for k in range(1, DAILY_HARMONICS + 1) for f in (math.sin, math.cos)]
@@ -436,11 +436,11 @@ def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:
         raise UnfitError(f"{len(hours_ns) - len(by_hour)} of {len(hours_ns)} h are missing")
     usual: dict[int, list[float]] = {}
     for start_ns, value in by_hour.items():
-        usual.setdefault(hour_of_week(start_ns, zone), []).append(value)
+        usual.setdefault(_hour_of_week(start_ns, zone), []).append(value)
     middle = [statistics.median(by_hour.values())]
     return [
         by_hour[start_ns]
         if start_ns in by_hour
-        else statistics.median(usual.get(hour_of_week(start_ns, zone), middle))
+        else statistics.median(usual.get(_hour_of_week(start_ns, zone), middle))
         for start_ns in hours_ns
     ]
