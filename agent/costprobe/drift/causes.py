@@ -245,6 +245,107 @@ class ExpectedEffect:
     method: Method
 
 
+def explain_change(
+    before: Sequence[DetectionRun],
+    after: Sequence[DetectionRun],
+    events: Events,
+    metric: Metric,
+    sign: int,
+    *,
+    whole: bool = False,
+) -> Explanation:
+    """Return the causes of a change that did not begin after it, the most likely first.
+
+    Args:
+        before: Runs of the level before, oldest first; at least one.
+        after: Runs since the estimated start; at least one.
+        events: Returns the rows of `event`.
+        metric: The series that changed.
+        sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
+        whole: Whether all runs represent their level, as those of two periods; else the latest do.
+    """
+    around = [*before[-AROUND_RUNS:], *after]
+    split = len(around) - len(after)
+    first, last = _onset(around, metric, split)
+    times = _Onset(
+        earliest=around[max(0, first - EVENT_RUNS - 1)],
+        first=around[max(0, first - COINCIDENT_RUNS - 1)],
+        last=around[last],
+        latest=around[-1],
+    )
+    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
+    old, new = _software_of(rows, times)
+    latest = after if whole else around[last:][-LATEST_RUNS:]
+    # Runs with which the drift may have begun are of neither level.
+    settled = before if whole else before[: len(before) - (split - first)] or before
+    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
+    is_software_timely = _coincides_with_software(rows, times)
+    found = [*_annotations_of(rows, times)]
+    for cause in causes(compared):
+        timing = _timing(cause, around, (first, last))
+        if cause.name.startswith(("software", BOARD)):
+            found.append(replace(cause, coincides=is_software_timely))
+        elif timing != "late":
+            found.append(replace(cause, coincides=timing and timing == "coincident"))
+    earlier = settled if whole else settled[-LATEST_RUNS:]
+    levels = Levels(metric, earlier, latest, settled)
+    return explanation_of(found, levels)
+
+
+def events_among(rows: Sequence[Point]) -> Events:
+    """Return what returns those of some rows of `event` that lie between two UTC ns."""
+    return lambda from_ns, until_ns: [row for row in rows if from_ns <= row.time_ns < until_ns]
+
+
+def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
+    """Return the first and the last run with which a drift may begin."""
+    prices = factors(runs)
+    values = [run.value(metric, prices) for run in runs]
+    logs = [math.log(value) for value in values if value is not None and value > 0]
+    if len(logs) < len(runs) or not 0 < split < len(runs):
+        return split, split
+    # A single outlier must not outweigh the change.
+    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
+    margin = OUTLIER_MARGIN * (high - low)
+    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
+    if found is None:
+        return split, split
+    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
+    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
+    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
+        # A run at the level before follows what looked like the beginning: that was an outlier, unless
+        # the run is free of a neighbour that comes and goes.
+        is_before = (logs[index] < middle) is is_rise
+        flags = {run.device.get("contended") for run in runs[index : index + 2]}
+        if is_before and len(flags) == 1:
+            last = max(last, index + 1)
+    return first, last
+
+
+def _timing(
+    cause: Cause, runs: Sequence[DetectionRun], onset: tuple[int, int]
+) -> Literal["early", "coincident", "late"] | None:
+    """Return when the signals of a cause changed relative to the drift; None if unknown."""
+    is_early = False
+    for signal in cause.signals:
+        values = [signal_of(run, signal) for run in runs]
+        known = [value for value in values if value is not None]
+        found = change_point(known) if len(known) == len(values) else None
+        if found is None:
+            return None
+        if set(known) <= {0.0, 1.0}:
+            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
+            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
+            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
+                continue
+        if found[1] > onset[1] + LATER_RUNS:
+            return "late"
+        is_early |= found[2] < onset[0] - LATER_RUNS
+    if not cause.signals:
+        return None
+    return "early" if is_early else "coincident"
+
+
 @dataclass(frozen=True, slots=True)
 class _Onset:
     """Runs around the beginning of a change.
@@ -260,6 +361,14 @@ class _Onset:
     first: DetectionRun
     last: DetectionRun
     latest: DetectionRun
+
+
+def causes(compared: Comparison) -> tuple[Cause, ...]:
+    """Return the signals that changed between two periods.
+
+    Without their shares, what is deployed precedes what the device does, and a cause its effect.
+    """
+    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
 
 
 def _board(compared: Comparison) -> Cause | None:
@@ -403,14 +512,6 @@ RULES: Sequence[Callable[[Comparison], Cause | None]] = (
     _memory,
     _temperature,
 )
-
-
-def causes(compared: Comparison) -> tuple[Cause, ...]:
-    """Return the signals that changed between two periods.
-
-    Without their shares, what is deployed precedes what the device does, and a cause its effect.
-    """
-    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
 
 
 def _share_text(name: str, moved: tuple[float, float]) -> str:
@@ -871,104 +972,3 @@ def _with_effect(cause: Cause, effect: ExpectedEffect, share: Share) -> Cause:
     return replace(
         cause, time_effect=time, energy_effect=time + power, share=share, method=effect.method
     )
-
-
-def explain_change(
-    before: Sequence[DetectionRun],
-    after: Sequence[DetectionRun],
-    events: Events,
-    metric: Metric,
-    sign: int,
-    *,
-    whole: bool = False,
-) -> Explanation:
-    """Return the causes of a change that did not begin after it, the most likely first.
-
-    Args:
-        before: Runs of the level before, oldest first; at least one.
-        after: Runs since the estimated start; at least one.
-        events: Returns the rows of `event`.
-        metric: The series that changed.
-        sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
-        whole: Whether all runs represent their level, as those of two periods; else the latest do.
-    """
-    around = [*before[-AROUND_RUNS:], *after]
-    split = len(around) - len(after)
-    first, last = _onset(around, metric, split)
-    times = _Onset(
-        earliest=around[max(0, first - EVENT_RUNS - 1)],
-        first=around[max(0, first - COINCIDENT_RUNS - 1)],
-        last=around[last],
-        latest=around[-1],
-    )
-    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
-    old, new = _software_of(rows, times)
-    latest = after if whole else around[last:][-LATEST_RUNS:]
-    # Runs with which the drift may have begun are of neither level.
-    settled = before if whole else before[: len(before) - (split - first)] or before
-    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
-    is_software_timely = _coincides_with_software(rows, times)
-    found = [*_annotations_of(rows, times)]
-    for cause in causes(compared):
-        timing = _timing(cause, around, (first, last))
-        if cause.name.startswith(("software", BOARD)):
-            found.append(replace(cause, coincides=is_software_timely))
-        elif timing != "late":
-            found.append(replace(cause, coincides=timing and timing == "coincident"))
-    earlier = settled if whole else settled[-LATEST_RUNS:]
-    levels = Levels(metric, earlier, latest, settled)
-    return explanation_of(found, levels)
-
-
-def events_among(rows: Sequence[Point]) -> Events:
-    """Return what returns those of some rows of `event` that lie between two UTC ns."""
-    return lambda from_ns, until_ns: [row for row in rows if from_ns <= row.time_ns < until_ns]
-
-
-def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
-    """Return the first and the last run with which a drift may begin."""
-    prices = factors(runs)
-    values = [run.value(metric, prices) for run in runs]
-    logs = [math.log(value) for value in values if value is not None and value > 0]
-    if len(logs) < len(runs) or not 0 < split < len(runs):
-        return split, split
-    # A single outlier must not outweigh the change.
-    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
-    margin = OUTLIER_MARGIN * (high - low)
-    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
-    if found is None:
-        return split, split
-    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
-    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
-    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
-        # A run at the level before follows what looked like the beginning: that was an outlier, unless
-        # the run is free of a neighbour that comes and goes.
-        is_before = (logs[index] < middle) is is_rise
-        flags = {run.device.get("contended") for run in runs[index : index + 2]}
-        if is_before and len(flags) == 1:
-            last = max(last, index + 1)
-    return first, last
-
-
-def _timing(
-    cause: Cause, runs: Sequence[DetectionRun], onset: tuple[int, int]
-) -> Literal["early", "coincident", "late"] | None:
-    """Return when the signals of a cause changed relative to the drift; None if unknown."""
-    is_early = False
-    for signal in cause.signals:
-        values = [signal_of(run, signal) for run in runs]
-        known = [value for value in values if value is not None]
-        found = change_point(known) if len(known) == len(values) else None
-        if found is None:
-            return None
-        if set(known) <= {0.0, 1.0}:
-            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
-            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
-            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
-                continue
-        if found[1] > onset[1] + LATER_RUNS:
-            return "late"
-        is_early |= found[2] < onset[0] - LATER_RUNS
-    if not cause.signals:
-        return None
-    return "early" if is_early else "coincident"

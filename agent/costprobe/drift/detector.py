@@ -147,326 +147,6 @@ class LevelChange:
     is_sharp: bool
 
 
-class ChangeFilter:
-    """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
-
-    __slots__ = (
-        "follow_sign",
-        "follow_until_s",
-        "held_level",
-        "held_since_s",
-        "reported_after",
-        "reported_level",
-        "reported_s",
-    )
-
-    def __init__(self) -> None:
-        self.reported_s = NEVER_S
-        self.reported_level = 0.0
-        self.reported_after = 0.0
-        self.follow_until_s = NEVER_S
-        self.follow_sign = 0.0
-        self.held_level = math.nan
-        self.held_since_s = NEVER_S
-
-    def is_new(self, change: LevelChange, normal: SeriesModel) -> bool:
-        """Return whether to report a change; the caller adopts the new level in any case."""
-        if normal.profile is None and abs(change.shift) < FIRST_DAY_REPORT:
-            return False
-        if self._is_wandering(change, normal):
-            return False
-        if self.is_retraction(change, normal) or self._has_reverted(change, normal):
-            return False
-        sign = math.copysign(1.0, change.shift)
-        if self.continues_ramp(change):
-            self.follow_until_s = change.time_s + FOLLOW_S
-            return False
-        if math.isnan(self.held_level) and _is_recurring(change, normal):
-            self.held_level, self.held_since_s = normal.level, change.since_s
-            return False
-        self.follow_until_s, self.follow_sign = change.time_s + FOLLOW_S, sign
-        self.reported_s, self.reported_level = change.time_s, normal.level
-        self.reported_after = change.level
-        return True
-
-    def unreported_before(self, step: LevelChange, normal: SeriesModel) -> float | None:
-        """Return the level before the first day's step; None if it is small or was reported.
-
-        Args:
-            step: The step, at the end of the first day.
-            normal: The model of the series, at the level after it.
-        """
-        before, smallest = step.level - step.shift, LASTING_REPORT * normal.settings.least_effect
-        if self.reported_s > NEVER_S:
-            # Large steps were reported when they began, with a level that follows a daily pattern.
-            before, error = self.reported_after, normal.long_run / math.sqrt(EARLY_VALUES)
-            smallest = max(FIRST_DAY_REPORT, EARLY_ERRORS * error)
-        if step.shift == 0 or abs(step.level - before) < smallest:
-            return None
-        self.reported_s, self.reported_level = step.time_s, before
-        self.reported_after = step.level
-        return before
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        self.reported_s = step.of_s(self.reported_s)
-        self.follow_until_s = step.of_s(self.follow_until_s - FOLLOW_S) + FOLLOW_S
-        self.held_since_s = step.of_s(self.held_since_s)
-
-    def continues_ramp(self, change: LevelChange) -> bool:
-        """Return whether a change continues a reported ramp."""
-        is_same_way = math.copysign(1.0, change.shift) == self.follow_sign
-        return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
-
-    def overdue(self, time_s: float, normal: SeriesModel) -> LevelChange | None:
-        """Return a change that was suppressed as recurring and has not reverted in time."""
-        if math.isnan(self.held_level) or time_s - self.held_since_s < HOLD_S:
-            return None
-        before, self.held_level = self.held_level, math.nan
-        shift = normal.level - before
-        if abs(shift) < normal.settings.least_effect / 2:
-            return None
-        self.reported_s, self.reported_level, self.reported_after = time_s, before, normal.level
-        return LevelChange(time_s, self.held_since_s, normal.level, shift, is_sharp=True)
-
-    def _is_wandering(self, change: LevelChange, normal: SeriesModel) -> bool:
-        """Return whether a change of a wandering series is close to the last report."""
-        if change.is_sharp or normal.wander < normal.settings.least_effect / 8:
-            return False
-        is_late = change.time_s - self.reported_s > WANDER_REPORT_S
-        return (
-            not is_late and abs(change.level - self.reported_after) < WANDER_REACH * normal.wander
-        )
-
-    def is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
-        """Return whether a change reverts a small recent report, which was a false alarm."""
-        if change.time_s - self.reported_s > RETRACT_S:
-            return False
-        small = max(1.5 * normal.settings.least_effect, 2.5 * normal.sigma_all)
-        returns = abs(change.level - self.reported_level) < 0.5 * abs(change.shift)
-        return abs(change.shift) < small and returns
-
-    def _has_reverted(self, change: LevelChange, normal: SeriesModel) -> bool:
-        """Return whether a change reverts one that was suppressed."""
-        if math.isnan(self.held_level):
-            return False
-        close = 0.4 * abs(change.shift) + normal.settings.least_effect / 4
-        if abs(change.level - self.held_level) >= close:
-            return False
-        self.held_level = math.nan
-        return True
-
-
-def _is_recurring(change: LevelChange, normal: SeriesModel) -> bool:
-    """Return whether a shift also occurred a day or a week before, or may be a first weekend.
-
-    A fall at the edge of a day counts as a weekend until a week is known.
-    """
-    by_chance = BY_CHANCE * math.sqrt(2) * normal.hourly_noise
-    for lag_hours in (24, 168):
-        earlier = normal.week.shift_before(change.since_s, lag_hours)
-        if earlier is None or abs(earlier) < by_chance:
-            continue
-        if abs(earlier - change.shift) < AGAIN_SHARE * max(abs(change.shift), abs(earlier)):
-            return True
-    lasted_s = change.since_s - normal.started_s
-    # Edges of days in UTC, or relative to the first value.
-    edges_s = ((at_s + HOUR_S / 2) % DAY_S for at_s in (change.since_s, lasted_s))
-    is_at_edge = any(edge_s < HOUR_S for edge_s in edges_s)
-    return is_at_edge and lasted_s < WEEK_S - HOUR_S and WEEKEND[0] < change.shift < WEEKEND[1]
-
-
-def _change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
-    """Return the change that the run or the sums indicate; None below their thresholds."""
-    if normal.profile is None and not _is_step(normal):
-        return _early_change(normal, time_s)
-    if _is_step(normal):
-        sign = math.copysign(1.0, normal.run)
-        length = min(abs(normal.run), RECENT)
-        since_s = time_s - (length - 1) * normal.interval_s
-    else:
-        bounds = normal.bounds[3:6] * 2
-        over = [total / h for total, h in zip(normal.sums, bounds, strict=True)]
-        arm = max(range(6), key=over.__getitem__)
-        if over[arm] <= 1:
-            return None
-        sign = 1.0 if arm < STEP_RUN else -1.0
-        since_s = normal.since_s[arm]
-        length = round((time_s - since_s) / normal.interval_s)
-    values = list(normal.recent)
-    level = _center(values[-max(3, min(length, LEVEL_VALUES)) :])
-    shift = level - normal.level
-    if shift * sign <= 0:
-        shift = 0.0
-    before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
-    came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
-    return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
-
-
-def _is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:
-    """Return whether a value is far from the level, the prediction, and the values before.
-
-    Args:
-        normal: The model of the series, which has the value already.
-        residual: Its distance from the level.
-        surprise: Its distance from the prediction.
-    """
-    spike = normal.settings.spike
-    far = max(SPIKE_SIGMAS * normal.sigma, spike)
-    if abs(residual) < far or abs(surprise) < far:
-        return False
-    newest, *before = list(normal.recent)[-1:-7:-1]
-    is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)
-    return is_alone and abs(newest - median(before)) > far / 2
-
-
-def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
-    """Return a large change of the first day that the noise hides from single values."""
-    values = list(normal.recent)
-    before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
-    if len(before) < 2 * EARLY_VALUES:
-        return None
-    level = median(after)
-    shift = level - median(before)
-    error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
-    if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
-        return None
-    # Least squares with two levels.
-    lengths = range(EARLY_VALUES // 2, len(before))
-    length = first_least(lengths, lambda length: -_explained(values, length))
-    since_s = time_s - (length - 1) * normal.interval_s
-    return LevelChange(time_s, since_s, level, shift, is_sharp=True)
-
-
-def _is_step(normal: SeriesModel) -> bool:
-    """Return whether three or more values are far from the level and close to each other."""
-    run = abs(normal.run)
-    if run < STEP_RUN:
-        return False
-    recent = normal.recent
-    last = (recent[-1], recent[-2], recent[-3])
-    shift = abs(math.fsum(last) / len(last) - normal.level)
-    is_doubtful = shift > TALL_STEP or normal.is_quantised
-    if shift < normal.far or (is_doubtful and run == STEP_RUN):
-        return False
-    return run >= LONG_RUN or max(last) - min(last) < STEP_RANGE * normal.sigma_all
-
-
-def _tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
-    """Return the natural movement of the level; smaller, the longer a change has lasted."""
-    if change.is_sharp:
-        return SHARP_WANDER * normal.wander
-    unknown = 1 - (change.time_s - normal.started_s) / WANDER_KNOWN_S
-    # A persistent change spreads the level too: it must not mask itself.
-    wander = min(normal.wander, MOST_WANDER * normal.settings.least_effect)
-    wander = max(wander, WANDER_PRIOR * unknown)
-    lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
-    return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
-
-
-def _explained(values: list[float], length: int) -> float:
-    """Return the sum of squares that another level of the last `length` values explains."""
-    before, after = values[:-length], values[-length:]
-    shift = math.fsum(after) / length - math.fsum(before) / len(before)
-    return shift * shift * length * len(before) / len(values)
-
-
-def _center(values: list[float]) -> float:
-    """Return the mean of the middle three fifths; of fewer than six values the median."""
-    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
-        return median(values)
-    cut = len(values) // 5
-    middle = sorted(values)[cut : len(values) - cut]
-    return math.fsum(middle) / len(middle)
-
-
-def _pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
-    """Encode the parts of a detector."""
-    profile, first_day = normal.profile, normal.first_day
-    kind = PROFILED if profile else FIRST_DAY if first_day else WARM_UP
-    numbers = array("d", [*astuple(normal.settings), kind])
-    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (normal.week, WEEK)):
-        numbers.extend(float(getattr(owner, name)) for name in names)
-    numbers.extend([*normal.bounds, *normal.sums, *normal.since_s])
-    numbers.extend([*normal.week.means, *normal.week.shifted])
-    numbers.extend([len(normal.recent), *normal.recent])
-    if profile is not None:
-        numbers.extend(float(getattr(profile, name)) for name in PROFILE)
-        numbers.extend(profile.values)
-    elif first_day is not None:
-        numbers.extend(
-            [first_day.slot_s, first_day.first_slot, len(first_day.values), *first_day.values]
-        )
-    return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
-
-
-def _unpack_state(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
-    """Decode the parts of a detector.
-
-    Raises:
-        ValueError: The bytes are not a state.
-    """
-    if data[: len(MAGIC)] != MAGIC or len(data) % 8 != len(MAGIC):
-        raise ValueError("not the state of a detector, or of another version")
-    try:
-        return _unpacked(data)
-    except (ArithmeticError, IndexError) as error:
-        raise ValueError(f"the state of a detector is damaged: {error}") from error
-
-
-def _unpacked(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
-    reader = _Reader(struct.unpack(f"<{len(data) // 8}d", data[len(MAGIC) :]))
-    effect, warm_up, run_length, memory, spike = reader.take(5)
-    settings = DetectorSettings(effect, int(warm_up), run_length, int(memory), spike)
-    (kind,) = reader.take(1)
-    normal, change_filter, week = SeriesModel(settings), ChangeFilter(), WeekMemory()
-    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (week, WEEK)):
-        reader.fill(owner, names)
-    k1, k2, k3, h1, h2, h3, calm = reader.take(7)
-    normal.bounds = (k1, k2, k3, h1, h2, h3, calm)
-    up1, up2, up3, down1, down2, down3 = reader.take(6)
-    normal.sums = (up1, up2, up3, down1, down2, down3)
-    normal.since_s = list(reader.take(6))
-    week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
-    normal.week = week
-    (length,) = reader.take(1)
-    normal.recent = deque(reader.take(int(length)), maxlen=RECENT)
-    if kind == PROFILED:
-        profile = DayProfile(normal.interval_s)
-        reader.fill(profile, PROFILE)
-        profile.set_days(profile.days)
-        profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
-        normal.profile = profile
-    elif kind == FIRST_DAY:
-        slot_s, first_slot, length = reader.take(3)
-        normal.first_day = FirstDay(slot_s, 0.0)
-        normal.first_day.first_slot = int(first_slot)
-        normal.first_day.values = array("d", reader.take(int(length)))
-    reader.end()
-    return normal, change_filter
-
-
-class _Reader:
-    def __init__(self, numbers: tuple[float, ...]) -> None:
-        self._numbers = numbers
-        self._at = 0
-
-    def take(self, count: int) -> tuple[float, ...]:
-        numbers = self._numbers[self._at : self._at + count]
-        if len(numbers) != count:
-            raise ValueError("the state of a detector is truncated")
-        self._at += count
-        return numbers
-
-    def end(self) -> None:
-        if self._at != len(self._numbers):
-            raise ValueError("the state of a detector is too long")
-
-    def fill(self, owner: object, names: list[str]) -> None:
-        for name, value in zip(names, self.take(len(names)), strict=True):
-            setattr(owner, name, int(value) if name in INTEGERS else value)
-
-
 class Detector:
     """Detect changes of one series: no clock, no I/O; the same values give the same findings.
 
@@ -731,3 +411,323 @@ class Detector:
     ) -> Finding:
         began_s = max(since_s, self._normal.started_s, NEVER_S)
         return Finding(kind, time_s, began_s, math.exp(before), math.exp(after), after - before)
+
+
+class ChangeFilter:
+    """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
+
+    __slots__ = (
+        "follow_sign",
+        "follow_until_s",
+        "held_level",
+        "held_since_s",
+        "reported_after",
+        "reported_level",
+        "reported_s",
+    )
+
+    def __init__(self) -> None:
+        self.reported_s = NEVER_S
+        self.reported_level = 0.0
+        self.reported_after = 0.0
+        self.follow_until_s = NEVER_S
+        self.follow_sign = 0.0
+        self.held_level = math.nan
+        self.held_since_s = NEVER_S
+
+    def is_new(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether to report a change; the caller adopts the new level in any case."""
+        if normal.profile is None and abs(change.shift) < FIRST_DAY_REPORT:
+            return False
+        if self._is_wandering(change, normal):
+            return False
+        if self.is_retraction(change, normal) or self._has_reverted(change, normal):
+            return False
+        sign = math.copysign(1.0, change.shift)
+        if self.continues_ramp(change):
+            self.follow_until_s = change.time_s + FOLLOW_S
+            return False
+        if math.isnan(self.held_level) and _is_recurring(change, normal):
+            self.held_level, self.held_since_s = normal.level, change.since_s
+            return False
+        self.follow_until_s, self.follow_sign = change.time_s + FOLLOW_S, sign
+        self.reported_s, self.reported_level = change.time_s, normal.level
+        self.reported_after = change.level
+        return True
+
+    def unreported_before(self, step: LevelChange, normal: SeriesModel) -> float | None:
+        """Return the level before the first day's step; None if it is small or was reported.
+
+        Args:
+            step: The step, at the end of the first day.
+            normal: The model of the series, at the level after it.
+        """
+        before, smallest = step.level - step.shift, LASTING_REPORT * normal.settings.least_effect
+        if self.reported_s > NEVER_S:
+            # Large steps were reported when they began, with a level that follows a daily pattern.
+            before, error = self.reported_after, normal.long_run / math.sqrt(EARLY_VALUES)
+            smallest = max(FIRST_DAY_REPORT, EARLY_ERRORS * error)
+        if step.shift == 0 or abs(step.level - before) < smallest:
+            return None
+        self.reported_s, self.reported_level = step.time_s, before
+        self.reported_after = step.level
+        return before
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        self.reported_s = step.of_s(self.reported_s)
+        self.follow_until_s = step.of_s(self.follow_until_s - FOLLOW_S) + FOLLOW_S
+        self.held_since_s = step.of_s(self.held_since_s)
+
+    def continues_ramp(self, change: LevelChange) -> bool:
+        """Return whether a change continues a reported ramp."""
+        is_same_way = math.copysign(1.0, change.shift) == self.follow_sign
+        return is_same_way and not change.is_sharp and change.time_s < self.follow_until_s
+
+    def overdue(self, time_s: float, normal: SeriesModel) -> LevelChange | None:
+        """Return a change that was suppressed as recurring and has not reverted in time."""
+        if math.isnan(self.held_level) or time_s - self.held_since_s < HOLD_S:
+            return None
+        before, self.held_level = self.held_level, math.nan
+        shift = normal.level - before
+        if abs(shift) < normal.settings.least_effect / 2:
+            return None
+        self.reported_s, self.reported_level, self.reported_after = time_s, before, normal.level
+        return LevelChange(time_s, self.held_since_s, normal.level, shift, is_sharp=True)
+
+    def _is_wandering(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether a change of a wandering series is close to the last report."""
+        if change.is_sharp or normal.wander < normal.settings.least_effect / 8:
+            return False
+        is_late = change.time_s - self.reported_s > WANDER_REPORT_S
+        return (
+            not is_late and abs(change.level - self.reported_after) < WANDER_REACH * normal.wander
+        )
+
+    def is_retraction(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether a change reverts a small recent report, which was a false alarm."""
+        if change.time_s - self.reported_s > RETRACT_S:
+            return False
+        small = max(1.5 * normal.settings.least_effect, 2.5 * normal.sigma_all)
+        returns = abs(change.level - self.reported_level) < 0.5 * abs(change.shift)
+        return abs(change.shift) < small and returns
+
+    def _has_reverted(self, change: LevelChange, normal: SeriesModel) -> bool:
+        """Return whether a change reverts one that was suppressed."""
+        if math.isnan(self.held_level):
+            return False
+        close = 0.4 * abs(change.shift) + normal.settings.least_effect / 4
+        if abs(change.level - self.held_level) >= close:
+            return False
+        self.held_level = math.nan
+        return True
+
+
+def _is_recurring(change: LevelChange, normal: SeriesModel) -> bool:
+    """Return whether a shift also occurred a day or a week before, or may be a first weekend.
+
+    A fall at the edge of a day counts as a weekend until a week is known.
+    """
+    by_chance = BY_CHANCE * math.sqrt(2) * normal.hourly_noise
+    for lag_hours in (24, 168):
+        earlier = normal.week.shift_before(change.since_s, lag_hours)
+        if earlier is None or abs(earlier) < by_chance:
+            continue
+        if abs(earlier - change.shift) < AGAIN_SHARE * max(abs(change.shift), abs(earlier)):
+            return True
+    lasted_s = change.since_s - normal.started_s
+    # Edges of days in UTC, or relative to the first value.
+    edges_s = ((at_s + HOUR_S / 2) % DAY_S for at_s in (change.since_s, lasted_s))
+    is_at_edge = any(edge_s < HOUR_S for edge_s in edges_s)
+    return is_at_edge and lasted_s < WEEK_S - HOUR_S and WEEKEND[0] < change.shift < WEEKEND[1]
+
+
+def _change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
+    """Return the change that the run or the sums indicate; None below their thresholds."""
+    if normal.profile is None and not _is_step(normal):
+        return _early_change(normal, time_s)
+    if _is_step(normal):
+        sign = math.copysign(1.0, normal.run)
+        length = min(abs(normal.run), RECENT)
+        since_s = time_s - (length - 1) * normal.interval_s
+    else:
+        bounds = normal.bounds[3:6] * 2
+        over = [total / h for total, h in zip(normal.sums, bounds, strict=True)]
+        arm = max(range(6), key=over.__getitem__)
+        if over[arm] <= 1:
+            return None
+        sign = 1.0 if arm < STEP_RUN else -1.0
+        since_s = normal.since_s[arm]
+        length = round((time_s - since_s) / normal.interval_s)
+    values = list(normal.recent)
+    level = _center(values[-max(3, min(length, LEVEL_VALUES)) :])
+    shift = level - normal.level
+    if shift * sign <= 0:
+        shift = 0.0
+    before = values[-length - 6 : -length] if 0 < length < RECENT - 3 else []
+    came_at_once = not before or abs(median(before) - normal.level) < 0.5 * abs(shift)
+    return LevelChange(time_s, since_s, level, shift, length <= SHARP_VALUES and came_at_once)
+
+
+def _is_step(normal: SeriesModel) -> bool:
+    """Return whether three or more values are far from the level and close to each other."""
+    run = abs(normal.run)
+    if run < STEP_RUN:
+        return False
+    recent = normal.recent
+    last = (recent[-1], recent[-2], recent[-3])
+    shift = abs(math.fsum(last) / len(last) - normal.level)
+    is_doubtful = shift > TALL_STEP or normal.is_quantised
+    if shift < normal.far or (is_doubtful and run == STEP_RUN):
+        return False
+    return run >= LONG_RUN or max(last) - min(last) < STEP_RANGE * normal.sigma_all
+
+
+def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
+    """Return a large change of the first day that the noise hides from single values."""
+    values = list(normal.recent)
+    before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
+    if len(before) < 2 * EARLY_VALUES:
+        return None
+    level = median(after)
+    shift = level - median(before)
+    error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
+    if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
+        return None
+    # Least squares with two levels.
+    lengths = range(EARLY_VALUES // 2, len(before))
+    length = first_least(lengths, lambda length: -_explained(values, length))
+    since_s = time_s - (length - 1) * normal.interval_s
+    return LevelChange(time_s, since_s, level, shift, is_sharp=True)
+
+
+def _explained(values: list[float], length: int) -> float:
+    """Return the sum of squares that another level of the last `length` values explains."""
+    before, after = values[:-length], values[-length:]
+    shift = math.fsum(after) / length - math.fsum(before) / len(before)
+    return shift * shift * length * len(before) / len(values)
+
+
+def _center(values: list[float]) -> float:
+    """Return the mean of the middle three fifths; of fewer than six values the median."""
+    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
+        return median(values)
+    cut = len(values) // 5
+    middle = sorted(values)[cut : len(values) - cut]
+    return math.fsum(middle) / len(middle)
+
+
+def _is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:
+    """Return whether a value is far from the level, the prediction, and the values before.
+
+    Args:
+        normal: The model of the series, which has the value already.
+        residual: Its distance from the level.
+        surprise: Its distance from the prediction.
+    """
+    spike = normal.settings.spike
+    far = max(SPIKE_SIGMAS * normal.sigma, spike)
+    if abs(residual) < far or abs(surprise) < far:
+        return False
+    newest, *before = list(normal.recent)[-1:-7:-1]
+    is_alone = abs(newest - before[0]) > max(4 * normal.sigma, spike / 2)
+    return is_alone and abs(newest - median(before)) > far / 2
+
+
+def _tolerance_of(normal: SeriesModel, change: LevelChange) -> float:
+    """Return the natural movement of the level; smaller, the longer a change has lasted."""
+    if change.is_sharp:
+        return SHARP_WANDER * normal.wander
+    unknown = 1 - (change.time_s - normal.started_s) / WANDER_KNOWN_S
+    # A persistent change spreads the level too: it must not mask itself.
+    wander = min(normal.wander, MOST_WANDER * normal.settings.least_effect)
+    wander = max(wander, WANDER_PRIOR * unknown)
+    lasted = (change.time_s - change.since_s) / WANDER_ENDS_S
+    return GRADUAL_WANDER * wander * max(0.0, 1 - lasted)
+
+
+def _pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
+    """Encode the parts of a detector."""
+    profile, first_day = normal.profile, normal.first_day
+    kind = PROFILED if profile else FIRST_DAY if first_day else WARM_UP
+    numbers = array("d", [*astuple(normal.settings), kind])
+    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (normal.week, WEEK)):
+        numbers.extend(float(getattr(owner, name)) for name in names)
+    numbers.extend([*normal.bounds, *normal.sums, *normal.since_s])
+    numbers.extend([*normal.week.means, *normal.week.shifted])
+    numbers.extend([len(normal.recent), *normal.recent])
+    if profile is not None:
+        numbers.extend(float(getattr(profile, name)) for name in PROFILE)
+        numbers.extend(profile.values)
+    elif first_day is not None:
+        numbers.extend(
+            [first_day.slot_s, first_day.first_slot, len(first_day.values), *first_day.values]
+        )
+    return MAGIC + struct.pack(f"<{len(numbers)}d", *numbers)
+
+
+def _unpack_state(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
+    """Decode the parts of a detector.
+
+    Raises:
+        ValueError: The bytes are not a state.
+    """
+    if data[: len(MAGIC)] != MAGIC or len(data) % 8 != len(MAGIC):
+        raise ValueError("not the state of a detector, or of another version")
+    try:
+        return _unpacked(data)
+    except (ArithmeticError, IndexError) as error:
+        raise ValueError(f"the state of a detector is damaged: {error}") from error
+
+
+def _unpacked(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
+    reader = _Reader(struct.unpack(f"<{len(data) // 8}d", data[len(MAGIC) :]))
+    effect, warm_up, run_length, memory, spike = reader.take(5)
+    settings = DetectorSettings(effect, int(warm_up), run_length, int(memory), spike)
+    (kind,) = reader.take(1)
+    normal, change_filter, week = SeriesModel(settings), ChangeFilter(), WeekMemory()
+    for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (week, WEEK)):
+        reader.fill(owner, names)
+    k1, k2, k3, h1, h2, h3, calm = reader.take(7)
+    normal.bounds = (k1, k2, k3, h1, h2, h3, calm)
+    up1, up2, up3, down1, down2, down3 = reader.take(6)
+    normal.sums = (up1, up2, up3, down1, down2, down3)
+    normal.since_s = list(reader.take(6))
+    week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
+    normal.week = week
+    (length,) = reader.take(1)
+    normal.recent = deque(reader.take(int(length)), maxlen=RECENT)
+    if kind == PROFILED:
+        profile = DayProfile(normal.interval_s)
+        reader.fill(profile, PROFILE)
+        profile.set_days(profile.days)
+        profile.values = array("d", reader.take(int(DAY_S / profile.slot_s)))
+        normal.profile = profile
+    elif kind == FIRST_DAY:
+        slot_s, first_slot, length = reader.take(3)
+        normal.first_day = FirstDay(slot_s, 0.0)
+        normal.first_day.first_slot = int(first_slot)
+        normal.first_day.values = array("d", reader.take(int(length)))
+    reader.end()
+    return normal, change_filter
+
+
+class _Reader:
+    def __init__(self, numbers: tuple[float, ...]) -> None:
+        self._numbers = numbers
+        self._at = 0
+
+    def take(self, count: int) -> tuple[float, ...]:
+        numbers = self._numbers[self._at : self._at + count]
+        if len(numbers) != count:
+            raise ValueError("the state of a detector is truncated")
+        self._at += count
+        return numbers
+
+    def end(self) -> None:
+        if self._at != len(self._numbers):
+            raise ValueError("the state of a detector is too long")
+
+    def fill(self, owner: object, names: list[str]) -> None:
+        for name, value in zip(names, self.take(len(names)), strict=True):
+            setattr(owner, name, int(value) if name in INTEGERS else value)

@@ -264,6 +264,258 @@ class GpuExcess:
     is_listed: bool
 
 
+def outliers_of(
+    gpus: Sequence[GpuLevel],
+    without: Sequence[str] = (),
+    with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]] = lambda gpus: gpus,
+) -> FleetOutliers:
+    """Return the GPUs that need more time or energy than their peers.
+
+    All groups and both metrics are tested together, so that at most 5 % of all that is reported is false.
+
+    Args:
+        gpus: Levels of every probe on every GPU.
+        without: Labels whose levels are removed, such as a cooling row or a lot.
+        with_details: Adds prices and the conditions of the devices to the outliers and the peers that explain them,
+            in the same order; called once, and only with outliers.
+    """
+    groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
+    for gpu in gpus:
+        groups[gpu.peers].append(gpu)
+    tests: list[PeerTest] = []
+    levels = []
+    tested: set[tuple[str, str]] = set()
+    for peers, members in groups.items():
+        for metric in _METRICS:
+            found = deviations_of(_values(members, metric, without))
+            if found is not None:
+                tests += [PeerTest(metric, peers, one) for one in (*found.gpus, *found.hosts)]
+                tested |= {(one.host, one.device) for one in found.gpus}
+                levels += [(peers, level) for level in found.levels if metric == "time"]
+    chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
+    outliers = _joined(_outliers(chosen, len(tests), groups, with_details))
+    every = {(gpu.host, gpu.device) for gpu in gpus}
+    return FleetOutliers(
+        tuple(sorted(outliers, key=_rank)),
+        len(tested),
+        len(every - tested),
+        tuple(levels),
+        tests=tuple(tests),
+    )
+
+
+def _values(
+    members: Sequence[GpuLevel], metric: FleetMetric, without: Sequence[str]
+) -> list[PeerValue]:
+    return [
+        PeerValue(
+            gpu.host,
+            gpu.device,
+            math.log(value),
+            tuple(gpu.labels.get(name, "") for name in without),
+        )
+        for gpu in members
+        if (value := gpu.run.time_s if metric == "time" else gpu.run.energy_j)
+    ]
+
+
+def _outliers(
+    chosen: Sequence[PeerTest],
+    tested: int,
+    groups: Mapping[tuple[str, ...], Sequence[GpuLevel]],
+    with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]],
+) -> list[Outlier]:
+    """Return an outlier for each GPU or host and group of peers."""
+    found: dict[tuple[tuple[str, ...], str, str], dict[FleetMetric, Excess]] = defaultdict(dict)
+    for test in chosen:
+        one = test.deviation
+        excess = interval_of(one, len(chosen), tested)
+        found[test.peers, one.host, one.device][test.metric] = excess
+    outlying = {(host, device) for _, host, device in found}
+    asked = {peers for peers, _, _ in found}
+    healthy = {peers: _healthy(groups[peers], outlying) for peers in asked}
+    by_host = {peers: _by_host(groups[peers]) for peers in asked}
+    own = {
+        (peers, host, device): [gpu for gpu in by_host[peers][host] if device in ("", gpu.device)]
+        for peers, host, device in found
+    }
+    nearest = {key: _nearest(gpus[0], healthy[key[0]]) for key, gpus in own.items()}
+    needed = {_key(gpu): gpu for key in found for gpu in (*own[key], *nearest[key])}
+    known = dict(zip(needed, with_details(list(needed.values())) if needed else (), strict=True))
+    outliers = []
+    for key, excesses in found.items():
+        peers, host, device = key
+        gpus, compared = ([known[_key(gpu)] for gpu in side[key]] for side in (own, nearest))
+        outliers.append(
+            Outlier(
+                host,
+                device,
+                peers,
+                len(groups[peers]) - len(gpus),
+                excesses.get("time"),
+                excesses.get("energy"),
+                _explanation(gpus, compared, "time" in excesses),
+                monthly_cost(gpus, excesses.get("time"), excesses.get("energy")),
+                min(gpu.runs for gpu in gpus),
+            )
+        )
+    return outliers
+
+
+def _key(gpu: GpuLevel) -> tuple[str, str, tuple[str, ...]]:
+    return gpu.host, gpu.device, gpu.peers
+
+
+def _healthy(
+    members: Sequence[GpuLevel], outlying: Container[tuple[str, str]]
+) -> dict[str, list[GpuLevel]]:
+    """Return the GPUs that are no outliers, by host."""
+    return _by_host(
+        gpu
+        for gpu in sorted(members, key=lambda gpu: gpu.device)
+        if (gpu.host, gpu.device) not in outlying and (gpu.host, "") not in outlying
+    )
+
+
+def _by_host(members: Iterable[GpuLevel]) -> dict[str, list[GpuLevel]]:
+    hosts: dict[str, list[GpuLevel]] = defaultdict(list)
+    for gpu in members:
+        hosts[gpu.host].append(gpu)
+    return hosts
+
+
+def _nearest(own: GpuLevel, healthy: Mapping[str, Sequence[GpuLevel]]) -> list[GpuLevel]:
+    """Return the peers whose conditions are compared: of the host, then of hosts with the most equal labels."""
+
+    def distance(host: str) -> tuple[bool, int, str]:
+        labels = healthy[host][0].labels
+        different = sum(labels.get(name) != value for name, value in own.labels.items())
+        return host != own.host, different, host
+
+    hosts = nsmallest(PEERS_COMPARED, healthy, key=distance)
+    return [gpu for host in hosts for gpu in healthy[host]][:PEERS_COMPARED]
+
+
+def _explanation(
+    own: Sequence[GpuLevel],
+    peers: Sequence[GpuLevel],
+    is_slower: bool,  # noqa: FBT001 - of each outlier
+) -> Explanation:
+    """Return the conditions in which an outlier differs from its nearest healthy peers.
+
+    The same signals, least differences and effects explain a drift, where the runs before take the place of
+    the peers.
+    """
+    if not peers:
+        return Explanation(UNKNOWN)
+    nearest, runs = [gpu.run for gpu in peers], [gpu.run for gpu in own]
+    found = causes(Comparison(conditions(nearest, {}), conditions(runs, {}), 1 if is_slower else 0))
+    metric: Literal["throughput", "energy"] = "throughput" if is_slower else "energy"
+    return explanation_of(found, Levels(metric, nearest, runs, nearest))
+
+
+def _joined(outliers: Sequence[Outlier]) -> list[Outlier]:
+    """Return one outlier for each GPU: that of the probe with the largest excess, with the other probes."""
+    by_gpu: dict[tuple[str, str], list[Outlier]] = defaultdict(list)
+    for one in outliers:
+        by_gpu[one.host, one.device].append(one)
+    joined = []
+    for found in by_gpu.values():
+        first, *others = sorted(found, key=lambda one: (-largest(one), one.peers))
+        joined.append(replace(first, probes=tuple(one.peers for one in others)))
+    return joined
+
+
+def largest(outlier: Outlier) -> float:
+    """Return the larger excess of an outlier, as a share."""
+    return max(one.mean for one in (outlier.time, outlier.energy) if one is not None)
+
+
+def _rank(outlier: Outlier) -> tuple[float, float, str, str]:
+    cost = outlier.cost.mean if outlier.cost else -math.inf
+    return -cost, -largest(outlier), outlier.host, outlier.device
+
+
+def monthly_cost(
+    own: Sequence[GpuLevel], time: Excess | None, energy: Excess | None
+) -> ExcessCost | None:
+    """Return what an excess costs a month: price rate times excess time, electricity times excess joules.
+
+    An inference at the measured factors is compared with one at those of the peers, times the inferences of
+    a month of 730 h at the GPU's present use. Excess that is not reported counts as 0.
+
+    Args:
+        own: Levels of the GPUs of an outlier.
+        time: Reported excess of the time per inference.
+        energy: Reported excess of the energy per inference.
+    """
+    currencies = {gpu.run.currency for gpu in own}
+    if len(currencies) != 1 or not all(currencies):
+        return None
+    if any(gpu.run.price_per_s is None or gpu.busy_share is None for gpu in own):
+        return None
+
+    def total(end: Literal["mean", "low", "high"]) -> float:
+        return math.fsum(
+            _gpu_cost(gpu, *(0.0 if one is None else getattr(one, end) for one in (time, energy)))
+            for gpu in own
+        )
+
+    return ExcessCost(total("mean"), total("low"), total("high"), *currencies)
+
+
+def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:
+    own = factors([gpu.run])
+    peer = CostFactors(
+        own.price_per_s,
+        own.time_s / (1 + time),
+        own.electricity_per_j,
+        own.energy_j / (1 + energy),
+    )
+    rate_per_s = (gpu.busy_share or 0.0) / own.time_s
+    return (own.cost - peer.cost) * rate_per_s * MONTH_H * HOUR_S
+
+
+def gpu_excesses(found: FleetOutliers) -> Mapping[tuple[str, str], GpuExcess]:
+    """Return the excess of each tested GPU, by host and device.
+
+    A listed GPU has the excess that is listed. Of several probes on another GPU the largest deviation
+    counts, whatever its sign. The GPUs of a host that is listed as a whole are compared with each other:
+    the excess of their host is added.
+
+    Args:
+        found: The outliers, with all tests.
+    """
+    own: dict[tuple[str, str], dict[FleetMetric, float]] = defaultdict(dict)
+    for test in found.tests:
+        one = test.deviation
+        of_gpu = own[one.host, one.device]
+        if one.device and abs(one.log_excess) >= abs(of_gpu.get(test.metric, 0.0)):
+            of_gpu[test.metric] = one.log_excess
+    of_host: dict[str, dict[FleetMetric, float]] = defaultdict(dict)
+    listed = set()
+    for outlier in found.outliers:
+        listed.add((outlier.host, outlier.device))
+        for metric in ("time", "energy"):
+            excess = outlier.time if metric == "time" else outlier.energy
+            if excess is None:
+                continue
+            if outlier.device:
+                own[outlier.host, outlier.device][metric] = math.log1p(excess.mean)
+            else:
+                of_host[outlier.host][metric] = math.log1p(excess.mean)
+
+    def share(key: tuple[str, str], metric: FleetMetric) -> float | None:
+        value = own[key].get(metric)
+        return None if value is None else math.expm1(value + of_host[key[0]].get(metric, 0.0))
+
+    return {
+        key: GpuExcess(share(key, "time"), share(key, "energy"), bool({key, (key[0], "")} & listed))
+        for key in list(own)
+        if key[1]
+    }
+
+
 def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
     """Return the deviations of GPUs from each other; None if they are too few.
 
@@ -447,255 +699,3 @@ def interval_of(deviation: Deviation, reported: int, tested: int) -> Excess:
     half = student_quantile(1 - missed / 2, deviation.degrees) * deviation.error
     mean = deviation.log_excess
     return Excess(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))
-
-
-def monthly_cost(
-    own: Sequence[GpuLevel], time: Excess | None, energy: Excess | None
-) -> ExcessCost | None:
-    """Return what an excess costs a month: price rate times excess time, electricity times excess joules.
-
-    An inference at the measured factors is compared with one at those of the peers, times the inferences of
-    a month of 730 h at the GPU's present use. Excess that is not reported counts as 0.
-
-    Args:
-        own: Levels of the GPUs of an outlier.
-        time: Reported excess of the time per inference.
-        energy: Reported excess of the energy per inference.
-    """
-    currencies = {gpu.run.currency for gpu in own}
-    if len(currencies) != 1 or not all(currencies):
-        return None
-    if any(gpu.run.price_per_s is None or gpu.busy_share is None for gpu in own):
-        return None
-
-    def total(end: Literal["mean", "low", "high"]) -> float:
-        return math.fsum(
-            _gpu_cost(gpu, *(0.0 if one is None else getattr(one, end) for one in (time, energy)))
-            for gpu in own
-        )
-
-    return ExcessCost(total("mean"), total("low"), total("high"), *currencies)
-
-
-def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:
-    own = factors([gpu.run])
-    peer = CostFactors(
-        own.price_per_s,
-        own.time_s / (1 + time),
-        own.electricity_per_j,
-        own.energy_j / (1 + energy),
-    )
-    rate_per_s = (gpu.busy_share or 0.0) / own.time_s
-    return (own.cost - peer.cost) * rate_per_s * MONTH_H * HOUR_S
-
-
-def outliers_of(
-    gpus: Sequence[GpuLevel],
-    without: Sequence[str] = (),
-    with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]] = lambda gpus: gpus,
-) -> FleetOutliers:
-    """Return the GPUs that need more time or energy than their peers.
-
-    All groups and both metrics are tested together, so that at most 5 % of all that is reported is false.
-
-    Args:
-        gpus: Levels of every probe on every GPU.
-        without: Labels whose levels are removed, such as a cooling row or a lot.
-        with_details: Adds prices and the conditions of the devices to the outliers and the peers that explain them,
-            in the same order; called once, and only with outliers.
-    """
-    groups: dict[tuple[str, ...], list[GpuLevel]] = defaultdict(list)
-    for gpu in gpus:
-        groups[gpu.peers].append(gpu)
-    tests: list[PeerTest] = []
-    levels = []
-    tested: set[tuple[str, str]] = set()
-    for peers, members in groups.items():
-        for metric in _METRICS:
-            found = deviations_of(_values(members, metric, without))
-            if found is not None:
-                tests += [PeerTest(metric, peers, one) for one in (*found.gpus, *found.hosts)]
-                tested |= {(one.host, one.device) for one in found.gpus}
-                levels += [(peers, level) for level in found.levels if metric == "time"]
-    chosen = [tests[n] for n in discoveries([test.deviation for test in tests])]
-    outliers = _joined(_outliers(chosen, len(tests), groups, with_details))
-    every = {(gpu.host, gpu.device) for gpu in gpus}
-    return FleetOutliers(
-        tuple(sorted(outliers, key=_rank)),
-        len(tested),
-        len(every - tested),
-        tuple(levels),
-        tests=tuple(tests),
-    )
-
-
-def _values(
-    members: Sequence[GpuLevel], metric: FleetMetric, without: Sequence[str]
-) -> list[PeerValue]:
-    return [
-        PeerValue(
-            gpu.host,
-            gpu.device,
-            math.log(value),
-            tuple(gpu.labels.get(name, "") for name in without),
-        )
-        for gpu in members
-        if (value := gpu.run.time_s if metric == "time" else gpu.run.energy_j)
-    ]
-
-
-def _outliers(
-    chosen: Sequence[PeerTest],
-    tested: int,
-    groups: Mapping[tuple[str, ...], Sequence[GpuLevel]],
-    with_details: Callable[[Sequence[GpuLevel]], Sequence[GpuLevel]],
-) -> list[Outlier]:
-    """Return an outlier for each GPU or host and group of peers."""
-    found: dict[tuple[tuple[str, ...], str, str], dict[FleetMetric, Excess]] = defaultdict(dict)
-    for test in chosen:
-        one = test.deviation
-        excess = interval_of(one, len(chosen), tested)
-        found[test.peers, one.host, one.device][test.metric] = excess
-    outlying = {(host, device) for _, host, device in found}
-    asked = {peers for peers, _, _ in found}
-    healthy = {peers: _healthy(groups[peers], outlying) for peers in asked}
-    by_host = {peers: _by_host(groups[peers]) for peers in asked}
-    own = {
-        (peers, host, device): [gpu for gpu in by_host[peers][host] if device in ("", gpu.device)]
-        for peers, host, device in found
-    }
-    nearest = {key: _nearest(gpus[0], healthy[key[0]]) for key, gpus in own.items()}
-    needed = {_key(gpu): gpu for key in found for gpu in (*own[key], *nearest[key])}
-    known = dict(zip(needed, with_details(list(needed.values())) if needed else (), strict=True))
-    outliers = []
-    for key, excesses in found.items():
-        peers, host, device = key
-        gpus, compared = ([known[_key(gpu)] for gpu in side[key]] for side in (own, nearest))
-        outliers.append(
-            Outlier(
-                host,
-                device,
-                peers,
-                len(groups[peers]) - len(gpus),
-                excesses.get("time"),
-                excesses.get("energy"),
-                _explanation(gpus, compared, "time" in excesses),
-                monthly_cost(gpus, excesses.get("time"), excesses.get("energy")),
-                min(gpu.runs for gpu in gpus),
-            )
-        )
-    return outliers
-
-
-def _key(gpu: GpuLevel) -> tuple[str, str, tuple[str, ...]]:
-    return gpu.host, gpu.device, gpu.peers
-
-
-def _healthy(
-    members: Sequence[GpuLevel], outlying: Container[tuple[str, str]]
-) -> dict[str, list[GpuLevel]]:
-    """Return the GPUs that are no outliers, by host."""
-    return _by_host(
-        gpu
-        for gpu in sorted(members, key=lambda gpu: gpu.device)
-        if (gpu.host, gpu.device) not in outlying and (gpu.host, "") not in outlying
-    )
-
-
-def _by_host(members: Iterable[GpuLevel]) -> dict[str, list[GpuLevel]]:
-    hosts: dict[str, list[GpuLevel]] = defaultdict(list)
-    for gpu in members:
-        hosts[gpu.host].append(gpu)
-    return hosts
-
-
-def _nearest(own: GpuLevel, healthy: Mapping[str, Sequence[GpuLevel]]) -> list[GpuLevel]:
-    """Return the peers whose conditions are compared: of the host, then of hosts with the most equal labels."""
-
-    def distance(host: str) -> tuple[bool, int, str]:
-        labels = healthy[host][0].labels
-        different = sum(labels.get(name) != value for name, value in own.labels.items())
-        return host != own.host, different, host
-
-    hosts = nsmallest(PEERS_COMPARED, healthy, key=distance)
-    return [gpu for host in hosts for gpu in healthy[host]][:PEERS_COMPARED]
-
-
-def _explanation(
-    own: Sequence[GpuLevel],
-    peers: Sequence[GpuLevel],
-    is_slower: bool,  # noqa: FBT001 - of each outlier
-) -> Explanation:
-    """Return the conditions in which an outlier differs from its nearest healthy peers.
-
-    The same signals, least differences and effects explain a drift, where the runs before take the place of
-    the peers.
-    """
-    if not peers:
-        return Explanation(UNKNOWN)
-    nearest, runs = [gpu.run for gpu in peers], [gpu.run for gpu in own]
-    found = causes(Comparison(conditions(nearest, {}), conditions(runs, {}), 1 if is_slower else 0))
-    metric: Literal["throughput", "energy"] = "throughput" if is_slower else "energy"
-    return explanation_of(found, Levels(metric, nearest, runs, nearest))
-
-
-def _joined(outliers: Sequence[Outlier]) -> list[Outlier]:
-    """Return one outlier for each GPU: that of the probe with the largest excess, with the other probes."""
-    by_gpu: dict[tuple[str, str], list[Outlier]] = defaultdict(list)
-    for one in outliers:
-        by_gpu[one.host, one.device].append(one)
-    joined = []
-    for found in by_gpu.values():
-        first, *others = sorted(found, key=lambda one: (-largest(one), one.peers))
-        joined.append(replace(first, probes=tuple(one.peers for one in others)))
-    return joined
-
-
-def largest(outlier: Outlier) -> float:
-    """Return the larger excess of an outlier, as a share."""
-    return max(one.mean for one in (outlier.time, outlier.energy) if one is not None)
-
-
-def _rank(outlier: Outlier) -> tuple[float, float, str, str]:
-    cost = outlier.cost.mean if outlier.cost else -math.inf
-    return -cost, -largest(outlier), outlier.host, outlier.device
-
-
-def gpu_excesses(found: FleetOutliers) -> Mapping[tuple[str, str], GpuExcess]:
-    """Return the excess of each tested GPU, by host and device.
-
-    A listed GPU has the excess that is listed. Of several probes on another GPU the largest deviation
-    counts, whatever its sign. The GPUs of a host that is listed as a whole are compared with each other:
-    the excess of their host is added.
-
-    Args:
-        found: The outliers, with all tests.
-    """
-    own: dict[tuple[str, str], dict[FleetMetric, float]] = defaultdict(dict)
-    for test in found.tests:
-        one = test.deviation
-        of_gpu = own[one.host, one.device]
-        if one.device and abs(one.log_excess) >= abs(of_gpu.get(test.metric, 0.0)):
-            of_gpu[test.metric] = one.log_excess
-    of_host: dict[str, dict[FleetMetric, float]] = defaultdict(dict)
-    listed = set()
-    for outlier in found.outliers:
-        listed.add((outlier.host, outlier.device))
-        for metric in ("time", "energy"):
-            excess = outlier.time if metric == "time" else outlier.energy
-            if excess is None:
-                continue
-            if outlier.device:
-                own[outlier.host, outlier.device][metric] = math.log1p(excess.mean)
-            else:
-                of_host[outlier.host][metric] = math.log1p(excess.mean)
-
-    def share(key: tuple[str, str], metric: FleetMetric) -> float | None:
-        value = own[key].get(metric)
-        return None if value is None else math.expm1(value + of_host[key[0]].get(metric, 0.0))
-
-    return {
-        key: GpuExcess(share(key, "time"), share(key, "energy"), bool({key, (key[0], "")} & listed))
-        for key in list(own)
-        if key[1]
-    }

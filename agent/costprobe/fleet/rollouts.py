@@ -60,107 +60,6 @@ class FleetChange(NamedTuple):
     costs: tuple[ExcessCost, ...] = ()
 
 
-def _bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
-    """Return the end of a bucket, UTC in ns."""
-    return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
-
-
-def _moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
-    """Yield the buckets in which a value changed, with the value before and after."""
-    last: str | None = None
-    for bucket, value in enumerate(values):
-        if value is None:
-            continue
-        if last is not None and value != last:
-            yield bucket, last, value
-        last = value
-
-
-def _timed_each(
-    answers: FleetAnswers, *questions: Question
-) -> list[Iterator[tuple[Group, int, float]]]:
-    """Return the group, the bucket and the value of each row, for each question."""
-    every_s = answers.period.bucket_s
-    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
-    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
-
-
-def _in_buckets(
-    period: FleetPeriod, rows: Iterable[GroupValue]
-) -> Iterator[tuple[Group, int, float]]:
-    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
-    for group, value, end_ns in rows:
-        bucket = (end_ns - period.start_ns) // step_ns - 1
-        if 0 <= bucket < buckets:
-            yield group, bucket, value
-
-
-def _changed_tags(answers: FleetAnswers) -> list[str]:
-    """Return the tags of `software` that have several values on any host."""
-    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for host, probe, *versions in _software(answers):
-        for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
-            if value:
-                found[host, probe, tag].add(value)
-    changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
-    return [tag for tag in SOFTWARE_TAGS if tag in changed]
-
-
-def hosts_with(answers: FleetAnswers, key: str) -> set[str]:
-    """Return the hosts that had a value of a tag of `software`, or of a label, in the period."""
-    if key not in SOFTWARE_TAGS:
-        return set(_labels_of(answers, key))
-    return {
-        host
-        for host, _, *versions in _software(answers)
-        if dict(zip(SOFTWARE_TAGS, versions, strict=True))[key]
-    }
-
-
-def _software(answers: FleetAnswers) -> Iterable[Group]:
-    by = ("host", "probe", *SOFTWARE_TAGS)
-    return answers.groups(Question("software", "probe_runs", "max", "max", by=by))
-
-
-def _versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
-    """Return a tag of `software` of each probe on each host, by bucket."""
-    question = Question(
-        "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
-    )
-    found = _by_bucket(answers, question)
-    return {(host, probe): values for (host, probe), values in found.items()}
-
-
-def _labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
-    """Return a label of each host, by bucket."""
-    question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
-    return {host: values for (host,), values in _by_bucket(answers, question).items()}
-
-
-def _by_bucket(answers: FleetAnswers, question: Question) -> dict[Group, Buckets]:
-    """Return the last tag of a question by the others, by bucket."""
-    buckets = answers.period.buckets
-    found: dict[Group, Buckets] = defaultdict(lambda: [None] * buckets)
-    (rows,) = _timed_each(answers, question)
-    for (*subject, value), bucket, _ in rows:
-        values = found[tuple(subject)]
-        values[bucket] = value if values[bucket] in (None, value) else _BOTH
-    return {subject: _settled(values) for subject, values in found.items()}
-
-
-def _settled(values: Buckets) -> Buckets:
-    """Return the values, where a bucket with both is the first one of the new value."""
-    following: str | None = None
-    settled: Buckets = []
-    for value in reversed(values):
-        if value == _BOTH:
-            settled.append(following)
-        else:
-            following = value or following
-            settled.append(value)
-    return settled[::-1]
-
-
 def aligned(period: FleetPeriod, window_s: float) -> FleetPeriod:
     """Return the part of a period in whole intervals, four of which make a window.
 
@@ -268,6 +167,95 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
     return sorted(changes, key=lambda change: (-change.hosts, change.before, change.after))
 
 
+def _changed_tags(answers: FleetAnswers) -> list[str]:
+    """Return the tags of `software` that have several values on any host."""
+    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for host, probe, *versions in _software(answers):
+        for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
+            if value:
+                found[host, probe, tag].add(value)
+    changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
+    return [tag for tag in SOFTWARE_TAGS if tag in changed]
+
+
+def _versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
+    """Return a tag of `software` of each probe on each host, by bucket."""
+    question = Question(
+        "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
+    )
+    found = _by_bucket(answers, question)
+    return {(host, probe): values for (host, probe), values in found.items()}
+
+
+def _labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
+    """Return a label of each host, by bucket."""
+    question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
+    return {host: values for (host,), values in _by_bucket(answers, question).items()}
+
+
+def _by_bucket(answers: FleetAnswers, question: Question) -> dict[Group, Buckets]:
+    """Return the last tag of a question by the others, by bucket."""
+    buckets = answers.period.buckets
+    found: dict[Group, Buckets] = defaultdict(lambda: [None] * buckets)
+    (rows,) = _timed_each(answers, question)
+    for (*subject, value), bucket, _ in rows:
+        values = found[tuple(subject)]
+        values[bucket] = value if values[bucket] in (None, value) else _BOTH
+    return {subject: _settled(values) for subject, values in found.items()}
+
+
+def _timed_each(
+    answers: FleetAnswers, *questions: Question
+) -> list[Iterator[tuple[Group, int, float]]]:
+    """Return the group, the bucket and the value of each row, for each question."""
+    every_s = answers.period.bucket_s
+    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
+    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
+
+
+def _in_buckets(
+    period: FleetPeriod, rows: Iterable[GroupValue]
+) -> Iterator[tuple[Group, int, float]]:
+    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
+    for group, value, end_ns in rows:
+        bucket = (end_ns - period.start_ns) // step_ns - 1
+        if 0 <= bucket < buckets:
+            yield group, bucket, value
+
+
+def _settled(values: Buckets) -> Buckets:
+    """Return the values, where a bucket with both is the first one of the new value."""
+    following: str | None = None
+    settled: Buckets = []
+    for value in reversed(values):
+        if value == _BOTH:
+            settled.append(following)
+        else:
+            following = value or following
+            settled.append(value)
+    return settled[::-1]
+
+
+def _moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
+    """Yield the buckets in which a value changed, with the value before and after."""
+    last: str | None = None
+    for bucket, value in enumerate(values):
+        if value is None:
+            continue
+        if last is not None and value != last:
+            yield bucket, last, value
+        last = value
+
+
+def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
+    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
+    by = ("host", "model", *((within,) if within else ()))
+    found: dict[str, set[Group]] = defaultdict(set)
+    for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
+        found[host].add(tuple(rest))
+    return {host: tuple(" ".join(one) for one in sorted(kinds)) for host, kinds in found.items()}
+
+
 def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
     """Return the cost of devices times their utilization in the last window, by (host, currency)."""
     period = answers.period
@@ -283,20 +271,9 @@ def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
     }
 
 
-def _monthly(
-    use: Mapping[Group, float], hosts: Container[str], effect: ChangeEffect | None
-) -> tuple[ExcessCost, ...]:
-    """Return what an effect costs a month on some hosts, by currency."""
-    if effect is None or effect.cost is None:
-        return ()
-    busy: dict[str, list[float]] = defaultdict(list)
-    for (host, currency), cost_per_h in use.items():
-        if host in hosts:
-            busy[currency].append(cost_per_h)
-    return tuple(
-        monthly_change(math.fsum(amounts), effect.cost, currency)
-        for currency, amounts in sorted(busy.items())
-    )
+def _bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
+    """Return the end of a bucket, UTC in ns."""
+    return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
 
 
 def _factors(
@@ -359,10 +336,33 @@ def _factor(
     return CostFactors(hardware * rate, 1 / rate, electricity_per_j, energy_j or 0.0)
 
 
-def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
-    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
-    by = ("host", "model", *((within,) if within else ()))
-    found: dict[str, set[Group]] = defaultdict(set)
-    for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
-        found[host].add(tuple(rest))
-    return {host: tuple(" ".join(one) for one in sorted(kinds)) for host, kinds in found.items()}
+def _monthly(
+    use: Mapping[Group, float], hosts: Container[str], effect: ChangeEffect | None
+) -> tuple[ExcessCost, ...]:
+    """Return what an effect costs a month on some hosts, by currency."""
+    if effect is None or effect.cost is None:
+        return ()
+    busy: dict[str, list[float]] = defaultdict(list)
+    for (host, currency), cost_per_h in use.items():
+        if host in hosts:
+            busy[currency].append(cost_per_h)
+    return tuple(
+        monthly_change(math.fsum(amounts), effect.cost, currency)
+        for currency, amounts in sorted(busy.items())
+    )
+
+
+def hosts_with(answers: FleetAnswers, key: str) -> set[str]:
+    """Return the hosts that had a value of a tag of `software`, or of a label, in the period."""
+    if key not in SOFTWARE_TAGS:
+        return set(_labels_of(answers, key))
+    return {
+        host
+        for host, _, *versions in _software(answers)
+        if dict(zip(SOFTWARE_TAGS, versions, strict=True))[key]
+    }
+
+
+def _software(answers: FleetAnswers) -> Iterable[Group]:
+    by = ("host", "probe", *SOFTWARE_TAGS)
+    return answers.groups(Question("software", "probe_runs", "max", "max", by=by))

@@ -123,19 +123,91 @@ class ChangeEffect:
     before: Effect | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Stratum:
-    """Hosts that changed in one bucket, and those of the same kind that they are compared with.
+def change_effect(series: Sequence[FactorSeries], window: int) -> ChangeEffect | None:
+    """Return what a change did; None if no host that changed can be counted.
 
-    Attributes:
-        changed: Host, and its mean after the change less that before.
-        controls: The same of hosts that did not change.
-        common: Mean difference of those that did not change.
+    Args:
+        series: All series of the fleet, changed or not, of equal length.
+        window: Buckets before and after a change that are compared.
     """
+    times = [_unit(one, [_log_time(factors) for factors in one.factors]) for one in series]
+    time = adoption_effect(times, window)
+    if time is None:
+        return None
+    energies = [_unit(one, [_log_energy(factors) for factors in one.factors]) for one in series]
+    priced = [(one, _parts(one.factors)) for one in series if one.is_priced]
+    costs = [
+        _unit(one, [None if found is None else math.fsum(found.values()) for found in parts])
+        for one, parts in priced
+    ]
+    names = dict.fromkeys(name for _, parts in priced for found in parts if found for name in found)
+    effects: dict[Factor, Effect] = {}
+    for name in names:
+        units = [
+            _unit(one, [None if found is None else found[name] for found in parts])
+            for one, parts in priced
+        ]
+        if any(abs(value) > _NO_PART for unit in units for value in unit.values if value):
+            effect = adoption_effect(units, window)
+            if effect is not None:
+                effects[name] = effect
+    return ChangeEffect(
+        time,
+        adoption_effect(energies, window),
+        adoption_effect(costs, window),
+        effects,
+        adoption_effect(times, window, window + 1),
+    )
 
-    changed: Sequence[tuple[str, float]]
-    controls: Sequence[tuple[str, float]]
-    common: float
+
+def _unit(one: FactorSeries, values: Sequence[float | None]) -> HostSeries:
+    return HostSeries(one.host, one.kind, values, one.adopted, one.others)
+
+
+def _log_time(factors: CostFactors | None) -> float | None:
+    return None if factors is None else math.log(factors.time_s)
+
+
+def _log_energy(factors: CostFactors | None) -> float | None:
+    return math.log(factors.energy_j) if factors and factors.energy_j > 0 else None
+
+
+def _parts(factors: Sequence[CostFactors | None]) -> list[Mapping[Factor, float] | None]:
+    """Return the parts of each bucket's cost over that of the median factors."""
+    known = [one for one in factors if one is not None]
+    if not known:
+        return [None] * len(factors)
+    base = CostFactors(
+        median(one.price_per_s for one in known),
+        median(one.time_s for one in known),
+        median(one.electricity_per_j for one in known),
+        median(one.energy_j for one in known),
+    )
+    if base.cost <= 0:
+        return [None] * len(factors)
+    terms = cost_terms(base)
+    return [
+        log_mean_parts(terms, cost_terms(one)) if one is not None and one.cost > 0 else None
+        for one in factors
+    ]
+
+
+def monthly_change(busy_cost_per_h: float, effect: Effect, currency: str) -> ExcessCost:
+    """Return what a change of the cost per inference costs a month, for the same inferences.
+
+    Args:
+        busy_cost_per_h: What the hosts that changed cost an hour now, times the utilization of their devices.
+        effect: On the cost per inference.
+        currency: ISO 4217 code.
+    """
+    month = busy_cost_per_h * MONTH_H
+
+    def amount(log_ratio: float) -> float:
+        # Without the change the same inferences would cost exp(-log_ratio) of it.
+        return -month * math.expm1(-log_ratio)
+
+    low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
+    return ExcessCost(amount(effect.mean), amount(low), amount(high), currency)
 
 
 def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) -> Effect | None:
@@ -164,6 +236,21 @@ def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) ->
     controls = {host for stratum in strata for host, _ in stratum.controls}
     half = _half_width(strata, weights, mean)
     return Effect(mean, half, len(counts), len(controls), len(adopters - counts.keys()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stratum:
+    """Hosts that changed in one bucket, and those of the same kind that they are compared with.
+
+    Attributes:
+        changed: Host, and its mean after the change less that before.
+        controls: The same of hosts that did not change.
+        common: Mean difference of those that did not change.
+    """
+
+    changed: Sequence[tuple[str, float]]
+    controls: Sequence[tuple[str, float]]
+    common: float
 
 
 def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
@@ -251,90 +338,3 @@ def _variance(stratum: _Stratum) -> float:
 
 def _quantile(degrees: float) -> float:
     return student_quantile((1 + CONFIDENCE) / 2, max(1.0, degrees))
-
-
-def change_effect(series: Sequence[FactorSeries], window: int) -> ChangeEffect | None:
-    """Return what a change did; None if no host that changed can be counted.
-
-    Args:
-        series: All series of the fleet, changed or not, of equal length.
-        window: Buckets before and after a change that are compared.
-    """
-    times = [_unit(one, [_log_time(factors) for factors in one.factors]) for one in series]
-    time = adoption_effect(times, window)
-    if time is None:
-        return None
-    energies = [_unit(one, [_log_energy(factors) for factors in one.factors]) for one in series]
-    priced = [(one, _parts(one.factors)) for one in series if one.is_priced]
-    costs = [
-        _unit(one, [None if found is None else math.fsum(found.values()) for found in parts])
-        for one, parts in priced
-    ]
-    names = dict.fromkeys(name for _, parts in priced for found in parts if found for name in found)
-    effects: dict[Factor, Effect] = {}
-    for name in names:
-        units = [
-            _unit(one, [None if found is None else found[name] for found in parts])
-            for one, parts in priced
-        ]
-        if any(abs(value) > _NO_PART for unit in units for value in unit.values if value):
-            effect = adoption_effect(units, window)
-            if effect is not None:
-                effects[name] = effect
-    return ChangeEffect(
-        time,
-        adoption_effect(energies, window),
-        adoption_effect(costs, window),
-        effects,
-        adoption_effect(times, window, window + 1),
-    )
-
-
-def _unit(one: FactorSeries, values: Sequence[float | None]) -> HostSeries:
-    return HostSeries(one.host, one.kind, values, one.adopted, one.others)
-
-
-def _log_time(factors: CostFactors | None) -> float | None:
-    return None if factors is None else math.log(factors.time_s)
-
-
-def _log_energy(factors: CostFactors | None) -> float | None:
-    return math.log(factors.energy_j) if factors and factors.energy_j > 0 else None
-
-
-def _parts(factors: Sequence[CostFactors | None]) -> list[Mapping[Factor, float] | None]:
-    """Return the parts of each bucket's cost over that of the median factors."""
-    known = [one for one in factors if one is not None]
-    if not known:
-        return [None] * len(factors)
-    base = CostFactors(
-        median(one.price_per_s for one in known),
-        median(one.time_s for one in known),
-        median(one.electricity_per_j for one in known),
-        median(one.energy_j for one in known),
-    )
-    if base.cost <= 0:
-        return [None] * len(factors)
-    terms = cost_terms(base)
-    return [
-        log_mean_parts(terms, cost_terms(one)) if one is not None and one.cost > 0 else None
-        for one in factors
-    ]
-
-
-def monthly_change(busy_cost_per_h: float, effect: Effect, currency: str) -> ExcessCost:
-    """Return what a change of the cost per inference costs a month, for the same inferences.
-
-    Args:
-        busy_cost_per_h: What the hosts that changed cost an hour now, times the utilization of their devices.
-        effect: On the cost per inference.
-        currency: ISO 4217 code.
-    """
-    month = busy_cost_per_h * MONTH_H
-
-    def amount(log_ratio: float) -> float:
-        # Without the change the same inferences would cost exp(-log_ratio) of it.
-        return -month * math.expm1(-log_ratio)
-
-    low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
-    return ExcessCost(amount(effect.mean), amount(low), amount(high), currency)

@@ -128,178 +128,6 @@ class Listeners:
     on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
 
 
-def model_request(
-    probe: ProbeConfig,
-    device: Device,
-    remembered: Mapping[str, Any],
-    *,
-    energy: bool,
-    naive: bool = False,
-) -> ProbeRequest:
-    """Return the request for a run of a model.
-
-    Args:
-        probe: The probe.
-        device: Its device.
-        remembered: Stored result of an earlier batch search, with its `batch` and `fingerprint`:
-            other software needs a new search; empty if there is none.
-        energy: True for a run with an energy window.
-        naive: True to measure with common mistakes of timing, too.
-    """
-    run = {
-        "kind": probe.source,
-        "model": probe.model,
-        "dtype": probe.measured_dtype,
-        "energy": energy and probe.carries_energy,
-        "naive": naive,
-        "torch_device": "cpu" if device.is_host else "cuda:0",
-        "known_batch": remembered.get("batch"),
-        "known_fingerprint": remembered.get("fingerprint"),
-        "tail_s": TAIL_S,
-        "seed": SEED,
-    }
-    gpu_uuid = None if device.is_host else device.uuid
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, gpu_uuid)
-
-
-def _start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
-    """Return the request for a start of a model in a new process.
-
-    Args:
-        probe: The probe.
-        device: Its device.
-        list_files: Whether the files that the start reads are reported, which delays it.
-    """
-    request = model_request(probe, device, {}, energy=False)
-    run = {"cold_start": True, "list_files": list_files}
-    return replace(request, document={**request.document, **run})
-
-
-def served_request(
-    probe: ServedProbeConfig, *, energy: bool, load: LoadStep | None = None
-) -> ProbeRequest:
-    """Return the request for a run against a server.
-
-    Args:
-        probe: The probe.
-        energy: True for a run with an energy window.
-        load: Point of a load curve that the run measures; None for a run of the probe.
-    """
-    token = _token_path(probe)
-    if token is not None:
-        # The child reads it; here the redactor learns it. The child reports why it cannot.
-        with suppress(ValueError):
-            read_secret(Path(token), "token")
-    run: dict[str, Any] = {
-        "energy": energy and probe.energy,
-        "token_file": token,
-        "tail_s": TAIL_S,
-        "seed": SEED,
-        "load": None if load is None else _load_document(probe, load),
-    }
-    if isinstance(probe, KserveProbeConfig):
-        run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
-
-
-def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
-    """Return what the worker reads of a load curve and of one of its points."""
-    config = probe.load_curve
-    lengths = {"tokens_in": config.tokens_in, "tokens_out": config.tokens_out}
-    bounds_ms: dict[str, float] = {}
-    # An answer is good within the longest bound of each figure.
-    for name, bound_ms in (probe.slo.bounds_ms if probe.slo else {}).items():
-        figure = name.partition("_")[0]
-        bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
-    return {
-        **config.model_dump(
-            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
-        ),
-        **{
-            name: None if length is None else length_document(length)
-            for name, length in lengths.items()
-        },
-        "shared_prefix": config.shared_prefix or 0.0,
-        "samples": LOAD_SAMPLES,
-        "slo_ms": bounds_ms,
-        "loop": step.loop,
-        "concurrency": step.concurrency or config.concurrency_max,
-        "rate_per_s": step.rate_per_s,
-        # Each point has another schedule; a repeated curve has the same ones.
-        "seed": step.number,
-    }
-
-
-def _batch_name(probe: ProbeConfig, device: Device) -> str:
-    """Return the name under which a batch search's result is stored.
-
-    It is valid for one device, model and latency bound; the worker checks the software.
-    """
-    bound = "" if probe.latency_bound_s is None else f" within {probe.latency_bound_s:g} s"
-    return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
-
-
-def _tensor(tensor: TensorConfig) -> dict[str, Any]:
-    data = tensor.data or (tensor.fill,) * math.prod(tensor.shape)
-    described = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
-    return {**described, "data": list(data)}
-
-
-def _token_path(probe: ServedProbeConfig) -> str | None:
-    """Return the file of the server's token; systemd stores credentials in a folder."""
-    if probe.token_credential is not None:
-        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / probe.token_credential)
-    return None if probe.token_file is None else str(probe.token_file)
-
-
-def measured_starts(
-    start: Start, evict: Callable[[Iterable[Path]], int], runs: int
-) -> ColdStarts | ProbeFault:
-    """Measure starts, with a warm and a cold page cache in turn.
-
-    The first start is not measured: it fills the page cache, and lists the files.
-
-    Args:
-        start: Starts the model.
-        evict: Evicts files from the page cache, and returns their size in bytes.
-        runs: Number of starts with each state of the page cache.
-    """
-    first = start(list_files=True)
-    if isinstance(first, ProbeFault):
-        return first
-    warm: list[ModelStart] = []
-    cold: list[ModelStart] = []
-    not_cold = ""
-    for _ in range(runs):
-        outcome = start(list_files=False)
-        if isinstance(outcome, ProbeFault):
-            return outcome
-        warm.append(outcome.start)
-        evicted_bytes = evict(first.files)
-        outcome = start(list_files=False)
-        if isinstance(outcome, ProbeFault):
-            return outcome
-        reason = _why_not_cold(outcome.start.read_bytes, evicted_bytes)
-        if reason:
-            not_cold = reason
-        else:
-            cold.append(outcome.start)
-    return ColdStarts(tuple(warm), tuple(cold), not_cold)
-
-
-def _why_not_cold(read_bytes: int | None, evicted_bytes: int) -> str:
-    """Return why a start was not cold, by what it read from storage; empty if it was."""
-    if read_bytes is None:
-        return "the kernel does not count what a process reads from storage (/proc/self/io)"
-    if read_bytes < COLD_SHARE_MIN * evicted_bytes or not evicted_bytes:
-        return (
-            f"{read_bytes / MIB:,.0f} of {evicted_bytes / MIB:,.0f} MiB were read from storage: the"
-            " files are in use by other processes, or in memory (tmpfs)"
-        )
-    return ""
-
-
 def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
     """Return a target for each device of a model's probe, or one for all devices of a server.
 
@@ -552,6 +380,15 @@ def _child_command(probe: AnyProbe) -> tuple[str, ...]:
     return LOAD_COMMAND
 
 
+def _batch_name(probe: ProbeConfig, device: Device) -> str:
+    """Return the name under which a batch search's result is stored.
+
+    It is valid for one device, model and latency bound; the worker checks the software.
+    """
+    bound = "" if probe.latency_bound_s is None else f" within {probe.latency_bound_s:g} s"
+    return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
+
+
 def _batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:
     """Return the batch that a search found as JSON; None if it was found beside other work.
 
@@ -578,3 +415,166 @@ def _summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
     if len(known_energies) < len(energies):
         return next(energy for energy in energies if isinstance(energy, Absent))
     return energy_sum(known_energies)
+
+
+def model_request(
+    probe: ProbeConfig,
+    device: Device,
+    remembered: Mapping[str, Any],
+    *,
+    energy: bool,
+    naive: bool = False,
+) -> ProbeRequest:
+    """Return the request for a run of a model.
+
+    Args:
+        probe: The probe.
+        device: Its device.
+        remembered: Stored result of an earlier batch search, with its `batch` and `fingerprint`:
+            other software needs a new search; empty if there is none.
+        energy: True for a run with an energy window.
+        naive: True to measure with common mistakes of timing, too.
+    """
+    run = {
+        "kind": probe.source,
+        "model": probe.model,
+        "dtype": probe.measured_dtype,
+        "energy": energy and probe.carries_energy,
+        "naive": naive,
+        "torch_device": "cpu" if device.is_host else "cuda:0",
+        "known_batch": remembered.get("batch"),
+        "known_fingerprint": remembered.get("fingerprint"),
+        "tail_s": TAIL_S,
+        "seed": SEED,
+    }
+    gpu_uuid = None if device.is_host else device.uuid
+    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, gpu_uuid)
+
+
+def _start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
+    """Return the request for a start of a model in a new process.
+
+    Args:
+        probe: The probe.
+        device: Its device.
+        list_files: Whether the files that the start reads are reported, which delays it.
+    """
+    request = model_request(probe, device, {}, energy=False)
+    run = {"cold_start": True, "list_files": list_files}
+    return replace(request, document={**request.document, **run})
+
+
+def served_request(
+    probe: ServedProbeConfig, *, energy: bool, load: LoadStep | None = None
+) -> ProbeRequest:
+    """Return the request for a run against a server.
+
+    Args:
+        probe: The probe.
+        energy: True for a run with an energy window.
+        load: Point of a load curve that the run measures; None for a run of the probe.
+    """
+    token = _token_path(probe)
+    if token is not None:
+        # The child reads it; here the redactor learns it. The child reports why it cannot.
+        with suppress(ValueError):
+            read_secret(Path(token), "token")
+    run: dict[str, Any] = {
+        "energy": energy and probe.energy,
+        "token_file": token,
+        "tail_s": TAIL_S,
+        "seed": SEED,
+        "load": None if load is None else _load_document(probe, load),
+    }
+    if isinstance(probe, KserveProbeConfig):
+        run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
+    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
+
+
+def _token_path(probe: ServedProbeConfig) -> str | None:
+    """Return the file of the server's token; systemd stores credentials in a folder."""
+    if probe.token_credential is not None:
+        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
+        return str(Path(folder) / probe.token_credential)
+    return None if probe.token_file is None else str(probe.token_file)
+
+
+def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
+    """Return what the worker reads of a load curve and of one of its points."""
+    config = probe.load_curve
+    lengths = {"tokens_in": config.tokens_in, "tokens_out": config.tokens_out}
+    bounds_ms: dict[str, float] = {}
+    # An answer is good within the longest bound of each figure.
+    for name, bound_ms in (probe.slo.bounds_ms if probe.slo else {}).items():
+        figure = name.partition("_")[0]
+        bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
+    return {
+        **config.model_dump(
+            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
+        ),
+        **{
+            name: None if length is None else length_document(length)
+            for name, length in lengths.items()
+        },
+        "shared_prefix": config.shared_prefix or 0.0,
+        "samples": LOAD_SAMPLES,
+        "slo_ms": bounds_ms,
+        "loop": step.loop,
+        "concurrency": step.concurrency or config.concurrency_max,
+        "rate_per_s": step.rate_per_s,
+        # Each point has another schedule; a repeated curve has the same ones.
+        "seed": step.number,
+    }
+
+
+def _tensor(tensor: TensorConfig) -> dict[str, Any]:
+    data = tensor.data or (tensor.fill,) * math.prod(tensor.shape)
+    described = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    return {**described, "data": list(data)}
+
+
+def measured_starts(
+    start: Start, evict: Callable[[Iterable[Path]], int], runs: int
+) -> ColdStarts | ProbeFault:
+    """Measure starts, with a warm and a cold page cache in turn.
+
+    The first start is not measured: it fills the page cache, and lists the files.
+
+    Args:
+        start: Starts the model.
+        evict: Evicts files from the page cache, and returns their size in bytes.
+        runs: Number of starts with each state of the page cache.
+    """
+    first = start(list_files=True)
+    if isinstance(first, ProbeFault):
+        return first
+    warm: list[ModelStart] = []
+    cold: list[ModelStart] = []
+    not_cold = ""
+    for _ in range(runs):
+        outcome = start(list_files=False)
+        if isinstance(outcome, ProbeFault):
+            return outcome
+        warm.append(outcome.start)
+        evicted_bytes = evict(first.files)
+        outcome = start(list_files=False)
+        if isinstance(outcome, ProbeFault):
+            return outcome
+        reason = _why_not_cold(outcome.start.read_bytes, evicted_bytes)
+        if reason:
+            not_cold = reason
+        else:
+            cold.append(outcome.start)
+    return ColdStarts(tuple(warm), tuple(cold), not_cold)
+
+
+def _why_not_cold(read_bytes: int | None, evicted_bytes: int) -> str:
+    """Return why a start was not cold, by what it read from storage; empty if it was."""
+    if read_bytes is None:
+        return "the kernel does not count what a process reads from storage (/proc/self/io)"
+    if read_bytes < COLD_SHARE_MIN * evicted_bytes or not evicted_bytes:
+        return (
+            f"{read_bytes / MIB:,.0f} of {evicted_bytes / MIB:,.0f} MiB were read from storage: the"
+            " files are in use by other processes, or in memory (tmpfs)"
+        )
+    return ""

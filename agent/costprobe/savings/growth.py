@@ -179,200 +179,77 @@ class Growth:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Smoothing:
-    """Parameters of the damped trend."""
-
-    alpha: float
-    beta: float
-    phi: float
-
-    def damped(self, ahead: int) -> float:
-        """Return phi + phi^2 + ... + phi^ahead."""
-        return self.phi * (1 - self.phi**ahead) / (1 - self.phi)
-
-    def variance(self, ahead: int) -> float:
-        """Return the variance of a forecast for errors of variance 1 (table 8.8: A, Ad, N)."""
-        alpha, beta, phi = self.alpha, self.beta, self.phi
-        inner = 2 * alpha * (1 - phi) + beta * phi
-        outer = 2 * alpha * (1 - phi**2) + beta * phi * (1 + 2 * phi - phi**ahead)
-        return (
-            1
-            + alpha**2 * (ahead - 1)
-            + beta * phi * ahead / (1 - phi) ** 2 * inner
-            - beta * phi * (1 - phi**ahead) / ((1 - phi) ** 2 * (1 - phi**2)) * outer
-        )
-
-
-class _State(NamedTuple):
-    level: float
-    trend: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """A damped trend of a history.
-
-    Attributes:
-        smoothing: Its parameters.
-        last: State after the last day.
-        squares: Mean squared error by days ahead.
-    """
-
-    smoothing: _Smoothing
-    last: _State
-    squares: Mapping[int, float]
-
-
-def damped_forecast(values: Sequence[float | None], horizon_days: int) -> list[DayForecast]:
-    """Return the forecast of the days after a history.
+def growth(history: History, now_ns: int, horizon_days: int) -> list[Growth]:
+    """Return the growth of every service, and of every device without one.
 
     Args:
-        values: Non-negative values, one a day, oldest first; None where unknown.
+        history: The history of the host.
+        now_ns: UTC in ns.
         horizon_days: Number of days to forecast.
-
-    Returns:
-        None of them if fewer than LEAST_DAYS values are known.
     """
-    known = [value for value in values if value is not None]
-    if len(known) < LEAST_DAYS:
-        return []
-    if not any(known):
-        return [DayForecast(0.0, 0.0, 0.0)] * horizon_days
-    factors = _weekly_factors(values)
-    least = LEAST_SHARE * statistics.fmean(known)
-    logs = [
-        None if value is None or factor < IDLE_FACTOR else math.log(max(value / factor, least))
-        for value, factor in ((value, factors[day % WEEK_DAYS]) for day, value in enumerate(values))
-    ]
-    fit = min(_fits(logs), key=lambda fit: math.fsum(fit.squares.values()))
-    quantile = student_quantile((1 + INTERVAL) / 2, len(known) / MONTH_DAYS)
-    forecasts = []
-    for ahead in range(1, horizon_days + 1):
-        middle = fit.last.level + fit.smoothing.damped(ahead) * fit.last.trend
-        half = quantile * math.sqrt(_variance(fit, ahead))
-        factor = factors[(len(values) - 1 + ahead) % WEEK_DAYS]
-        forecasts.append(
-            DayForecast(*(factor * math.exp(y) for y in (middle, middle - half, middle + half)))
-        )
-    return forecasts
+    first = day_of(now_ns // NS_PER_S, history.zone)
+    return [_growth(history, subject, first, horizon_days) for subject in load_subjects(history)]
 
 
-def _load_forecast(
-    values: Sequence[float | None], horizon_days: int, week: Callable[[Iterable[float]], float]
-) -> LoadForecast | None:
-    """Return `damped_forecast` with its first and last week; None if there is none.
-
-    Args:
-        values: As for `damped_forecast`.
-        horizon_days: Number of days to forecast.
-        week: Combines the values of a week.
-    """
-    days = damped_forecast(values, horizon_days)
-    if not days:
-        return None
-    known = [value for value in values if value is not None]
-    then = DayForecast(*(week(column) for column in zip(*days[-WEEK_DAYS:], strict=True)))
-    return LoadForecast(week(known[-WEEK_DAYS:]), then, days)
-
-
-def _weekly_factors(values: Sequence[float | None]) -> list[float]:
-    """Return the factor of each day of the week, the first that of the first value; 1 on average."""
-    ratios: list[list[float]] = [[] for _ in range(WEEK_DAYS)]
-    half = WEEK_DAYS // 2
-    for day in range(half, len(values) - half):
-        around = [v for v in values[day - half : day + half + 1] if v is not None]
-        value, mean = values[day], statistics.fmean(around) if around else 0.0
-        if value is not None and len(around) >= _LEAST_OF_WEEK and mean > 0:
-            ratios[day % WEEK_DAYS].append(value / mean)
-    factors = [statistics.median(found) if found else 1.0 for found in ratios]
-    total = math.fsum(factors)
-    return [factor * WEEK_DAYS / total for factor in factors] if total else [1.0] * WEEK_DAYS
-
-
-def _fits(logs: Sequence[float | None]) -> Iterator[_Fit]:
-    """Yield the damped trend of each point of the grid."""
-    steps = [
-        after - before
-        for before, after in pairwise(logs)
-        if before is not None and after is not None
-    ]
-    # The difference of two days has twice the variance of one.
-    scale = max(_robust_deviation(steps) / math.sqrt(2), LEAST_DEVIATION)
-    first = _line(logs[: max(2 * WEEK_DAYS, min(MONTH_DAYS, len(logs) // 2))])
-    for alpha in _ALPHAS:
-        for share in _TREND_SHARES:
-            for phi in _PHIS:
-                smoothing = _Smoothing(alpha, alpha * share, phi)
-                states = _states(logs, smoothing, first, CLIPPED_AT * scale)
-                squares = _squares(logs, smoothing, states, scale)
-                yield _Fit(smoothing, states[-1], squares)
-
-
-def _line(logs: Sequence[float | None]) -> _State:
-    """Return level and trend before the first day, by least squares."""
-    points = [(day, log) for day, log in enumerate(logs) if log is not None]
-    mean_day = statistics.fmean(day for day, _ in points)
-    mean = statistics.fmean(log for _, log in points)
-    spread = math.fsum((day - mean_day) ** 2 for day, _ in points)
-    trend = math.fsum((day - mean_day) * (log - mean) for day, log in points) / spread
-    return _State(mean - trend * (mean_day + 1), trend)
-
-
-def _states(
-    logs: Sequence[float | None], smoothing: _Smoothing, first: _State, most: float
-) -> list[_State]:
-    """Return the state after each day; an unknown day changes no level beside the trend."""
-    level, trend = first
-    states = []
-    for log in logs:
-        trend *= smoothing.phi
-        level += trend
-        if log is not None:
-            error = min(most, max(-most, log - level))
-            level += smoothing.alpha * error
-            trend += smoothing.beta * error
-        states.append(_State(level, trend))
-    return states
-
-
-def _squares(
-    logs: Sequence[float | None], smoothing: _Smoothing, states: Sequence[_State], scale: float
-) -> dict[int, float]:
-    """Return the mean squared error by days ahead, from two weeks after the first day."""
-    squares = {}
-    for ahead in _AHEAD_DAYS:
-        damped = smoothing.damped(ahead)
-        errors = [
-            log - (state.level + damped * state.trend)
-            for state, log in zip(
-                states[2 * WEEK_DAYS :], logs[2 * WEEK_DAYS + ahead :], strict=False
-            )
-            if log is not None
-        ]
-        if errors and (ahead == 1 or len(errors) >= ahead):
-            most = CLIPPED_AT * max(_robust_deviation(errors), scale)
-            squares[ahead] = math.fsum(min(abs(e), most) ** 2 for e in errors) / len(errors)
-    return squares
-
-
-def _variance(fit: _Fit, ahead: int) -> float:
-    one_day = fit.squares[1]
-    drift = max(
-        0.0,
-        *(
-            (square - one_day * fit.smoothing.variance(days)) / days
-            for days, square in fit.squares.items()
-        ),
+def _growth(history: History, subject: LoadSubject, first: date, horizon_days: int) -> Growth:
+    workload = subject.workload
+    zone, on = history.zone, " and ".join(workload.devices) or "a device of the service"
+    per_day = by_day(subject.amounts, subject.shares, zone, first, math.fsum)
+    busy = {number: hour.mean for number, hour in workload.hours.items()}
+    peaks = by_day(busy, dict.fromkeys(busy, 1.0), zone, first, max)
+    load = _load_forecast(per_day, horizon_days, statistics.fmean)
+    peak = _load_forecast(peaks, horizon_days, max)
+    known = sum(value is not None for value in per_day)
+    needs, notes = [], []
+    if load is None:
+        needs.append(f"{LEAST_DAYS} days of load; there are {known}")
+    if not busy:
+        needs.append(f"capacity not measured: utilization of {on}")
+    elif peak is None:
+        needs.append(f"capacity not measured: {LEAST_DAYS} days of utilization of {on}")
+    others = [name for name in workload.services if name != subject.service]
+    if others:
+        notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
+    # Which of several services keeps a device busy is unknown.
+    per_unit_j = None if others or not busy else _energy_slope_j(history, subject)
+    prices, missing = _prices_in_force(history, workload.devices)
+    needs += missing
+    marginal = money = None
+    if prices and not others and subject.unit != DEVICE_HOURS:
+        marginal = _marginal_cost(subject, prices[0], per_unit_j)
+        if per_unit_j is None:
+            needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")
+    if prices and peak is not None:
+        money = _monthly_money(history, subject, prices, (load, peak), per_unit_j)
+        if money is None:
+            needs.append(f"the power of {on}, because electricity is billed separately")
+        elif per_unit_j is None and prices[0].electricity_per_j:
+            notes.append("electricity is that of now, because its growth with load is unknown")
+    return Growth(
+        name=workload.name if len(workload.services) <= 1 else f"{subject.service} on {on}",
+        service=subject.service,
+        devices=workload.devices,
+        unit=subject.unit,
+        history_days=known,
+        load=load,
+        peak=peak,
+        capacity=None if peak is None else _capacity_end(peak, len(workload.devices), first),
+        money=money,
+        marginal=marginal,
+        needs=needs,
+        notes=notes,
     )
-    return one_day * fit.smoothing.variance(ahead) + drift * ahead
 
 
-def _robust_deviation(values: Sequence[float]) -> float:
-    if not values:
-        return 0.0
-    middle = statistics.median(values)
-    return MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
+def _capacity_end(peak: LoadForecast, count: int, first: date) -> CapacityEnd:
+    usable = count * (1 - HEADROOM)
+
+    def crossing(values: Sequence[float]) -> date | None:
+        ahead = next((number for number, value in enumerate(values) if value > usable), None)
+        return None if ahead is None else date.fromordinal(first.toordinal() + ahead)
+
+    expected, low, high = zip(*peak.days, strict=True)
+    return CapacityEnd(usable, crossing(expected), earliest=crossing(high), latest=crossing(low))
 
 
 def _prices_in_force(
@@ -492,74 +369,197 @@ def _energy_slope_j(history: History, subject: LoadSubject) -> float | None:
     return max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
 
 
-def growth(history: History, now_ns: int, horizon_days: int) -> list[Growth]:
-    """Return the growth of every service, and of every device without one.
+def _load_forecast(
+    values: Sequence[float | None], horizon_days: int, week: Callable[[Iterable[float]], float]
+) -> LoadForecast | None:
+    """Return `damped_forecast` with its first and last week; None if there is none.
 
     Args:
-        history: The history of the host.
-        now_ns: UTC in ns.
+        values: As for `damped_forecast`.
         horizon_days: Number of days to forecast.
+        week: Combines the values of a week.
     """
-    first = day_of(now_ns // NS_PER_S, history.zone)
-    return [_growth(history, subject, first, horizon_days) for subject in load_subjects(history)]
+    days = damped_forecast(values, horizon_days)
+    if not days:
+        return None
+    known = [value for value in values if value is not None]
+    then = DayForecast(*(week(column) for column in zip(*days[-WEEK_DAYS:], strict=True)))
+    return LoadForecast(week(known[-WEEK_DAYS:]), then, days)
 
 
-def _growth(history: History, subject: LoadSubject, first: date, horizon_days: int) -> Growth:
-    workload = subject.workload
-    zone, on = history.zone, " and ".join(workload.devices) or "a device of the service"
-    per_day = by_day(subject.amounts, subject.shares, zone, first, math.fsum)
-    busy = {number: hour.mean for number, hour in workload.hours.items()}
-    peaks = by_day(busy, dict.fromkeys(busy, 1.0), zone, first, max)
-    load = _load_forecast(per_day, horizon_days, statistics.fmean)
-    peak = _load_forecast(peaks, horizon_days, max)
-    known = sum(value is not None for value in per_day)
-    needs, notes = [], []
-    if load is None:
-        needs.append(f"{LEAST_DAYS} days of load; there are {known}")
-    if not busy:
-        needs.append(f"capacity not measured: utilization of {on}")
-    elif peak is None:
-        needs.append(f"capacity not measured: {LEAST_DAYS} days of utilization of {on}")
-    others = [name for name in workload.services if name != subject.service]
-    if others:
-        notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
-    # Which of several services keeps a device busy is unknown.
-    per_unit_j = None if others or not busy else _energy_slope_j(history, subject)
-    prices, missing = _prices_in_force(history, workload.devices)
-    needs += missing
-    marginal = money = None
-    if prices and not others and subject.unit != DEVICE_HOURS:
-        marginal = _marginal_cost(subject, prices[0], per_unit_j)
-        if per_unit_j is None:
-            needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")
-    if prices and peak is not None:
-        money = _monthly_money(history, subject, prices, (load, peak), per_unit_j)
-        if money is None:
-            needs.append(f"the power of {on}, because electricity is billed separately")
-        elif per_unit_j is None and prices[0].electricity_per_j:
-            notes.append("electricity is that of now, because its growth with load is unknown")
-    return Growth(
-        name=workload.name if len(workload.services) <= 1 else f"{subject.service} on {on}",
-        service=subject.service,
-        devices=workload.devices,
-        unit=subject.unit,
-        history_days=known,
-        load=load,
-        peak=peak,
-        capacity=None if peak is None else _capacity_end(peak, len(workload.devices), first),
-        money=money,
-        marginal=marginal,
-        needs=needs,
-        notes=notes,
+def damped_forecast(values: Sequence[float | None], horizon_days: int) -> list[DayForecast]:
+    """Return the forecast of the days after a history.
+
+    Args:
+        values: Non-negative values, one a day, oldest first; None where unknown.
+        horizon_days: Number of days to forecast.
+
+    Returns:
+        None of them if fewer than LEAST_DAYS values are known.
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < LEAST_DAYS:
+        return []
+    if not any(known):
+        return [DayForecast(0.0, 0.0, 0.0)] * horizon_days
+    factors = _weekly_factors(values)
+    least = LEAST_SHARE * statistics.fmean(known)
+    logs = [
+        None if value is None or factor < IDLE_FACTOR else math.log(max(value / factor, least))
+        for value, factor in ((value, factors[day % WEEK_DAYS]) for day, value in enumerate(values))
+    ]
+    fit = min(_fits(logs), key=lambda fit: math.fsum(fit.squares.values()))
+    quantile = student_quantile((1 + INTERVAL) / 2, len(known) / MONTH_DAYS)
+    forecasts = []
+    for ahead in range(1, horizon_days + 1):
+        middle = fit.last.level + fit.smoothing.damped(ahead) * fit.last.trend
+        half = quantile * math.sqrt(_variance(fit, ahead))
+        factor = factors[(len(values) - 1 + ahead) % WEEK_DAYS]
+        forecasts.append(
+            DayForecast(*(factor * math.exp(y) for y in (middle, middle - half, middle + half)))
+        )
+    return forecasts
+
+
+def _weekly_factors(values: Sequence[float | None]) -> list[float]:
+    """Return the factor of each day of the week, the first that of the first value; 1 on average."""
+    ratios: list[list[float]] = [[] for _ in range(WEEK_DAYS)]
+    half = WEEK_DAYS // 2
+    for day in range(half, len(values) - half):
+        around = [v for v in values[day - half : day + half + 1] if v is not None]
+        value, mean = values[day], statistics.fmean(around) if around else 0.0
+        if value is not None and len(around) >= _LEAST_OF_WEEK and mean > 0:
+            ratios[day % WEEK_DAYS].append(value / mean)
+    factors = [statistics.median(found) if found else 1.0 for found in ratios]
+    total = math.fsum(factors)
+    return [factor * WEEK_DAYS / total for factor in factors] if total else [1.0] * WEEK_DAYS
+
+
+def _fits(logs: Sequence[float | None]) -> Iterator[_Fit]:
+    """Yield the damped trend of each point of the grid."""
+    steps = [
+        after - before
+        for before, after in pairwise(logs)
+        if before is not None and after is not None
+    ]
+    # The difference of two days has twice the variance of one.
+    scale = max(_robust_deviation(steps) / math.sqrt(2), LEAST_DEVIATION)
+    first = _line(logs[: max(2 * WEEK_DAYS, min(MONTH_DAYS, len(logs) // 2))])
+    for alpha in _ALPHAS:
+        for share in _TREND_SHARES:
+            for phi in _PHIS:
+                smoothing = _Smoothing(alpha, alpha * share, phi)
+                states = _states(logs, smoothing, first, CLIPPED_AT * scale)
+                squares = _squares(logs, smoothing, states, scale)
+                yield _Fit(smoothing, states[-1], squares)
+
+
+@dataclass(frozen=True, slots=True)
+class _Smoothing:
+    """Parameters of the damped trend."""
+
+    alpha: float
+    beta: float
+    phi: float
+
+    def damped(self, ahead: int) -> float:
+        """Return phi + phi^2 + ... + phi^ahead."""
+        return self.phi * (1 - self.phi**ahead) / (1 - self.phi)
+
+    def variance(self, ahead: int) -> float:
+        """Return the variance of a forecast for errors of variance 1 (table 8.8: A, Ad, N)."""
+        alpha, beta, phi = self.alpha, self.beta, self.phi
+        inner = 2 * alpha * (1 - phi) + beta * phi
+        outer = 2 * alpha * (1 - phi**2) + beta * phi * (1 + 2 * phi - phi**ahead)
+        return (
+            1
+            + alpha**2 * (ahead - 1)
+            + beta * phi * ahead / (1 - phi) ** 2 * inner
+            - beta * phi * (1 - phi**ahead) / ((1 - phi) ** 2 * (1 - phi**2)) * outer
+        )
+
+
+class _State(NamedTuple):
+    level: float
+    trend: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A damped trend of a history.
+
+    Attributes:
+        smoothing: Its parameters.
+        last: State after the last day.
+        squares: Mean squared error by days ahead.
+    """
+
+    smoothing: _Smoothing
+    last: _State
+    squares: Mapping[int, float]
+
+
+def _line(logs: Sequence[float | None]) -> _State:
+    """Return level and trend before the first day, by least squares."""
+    points = [(day, log) for day, log in enumerate(logs) if log is not None]
+    mean_day = statistics.fmean(day for day, _ in points)
+    mean = statistics.fmean(log for _, log in points)
+    spread = math.fsum((day - mean_day) ** 2 for day, _ in points)
+    trend = math.fsum((day - mean_day) * (log - mean) for day, log in points) / spread
+    return _State(mean - trend * (mean_day + 1), trend)
+
+
+def _states(
+    logs: Sequence[float | None], smoothing: _Smoothing, first: _State, most: float
+) -> list[_State]:
+    """Return the state after each day; an unknown day changes no level beside the trend."""
+    level, trend = first
+    states = []
+    for log in logs:
+        trend *= smoothing.phi
+        level += trend
+        if log is not None:
+            error = min(most, max(-most, log - level))
+            level += smoothing.alpha * error
+            trend += smoothing.beta * error
+        states.append(_State(level, trend))
+    return states
+
+
+def _squares(
+    logs: Sequence[float | None], smoothing: _Smoothing, states: Sequence[_State], scale: float
+) -> dict[int, float]:
+    """Return the mean squared error by days ahead, from two weeks after the first day."""
+    squares = {}
+    for ahead in _AHEAD_DAYS:
+        damped = smoothing.damped(ahead)
+        errors = [
+            log - (state.level + damped * state.trend)
+            for state, log in zip(
+                states[2 * WEEK_DAYS :], logs[2 * WEEK_DAYS + ahead :], strict=False
+            )
+            if log is not None
+        ]
+        if errors and (ahead == 1 or len(errors) >= ahead):
+            most = CLIPPED_AT * max(_robust_deviation(errors), scale)
+            squares[ahead] = math.fsum(min(abs(e), most) ** 2 for e in errors) / len(errors)
+    return squares
+
+
+def _variance(fit: _Fit, ahead: int) -> float:
+    one_day = fit.squares[1]
+    drift = max(
+        0.0,
+        *(
+            (square - one_day * fit.smoothing.variance(days)) / days
+            for days, square in fit.squares.items()
+        ),
     )
+    return one_day * fit.smoothing.variance(ahead) + drift * ahead
 
 
-def _capacity_end(peak: LoadForecast, count: int, first: date) -> CapacityEnd:
-    usable = count * (1 - HEADROOM)
-
-    def crossing(values: Sequence[float]) -> date | None:
-        ahead = next((number for number, value in enumerate(values) if value > usable), None)
-        return None if ahead is None else date.fromordinal(first.toordinal() + ahead)
-
-    expected, low, high = zip(*peak.days, strict=True)
-    return CapacityEnd(usable, crossing(expected), earliest=crossing(high), latest=crossing(low))
+def _robust_deviation(values: Sequence[float]) -> float:
+    if not values:
+        return 0.0
+    middle = statistics.median(values)
+    return MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
