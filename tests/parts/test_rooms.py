@@ -104,7 +104,6 @@ LARGER = {
     "costprobe.adapters.store.read": 690,
     "costprobe.delivery.loop": 620,
     "costprobe.drift.causes": 680,
-    "costprobe.drift.normal": 610,
     "costprobe.drift.production": 610,
     "costprobe.spend.query": 640,
 }

@@ -511,7 +511,8 @@ class FirstDay:
         """
         values, per_day = self.values, self.per_day
         # The first hours: a step in the first day came after them.
-        compared = max(2 * LEAST_COMPARED, min(len(values) - per_day, self._longest_compared))
+        longest = int(LONGEST_COMPARED_S / self.slot_s)
+        compared = max(2 * LEAST_COMPARED, min(len(values) - per_day, longest))
         differences = [
             difference
             for index in range(compared)
@@ -524,10 +525,6 @@ class FirstDay:
         shift = median(differences)
         smallest = LEAST_NOISE * math.sqrt(len(differences))
         return shift, abs(shift) / max(error * math.sqrt(2 / len(differences)), smallest)
-
-    @property
-    def _longest_compared(self) -> int:
-        return int(LONGEST_COMPARED_S / self.slot_s)
 
     def _latest(self, index: int) -> int:
         """Return the last index at the same time of the day."""

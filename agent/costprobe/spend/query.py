@@ -164,12 +164,12 @@ class SpanSpend:
 
     Attributes:
         by_device: Cost and covered seconds of each device that has a row in it.
-        by_step: Cost by the number of a step since 1970, such as a day.
+        by_day: Cost by the number of the day since 1970, UTC.
         coverage: Share of the span that rows cover, over these devices.
     """
 
     by_device: Mapping[str, SpendHour]
-    by_step: Mapping[int, float]
+    by_day: Mapping[int, float]
     coverage: float
 
 
@@ -552,7 +552,6 @@ def span_spend(
     span: TimeSpan,
     usual: Usual,
     currency_at: Callable[[str, int], str],
-    step_ns: int = DAY_NS,
 ) -> dict[str, SpanSpend]:
     """Return what the devices cost in a span, by currency: as budgets and forecasts count it.
 
@@ -561,7 +560,6 @@ def span_spend(
         span: The span.
         usual: Length of intervals if there are too few rows.
         currency_at: Currency of a device's price at a UTC ns, for rows without one.
-        step_ns: Length of a step.
     """
     by_payer: dict[tuple[str, str], list[SeriesValues]] = {}
     for series in costs:
@@ -569,13 +567,13 @@ def span_spend(
         for currency, part in _by_currency(series, currency_at):
             by_payer.setdefault((currency, device), []).append(part)
     by_device: dict[str, dict[str, SpendHour]] = {}
-    by_step: dict[str, dict[int, float]] = {}
+    by_day: dict[str, dict[int, float]] = {}
     for (currency, device), payer_series in by_payer.items():
         cost = covered_s = 0.0
-        steps = by_step.setdefault(currency, {})
+        days = by_day.setdefault(currency, {})
         rows = cost_rows(payer_series)
-        for step, amount, part_s in spend_by_step(rows, usual.device_s, span, step_ns):
-            steps[step] = steps.get(step, 0.0) + amount
+        for day, amount, part_s in spend_by_step(rows, usual.device_s, span, DAY_NS):
+            days[day] = days.get(day, 0.0) + amount
             cost, covered_s = cost + amount, covered_s + part_s
         if covered_s > 0:
             by_device.setdefault(currency, {})[device] = SpendHour(cost, covered_s)
@@ -583,7 +581,7 @@ def span_spend(
     return {
         currency: SpanSpend(
             hours,
-            by_step[currency],
+            by_day[currency],
             coverage_of({n: hour.covered_s for n, hour in hours.items()}, length_s),
         )
         for currency, hours in by_device.items()
