@@ -33,6 +33,9 @@ _LEVELS: Final = (dict, list)
 # Bytes that are neither a bracket nor a quote.
 _NEITHER: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
+# Characters that begin a formula in a spreadsheet.
+_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
 
 
 class UnusableInputError(ValueError):
@@ -214,11 +217,6 @@ def _is_deeper(document: object) -> bool:
 
 class OutsideError(Exception):
     """A disk, a server or another program failed; the text says all, without a traceback."""
-
-
-_HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
-# Characters that begin a formula in a spreadsheet.
-_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
 
 
 def one_line(text: str) -> str:

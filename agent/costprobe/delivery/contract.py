@@ -36,6 +36,11 @@ from costprobe.core.incident import Alert
 from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
 
+# An incident may group hundreds of series; a message lists at most this many.
+MAX_SYMPTOMS = 50
+MAX_LINE_CHARS = 1000
+MAX_TITLE_CHARS = 200
+
 
 class Notifier(ABC):
     """One way to send alerts to people or to a paging service.
@@ -77,12 +82,6 @@ class Notifier(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Close connections and end child processes; may be called twice, and while `send` runs."""
-
-
-# An incident may group hundreds of series; a message lists at most this many.
-MAX_SYMPTOMS = 50
-MAX_LINE_CHARS = 1000
-MAX_TITLE_CHARS = 200
 
 
 def rfc3339(time_ns: int) -> str:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # a daemon without a sink or notifier does without the memory
     from costprobe.delivery.loop import DeliveryWorker, OutboxWorker
 
 logger = logging.getLogger(__name__)
+JOIN_S = 1.0
+# Rejected points are a fault for this long after the last one.
+REJECTED_FAULT_NS = 3600 * NS_PER_S
 
 
 def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
@@ -54,9 +57,6 @@ def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
         fired_ns=time_ns,
         is_test=True,
     )
-
-
-JOIN_S = 1.0
 
 
 class StoreQueue:
@@ -223,10 +223,6 @@ class Notifying:
 
 def _build(config: NotifierConfig) -> Notifier:
     return build_notifier(config, credentials_folder(os.environ))
-
-
-# Rejected points are a fault for this long after the last one.
-REJECTED_FAULT_NS = 3600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

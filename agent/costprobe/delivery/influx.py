@@ -59,6 +59,12 @@ HINTS: Final = Hints(
     unexpected="check url and api",
 )
 _NO_CONTENT = 204
+_OWN_HEADERS = {"Content-Encoding", "User-Agent"}
+_API_PATH = "/api/v2/"
+_WRITE_PATH = "/api/v2/write"
+_QUERY_PATH = "/api/v2/query"
+_NO_SUCH_POLICY = b"retention policy not found"
+_VERSION_CHARS_MAX = 40
 
 
 def http_client(config: HttpSinkConfig) -> HttpClient:
@@ -94,12 +100,6 @@ def check_acknowledged(response: HttpResponse) -> None:
         raise Misconfigured(
             f"HTTP {response.status}: {message}; not the response of a database: check url"
         )
-
-
-_OWN_HEADERS = {"Content-Encoding", "User-Agent"}
-_API_PATH = "/api/v2/"
-_WRITE_PATH = "/api/v2/write"
-_QUERY_PATH = "/api/v2/query"
 
 
 class InfluxClient:
@@ -232,9 +232,6 @@ def _load_library() -> Any:  # noqa: ANN401 - a module
             del sys.modules["numpy"]
 
 
-_NO_SUCH_POLICY = b"retention policy not found"
-
-
 class InfluxV1Config(HttpSinkConfig):
     """A database of InfluxDB 1.x."""
 
@@ -342,9 +339,6 @@ class InfluxV1(Sink):
         # In UTF-8 (RFC 7617), as InfluxDB expects.
         pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
         return {"Authorization": f"Basic {pair}"}, [password, pair] if password else []
-
-
-_VERSION_CHARS_MAX = 40
 
 
 class InfluxV2Config(HttpSinkConfig):

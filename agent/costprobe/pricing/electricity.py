@@ -36,6 +36,20 @@ from costprobe.pricing.timed import (
     parse_timed,
 )
 
+# Grams of CO2-equivalent per kWh; the most carbon-intensive plants emit a third of the maximum.
+GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
+CarbonMethod = Literal["flat", "hours", "series", "stale"]
+FORMAT = FigureFormat(
+    noun="carbon intensity",
+    example="time,g_per_kwh",
+    # The most carbon-intensive plants emit about a third of it: a larger figure has another unit.
+    largest=5000,
+    # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
+    time_keys=("time", "timestamp", "datetime", "from"),
+    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
+    list_keys=("history", "data"),
+)
+
 
 class TariffHoursConfig(WeeklyHoursConfig):
     """Hours of the week with their own tariff; they may end on the next day."""
@@ -135,10 +149,6 @@ def metered_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
     return tariff_per_kwh(electricity, time_ns) * tariff_in_force(electricity, time_ns).pue
 
 
-# Grams of CO2-equivalent per kWh; the most carbon-intensive plants emit a third of the maximum.
-GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
-
-
 class CarbonHoursConfig(WeeklyHoursConfig):
     """Hours of the week with their own carbon intensity; they may end on the next day."""
 
@@ -182,20 +192,6 @@ class CarbonConfig(SourceConfig):
             raise ValueError("hours need g_per_kwh for the other hours; add it")
         check_each_applies(self.hours)
         return self
-
-
-CarbonMethod = Literal["flat", "hours", "series", "stale"]
-
-FORMAT = FigureFormat(
-    noun="carbon intensity",
-    example="time,g_per_kwh",
-    # The most carbon-intensive plants emit about a third of it: a larger figure has another unit.
-    largest=5000,
-    # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
-    time_keys=("time", "timestamp", "datetime", "from"),
-    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
-    list_keys=("history", "data"),
-)
 
 
 @dataclass(frozen=True, slots=True)

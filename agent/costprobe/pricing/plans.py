@@ -42,6 +42,35 @@ from costprobe.pricing.timed import (
 
 # Names and amounts that sum to a price.
 Parts = tuple[tuple[str, Decimal], ...]
+FORMAT = FigureFormat(
+    noun="price",
+    example="time,per_hour",
+    # A higher price per hour is an error.
+    largest=10**9,
+    time_keys=("time", "timestamp", "Timestamp"),
+    value_keys=("per_hour", "price", "SpotPrice"),
+    # Format of `aws ec2 describe-spot-price-history`.
+    list_keys=("SpotPriceHistory",),
+)
+Spots = Mapping[str, TimedValues]
+NO_SPOTS: Spots = {}
+# An exact share: it is multiplied with money.
+ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
+# The first day of a plan without one.
+ALWAYS: Final = date(1970, 1, 1)
+PriceApi = Literal["aws", "azure", "gcp", "catalogue"]
+# Keys that an API requires, beside those that it may have.
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "aws": ("instance", "region"),
+    "azure": ("instance", "region"),
+    "gcp": ("skus", "key_file"),
+    "catalogue": ("instance", "region"),
+}
+# No quotation mark: it would end the name in Azure's filter.
+_IS_NAME = matching(
+    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
+)
+_API_KEYS = ("instance", "region", "skus", "key_file")
 
 
 class Quote(NamedTuple):
@@ -123,21 +152,6 @@ class Rate:
         return (self.currency, self.per_hour, self.electricity_included)
 
 
-FORMAT = FigureFormat(
-    noun="price",
-    example="time,per_hour",
-    # A higher price per hour is an error.
-    largest=10**9,
-    time_keys=("time", "timestamp", "Timestamp"),
-    value_keys=("per_hour", "price", "SpotPrice"),
-    # Format of `aws ec2 describe-spot-price-history`.
-    list_keys=("SpotPriceHistory",),
-)
-
-Spots = Mapping[str, TimedValues]
-NO_SPOTS: Spots = {}
-
-
 def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[TimedValue]:
     """Parse prices per hour in any format of `parse_timed`.
 
@@ -156,12 +170,6 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
             price = only_price(list(aws_price_list(document, currency)), "one instance on demand")
             return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)
-
-
-# An exact share: it is multiplied with money.
-ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
-# The first day of a plan without one.
-ALWAYS: Final = date(1970, 1, 1)
 
 
 class Plan(Section, ABC):
@@ -290,21 +298,6 @@ def _scaled_origin(origin: str, factor: Decimal, divisor: Decimal) -> str:
     if factor != 1:
         return f"{origin}, x {factor} slices"
     return f"{origin}, / {divisor} devices" if divisor != 1 else origin
-
-
-PriceApi = Literal["aws", "azure", "gcp", "catalogue"]
-# Keys that an API requires, beside those that it may have.
-_REQUIRED: dict[str, tuple[str, ...]] = {
-    "aws": ("instance", "region"),
-    "azure": ("instance", "region"),
-    "gcp": ("skus", "key_file"),
-    "catalogue": ("instance", "region"),
-}
-# No quotation mark: it would end the name in Azure's filter.
-_IS_NAME = matching(
-    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
-)
-_API_KEYS = ("instance", "region", "skus", "key_file")
 
 
 class FeedPlan(Plan, SourceConfig):

@@ -51,11 +51,16 @@ from costprobe.pricing.electricity import (
 from costprobe.pricing.plans import FeedPlan, Plan, Spots, parse_spot
 from costprobe.pricing.timed import TimedValue, TimedValues
 
+logger = logging.getLogger(__name__)
+
 # Beside the store, which the service's user may write.
 FOLDER: Final = "catalogue"
 CATALOGUE_EVERY_S: Final = 86_400.0
 INSTANCE_EVERY_S: Final = 600.0
 _AGE_STATE: Final = "price catalogue"
+# Limit of the wait after a first failure; it doubles with each, up to the source's own interval.
+RETRY_S: Final = 300.0
+STATE = "carbon intensity"
 
 
 def catalogue_folder(store_path: Path) -> CatalogueFolder:
@@ -138,12 +143,6 @@ class HostPricing:
 
     def _locate(self) -> None:
         self.assumed.locate(self._detector.instance())
-
-
-logger = logging.getLogger(__name__)
-
-# Limit of the wait after a first failure; it doubles with each, up to the source's own interval.
-RETRY_S: Final = 300.0
 
 
 def _now(news: Sequence[TimedValue], now_ns: int) -> int:
@@ -338,7 +337,6 @@ class TimedFeed:
         self._on_event(Event("fault", "warning", title, now_ns, detail=detail, cause=cause))
 
 
-STATE = "carbon intensity"
 KIND = FeedKind(STATE, "intensity", STATE, parse_carbon, valid_until_ns)
 
 

@@ -38,6 +38,11 @@ from costprobe.serving.tokens import TokenWeighing
 
 TokenSplit = Literal["measured", "calibrated", "weights"]
 ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
+MILLION = 1_000_000
+THOUSAND = 1000
+# The share of a device's energy by the name of a service; that of none is under "".
+EnergyShares = Mapping[str, Fraction]
+_KINDS: Final = ("tokens_in", "tokens_out", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +129,6 @@ def _weighted_tokens(model: str, counts: Counts, weighing: TokenWeighing) -> flo
     if counts.tokens_in is None and counts.tokens_out is None:
         return None
     return sum(_weighted_parts(model, counts, weighing))
-
-
-MILLION = 1_000_000
-THOUSAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,10 +325,6 @@ def _ratio(amount: Decimal | None, count: float | None, per: int = 1) -> float |
     if amount is None or not count:
         return None
     return float(Fraction(amount) * per / Fraction(exact(count)))
-
-
-# The share of a device's energy by the name of a service; that of none is under "".
-EnergyShares = Mapping[str, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,9 +545,6 @@ class RollingRatio:
                 coverage=min(1.0, sum(window[1] for window in inside) / window_s),
             )
         return summaries
-
-
-_KINDS: Final = ("tokens_in", "tokens_out", "requests")
 
 
 @dataclass(frozen=True, slots=True)

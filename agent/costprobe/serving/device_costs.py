@@ -40,6 +40,7 @@ from costprobe.serving.settings import ServiceConfig, board_of
 
 # The kernel truncates names to this length.
 COMM_CHARS = 15
+MAX_PIDS = 4096
 
 
 def service_pids(
@@ -196,9 +197,6 @@ class DeviceBill:
         return next(
             (currency for name in devices for currency in self.currencies.get(name, ())), ""
         )
-
-
-MAX_PIDS = 4096
 
 
 class ProcessOwners:

@@ -15,6 +15,12 @@ from costprobe.serving.settings import ServiceConfig
 
 # Fewer requests give no level.
 REQUESTS_MIN: Final = 3
+# Length in s of the observation before the load.
+BASE_S = 15.0
+POLL_S = 5.0
+# Readings that may fail in a row.
+FAILURES_MAX = 2
+Read = Callable[[], LatencyTotal]
 
 
 class LatencyWatch:
@@ -59,15 +65,6 @@ class LatencyWatch:
 def _mean(before: tuple[float, float], after: tuple[float, float]) -> float | None:
     requests = after[1] - before[1]
     return (after[0] - before[0]) / requests if requests >= REQUESTS_MIN else None
-
-
-# Length in s of the observation before the load.
-BASE_S = 15.0
-POLL_S = 5.0
-# Readings that may fail in a row.
-FAILURES_MAX = 2
-
-Read = Callable[[], LatencyTotal]
 
 
 class ProductionWatch:

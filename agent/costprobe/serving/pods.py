@@ -35,12 +35,20 @@ from costprobe.core.units import format_duration
 from costprobe.serving.device_costs import Claimant
 from costprobe.serving.settings import ServiceConfig
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT_S: Final = 5.0
 # A label as long as Kubernetes' own names.
 _LABEL_CHARS: Final = 200
 
 # The engine whose metrics a URL serves; None if it does not answer, or has no known counters.
 FindEngine = Callable[[str], str | None]
+# A pod without known metrics is asked again after this time.
+RETRY_ENGINE_S: Final = 300.0
+# Those that are seen within a week.
+MAX_WORKLOADS: Final = 256
+MAX_ENGINES: Final = 1024
+MAX_LISTED: Final = 8
 
 
 @dataclass(slots=True)
@@ -228,16 +236,6 @@ def _service(claimant: Claimant, urls: Sequence[str], engine: str, every_s: floa
             "window": format_duration(claimant.window_s),
         }
     )
-
-
-logger = logging.getLogger(__name__)
-
-# A pod without known metrics is asked again after this time.
-RETRY_ENGINE_S: Final = 300.0
-# Those that are seen within a week.
-MAX_WORKLOADS: Final = 256
-MAX_ENGINES: Final = 1024
-MAX_LISTED: Final = 8
 
 
 class Pods:

@@ -30,6 +30,10 @@ from costprobe.serving.cost import (
 )
 from costprobe.serving.meter import Counts, ServedWindow
 
+MAX_DETAIL_CHARS = 500
+# Counts that a row of `cost` repeats: databases divide sums of one measurement only.
+UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens")
+
 
 def last_window(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the last window of a stored document; that of another version may have other keys."""
@@ -124,11 +128,6 @@ def tenants_document(split: TenantSplit) -> dict[str, Any]:
             for part in split.tenants
         ],
     }
-
-
-MAX_DETAIL_CHARS = 500
-# Counts that a row of `cost` repeats: databases divide sums of one measurement only.
-UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens")
 
 
 def serving_points(

@@ -91,6 +91,16 @@ logger = logging.getLogger(__name__)
 History = Callable[[str, str, int], Iterable[Point]]
 # Values of a tag with rows of a measurement of a service, and UTC in ns of their newest rows.
 Known = Callable[[str, str, str], Mapping[str, int]]
+MAX_AT_ONCE = 8
+MAX_PENDING = 100
+# Longest wait for a probe that was running when the window ended.
+PROBE_PATIENCE_NS = 120 * NS_PER_S
+# A window below this share of the usual length, as after a start, is merged into the next.
+SHORT_SHARE = 0.1
+# Interval of the check for windows that the sensors' readings cover.
+SETTLE_S = 5.0
+MIN_SETTLE_S = 0.25
+SPARE_PATIENCE_S = 5.0
 
 
 class StoredRows(NamedTuple):
@@ -326,14 +336,6 @@ class ServedService:
             )
 
 
-MAX_AT_ONCE = 8
-MAX_PENDING = 100
-# Longest wait for a probe that was running when the window ended.
-PROBE_PATIENCE_NS = 120 * NS_PER_S
-# A window below this share of the usual length, as after a start, is merged into the next.
-SHORT_SHARE = 0.1
-
-
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """A window whose readings are not complete yet.
@@ -536,12 +538,6 @@ class ServingGroup:
                 drawn=drawn,
             ),
         ]
-
-
-# Interval of the check for windows that the sensors' readings cover.
-SETTLE_S = 5.0
-MIN_SETTLE_S = 0.25
-SPARE_PATIENCE_S = 5.0
 
 
 class Serving:

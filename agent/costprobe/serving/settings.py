@@ -30,6 +30,15 @@ from costprobe.core.config.fields import (
 from costprobe.core.units import format_duration, percent
 
 MAX_TENANTS = 100
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_EXPERTS = re.compile(rf"(?<![A-Za-z0-9.])(\d+)x{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
+_ACTIVE = re.compile(rf"(?<![A-Za-z0-9.])a{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
+_TOTAL = re.compile(rf"(?<![A-Za-z0-9.]){_NUMBER}([bm])(?![A-Za-z0-9])", re.IGNORECASE)
+_MAX_SIZE_B: Final = 100_000.0
+# Experts of a "8x7B" that a token uses.
+_EXPERTS_USED: Final = 2
+TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+_ROUNDING = 1e-9
 
 
 class TenantsConfig(Section):
@@ -122,15 +131,6 @@ class TenantsConfig(Section):
         return self
 
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_EXPERTS = re.compile(rf"(?<![A-Za-z0-9.])(\d+)x{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
-_ACTIVE = re.compile(rf"(?<![A-Za-z0-9.])a{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
-_TOTAL = re.compile(rf"(?<![A-Za-z0-9.]){_NUMBER}([bm])(?![A-Za-z0-9])", re.IGNORECASE)
-_MAX_SIZE_B: Final = 100_000.0
-# Experts of a "8x7B" that a token uses.
-_EXPERTS_USED: Final = 2
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSize:
     """Parameters of a model.
@@ -164,9 +164,6 @@ def size_of(text: str) -> ModelSize | None:
 
 def _checked(total_b: float, active_b: float) -> ModelSize | None:
     return ModelSize(total_b, active_b) if 0 < active_b <= total_b <= _MAX_SIZE_B else None
-
-
-TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
 
 class ServiceConfig(MetricsEndpoint):
@@ -302,9 +299,6 @@ class ServiceConfig(MetricsEndpoint):
         if self.every_s * 2 > self.window_s:
             raise ValueError("window must be at least twice as long as every")
         return self
-
-
-_ROUNDING = 1e-9
 
 
 def service_problems(services: Sequence[ServiceConfig]) -> Iterator[str]:

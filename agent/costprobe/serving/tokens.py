@@ -41,6 +41,8 @@ from costprobe.core.statistics import ConfidenceInterval, nonnegative_fit
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.settings import ModelSize, ServiceConfig, size_of
 
+logger = logging.getLogger(__name__)
+
 BILLION: Final = 1e9
 # NVIDIA H100 SXM data sheet: dense bf16 FLOP/s and bytes/s. Only their ratio matters.
 PEAK_FLOP_PER_S: Final = 989e12
@@ -61,6 +63,10 @@ DEFAULT_SIZE_B: Final = 8.0
 # Context in tokens where requests are not counted, and the longest that is plausible.
 DEFAULT_CONTEXT: Final = 1000.0
 MAX_CONTEXT: Final = 1e6
+TERMS: Final = 5
+# Answers of a prefill-heavy load are shorter by this factor.
+SHORT_ANSWER: Final = 10
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +155,6 @@ def decode_batch(counts: Counts, busy_s: float, servers: int) -> float | None:
     if not counts.decode_request_s or busy_s <= 0:
         return None
     return counts.decode_request_s / busy_s / servers
-
-
-TERMS: Final = 5
-# Answers of a prefill-heavy load are shorter by this factor.
-SHORT_ANSWER: Final = 10
 
 
 class LengthMix(NamedTuple):
@@ -332,9 +333,6 @@ def calibrated(
     return found
 
 
-MILLION = 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class StoredCalibration:
     """The newest calibration of a service.
@@ -430,8 +428,6 @@ def stored_calibration(row: Point) -> StoredCalibration | None:
         int(in_flight),
     )
 
-
-logger = logging.getLogger(__name__)
 
 # The newest calibration of a service, and the fingerprint of the newest run of its probe; each None
 # if there is none.

@@ -41,6 +41,19 @@ Factor = Literal[
 ]
 Name = TypeVar("Name", bound=str)
 _FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
+# Models that add up to less than this share of their service leave counts that belong to none.
+COUNTED_SHARE = 1 - 1e-6
+Kind = Literal["in", "out", "item"]
+# Relative device time of one of each kind, by model and kind.
+Weights = Mapping[tuple[str, Kind], float]
+Unit = Literal["token", "inference", "request"]
+Driver = Literal["price", "demand", "mix", "efficiency"]
+# A driver of the change is larger than this, in log units.
+LEAST_PART: Final = 1e-9
+DAY_NS: Final = 24 * 3600 * NS_PER_S
+WEEK_NS: Final = 7 * DAY_NS
+# A span with a lower coverage is not compared: it lacks hours of the day that the other has.
+COMPARED_SHARE: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +187,6 @@ def _log_mean(a: float, b: float) -> float:
     least, most = (a, b) if a < b else (b, a)
     excess = (most - least) / least
     return (most - least) / math.log1p(excess) if excess else least
-
-
-# Models that add up to less than this share of their service leave counts that belong to none.
-COUNTED_SHARE = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,11 +379,6 @@ def _total(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) if len(known) == len(values) else None
 
 
-Kind = Literal["in", "out", "item"]
-# Relative device time of one of each kind, by model and kind.
-Weights = Mapping[tuple[str, Kind], float]
-
-
 def work_of(sums: ProductionSums, weights: Weights) -> float:
     """Return the weighted sum of what a service did."""
     return math.fsum(
@@ -431,8 +435,6 @@ def as_one(sums: ProductionSums) -> ProductionSums:
     )
 
 
-Unit = Literal["token", "inference", "request"]
-Driver = Literal["price", "demand", "mix", "efficiency"]
 Part = Literal[
     "hardware price",
     "electricity price",
@@ -465,8 +467,6 @@ DRIVERS: Final[Mapping[Part, Driver]] = MappingProxyType(
         "request length": "mix",
     }
 )
-# A driver of the change is larger than this, in log units.
-LEAST_PART: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -687,12 +687,6 @@ def _mixes(
 
 def _count(model: ModelSums, unit: Unit) -> float:
     return {"token": model.tokens, "inference": model.inferences, "request": model.requests}[unit]
-
-
-DAY_NS: Final = 24 * 3600 * NS_PER_S
-WEEK_NS: Final = 7 * DAY_NS
-# A span with a lower coverage is not compared: it lacks hours of the day that the other has.
-COMPARED_SHARE: Final = 0.9
 
 
 class ServingChange(NamedTuple):

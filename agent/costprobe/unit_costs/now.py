@@ -27,6 +27,25 @@ from costprobe.unit_costs.change import DAY_NS, WEEK_NS, ratio_of_sums
 
 # What a cost is divided by: an inference of a probe or a service, or an output token.
 Unit = Literal["inference", "request", "token"]
+# Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
+# that matters: devices of one type differ by 1 to 2 % from their manufacturing.
+OUTLIER_SCORE: Final = 3.5
+_NORMAL_MAD: Final = 0.6745
+OUTLIER_SHARE: Final = 0.03
+HOUR_NS: Final = 3600 * NS_PER_S
+# A series without a row for a week is omitted.
+FORGOTTEN_NS: Final = WEEK_NS
+# The row that a day or week ago was the newest may be this much older: probes may run rarely.
+LATE_NS: Final = 6 * HOUR_NS
+TREND_POINTS: Final = 42
+# Windows that are read of each series of a service for its trend.
+WINDOWS_PER_POINT: Final = 4
+_MILLION: Final = 1_000_000
+# Identity of a series across price plans: basis, device, probe, service, served model, currency.
+Key = tuple[str, str, str, str, str, str]
+# Tags of costprobe that identify what is measured; others may change while it stays the same.
+_IDENTITY = OWN_TAGS - {"plan"}
+Identity = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +120,6 @@ class UnitGroup:
         return self.moved if is_outlier else self.typical
 
 
-# Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
-# that matters: devices of one type differ by 1 to 2 % from their manufacturing.
-OUTLIER_SCORE: Final = 3.5
-_NORMAL_MAD: Final = 0.6745
-OUTLIER_SHARE: Final = 0.03
-
-
 def by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
     """Group a model's costs on devices of the same type, in the same currency and execution mode."""
     groups: dict[tuple[str, ...], list[UnitCost]] = defaultdict(list)
@@ -152,20 +164,6 @@ def _group(members: list[UnitCost]) -> UnitGroup:
         ),
         moved=max(members, key=lambda unit: abs(unit.change_24h_pct or 0.0)),
     )
-
-
-HOUR_NS: Final = 3600 * NS_PER_S
-# A series without a row for a week is omitted.
-FORGOTTEN_NS: Final = WEEK_NS
-# The row that a day or week ago was the newest may be this much older: probes may run rarely.
-LATE_NS: Final = 6 * HOUR_NS
-TREND_POINTS: Final = 42
-# Windows that are read of each series of a service for its trend.
-WINDOWS_PER_POINT: Final = 4
-_MILLION: Final = 1_000_000
-
-# Identity of a series across price plans: basis, device, probe, service, served model, currency.
-Key = tuple[str, str, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,12 +382,6 @@ def _ratio_trend(rows: Sequence[Point], measure: _Measure) -> list[tuple[int, fl
 
 def _change_pct(before: float | None, after: float | None) -> float | None:
     return None if not before or after is None else (after / before - 1) * 100
-
-
-# Tags of costprobe that identify what is measured; others may change while it stays the same.
-_IDENTITY = OWN_TAGS - {"plan"}
-
-Identity = tuple[tuple[str, str], ...]
 
 
 class TagChange(NamedTuple):

@@ -31,6 +31,8 @@ from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_object, read_regular
 from costprobe.core.records import Instance, Market
 
+logger = logging.getLogger(__name__)
+
 MAX_DMI_BYTES: Final = 256
 _FOLDER: Final = "sys/class/dmi/id"
 _HYPERVISOR: Final = "sys/hypervisor/uuid"
@@ -45,6 +47,16 @@ _BY_VENDOR: Final = {
     "Scaleway": "scaleway",
     "Vultr": "vultr",
 }
+# The address of every one of them: link-local, so that it never leaves the host.
+ADDRESS: Final = "http://169.254.169.254"
+MAX_ANSWER_BYTES: Final = 64 << 10
+_OK: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,512}")
+_TTL_S: Final = "60"
+_ZONE_SUFFIX: Final = re.compile(r"-[a-z]$")
+# Time limit of all requests to a metadata service together.
+LIMIT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +108,6 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     return text if text.isprintable() else ""
-
-
-# The address of every one of them: link-local, so that it never leaves the host.
-ADDRESS: Final = "http://169.254.169.254"
-MAX_ANSWER_BYTES: Final = 64 << 10
-_OK: Final = 200
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,512}")
-_TTL_S: Final = "60"
-_ZONE_SUFFIX: Final = re.compile(r"-[a-z]$")
 
 
 class MetadataError(Exception):
@@ -248,12 +250,6 @@ def _market(value: str, *, spot: str, on_demand: str) -> Market:
     if value == spot:
         return "spot"
     return "on_demand" if value == on_demand else ""
-
-
-logger = logging.getLogger(__name__)
-
-# Time limit of all requests to a metadata service together.
-LIMIT_S: Final = 1.0
 
 
 class InstanceDetector:

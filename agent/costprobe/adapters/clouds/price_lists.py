@@ -20,6 +20,20 @@ LARGEST_PER_H = Decimal(10_000)
 _NANO = Decimal("1e-9")
 # Units of Google's SKUs, and their hours.
 _GCP_UNITS = {"h": 1, "GiBy.h": 1, "GiBy.mo": MONTH_H}
+# Read by AWS's own page of prices, without a key; the documented list of a region is above 1 GB.
+AWS_URL: Final = "https://b0.p.awsstatic.com/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel"
+AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
+# Google Compute Engine among Google's services.
+GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
+_GCP_FIELDS: Final = (
+    "skus(skuId,pricingInfo/pricingExpression(usageUnit,tieredRates)),nextPageToken"
+)
+_GCP_PAGE_SKUS: Final = 1000
+_PAGES_MAX: Final = 100
+# Its list has some thirty pages, and no filter.
+_GCP_MORE_TIMES: Final = 4
+# Returns the body of a URL, requested with further headers.
+Get = Callable[[str, Mapping[str, str], float], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,23 +229,6 @@ def _price(value: object) -> Decimal:
     if price > LARGEST_PER_H:
         raise ValueError(f"a price is above {LARGEST_PER_H} an hour")
     return price
-
-
-# Read by AWS's own page of prices, without a key; the documented list of a region is above 1 GB.
-AWS_URL: Final = "https://b0.p.awsstatic.com/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel"
-AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
-# Google Compute Engine among Google's services.
-GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
-_GCP_FIELDS: Final = (
-    "skus(skuId,pricingInfo/pricingExpression(usageUnit,tieredRates)),nextPageToken"
-)
-_GCP_PAGE_SKUS: Final = 1000
-_PAGES_MAX: Final = 100
-# Its list has some thirty pages, and no filter.
-_GCP_MORE_TIMES: Final = 4
-
-# Returns the body of a URL, requested with further headers.
-Get = Callable[[str, Mapping[str, str], float], str]
 
 
 def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:

@@ -45,6 +45,16 @@ from costprobe.core.schema import (
 
 _DAY_S: Final = 86_400
 _NOT_PROMQL: Final = "the answer is not one of PromQL; check url and kind of [fleet]"
+# Label of the part of a `weighted` answer, and its values, which are functions of MetricsQL.
+ROLLUP: Final = "rollup"
+MEAN_WEIGHT: Final = "avg_over_time"
+HAS_WEIGHT: Final = "present_over_time"
+_PARTS: Final = {MEAN_WEIGHT: WEIGHTED, HAS_WEIGHT: PAIRED}
+NOT_SCRAPED: Final = "not in /metrics, so a Prometheus that scrapes it cannot answer"
+_MODEL: Final = "served_model"
+HOUR_S: Final = 3600
+# Evaluations of a subquery for the newest sample.
+_NEWEST_STEPS: Final = 240
 
 
 class PromQl(FleetReader):
@@ -94,14 +104,6 @@ class PromQl(FleetReader):
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
-
-
-# Label of the part of a `weighted` answer, and its values, which are functions of MetricsQL.
-ROLLUP: Final = "rollup"
-MEAN_WEIGHT: Final = "avg_over_time"
-HAS_WEIGHT: Final = "present_over_time"
-_PARTS: Final = {MEAN_WEIGHT: WEIGHTED, HAS_WEIGHT: PAIRED}
-NOT_SCRAPED: Final = "not in /metrics, so a Prometheus that scrapes it cannot answer"
 
 
 class VictoriaMetrics(PromQl):
@@ -243,12 +245,6 @@ def _with_parts(found: FleetAnswer) -> FleetAnswer:
     except LookupError:
         raise Rejected(_NOT_PROMQL) from None
     return dataclasses.replace(found, rows=tuple(rows))
-
-
-_MODEL: Final = "served_model"
-HOUR_S: Final = 3600
-# Evaluations of a subquery for the newest sample.
-_NEWEST_STEPS: Final = 240
 
 
 class Scraped(PromQl):

@@ -14,15 +14,6 @@ from dataclasses import dataclass
 
 from costprobe.adapters.host.redaction import outside_text
 
-
-class ScrapeError(Exception):
-    """A failed scrape.
-
-    Its text is one line for the operator with problem and fix, without secrets and with at most an
-    excerpt of the response.
-    """
-
-
 MAX_BYTES = 8 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 200_000
@@ -38,8 +29,15 @@ _SUFFIXES = ("_total", "_sum", "_count")
 # Lines between two looks at the clock.
 _LINES_A_LOOK = 256
 _TYPE_WITHIN = 8
-
 Labels = tuple[tuple[str, str], ...]
+
+
+class ScrapeError(Exception):
+    """A failed scrape.
+
+    Its text is one line for the operator with problem and fix, without secrets and with at most an
+    excerpt of the response.
+    """
 
 
 @dataclass(frozen=True, slots=True)

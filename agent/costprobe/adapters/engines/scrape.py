@@ -45,6 +45,15 @@ _SCALES = (
     (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
 )
 _TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
+_OK = 200
+_HINTS = Hints(
+    unauthorized="check token_file",
+    not_found="check the path, and that metrics are enabled",
+)
+MAX_NAMES: Final = 64
+OTHER: Final = "other"
+# A name that was not seen for this time may be replaced, in s.
+KEPT_S: Final = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +342,6 @@ def engine_of_page(body: bytes) -> str | None:
     return best or by_prefix
 
 
-_OK = 200
-_HINTS = Hints(
-    unauthorized="check token_file",
-    not_found="check the path, and that metrics are enabled",
-)
-
-
 class MetricsFetcher:
     """Fetches the metrics endpoints of a service, with a connection for each request.
 
@@ -442,12 +444,6 @@ def read_latency(endpoint: MetricsEndpoint, fetch: Callable[[str], bytes]) -> La
             found = next((samples[name] for name in names if name in samples), None)
             sums[index] += sum(sample.value for sample in found or ())
     return LatencyTotal(*sums)
-
-
-MAX_NAMES: Final = 64
-OTHER: Final = "other"
-# A name that was not seen for this time may be replaced, in s.
-KEPT_S: Final = 7 * 86_400.0
 
 
 class ModelNames:

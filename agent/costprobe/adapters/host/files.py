@@ -25,6 +25,13 @@ from typing import Final, NamedTuple
 
 from costprobe.core.outside import open_regular
 
+ROOT: Final = 0
+_MAX_LINKS: Final = 40
+# Not XDG_STATE_HOME, which names the store of demo mode: it decided which user this is.
+_XDG_FOLDERS: Final = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 def evict(paths: Iterable[Path]) -> int:
     """Evict files from the page cache; pages that a process has mapped stay.
@@ -45,12 +52,6 @@ def evict(paths: Iterable[Path]) -> int:
         except OSError:
             continue
     return size_bytes
-
-
-ROOT: Final = 0
-_MAX_LINKS: Final = 40
-# Not XDG_STATE_HOME, which names the store of demo mode: it decided which user this is.
-_XDG_FOLDERS: Final = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
 
 
 class PrivilegeError(Exception):
@@ -220,9 +221,6 @@ def _belongs(folder: str | None, uid: int) -> bool:
     return False
 
 
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-
-
 def open_own(path: Path) -> int:
     """Open a file of this user for reading and writing; create it with mode 0600 if absent.
 
@@ -249,9 +247,6 @@ def open_own(path: Path) -> int:
         os.close(handle)
         raise OSError(errno.EPERM, "is not a file of this user alone; delete it", str(path))
     return handle
-
-
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_new(path: Path, content: bytes, mode: int = 0o644) -> None:

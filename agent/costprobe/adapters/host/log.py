@@ -28,6 +28,25 @@ KINDS_MAX: Final = 256
 KINDS_A_TEMPLATE_MAX: Final = 16
 # Numbers and hexadecimal ids, which differ between occurrences of the same message.
 _VARYING: Final = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\d+(?:\.\d+)?")
+JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
+# The longest wait for a busy journal: one that hangs must not block the daemon.
+SEND_S: Final = 0.2
+_IDENTIFIER: Final = "costprobe"
+_LENGTH: Final = struct.Struct("<Q")
+# Python's levels and those of syslog(3), most severe first.
+_PRIORITIES: Final = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+)
+_DEBUG: Final = 7
+MESSAGE_CHARS_MAX: Final = 8192
+# Redacted before truncation: otherwise a secret could be cut in two and missed.
+REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
+REPEATS_EVERY_S: Final = 60.0
+_PACKAGE: Final = "costprobe."
+_OUTSIDE: Final = (OutsideError, OSError, MemoryError, sqlite3.Error)
 
 
 class LogEntry(NamedTuple):
@@ -131,21 +150,6 @@ class RepeatLimit:
         return entries
 
 
-JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
-# The longest wait for a busy journal: one that hangs must not block the daemon.
-SEND_S: Final = 0.2
-_IDENTIFIER: Final = "costprobe"
-_LENGTH: Final = struct.Struct("<Q")
-# Python's levels and those of syslog(3), most severe first.
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-)
-_DEBUG: Final = 7
-
-
 class LogWriter(Protocol):
     """A destination of log messages."""
 
@@ -237,14 +241,6 @@ class Journal:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-
-
-MESSAGE_CHARS_MAX: Final = 8192
-# Redacted before truncation: otherwise a secret could be cut in two and missed.
-REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
-REPEATS_EVERY_S: Final = 60.0
-_PACKAGE: Final = "costprobe."
-_OUTSIDE: Final = (OutsideError, OSError, MemoryError, sqlite3.Error)
 
 
 def line_time(stream: TextIO, time_s: float) -> str:

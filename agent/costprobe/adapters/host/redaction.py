@@ -104,6 +104,7 @@ _PATTERNS: Final = (
         MASK,
     ),
 )
+MAX_SECRET_BYTES = 16 * 1024
 
 
 class Redactor:
@@ -300,9 +301,6 @@ def outside_document(document: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(document, list):
         return [outside_document(value) for value in document]
     return document
-
-
-MAX_SECRET_BYTES = 16 * 1024
 
 
 def read_secret(path: Path, purpose: str) -> str:

@@ -29,6 +29,12 @@ from costprobe.adapters.http.errors import DeliveryError, Misconfigured, RetryLa
 from costprobe.adapters.http.limits import ExchangeLimits, ResponseTooLargeError
 from costprobe.core.outside import check_regular
 
+_OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
+_WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
+_TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
+# The server closed the connection: it may be restarting.
+_TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
 
 class _Exchange:
     """The remaining time and size of one exchange."""
@@ -278,13 +284,6 @@ def limit(pool: urllib3.PoolManager, limits: ExchangeLimits) -> urllib3.PoolMana
     Connection.limits = TlsConnection.limits = limits
     pool.pool_classes_by_scheme = {"http": Pool, "https": TlsPool}
     return pool
-
-
-_OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
-_WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
-_TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
-# The server closed the connection: it may be restarting.
-_TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 def translated(

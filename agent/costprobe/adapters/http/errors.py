@@ -16,6 +16,20 @@ from costprobe.adapters.host.redaction import outside_text
 from costprobe.core.outside import OutsideError, bounded_json, bounded_object
 
 MAX_RETRY_AFTER_S = 3600.0
+# Limits 2**failures; every maximum in use is reached before.
+_DOUBLINGS_MAX = 20
+# Maximum jitter added to a wait that the server requested, in s.
+_ASKED_SPREAD_S = 1.0
+MAX_MESSAGE_CHARS = 400
+ACCEPTED = range(200, 300)
+_REDIRECT = range(300, 400)
+_BAD_REQUEST = 400
+_TOO_LARGE = 413
+_REJECTED = {_BAD_REQUEST, 409, _TOO_LARGE, 422}
+_BUSY = {408, 425, 429}
+_UNAUTHORIZED = {401, 403}
+_NOT_FOUND = {404, 410}
+_SERVER_ERROR = range(500, 600)
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:
@@ -43,12 +57,6 @@ def retry_after_s(value: str | None, now_s: float) -> float | None:
         after_s = aware.timestamp() - now_s
     # NaN compares as false, so it counts as malformed.
     return min(after_s, MAX_RETRY_AFTER_S) if after_s >= 0 else None
-
-
-# Limits 2**failures; every maximum in use is reached before.
-_DOUBLINGS_MAX = 20
-# Maximum jitter added to a wait that the server requested, in s.
-_ASKED_SPREAD_S = 1.0
 
 
 class RetryBackoff:
@@ -143,18 +151,6 @@ class Misconfigured(DeliveryError):  # noqa: N818 - named for what the caller ha
     def __init__(self, reason: str, *, unauthorized: bool = False) -> None:
         super().__init__(reason)
         self.unauthorized = unauthorized
-
-
-MAX_MESSAGE_CHARS = 400
-ACCEPTED = range(200, 300)
-_REDIRECT = range(300, 400)
-_BAD_REQUEST = 400
-_TOO_LARGE = 413
-_REJECTED = {_BAD_REQUEST, 409, _TOO_LARGE, 422}
-_BUSY = {408, 425, 429}
-_UNAUTHORIZED = {401, 403}
-_NOT_FOUND = {404, 410}
-_SERVER_ERROR = range(500, 600)
 
 
 @dataclass(frozen=True, slots=True)

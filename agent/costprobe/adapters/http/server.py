@@ -39,6 +39,15 @@ logger = logging.getLogger(__name__)
 # The request of a client that means to send one has arrived after this time.
 SETTLED_S: Final = 0.2
 _IPV6_SITE_BITS: Final = 64
+_PORT: Final = re.compile(r":\d{1,5}$")
+JOIN_S: Final = 2.0
+POLL_EVERY_S: Final = 0.2
+OTHER: Final = "other"
+MAX_BODY_BYTES: Final = 16 * 1024
+# A longer body is read up to this length: closing with unread bytes would reset the connection before
+# our response.
+MAX_DISCARDED_BYTES: Final = 1 << 20
+MAX_LENGTH_DIGITS: Final = 10
 
 
 class SlotLimits(NamedTuple):
@@ -197,9 +206,6 @@ def site_of(address: str) -> str:
     return str(parsed)
 
 
-_PORT: Final = re.compile(r":\d{1,5}$")
-
-
 def host_is_local(host: str) -> bool:
     """Return whether a Host header names this host in a way that no DNS record can change.
 
@@ -303,16 +309,6 @@ class HttpListener(ThreadingHTTPServer):
     def _count_broken(self) -> None:
         with self._lock:
             self.broken += 1
-
-
-JOIN_S: Final = 2.0
-POLL_EVERY_S: Final = 0.2
-OTHER: Final = "other"
-MAX_BODY_BYTES: Final = 16 * 1024
-# A longer body is read up to this length: closing with unread bytes would reset the connection before
-# our response.
-MAX_DISCARDED_BYTES: Final = 1 << 20
-MAX_LENGTH_DIGITS: Final = 10
 
 
 class HttpLimits(NamedTuple):

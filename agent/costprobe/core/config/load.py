@@ -58,6 +58,8 @@ _LIMITS = {
     "decimal_max_places": ("decimal_places", "must have at most {} digits after the point"),
     "decimal_whole_digits": ("whole_digits", "must have at most {} digits before the point"),
 }
+Root = TypeVar("Root", bound=RootSection)
+MAX_INTEGER = 2**63 - 1
 
 
 def problem_words(detail: Mapping[str, Any], field: str) -> str:
@@ -101,10 +103,6 @@ def example_of(key: str, field: FieldInfo | None) -> str:
         return f"{key} = {toml_value(value)}"
     except TypeError:
         return ""
-
-
-Root = TypeVar("Root", bound=RootSection)
-MAX_INTEGER = 2**63 - 1
 
 
 class ConfigError(Exception):
