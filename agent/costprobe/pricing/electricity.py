@@ -29,12 +29,7 @@ from costprobe.core.config.fields import (
 )
 from costprobe.core.records import NS_PER_S, TOGETHER, Device
 from costprobe.core.units import KWH_J
-from costprobe.pricing.timed import (
-    FigureFormat,
-    TimedValue,
-    TimedValues,
-    parse_timed,
-)
+from costprobe.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
 
 # Grams of CO2-equivalent per kWh; the most carbon-intensive plants emit a third of the maximum.
 GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]

@@ -33,12 +33,7 @@ from costprobe.core.config.fields import (
 from costprobe.core.outside import bounded_object
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, MONTH_H, YEAR_H
-from costprobe.pricing.timed import (
-    FigureFormat,
-    TimedValue,
-    TimedValues,
-    parse_timed,
-)
+from costprobe.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
 
 # Names and amounts that sum to a price.
 Parts = tuple[tuple[str, Decimal], ...]

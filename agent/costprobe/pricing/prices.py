@@ -22,12 +22,7 @@ from typing import Any, Final
 
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.clouds.price_lists import only_price
-from costprobe.adapters.clouds.source import (
-    TIMEOUT_S,
-    SourceError,
-    read_price_list,
-    read_source,
-)
+from costprobe.adapters.clouds.source import TIMEOUT_S, SourceError, read_price_list, read_source
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.errors import RetryBackoff
 from costprobe.adapters.store.database import StoreError

@@ -19,22 +19,12 @@ from threading import Lock
 
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.money import exact, total_of
-from costprobe.core.records import (
-    END_OF_TIME_NS,
-    NS_PER_S,
-    Device,
-    Energy,
-)
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy
 from costprobe.devices.charges import Charge, DeviceCharges
 from costprobe.devices.use import DeviceLog, ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import NO_CARBON, CarbonBook, Emission, emission
-from costprobe.serving.allocation import (
-    Allocation,
-    Claim,
-    DeviceUse,
-    allocate,
-)
+from costprobe.serving.allocation import Allocation, Claim, DeviceUse, allocate
 from costprobe.serving.cost import EnergyShares, energy_shares
 from costprobe.serving.settings import ServiceConfig, board_of
 

@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costprobe import __version__
-from costprobe.core.records import (
-    NS_PER_S,
-    TOGETHER,
-    Energy,
-    FieldValue,
-    Point,
-)
+from costprobe.core.records import NS_PER_S, TOGETHER, Energy, FieldValue, Point
 from costprobe.core.schema import MEASURES, make_point
 from costprobe.pricing.electricity import Emission
 from costprobe.serving.allocation import Line

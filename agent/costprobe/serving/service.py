@@ -23,15 +23,7 @@ from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
-from costprobe.core.records import (
-    END_OF_TIME_NS,
-    NS_PER_S,
-    Device,
-    Energy,
-    Event,
-    Point,
-    Reading,
-)
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy, Event, Point, Reading
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.devices.settings import TelemetryConfig
 from costprobe.devices.use import DeviceLog, longest_gap_s

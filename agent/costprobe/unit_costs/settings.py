@@ -8,12 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costprobe.core.config.fields import (
-    Duration,
-    Name,
-    Section,
-    key,
-)
+from costprobe.core.config.fields import Duration, Name, Section, key
 
 Program = Literal["litellm", "langfuse", "openlit"]
 

@@ -36,12 +36,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.line_protocol import label_name
 from costprobe.core.outside import SHAPE_ERRORS
 from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import (
-    COUNTERS,
-    DESCRIPTIVE,
-    PREFIX,
-    RUN_LATENCY,
-)
+from costprobe.core.schema import COUNTERS, DESCRIPTIVE, PREFIX, RUN_LATENCY
 
 _DAY_S: Final = 86_400
 _NOT_PROMQL: Final = "the answer is not one of PromQL; check url and kind of [fleet]"

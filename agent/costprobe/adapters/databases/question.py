@@ -41,15 +41,7 @@ from costprobe.adapters.http.access import (
     TokenFile,
     check_headers,
 )
-from costprobe.core.config.fields import (
-    IS_BARE_URL,
-    Duration,
-    Label,
-    Name,
-    Section,
-    key,
-    matching,
-)
+from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 from costprobe.core.schema import SCHEMA
 
 OverTime = Literal[

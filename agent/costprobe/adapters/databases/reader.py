@@ -35,12 +35,7 @@ from costprobe.adapters.http.errors import (
 )
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
-from costprobe.core.outside import (
-    MAX_BYTES,
-    OversizedInputError,
-    UnusableInputError,
-    bounded_json,
-)
+from costprobe.core.outside import MAX_BYTES, OversizedInputError, UnusableInputError, bounded_json
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 

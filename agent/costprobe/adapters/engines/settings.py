@@ -9,13 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from costprobe.adapters.engines.tables import ENGINES
 from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
-from costprobe.core.config.fields import (
-    Duration,
-    Section,
-    has_port,
-    key,
-    matching,
-)
+from costprobe.core.config.fields import Duration, Section, has_port, key, matching
 
 METRICS_PATH = "/metrics"
 MAX_REPLICAS = 64

@@ -21,13 +21,7 @@ from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.adapters.kubernetes.pod_resources import HeldDevice, KubernetesError
-from costprobe.core.config.fields import (
-    IS_BARE_URL,
-    Duration,
-    Label,
-    Section,
-    key,
-)
+from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Section, key
 from costprobe.core.outside import SHAPE_ERRORS, UnusableInputError, bounded_object
 from costprobe.core.records import Device
 

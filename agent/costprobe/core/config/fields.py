@@ -29,12 +29,7 @@ from pydantic import (
     Tag,
 )
 
-from costprobe.core.periods import (
-    WEEKDAYS,
-    Weekday,
-    is_within,
-    minutes_of,
-)
+from costprobe.core.periods import WEEKDAYS, Weekday, is_within, minutes_of
 from costprobe.core.schema import OWN_TAGS
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
 
