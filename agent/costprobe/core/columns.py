@@ -37,12 +37,7 @@ def number(row: Point, field: str) -> float | None:
 
 def numbers(rows: Iterable[Point], field: str) -> list[float]:
     """Return the values of a numeric field of the rows that have it."""
-    values = [row.fields.get(field) for row in rows]
-    return [
-        float(value)
-        for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+    return [value for row in rows if (value := number(row, field)) is not None]
 
 
 Column = list[FieldValue | None]

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from costprobe.core.columns import RowEnd, row_spans
-from costprobe.core.periods import HOURS_A_WEEK
+from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK
 from costprobe.core.records import DEVICE_KINDS, NS_PER_S, TOGETHER, Device
 
-HOUR_NS = 3600 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
 MINUTES = 60
 # Telemetry this close to the end of a probe's steady-state window belongs to the probe: it loads
@@ -25,8 +24,6 @@ PROBE_AFTER_NS = 15 * NS_PER_S
 # An hour with telemetry for fewer minutes counts as a gap.
 LEAST_MINUTES = 30
 _PCT = 100
-
-
 _NO_MINUTES = array("f", [0.0] * MINUTES)
 # Of each row of a device: those of `Interval`, in its order.
 LOAD_FIELDS: Final = ("util_pct", "power_w", "mem_used_bytes")

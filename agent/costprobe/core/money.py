@@ -1,6 +1,6 @@
 """Amounts of money: exact division into parts that add up to the amount, and their text.
 
-The text is the same in commands, reports, alerts and events. `ui/page/static/js/format.js` writes
+The text is the same in commands, reports, alerts and events. `ui/dashboard/static/js/format.js` writes
 amounts in the same way on the page.
 """
 
@@ -18,6 +18,22 @@ _SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 # Numbers of units that a unit price may be written for, and the words for them.
 SCALES: Final[Mapping[int, str]] = MappingProxyType({1: "", 1000: "1,000", 1_000_000: "million"})
 _READABLE_MIN: Final = 0.1
+# Fields of `cost` and `sweep` that are amounts for one inference or request.
+_EACH: Final = frozenset(
+    [
+        "cost_per_inference",
+        "cost_hardware",
+        "cost_energy",
+        "cost_reference",
+        "cost_per_request",
+        "rolling_1h",
+        "rolling_1h_iqr",
+        "rolling_24h",
+        "rolling_24h_iqr",
+        "rolling_7d",
+        "rolling_7d_iqr",
+    ]
+)
 _AMOUNTS: Final = frozenset(
     ["cost", "price_rate_per_h", "amount", "spent", "forecast", "forecast_low", "forecast_high"]
 )
@@ -99,24 +115,6 @@ def price_text(price: float, currency: str, scale: int | None = None) -> str:
     scale = scale or price_scale(price)
     words = "each" if scale == 1 else f"per {scale_words(scale)}"
     return f"{money(price * scale, currency)} {words}"
-
-
-# Fields of `cost` and `sweep` that are amounts for one inference or request.
-_EACH: Final = frozenset(
-    [
-        "cost_per_inference",
-        "cost_hardware",
-        "cost_energy",
-        "cost_reference",
-        "cost_per_request",
-        "rolling_1h",
-        "rolling_1h_iqr",
-        "rolling_24h",
-        "rolling_24h_iqr",
-        "rolling_7d",
-        "rolling_7d_iqr",
-    ]
-)
 
 
 def is_each(measurement: str, field: str) -> bool:

@@ -132,7 +132,7 @@ def is_within(days: Collection[str], start: str, end: str, timezone: str, time_n
         timezone: IANA name. When daylight saving time ends, both repeated hours count.
         time_ns: UTC in ns since 1970.
     """
-    local = datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone(ZoneInfo(timezone))
+    local = local_time(time_ns, ZoneInfo(timezone))
     now = f"{local:%H:%M}"
     today = WEEKDAYS[local.weekday()]
     if start < end:
@@ -183,6 +183,11 @@ def period_at(kind: PeriodKind, timezone: str, time_ns: int) -> TimeSpan:
 def local_time(time_ns: int, zone: ZoneInfo) -> datetime:
     """Return the local time of a UTC ns."""
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone(zone)
+
+
+def utc_day(time_ns: int) -> date:
+    """Return the day of a UTC ns in UTC."""
+    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).date()
 
 
 def hour_phase_ns(timezone: str, time_ns: int) -> int:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
-from statistics import median
 from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S
@@ -396,9 +395,9 @@ def spread_of(values: Sequence[float], center: float | None = None) -> float:
         values: At least one.
         center: Known center; None for the median.
     """
-    middle = median(values) if center is None else center
+    middle = statistics.median(values) if center is None else center
     distances = [abs(value - middle) for value in values]
-    first = _MAD_TO_SIGMA * median(distances)
+    first = _MAD_TO_SIGMA * statistics.median(distances)
     kept = [distance for distance in distances if distance <= CUT * first]
     return math.sqrt(math.fsum(distance * distance for distance in kept) / len(kept)) / _CUT_SIGMA
 

@@ -36,7 +36,7 @@ from costprobe.adapters.http.errors import (
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
 from costprobe.core.outside import MAX_BYTES, OversizedInputError, UnusableInputError, bounded_json
-from costprobe.core.periods import iso
+from costprobe.core.periods import HOUR_NS, iso
 from costprobe.core.records import NS_PER_S
 
 _HINTS: Final = Hints(
@@ -47,10 +47,8 @@ _HINTS: Final = Hints(
 _TOO_MANY_REQUESTS: Final = 429
 # VictoriaMetrics quotes the query, which may be longer than the message that is kept.
 _QUERY: Final = re.compile(r'"(?:[^"\\]|\\.){40,}"')
-
 # Questions at a time: the database computes two while the answer of another is parsed.
 PARALLEL: Final = 3
-HOUR_NS: Final = 3600 * NS_PER_S
 # Measurements with hourly rows; of the others rows are few.
 _HOURLY: Final = frozenset(
     {"device", "probe", "software", "cost", "serving", "allocation", "tenant"}

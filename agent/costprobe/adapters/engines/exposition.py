@@ -76,10 +76,10 @@ class Exposition:
 
         Ray declares a counter with `_total`, and without it a gauge.
         """
-        return self.types.get(name, self.types.get(family_of(name)))
+        return self.types.get(name, self.types.get(_family_of(name)))
 
 
-def family_of(name: str) -> str:
+def _family_of(name: str) -> str:
     """The name under which a metric is declared: without `_total`, `_sum` or `_count`."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
@@ -127,7 +127,7 @@ class _Collected:
 
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
-        self._families = {family_of(name) for name in wanted}
+        self._families = {_family_of(name) for name in wanted}
         self._created_names = {f"{family}_created": family for family in self._families}
         self._types: dict[str, str] = {}
         self._found: dict[str, dict[Labels, float]] = {}
@@ -146,7 +146,7 @@ class _Collected:
         declared = _declared(line)
         if declared is not None:
             name, kind = declared
-            if family_of(name) in self._families:
+            if _family_of(name) in self._families:
                 self._types[name] = kind
 
     def add(self, line: str, number: int) -> None:
@@ -171,7 +171,9 @@ class _Collected:
         """Everything that was parsed, with the names that it begins with."""
         samples = {
             name: tuple(
-                CounterSample(labels, value, _instant(self._created.get((family_of(name), labels))))
+                CounterSample(
+                    labels, value, _instant(self._created.get((_family_of(name), labels)))
+                )
                 for labels, value in series.items()
             )
             for name, series in self._found.items()
@@ -234,8 +236,10 @@ def _name_end(line: str) -> int:
 
 def _sample(line: str, number: int) -> tuple[Labels, float]:
     """Labels and value of a line."""
-    # Loaded with the first scrape: most daemons have no service.
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+    # Most daemons have no service.
+    from prometheus_client.parser import (  # noqa: PLC0415 - the first scrape loads it
+        text_string_to_metric_families,
+    )
 
     if len(line) > MAX_SERIES_CHARS:
         raise ScrapeError(f"line {number}: more than {MAX_SERIES_CHARS} characters for one series")

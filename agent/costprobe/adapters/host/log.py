@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock, Timer
-from typing import Final, NamedTuple, Protocol, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from costprobe.adapters.host.redaction import REDACTOR, secrets_of
 from costprobe.core.outside import OutsideError, one_line
@@ -150,14 +150,6 @@ class RepeatLimit:
         return entries
 
 
-class LogWriter(Protocol):
-    """A destination of log messages."""
-
-    def write(self, entry: LogEntry) -> None:
-        """Write one message; never raises."""
-        ...
-
-
 def is_journal(journal_stream: str, stderr: TextIO) -> bool:
     """Return whether a stream is the journal, by JOURNAL_STREAM (systemd.exec(5)).
 
@@ -218,7 +210,7 @@ class Journal:
             next message reports the number.
     """
 
-    def __init__(self, path: Path, otherwise: LogWriter) -> None:
+    def __init__(self, path: Path, otherwise: Lines) -> None:
         self._path = str(path)
         self._otherwise = otherwise
         self.lost = 0
@@ -300,7 +292,7 @@ class Log(logging.Handler):
 
     def __init__(
         self,
-        writer: LogWriter,
+        writer: Journal | Lines,
         redactor: Callable[[str], str],
         repeats_every_s: float = REPEATS_EVERY_S,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -406,7 +398,7 @@ def start_logging(
         stderr: The destination of lines otherwise.
         journal_socket: The journal's socket.
     """
-    writer: LogWriter
+    writer: Journal | Lines
     if is_journal(environ.get("JOURNAL_STREAM", ""), stderr):
         writer = Journal(journal_socket, Lines(stderr, for_systemd=True))
     else:

@@ -256,7 +256,7 @@ def _parts_of_url(secret: str) -> Iterator[str]:
 
 def _decoded_views(text: str) -> Iterator[str]:
     """Yield a text as it is, and with the escapes of JSON, URLs and HTML decoded up to twice."""
-    import html  # noqa: PLC0415 - as above
+    import html  # noqa: PLC0415 - its table of entities takes memory
 
     yield text
     for _ in range(2):

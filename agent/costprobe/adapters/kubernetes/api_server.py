@@ -20,15 +20,13 @@ from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenFil
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
-from costprobe.adapters.kubernetes.pod_resources import HeldDevice, KubernetesError
+from costprobe.adapters.kubernetes.pod_resources import TIMEOUT_S, HeldDevice, KubernetesError
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Section, key
-from costprobe.core.outside import SHAPE_ERRORS, UnusableInputError, bounded_object
+from costprobe.core.outside import MAX_BYTES, SHAPE_ERRORS, UnusableInputError, bounded_object
 from costprobe.core.records import Device
 
 # Where the kubelet serves the PodResources API.
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-TIMEOUT_S: Final = 10.0
-MAX_BYTES: Final = 16 << 20
 ANNOTATIONS: Final = "costprobe.io/"
 # spec.nodeName selects the objects of a node in both lists.
 _PODS: Final = "/api/v1/pods?limit=1000&fieldSelector=spec.nodeName%3D"
@@ -190,7 +188,7 @@ def parse_slices(body: bytes) -> dict[tuple[str, str], str]:
 
 def _items(body: bytes) -> Iterator[Any]:
     try:
-        yield from bounded_object(body, MAX_BYTES)["items"] or ()
+        yield from bounded_object(body)["items"] or ()
     except UnusableInputError as error:
         raise KubernetesError(f"the API server's answer cannot be used: {error}") from None
 

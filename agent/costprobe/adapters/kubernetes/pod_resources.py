@@ -16,18 +16,13 @@ from typing import Any, Final
 
 from costprobe.adapters.host.redaction import outside_text
 
+# Of each request to the kubelet or the API server.
 TIMEOUT_S: Final = 10.0
 MAX_BYTES: Final = 16 << 20
 MAX_CONTAINERS: Final = 4096
 _PACKAGE: Final = "v1"
 _SERVICE: Final = "/v1.PodResourcesLister/"
 _REASON_CHARS: Final = 200
-
-
-class KubernetesError(Exception):
-    """The kubelet or the API server did not answer, or not as documented; the text has the fix."""
-
-
 # Each message's fields: name, number, type ("string", or a message), and whether it is repeated.
 _MESSAGES: Final = {
     "ListPodResourcesRequest": (),
@@ -58,6 +53,10 @@ _MESSAGES: Final = {
         ("device_name", 4, "string", False),
     ),
 }
+
+
+class KubernetesError(Exception):
+    """The kubelet or the API server did not answer, or not as documented; the text has the fix."""
 
 
 @dataclass(frozen=True, slots=True)
