@@ -12,14 +12,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.http.access import credentials_folder
-from costprobe.adapters.http.errors import (
-    DeliveryError,
-)
-from costprobe.adapters.store.cursors import (
-    QueuedNotice,
-    Rejections,
-    SinkOutbox,
-)
+from costprobe.adapters.http.errors import DeliveryError
+from costprobe.adapters.store.cursors import QueuedNotice, Rejections, SinkOutbox
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
@@ -126,7 +120,7 @@ class Notifying:
     def _worker(
         self, config: NotifierConfig, firing: Callable[[], Sequence[Alert]]
     ) -> DeliveryWorker:
-        from costprobe.delivery.loop import DeliveryWorker  # noqa: PLC0415 - see above
+        from costprobe.delivery.loop import DeliveryWorker  # noqa: PLC0415 - takes memory
 
         return DeliveryWorker(
             StoreQueue(self._store, config.name),
@@ -384,7 +378,7 @@ def worker_of(
         stop: Ends the worker.
         host: Name of this host, from which its flush schedule follows.
     """
-    from costprobe.delivery.loop import FlushSchedule, OutboxWorker  # noqa: PLC0415 - see above
+    from costprobe.delivery.loop import FlushSchedule, OutboxWorker  # noqa: PLC0415 - takes memory
 
     rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
     schedule = FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock)

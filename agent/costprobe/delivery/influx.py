@@ -89,7 +89,7 @@ def compress(points: bytes) -> bytes:
     return gzip.compress(points, GZIP_LEVEL)
 
 
-def check_acknowledged(response: HttpResponse) -> None:
+def _check_acknowledged(response: HttpResponse) -> None:
     """Check that a 2xx response is that of a database: all of them respond with 204.
 
     Raises:
@@ -182,7 +182,7 @@ class _Transport:
         **_options: Any,  # noqa: ANN401 - the library's timeout and the like, which are ours here
     ) -> urllib3.HTTPResponse:
         """Send a request as urllib3's pool does; raises for every status but 2xx."""
-        import urllib3  # noqa: PLC0415 - loaded by the first request
+        import urllib3  # noqa: PLC0415 - the first request loads it
 
         destination = Destination.parse(f"{url}?{urlencode(fields)}" if fields else url)
         content = body.encode() if isinstance(body, str) else body
@@ -199,7 +199,7 @@ class _Transport:
             is_tls=destination.is_tls,
         )
         if is_write:
-            check_acknowledged(response)
+            _check_acknowledged(response)
         elif _API_PATH in url and _QUERY_PATH not in url and json_object(response.body) is None:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
             raise Misconfigured(f"{destination.name}: the response is not a JSON object{size}")
@@ -327,7 +327,7 @@ class InfluxV1(Sink):
             hints=HINTS,
             is_tls=destination.is_tls,
         )
-        check_acknowledged(response)
+        _check_acknowledged(response)
         return response.headers
 
     def _credentials(self) -> tuple[dict[str, str], list[str]]:

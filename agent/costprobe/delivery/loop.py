@@ -16,7 +16,6 @@ all hosts begin at once.
 from __future__ import annotations
 
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -33,12 +32,7 @@ from costprobe.adapters.http.errors import (
     RetryLater,
     TokenBucket,
 )
-from costprobe.adapters.store.cursors import (
-    NoticeQueue,
-    Outbox,
-    PendingNotice,
-    RowStream,
-)
+from costprobe.adapters.store.cursors import NoticeQueue, Outbox, PendingNotice, RowStream
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
@@ -100,7 +94,7 @@ class DeliveryWorker:
         *,
         clock: Clock,
         stop: Flag,
-        rng: random.Random,
+        rng: Random,
         firing: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         self.name = config.name

@@ -243,7 +243,7 @@ def _add_metric(scope: Any, metric: _Metric) -> Any:  # noqa: ANN401 - generated
     return added.sum.data_points
 
 
-def _add_attributes(container: Any, attributes: Mapping[str, str]) -> None:  # noqa: ANN401 - as above
+def _add_attributes(container: Any, attributes: Mapping[str, str]) -> None:  # noqa: ANN401 - a generated message
     for key, text in attributes.items():
         container.add(key=key).value.string_value = text
 

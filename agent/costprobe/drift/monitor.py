@@ -96,7 +96,7 @@ class MonitoredSeries:
 
 
 PRODUCTION_PREFIX = "production "
-# A shift older than this is the new normal: the next one is measured from it.
+# A drift or a shift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1

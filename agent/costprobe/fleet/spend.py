@@ -27,7 +27,7 @@ from costprobe.spend.forecast import (
 )
 from costprobe.spend.settings import HISTORY_HOURS
 
-# Rounding of sums, as a share of them.
+# Largest rounding error of a sum, as a share of it, of a share, and of a number of devices.
 _ROUNDING: Final = 1e-9
 
 

@@ -31,6 +31,7 @@ from costprobe.core.config.fields import (
     matching,
 )
 from costprobe.core.outside import bounded_object
+from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, MONTH_H, YEAR_H
 from costprobe.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
@@ -272,7 +273,7 @@ def device_rate(plan: Plan, quote: Quote, sharing: int, slices: int = 1) -> Rate
     )
 
 
-def decimal_hours(seconds: float) -> Decimal:
+def _decimal_hours(seconds: float) -> Decimal:
     """Return seconds as exact hours."""
     return Decimal(str(seconds)) / Decimal(int(HOUR_S))
 
@@ -453,7 +454,7 @@ class OwnedPlan(Plan):
         Interest is on the mean capital employed: it falls evenly from the purchase price to the
         residual value (average-investment method of engineering economics).
         """
-        lifetime_h = decimal_hours(self.lifetime_s)
+        lifetime_h = _decimal_hours(self.lifetime_s)
         lost = self.purchase_price - self.residual_value
         parts: Parts = (("depreciation", lost / lifetime_h),)
         hours = f"{lifetime_h.normalize():f} h"
@@ -511,7 +512,7 @@ class ReservedPlan(Plan):
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote:  # noqa: ARG002 - of the contract
         """Return the reduced price plus the upfront payment per hour; after the term the list price."""
-        last_day = datetime.fromtimestamp(self.ends_ns // NS_PER_S, tz=UTC).date()
+        last_day = utc_day(self.ends_ns)
         if time_ns >= self.ends_ns:
             note = f"the reserved term ended on {last_day}: the list price applies again"
             rent = (("rent", self.per_hour),)
@@ -525,7 +526,7 @@ class ReservedPlan(Plan):
             parts = (("rent", self.per_hour * (1 - discount)),)
             origins = (f"{self.per_hour} x (1 - {discount})",)
         if self.upfront:
-            hours = decimal_hours(self.term_s)
+            hours = _decimal_hours(self.term_s)
             parts += (("upfront", self.upfront / hours),)
             origins += (f"{self.upfront} / {hours.normalize():f} h",)
         return Quote("reserved", parts, f"until {last_day}", origins=origins)

@@ -34,11 +34,10 @@ from costprobe.devices.use import energy_sum
 from costprobe.pricing.electricity import Emission
 from costprobe.serving.allocation import Allocation, DeviceUse, Line, allocate
 from costprobe.serving.meter import Counts, ServedWindow, summed
-from costprobe.serving.tokens import TokenWeighing
+from costprobe.serving.tokens import MILLION, TokenWeighing
 
 TokenSplit = Literal["measured", "calibrated", "weights"]
 ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
-MILLION = 1_000_000
 THOUSAND = 1000
 # The share of a device's energy by the name of a service; that of none is under "".
 EnergyShares = Mapping[str, Fraction]
@@ -60,7 +59,7 @@ class TokenShares:
     tokens_out: Fraction
 
 
-def model_shares(
+def _model_shares(
     models: Mapping[str, Counts], weighing: TokenWeighing
 ) -> tuple[list[Fraction], ModelSplit]:
     """Return weights of models by a measure that is known of all; a batch counts once in it.
@@ -296,7 +295,7 @@ def _divided_among_models(
     named_models = {model: counts for model, counts in models.items() if model}
     if len(named_models) <= 1:
         return (), "alone"
-    shares, split = model_shares(named_models, weighing)
+    shares, split = _model_shares(named_models, weighing)
     parts = zip(
         named_models.items(),
         divided(total.hardware, shares),

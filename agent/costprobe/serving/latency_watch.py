@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self
@@ -172,9 +173,5 @@ def watched(services: Sequence[ServiceConfig], devices: Sequence[str]) -> list[t
     for service in services:
         if service.engine in LATENCIES and set(service.devices) & set(devices):
             fetch = MetricsFetcher(service, credentials)
-            found.append((service.name, _reader(service, fetch)))
+            found.append((service.name, partial(read_latency, service, fetch)))
     return found
-
-
-def _reader(service: ServiceConfig, fetch: MetricsFetcher) -> Read:
-    return lambda: read_latency(service, fetch)

@@ -38,6 +38,7 @@ _MAX_SIZE_B: Final = 100_000.0
 # Experts of a "8x7B" that a token uses.
 _EXPERTS_USED: Final = 2
 TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+# Shares that add up to 1 may exceed it by this.
 _ROUNDING = 1e-9
 
 
@@ -166,10 +167,15 @@ def _checked(total_b: float, active_b: float) -> ModelSize | None:
     return ModelSize(total_b, active_b) if 0 < active_b <= total_b <= _MAX_SIZE_B else None
 
 
-class ServiceConfig(MetricsEndpoint):
-    """One service: the addresses of its metrics, and the devices that it uses."""
+class _NamedService(Section):
+    """The first key of a service: keys of base classes come before its own, the last base's first."""
 
     name: Name = Field(description="The tag `service`.", examples=["chat"])
+
+
+class ServiceConfig(MetricsEndpoint, _NamedService):
+    """One service: the addresses of its metrics, and the devices that it uses."""
+
     devices: tuple[Name, ...] = Field(
         min_length=1,
         max_length=256,

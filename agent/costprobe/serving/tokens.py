@@ -256,12 +256,6 @@ class Calibration:
     token_out_j: ConfidenceInterval | None = None
 
 
-def times_of(coefficients: Sequence[float], mix: LengthMix) -> TokenTimes:
-    """Return coefficients, in the order of the fields of `TokenTimes`, with their names."""
-    prompt_s, token_in_s, token_out_s, context_token_s = coefficients
-    return TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix)
-
-
 def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
     """Return the lengths of the loads of a calibration, around those of production.
 
@@ -319,7 +313,7 @@ def calibrated(
     prompt_s, token_in_s, token_out_s, context_token_s, step_s = seconds.values
     token_out_s += steps * step_s
     found = Calibration(
-        times_of((prompt_s, token_in_s, token_out_s, context_token_s), mix),
+        TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix),
         seconds.interval(token_in),
         seconds.interval(token_out),
         joules and joules.interval(token_in),
@@ -420,8 +414,9 @@ def stored_calibration(row: Point) -> StoredCalibration | None:
         return None
     if sum(values[:2]) <= 0 or sum(values[2:4]) <= 0:
         return None
+    prompt_s, token_in_s, token_out_s, context_token_s, *lengths = values
     return StoredCalibration(
-        times_of(values[:4], LengthMix(values[4], values[5])),
+        TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, LengthMix(*lengths)),
         row.time_ns,
         row.tags.get("probe", ""),
         str(fingerprint or ""),

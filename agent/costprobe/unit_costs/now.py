@@ -21,18 +21,20 @@ from typing import Final, Literal, NamedTuple
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
 from costprobe.core.money import price_scale
-from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.periods import HOUR_NS
+from costprobe.core.records import Point, natural
 from costprobe.core.schema import OWN_TAGS
 from costprobe.unit_costs.change import DAY_NS, WEEK_NS, ratio_of_sums
 
 # What a cost is divided by: an inference of a probe or a service, or an output token.
 Unit = Literal["inference", "request", "token"]
+# Tags of how a probe runs.
+_WAYS: Final = ("batch", "concurrency", "cold", "compile", "cuda_graph", "weights")
 # Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
 # that matters: devices of one type differ by 1 to 2 % from their manufacturing.
 OUTLIER_SCORE: Final = 3.5
 _NORMAL_MAD: Final = 0.6745
 OUTLIER_SHARE: Final = 0.03
-HOUR_NS: Final = 3600 * NS_PER_S
 # A series without a row for a week is omitted.
 FORGOTTEN_NS: Final = WEEK_NS
 # The row that a day or week ago was the newest may be this much older: probes may run rarely.
@@ -120,23 +122,12 @@ class UnitGroup:
         return self.moved if is_outlier else self.typical
 
 
-def by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
+def _by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
     """Group a model's costs on devices of the same type, in the same currency and execution mode."""
     groups: dict[tuple[str, ...], list[UnitCost]] = defaultdict(list)
     for unit in units:
         tags = unit.tags
-        ways = (
-            tags.get(name, "")
-            for name in (
-                "currency",
-                "batch",
-                "concurrency",
-                "cold",
-                "compile",
-                "cuda_graph",
-                "weights",
-            )
-        )
+        ways = (tags.get(name, "") for name in ("currency", *_WAYS))
         groups[
             tags.get("probe", ""), unit.device_model or tags.get("device", ""), unit.unit, *ways
         ].append(unit)
@@ -196,7 +187,7 @@ def unit_groups(reader: StoreReader, now_ns: int) -> list[UnitGroup]:
         for series in reader.series("device")
     }
     probed = _probed(reader, costs, models, now_ns)
-    return [*_served(reader, costs, now_ns), *by_device_type(probed)]
+    return [*_served(reader, costs, now_ns), *_by_device_type(probed)]
 
 
 def _newest(rows: Iterable[Point], now_ns: int) -> dict[Key, Point]:
@@ -272,8 +263,7 @@ def _probed(
 
 def _way(run: Point) -> dict[str, str]:
     """Return how a probe runs: batch, concurrency and execution mode."""
-    names = ("batch", "concurrency", "cold", "compile", "cuda_graph", "weights")
-    return {name: run.tags[name] for name in names if name in run.tags}
+    return {name: run.tags[name] for name in _WAYS if name in run.tags}
 
 
 def _level(row: Point) -> float | None:

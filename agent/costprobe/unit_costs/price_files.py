@@ -1,4 +1,4 @@
-"""Measured token costs, idle time included, as price files of LLM gateways; [[price_file]].
+"""Measured token costs, idle time included, as price files of LLM gateways.
 
 Sources of the formats: litellm's model_prices_and_context_window.json and
 `litellm.register_model`; Langfuse's `POST /api/public/models`; OpenLIT's pricing.json. All three
