@@ -13,9 +13,9 @@ from fakes.page_examples import example
 from fakes.scenes import QUICK
 
 REGISTER = """
-from costprobe.adapters.sinks import registry
+from costprobe.delivery import kinds
 from file_sink import FileSink, FileSinkConfig
-registry.SINKS["file"] = registry.SinkKind(FileSinkConfig, FileSink)
+kinds.SINKS["file"] = kinds.SinkKind(FileSinkConfig, FileSink)
 """
 
 
