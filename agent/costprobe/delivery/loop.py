@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 # Wait while the queue is empty or cannot be read, in s.
 IDLE_S = 5.0
 UNSTORED_MAX = 100
+# Limits of the wait before a notice is sent again, in s.
 FIRST_RETRY_S = 1.0
 LEAST_RETRY_S = 0.5
 MAX_RETRY_S = 300.0
@@ -65,10 +66,11 @@ BACKLOG_FLUSHES: Final = 12
 # A flush this shortly before its scheduled time counts as that flush; a share of the interval.
 _SERVED_SHARE: Final = 0.1
 _HASH_BYTES: Final = 8
+# Limits of the wait before rows are sent again, in s.
 FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
 # Interval at which a back-off checks whether it is over.
 BACKOFF_POLL_S = 0.2
-MAX_BACKOFF_S = 60.0
 # More live rows than this many batches become a backlog, so that new rows need not wait for them.
 LIVE_BATCHES_MAX = 2
 

@@ -1,4 +1,4 @@
-"""Configuration of price files that the daemon writes for gateways."""
+"""The section [[price_file]]: files of token prices that the daemon writes for gateways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section [http]."""
+"""The section [http]: where the daemon serves its own pages, and to whom."""
 
 from __future__ import annotations
 
