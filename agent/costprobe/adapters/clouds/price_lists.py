@@ -97,6 +97,51 @@ def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
     return only_price(found, f"{instance} in {region}")
 
 
+def _azure_url(query: PriceQuery) -> str:
+    wanted = (
+        ("serviceName", "Virtual Machines"),
+        ("priceType", "Consumption"),
+        ("armRegionName", query.region),
+        ("armSkuName", query.instance),
+    )
+    parameters = {
+        "currencyCode": f"'{query.currency}'",
+        "$filter": " and ".join(f"{name} eq '{value}'" for name, value in wanted),
+    }
+    return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
+
+
+def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
+    if query.key_file is None:
+        raise ValueError("no key_file")
+    # In a header: a key in the URL would be in the logs of proxies.
+    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
+    found: dict[str, Decimal] = {}
+    parameters = {
+        "currencyCode": query.currency,
+        "pageSize": str(_GCP_PAGE_SKUS),
+        "fields": _GCP_FIELDS,
+    }
+    for _ in range(_PAGES_MAX):
+        text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
+        prices, token = _gcp_prices(text, query.skus, query.currency)
+        found |= prices
+        if len(found) == len(query.skus):
+            return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
+        if not token:
+            break
+        parameters["pageToken"] = token
+    missing = sorted(set(query.skus) - set(found))
+    raise ValueError(f"has no SKU {missing[0]}; check its spelling in Google's price list")
+
+
+def _left_s(end_s: float) -> float:
+    left_s = end_s - time.monotonic()
+    if left_s <= 0:
+        raise ValueError("took too long")
+    return left_s
+
+
 def _aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
     """Return the prices in USD of an instance with Linux on demand, in AWS's price map of a region.
 
@@ -265,48 +310,3 @@ def _price(value: object) -> Decimal:
     if price > LARGEST_PER_H:
         raise ValueError(f"a price is above {LARGEST_PER_H} an hour")
     return price
-
-
-def _azure_url(query: PriceQuery) -> str:
-    wanted = (
-        ("serviceName", "Virtual Machines"),
-        ("priceType", "Consumption"),
-        ("armRegionName", query.region),
-        ("armSkuName", query.instance),
-    )
-    parameters = {
-        "currencyCode": f"'{query.currency}'",
-        "$filter": " and ".join(f"{name} eq '{value}'" for name, value in wanted),
-    }
-    return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
-
-
-def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
-    if query.key_file is None:
-        raise ValueError("no key_file")
-    # In a header: a key in the URL would be in the logs of proxies.
-    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
-    found: dict[str, Decimal] = {}
-    parameters = {
-        "currencyCode": query.currency,
-        "pageSize": str(_GCP_PAGE_SKUS),
-        "fields": _GCP_FIELDS,
-    }
-    for _ in range(_PAGES_MAX):
-        text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
-        prices, token = _gcp_prices(text, query.skus, query.currency)
-        found |= prices
-        if len(found) == len(query.skus):
-            return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
-        if not token:
-            break
-        parameters["pageToken"] = token
-    missing = sorted(set(query.skus) - set(found))
-    raise ValueError(f"has no SKU {missing[0]}; check its spelling in Google's price list")
-
-
-def _left_s(end_s: float) -> float:
-    left_s = end_s - time.monotonic()
-    if left_s <= 0:
-        raise ValueError("took too long")
-    return left_s
