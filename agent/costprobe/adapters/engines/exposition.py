@@ -236,10 +236,8 @@ def _name_end(line: str) -> int:
 
 def _sample(line: str, number: int) -> tuple[Labels, float]:
     """Labels and value of a line."""
-    # Most daemons have no service.
-    from prometheus_client.parser import (  # noqa: PLC0415 - the first scrape loads it
-        text_string_to_metric_families,
-    )
+    # Loaded with the first scrape: most daemons have no service.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     if len(line) > MAX_SERIES_CHARS:
         raise ScrapeError(f"line {number}: more than {MAX_SERIES_CHARS} characters for one series")
