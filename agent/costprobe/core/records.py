@@ -13,6 +13,31 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 DeviceKind = Literal["gpu", "mig", "cpu"]
+# Separator between the names of devices that are measured and priced as a group.
+TOGETHER: Final = "+"
+_NUMBER: Final = re.compile(r"([0-9]+)")
+RowKind = Literal["all", "important", "rest"]
+FieldValue = float | int | str | bool
+EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
+EnergyScope = Literal["device", "parent", "module"]
+Severity = Literal["info", "warning", "critical"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
+NS_PER_S = 1_000_000_000
+# The last instant in 64 bits.
+END_OF_TIME_NS = 2**63 - 1
+# Cause of the event that a device does not exist any more.
+REMOVED = "removed"
+# Key of a board's identity, beside software versions.
+BOARD = "board"
+# Tags of a row of `software`, and the fact of the fingerprint that each contains.
+SOFTWARE_TAGS: Final[Mapping[str, str]] = {
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "cuda",
+    "dtype": "dtype",
+    "weights_hash": "weights",
+}
+Market = Literal["on_demand", "spot", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +82,6 @@ def is_slice_kind(text: str) -> bool:
     return kind is not None and DEVICE_KINDS[kind].is_slice
 
 
-# Separator between the names of devices that are measured and priced as a group.
-TOGETHER: Final = "+"
-_NUMBER: Final = re.compile(r"([0-9]+)")
-
-
 def natural(*names: str) -> tuple[Any, ...]:
     """Return a key that sorts names for people: gpu2 before gpu10, by the first name first."""
     return tuple((_parts(name), name) for name in names)
@@ -77,9 +97,6 @@ def _size(digits: str) -> tuple[int, str]:
     # The longer number is the larger one; `int` refuses very long ones.
     significant = digits.lstrip("0")
     return len(significant), significant
-
-
-RowKind = Literal["all", "important", "rest"]
 
 
 class RowRange(NamedTuple):
@@ -126,21 +143,6 @@ class RowBatch(NamedTuple):
     lines: bytes
 
 
-FieldValue = float | int | str | bool
-EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
-EnergyScope = Literal["device", "parent", "module"]
-Severity = Literal["info", "warning", "critical"]
-EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
-
-NS_PER_S = 1_000_000_000
-# The last instant in 64 bits.
-END_OF_TIME_NS = 2**63 - 1
-# Cause of the event that a device does not exist any more.
-REMOVED = "removed"
-# Key of a board's identity, beside software versions.
-BOARD = "board"
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """One row of a series; its identity is (measurement, tags, time_ns).
@@ -164,7 +166,7 @@ class Device:
 
     Attributes:
         name: Identifies the device on this host; chosen by its sensor, and opaque to all other code.
-        kind: Kind of device; `costprobe.core.records` lists the differences.
+        kind: Kind of device; `DEVICE_KINDS` has the differences.
         uuid: Persistent identity by the vendor; for a CPU the host's machine id or "cpu".
         model: Product name by the vendor.
         memory_bytes: Memory of the device in bytes; None where unknown.
@@ -409,17 +411,6 @@ def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
     }
 
 
-# And the fact of the fingerprint that each contains.
-SOFTWARE_TAGS: Final[Mapping[str, str]] = {
-    "driver": "driver",
-    "torch": "torch",
-    "cuda": "cuda",
-    "dtype": "dtype",
-    "weights_hash": "weights",
-}
-
-
-Market = Literal["on_demand", "spot", ""]
 # Names of clouds as they write them; any other is shown as in the catalogue.
 _CLOUDS = {
     "aws": "AWS",

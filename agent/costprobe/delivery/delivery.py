@@ -12,14 +12,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.http.access import credentials_folder
-from costprobe.adapters.http.errors import (
-    DeliveryError,
-)
-from costprobe.adapters.store.cursors import (
-    QueuedNotice,
-    Rejections,
-    SinkOutbox,
-)
+from costprobe.adapters.http.errors import DeliveryError
+from costprobe.adapters.store.cursors import QueuedNotice, Rejections, SinkOutbox
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
@@ -32,6 +26,9 @@ if TYPE_CHECKING:  # a daemon without a sink or notifier does without the memory
     from costprobe.delivery.loop import DeliveryWorker, OutboxWorker
 
 logger = logging.getLogger(__name__)
+JOIN_S = 1.0
+# Rejected points are a fault for this long after the last one.
+REJECTED_FAULT_NS = 3600 * NS_PER_S
 
 
 def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
@@ -54,9 +51,6 @@ def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
         fired_ns=time_ns,
         is_test=True,
     )
-
-
-JOIN_S = 1.0
 
 
 class StoreQueue:
@@ -126,7 +120,7 @@ class Notifying:
     def _worker(
         self, config: NotifierConfig, firing: Callable[[], Sequence[Alert]]
     ) -> DeliveryWorker:
-        from costprobe.delivery.loop import DeliveryWorker  # noqa: PLC0415 - see above
+        from costprobe.delivery.loop import DeliveryWorker  # noqa: PLC0415 - takes memory
 
         return DeliveryWorker(
             StoreQueue(self._store, config.name),
@@ -223,10 +217,6 @@ class Notifying:
 
 def _build(config: NotifierConfig) -> Notifier:
     return build_notifier(config, credentials_folder(os.environ))
-
-
-# Rejected points are a fault for this long after the last one.
-REJECTED_FAULT_NS = 3600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +378,7 @@ def worker_of(
         stop: Ends the worker.
         host: Name of this host, from which its flush schedule follows.
     """
-    from costprobe.delivery.loop import FlushSchedule, OutboxWorker  # noqa: PLC0415 - see above
+    from costprobe.delivery.loop import FlushSchedule, OutboxWorker  # noqa: PLC0415 - takes memory
 
     rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
     schedule = FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock)

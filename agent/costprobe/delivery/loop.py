@@ -16,7 +16,6 @@ all hosts begin at once.
 from __future__ import annotations
 
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -33,12 +32,7 @@ from costprobe.adapters.http.errors import (
     RetryLater,
     TokenBucket,
 )
-from costprobe.adapters.store.cursors import (
-    NoticeQueue,
-    Outbox,
-    PendingNotice,
-    RowStream,
-)
+from costprobe.adapters.store.cursors import NoticeQueue, Outbox, PendingNotice, RowStream
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
@@ -50,11 +44,35 @@ logger = logging.getLogger(__name__)
 # Wait while the queue is empty or cannot be read, in s.
 IDLE_S = 5.0
 UNSTORED_MAX = 100
+# Limits of the wait before a notice is sent again, in s.
 FIRST_RETRY_S = 1.0
 LEAST_RETRY_S = 0.5
 MAX_RETRY_S = 300.0
 # Wait after an answer that only another configuration can change, in s.
 MISCONFIGURED_S = 60.0
+MAX_BATCH_BYTES: Final = 4 << 20
+MIN_BATCH_BYTES: Final = 16 << 10
+MIN_BATCH_POINTS: Final = 100
+# Assumed before the first lines: the size of a row of `device`.
+FIRST_LINE_BYTES: Final = 500
+# Each accepted request adds this share of the largest batch.
+STEP_SHARE: Final = 0.05
+# A request that is too large costs a round trip, and a server's limit rarely changes.
+ACCEPTED_BEFORE_LARGER: Final = 200
+# With fewer, processors of a server are idle while requests and responses are on their way.
+IN_FLIGHT_MAX: Final = 3
+# A backlog begins within this many flush intervals: two minutes at the defaults.
+BACKLOG_FLUSHES: Final = 12
+# A flush this shortly before its scheduled time counts as that flush; a share of the interval.
+_SERVED_SHARE: Final = 0.1
+_HASH_BYTES: Final = 8
+# Limits of the wait before rows are sent again, in s.
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+# Interval at which a back-off checks whether it is over.
+BACKOFF_POLL_S = 0.2
+# More live rows than this many batches become a backlog, so that new rows need not wait for them.
+LIVE_BATCHES_MAX = 2
 
 
 class DeliveryWorker:
@@ -78,7 +96,7 @@ class DeliveryWorker:
         *,
         clock: Clock,
         stop: Flag,
-        rng: random.Random,
+        rng: Random,
         firing: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         self.name = config.name
@@ -311,17 +329,6 @@ class DeliveryWorker:
         return self._clock.monotonic_ns() / NS_PER_S
 
 
-MAX_BATCH_BYTES: Final = 4 << 20
-MIN_BATCH_BYTES: Final = 16 << 10
-MIN_BATCH_POINTS: Final = 100
-# Assumed before the first lines: the size of a row of `device`.
-FIRST_LINE_BYTES: Final = 500
-# Each accepted request adds this share of the largest batch.
-STEP_SHARE: Final = 0.05
-# A request that is too large costs a round trip, and a server's limit rarely changes.
-ACCEPTED_BEFORE_LARGER: Final = 200
-
-
 class BatchSize:
     """The size of a request: halved after a failure, increased by a step after each success.
 
@@ -374,10 +381,6 @@ class BatchSize:
         """Record that a request was refused for its size in bytes."""
         self._accepted = 0
         self.size_bytes = min(self.size_bytes, max(MIN_BATCH_BYTES, lines_bytes // 2))
-
-
-# With fewer, processors of a server are idle while requests and responses are on their way.
-IN_FLIGHT_MAX: Final = 3
 
 
 class SinkRequest:
@@ -670,13 +673,6 @@ def _halves(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[Ou
     return rows[:middle], rows[middle:]
 
 
-# A backlog begins within this many flush intervals: two minutes at the defaults.
-BACKLOG_FLUSHES: Final = 12
-# A flush this shortly before its scheduled time counts as that flush; a share of the interval.
-_SERVED_SHARE: Final = 0.1
-_HASH_BYTES: Final = 8
-
-
 class FlushSchedule:
     """The times at which a host sends to one sink.
 
@@ -738,14 +734,6 @@ class ImmediateSchedule:
     def backlog_wait_s(self) -> float:
         """Return 0.0: a single sender needs no spreading."""
         return 0.0
-
-
-FIRST_BACKOFF_S = 1.0
-# Interval at which a back-off checks whether it is over.
-BACKOFF_POLL_S = 0.2
-MAX_BACKOFF_S = 60.0
-# More live rows than this many batches become a backlog, so that new rows need not wait for them.
-LIVE_BATCHES_MAX = 2
 
 
 class OutboxWorker:

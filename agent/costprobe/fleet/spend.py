@@ -22,7 +22,7 @@ from costprobe.fleet.answers import FleetAnswers, Group
 from costprobe.spend.forecast import HourRate, PeriodSpend, remaining_hours, robust_forecast
 from costprobe.spend.settings import HISTORY_HOURS
 
-# Rounding of sums, as a share of them.
+# Largest rounding error of a sum, as a share of it, of a share, and of a number of devices.
 _ROUNDING: Final = 1e-9
 
 STEP_S: Final = 3600

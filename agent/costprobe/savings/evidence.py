@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Literal
 
-from costprobe.core.hours import HOUR_NS, MINUTE_NS, MINUTES, DeviceHistory
-from costprobe.core.periods import HOURS_A_WEEK
+from costprobe.core.hours import MINUTE_NS, MINUTES, DeviceHistory
+from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import quantile
 from costprobe.core.units import HOUR_S

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from costprobe.core.columns import RowColumns, columns_of, number, numbers_of
-from costprobe.core.hours import HOUR_NS, MINUTE_NS, MINUTES, add_evenly
+from costprobe.core.hours import MINUTE_NS, MINUTES, add_evenly
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import UNITS
 from costprobe.core.units import counted

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
 
-from costprobe.core.hours import HOUR_NS, DeviceHistory
-from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
+from costprobe.core.hours import DeviceHistory
+from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.core.records import DEVICE_KINDS, natural
 from costprobe.core.units import HOUR_S, significant
 from costprobe.savings.evidence import ExpectedLoad, History

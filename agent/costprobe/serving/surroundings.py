@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from costprobe.adapters.store.ledger import Ledger
 from costprobe.core.clock import Clock
-from costprobe.core.records import (
-    Event,
-)
+from costprobe.core.records import Event
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.electricity import NO_CARBON, CarbonBook

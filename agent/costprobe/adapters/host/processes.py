@@ -51,6 +51,13 @@ _SECRET_NAME: Final = re.compile(
 )
 # A URL with a user, password or token: of a proxy, a database, a package index.
 _URL_WITH_USER: Final = re.compile(r"://[^/\s@]+@")
+NAME: Final = "COSTPROBE_CHILD"
+ROUNDS_MAX: Final = 20
+_PROC: Final = Path("/proc")
+FILTER: Final = "/proc/self/coredump_filter"
+# CPython's `SimpleQueue.get` recomputes the remaining time after a spurious wake-up. With a shorter
+# timeout the remainder may be negative, which means to wait indefinitely (seen with 3.11).
+LEAST_WAIT_S: Final = 0.001
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -74,11 +81,6 @@ def is_withheld(name: str, value: str) -> bool:
     if name in _OF_THE_SERVICE or _SECRET_NAME.search(name):
         return True
     return _URL_WITH_USER.search(value) is not None
-
-
-NAME: Final = "COSTPROBE_CHILD"
-ROUNDS_MAX: Final = 20
-_PROC: Final = Path("/proc")
 
 
 def new_mark() -> dict[str, str]:
@@ -124,9 +126,6 @@ def _killed(pid: int, marking: bytes, proc: Path) -> bool:
     return False
 
 
-FILTER: Final = "/proc/self/coredump_filter"
-
-
 def forbid_core_dumps(dump_filter: str | Path = FILTER) -> None:
     """Prevent core dumps of this process and its children; both settings survive exec.
 
@@ -141,11 +140,6 @@ def forbid_core_dumps(dump_filter: str | Path = FILTER) -> None:
     # A kernel without ELF core dumps has no such file.
     with suppress(OSError), open(dump_filter, "w", encoding="ascii") as file:  # noqa: PTH123 - without pathlib
         file.write("0")
-
-
-# CPython's `SimpleQueue.get` recomputes the remaining time after a spurious wake-up. With a shorter
-# timeout the remainder may be negative, which means to wait indefinitely (seen with 3.11).
-LEAST_WAIT_S: Final = 0.001
 
 
 class SignalFlag(Event):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
@@ -72,7 +72,7 @@ class JobRecord:
     last_error: str | None = None
     began_s: float | None = None
     ended_s: float | None = None
-    every_s: float = field(default=0.0)
+    every_s: float = 0.0
 
     def document(self) -> dict[str, int | float | str | None]:
         """Return the record as JSON; faster than `asdict`."""
