@@ -26,7 +26,6 @@ CORES = {
     (0x43, 0x0AF): "Cavium ThunderX2",
     (0x46, 0x001): "Fujitsu A64FX",
     (0x48, 0xD01): "HiSilicon TaiShan-v110",
-    (0x4E, 0x004): "NVIDIA Carmel",
     (0xC0, 0xAC3): "Ampere-1",
     (0xC0, 0xAC4): "Ampere-1a",
 }

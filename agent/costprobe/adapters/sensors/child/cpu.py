@@ -502,7 +502,8 @@ class CpuSensor(Sensor):
         try:
             ticks = parse_stat(self._text("proc/stat"))
         except (OSError, ValueError) as error:
-            raise SensorFault("/proc/stat", "NO_TICKS", Reaction.TRANSIENT, str(error)) from error
+            detail = f"{error}: utilization, and energy without RAPL, are unknown; see proc_stat(5)"
+            raise SensorFault("/proc/stat", "NO_TICKS", Reaction.TRANSIENT, detail) from error
         if not ticks.total:
             raise SensorFault("/proc/stat", "NO_TICKS", Reaction.TRANSIENT, NO_TIME)
         return ticks

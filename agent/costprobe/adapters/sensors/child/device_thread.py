@@ -165,7 +165,8 @@ class Aggregator:
             "energy_method": energy_method,
             "energy_suspect": suspect,
             "energy_scope": None if scope == "device" else scope,
-            "dram_energy_j": _counted("dram_j", base, self._full),
+            # Memory consumes power: a counter that does not advance counts nothing.
+            "dram_energy_j": _counted("dram_j", base, self._full) or None,
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
             "temp_c": max(_present(columns["temp_c"]), default=None),
