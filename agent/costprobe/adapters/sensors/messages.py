@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import json
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
@@ -418,6 +418,8 @@ LINE_BYTES_MAX: Final = 65536
 COMMAND_BYTES_MAX: Final = 4096
 
 Message = Mapping[str, Any]
+# Takes a message for another thread, without blocking.
+Emit = Callable[[Message], None]
 
 # `json.dumps` constructs an encoder for each message.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

@@ -27,6 +27,9 @@ FALL: Final = 1e9
 # before, stands still.
 STILL_READINGS: Final = 5
 STILL_APART_NS: Final = NS_PER_S // 2
+STANDS_STILL: Final = (
+    f"the energy counter did not advance in {STILL_READINGS} readings: power is integrated instead"
+)
 SUSPECT_MAX: Final = 600
 
 POWERS: Final = frozenset({"power_w", "power_instant_w", "power_limit_w"})
@@ -152,11 +155,8 @@ class Bounds:
         self.counter_is_still = total.still_readings >= STILL_READINGS
         if self.counter_is_still and not was_still:
             total.fall()
-            if reading.method == "counter":  # another one is left by its sensor
-                detail = (
-                    f"the energy counter did not advance in {STILL_READINGS} readings: until it"
-                )
-                self._report("STANDS_STILL", "energy_j", f"{detail} does, power is integrated")
+            if reading.method == "counter":  # the sensor of the CPUs reports what follows on RAPL
+                self._report("STANDS_STILL", "energy_j", STANDS_STILL)
         return None if self.counter_is_still else replace(reading, energy_j=energy_j)
 
     def powers(self, powers_w: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

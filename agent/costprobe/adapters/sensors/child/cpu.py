@@ -489,9 +489,8 @@ class CpuSensor(Sensor):
         return {"counter": reading, "power_w": power_w, "power_instant_w": power_w}
 
     def _dram_energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
-        return (
-            {} if self._dram is None else {"dram_j": self._dram.read_j(self._clock.monotonic_ns())}
-        )
+        t_ns = self._clock.monotonic_ns()
+        return {} if self._dram is None else {"dram_j": self._dram.read_j(t_ns)}
 
     def _read_ticks(self) -> CpuTicks:
         """Read /proc/stat.

@@ -20,12 +20,13 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
-from costprobe.adapters.sensors.child.energy import NEVER_NS, Metering
-from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.child.energy import Metering
+from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
 from costprobe.adapters.sensors.messages import (
     ActivityLog,
     Backoff,
     CounterMethod,
+    Emit,
     EnergyReading,
     Message,
     Quarantined,
@@ -58,13 +59,13 @@ TOGETHER_NS: Final = 10_000_000
 MEANS: Final = ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
 
 
-def _present(values: Iterable[float | None]) -> list[float]:
+def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    present = _present(values)
-    return sum(present) / len(present) if present else None
+    known = _known(values)
+    return sum(known) / len(known) if known else None
 
 
 def _advance(before: float | None, after: float | None) -> float | None:
@@ -159,7 +160,7 @@ class Aggregator:
         fields: dict[str, FieldValue | None] = {
             **{name: _mean(columns[name]) for name in MEANS},
             "power_max_w": max(
-                _present(columns["power_w"] + columns["power_instant_w"]), default=None
+                _known(columns["power_w"] + columns["power_instant_w"]), default=None
             ),
             "energy_j": energy_j,
             "energy_method": energy_method,
@@ -169,7 +170,7 @@ class Aggregator:
             "dram_energy_j": _counted("dram_j", base, self._full) or None,
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
-            "temp_c": max(_present(columns["temp_c"]), default=None),
+            "temp_c": max(_known(columns["temp_c"]), default=None),
             "power_limit_w": last.power_limit_w,
             "throttle_power_s": _time_counted("throttle_power_s", base, self._full),
             "throttle_thermal_s": _time_counted("throttle_thermal_s", base, self._full),
@@ -477,7 +478,7 @@ class SliceWatch:
         emit: Takes messages for the main thread.
     """
 
-    def __init__(self, sensor: Sensor, clock: Clock, emit: Callable[[Message], None]) -> None:
+    def __init__(self, sensor: Sensor, clock: Clock, emit: Emit) -> None:
         self._sensor = sensor
         self._clock = clock
         self._emit = emit
@@ -510,8 +511,6 @@ class SliceWatch:
             self._names = names
             self._emit({"type": "slices", "device": self._sensor.name, "sensors": slices})
 
-
-Emit = Callable[[Message], None]
 
 INBOX_MAX: Final = 64
 # A shorter difference of the clocks is none.

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Final, Literal
 
-from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
 from costprobe.adapters.sensors.messages import (
     Absent,
     CounterMethod,
+    Emit,
     EnergyReading,
     Message,
     Sample,
@@ -37,11 +38,7 @@ from costprobe.core.records import (
 )
 
 IDLE_SAMPLES_MIN: Final = 10
-
-
 IDLE_SAMPLES_MAX: Final = 600
-
-
 IDLE_PERCENTILE: Final = 10
 
 
@@ -466,15 +463,12 @@ class SelfTest:
         return self._first is not None and now_ns >= self._first.t_ns + self._length_ns
 
 
-Emit = Callable[[Message], None]
-
 # A counter that is read in quick succession is inaccurate: edges are read at most once a second, and
 # at least 0.2 s after any other reading.
 EDGE_SPACING_NS: Final = NS_PER_S
 COUNTER_SPACING_NS: Final = NS_PER_S // 5
 SAMPLES_EVERY_NS: Final = NS_PER_S // 2
 POLL_AT_MOST_NS: Final = 120 * NS_PER_S
-NEVER_NS: Final = 2**63 - 1
 
 
 class Metering:

@@ -511,7 +511,9 @@ class NvmlDevice(Sensor):
         what = f"gpu{other} has the same UUID {uuid}" if uuid else "its UUID is empty"
         detail = f"{what}: it is measured as {self.name}, and no probe of a model can select it"
         call = "nvmlDeviceGetUUID"
-        self._metrics.report_once("uuid", SensorFault(call, "NOT_UNIQUE", Reaction.ABSENT, detail))
+        self._metrics.report_once(
+            "uuid", SensorFault(call, "NOT_UNIQUE", Reaction.TRANSIENT, detail)
+        )
         return f"{uuid}@{self.name}" if uuid else self.name
 
     def _find_limit(self) -> None:
