@@ -79,14 +79,15 @@ def test_energy_counter_that_jumps_is_replaced_by_power_in_rows_and_windows(simu
 
 def test_violation_counter_is_bounded_by_the_time_that_passed(simulated):
     worker, gpu = bench_of(simulated), simulated.gpus[0]
-    gpu.throttle(power_share=0.5)
-    gpu.count_more(throttled_s=10_013)
-    row, after = rows_after(worker, 20)
-    assert "throttle_power_s" not in row
-    assert after["throttle_power_s"] == pytest.approx(5, rel=0.01)
     gpu.throttle(power_share=1.05)
     _, late = rows_after(worker, 20)
     assert late["throttle_power_s"] == 10.0
+    gpu.count_more(throttled_s=10_013)
+    gpu.set(event_reasons=0x04)
+    *rows, after = rows_after(worker, 30, count=3)
+    assert [row.get("throttle_power_s") for row in rows] == [None, None]
+    # The throttle reasons are the next method.
+    assert (after["throttle_power_s"], after["throttle_thermal_s"]) == (pytest.approx(10), 0.0)
     assert {call for call, _ in faults_of(worker)} == {"throttle_power_s", "throttle_thermal_s"}
 
 

@@ -102,11 +102,13 @@ class Bounds:
     Attributes:
         max_w: The highest power that is possible, in W; set by the device's sensor.
         counter_is_still: The energy counter stands still; a sensor that has another one reads that.
+        impossible: The running totals that have jumped; a sensor that has another way reads that.
     """
 
     def __init__(self) -> None:
         self.max_w = UNKNOWN_MAX_W
         self.counter_is_still = False
+        self.impossible: set[str] = set()
         self._totals = {name: RunningTotal() for name in RATES}
         self._method = ""
         self._reported: set[str] = set()
@@ -184,6 +186,7 @@ class Bounds:
         if not advance <= most:
             counted = f"{_shown(name, advance)} were counted in {passed_s:.1f} s"
             self._discard(name, counted, 0.0, most)
+            self.impossible.add(name)
             total.fall(advance)
         return total.of(value)
 

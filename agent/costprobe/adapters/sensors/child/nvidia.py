@@ -189,6 +189,10 @@ OF_A_SLICE: Final = frozenset({"memory", "compute_processes"})
 BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes", "graphics_processes"})
 
 
+# Totals that are summed from the reasons where the driver does not count them, or miscounts.
+THROTTLED: Final = frozenset({"throttle_power_s", "throttle_thermal_s"})
+
+
 def is_counted(way: Way | None) -> bool:
     """Whether the driver counts throttled time; otherwise each sample must read the reasons.
 
@@ -592,6 +596,8 @@ class NvmlDevice(Sensor):
         self._check()
         if self._clock.monotonic_ns() >= self._metrics.retry_ns:
             self._support_all()
+        if self.bounds.impossible & THROTTLED:
+            self._metrics.leave("throttle", _violations)
         values: Values = {}
         for metric in metrics:
             if self._has(metric):

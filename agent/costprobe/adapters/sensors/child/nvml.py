@@ -146,7 +146,7 @@ number = object.__getattribute__
 # NVML's return codes (nvml.h, nvmlReturn_t) by number, so that any release of pynvml works.
 # GPU_IS_LOST from a call about one metric still concerns the device, so the reaction depends on the
 # code alone, not on the function.
-CODES: dict[int, tuple[str, Reaction]] = {
+CODES: Final[Mapping[int, tuple[str, Reaction]]] = {
     1: ("UNINITIALIZED", Reaction.REINIT),
     2: ("INVALID_ARGUMENT", Reaction.ABSENT),
     3: ("NOT_SUPPORTED", Reaction.ABSENT),
@@ -180,17 +180,17 @@ CODES: dict[int, tuple[str, Reaction]] = {
     999: ("UNKNOWN", Reaction.TRANSIENT),
 }
 
-FUNCTION_NOT_FOUND = 13
+FUNCTION_NOT_FOUND: Final = 13
 # pynvml has no such function, or in later releases raises an error of its own.
 _LACKING = (AttributeError, getattr(pynvml, "NVMLLibraryMismatchError", AttributeError))
-NO_DRIVER = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
+NO_DRIVER: Final = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
 VERSIONS: Final[Mapping[str, str]] = {
     "driver_version": "nvmlSystemGetDriverVersion",
     "nvml_version": "nvmlSystemGetNVMLVersion",
 }
 
 # What an operator can do about an error.
-HINTS: dict[str, str] = {
+HINTS: Final[Mapping[str, str]] = {
     "NO_PERMISSION": "let the user of this process open /dev/nvidia*, or grant it CAP_SYS_ADMIN"
     " where the administrator restricted profiling",
     "INSUFFICIENT_POWER": "connect the board's external power cables",

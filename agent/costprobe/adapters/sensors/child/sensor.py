@@ -206,6 +206,11 @@ class MetricReader:
         ways = self._ways[metric]
         return ways[0] if ways else None
 
+    def leave(self, metric: str, way: Way) -> None:
+        """Do not read a metric in this way any more."""
+        if way in self._ways[metric]:
+            self._ways[metric].remove(way)
+
     def read(self, metric: str, call: Call, handle: object) -> Values:
         """Read one metric by the first way whose values are possible; empty where it is absent.
 
