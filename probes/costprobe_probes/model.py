@@ -10,7 +10,6 @@ model needs at least is compared with what is free before it is taken.
 from __future__ import annotations
 
 import hashlib
-import platform
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ import torch
 from torch import nn
 
 from costprobe_probes.device import GIB, TorchDevice
+from costprobe_probes.processor import processor_name
 from costprobe_probes.sources.files import digest_of
 from costprobe_probes.sources.kinds import source_of
 from costprobe_probes.sources.model_source import FLOATS, Inputs, SourcedModel, checked_inputs
@@ -129,6 +129,8 @@ DRIVER_VERSION_FILE = "/proc/driver/nvidia/version"
 CPUINFO_FILE = "/proc/cpuinfo"
 LENGTH = 12
 HEAD_CHARS = 4096
+# /proc/cpuinfo of a thousand cores, which may be of several types.
+CPUINFO_CHARS = 1 << 20
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -160,7 +162,7 @@ def software(
         if driver is not None:
             versions["driver"] = driver
     else:
-        versions["device_name"] = _processor_name(cpuinfo_file)
+        versions["device_name"] = processor_name(_head(cpuinfo_file, CPUINFO_CHARS))
         versions["threads"] = str(torch.get_num_threads())
     return versions
 
@@ -216,15 +218,10 @@ def _driver_version(path: str) -> str | None:
     return match[1] if match else None
 
 
-def _processor_name(path: str) -> str:
-    match = re.search(r"^model name\s*:\s*(.+)$", _head(path), re.MULTILINE)
-    return match[1].strip() if match else platform.machine()
-
-
-def _head(path: str) -> str:
+def _head(path: str, chars: int = HEAD_CHARS) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - one small read
-            return file.read(HEAD_CHARS)
+            return file.read(chars)
     except OSError:
         return ""
 

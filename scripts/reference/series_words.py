@@ -29,7 +29,8 @@ FIELDS: Mapping[str, str] = {
     "energy_rel_err": "Relative uncertainty of the energy (about 95 %).",
     "contended": "Whether others used the device during the run: see"
     " [beside other work](../measurement.md#beside-other-work).",
-    "energy_suspect": "Whether the device's energy sensors disagree.",
+    "energy_suspect": "Whether the device's energy sensors disagree, or an impossible reading of power or energy was"
+    " discarded.",
     "energy_scope": "What the energy covers if not only the device: `module` for a GPU with the CPU"
     " and the memory on its module, `parent` for the whole board of a MIG device.",
     "price_stale": "True if a stale spot price was used.",

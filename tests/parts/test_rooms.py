@@ -93,8 +93,13 @@ RECORDS = {
     "http.access",
     "databases.question",
 }
-# Of the probes the agent imports what the wire needs, in these places.
-PROBES_FOR_AGENT = {"wire", "stats", "sources.kinds"}
+# Of the probes the agent imports what the wire needs and the name of the processor, in these places.
+PLACES_OF_PROBES = (
+    "costprobe.adapters.load_child.",
+    "costprobe.adapters.sensors.child.cpu",
+    "costprobe.probing.settings",
+)
+PROBES_FOR_AGENT = {"wire", "stats", "processor", "sources.kinds"}
 MAX_CODE_LINES = 600
 NO_CODE = {
     tokenize.ENCODING,
@@ -320,7 +325,7 @@ def test_agent_imports_the_wire_and_the_kinds_of_probes_only():
             if room_of(name) == "costprobe_probes" != room_of(other):
                 offenders.append(f"{name} imports {other}")
             continue
-        is_place = name.startswith(("costprobe.adapters.load_child.", "costprobe.probing.settings"))
+        is_place = name.startswith(PLACES_OF_PROBES)
         if not is_place or other.removeprefix("costprobe_probes.") not in PROBES_FOR_AGENT:
             offenders.append(f"{name} imports {other}")
     assert not offenders, "\n".join(offenders)

@@ -236,7 +236,8 @@ class Energy:
         idle_power_w: Learned idle power of the device; None until it is learned.
         scope: "parent" where it is the whole board's, of which the device is a part; "module"
             where it is that of a GPU with the CPU and the memory on its module.
-        suspect: Whether the sensors of the device disagree; None until they were compared.
+        suspect: Whether the sensors of the device disagree, or an impossible reading was discarded;
+            None until they were compared.
     """
 
     energy_j: float

@@ -72,12 +72,12 @@ def energy_sum(energies: Sequence[Energy]) -> Energy:
 
 
 # A gap of at most this length between readings, in s, is bridged at the rate of adjacent readings.
-GAP_S = 3.0
-MAX_READINGS = 50_000
+GAP_S: Final = 3.0
+MAX_READINGS: Final = 50_000
 # A window that is closed late is as long as two windows, and is billed later.
-SPARE_NS = 600 * NS_PER_S
-PCT = 100
-GAP_PERIODS = 1.5
+SPARE_NS: Final = 600 * NS_PER_S
+PCT: Final = 100
+GAP_PERIODS: Final = 1.5
 
 
 def longest_gap_s(every_s: float) -> float:

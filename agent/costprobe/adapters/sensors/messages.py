@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import json
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
@@ -107,6 +107,7 @@ BRACKET_INTERVALS: Final = 1.5
 # A share of time needs two readings of its counter, and a window two samples of its own.
 ENOUGH: Final = 2
 
+# (CLOCK_MONOTONIC ns, value), oldest first.
 Series = list[tuple[int, float]]
 
 
@@ -150,7 +151,16 @@ class Activity:
         return replace(self, contended=None)
 
 
-UNKNOWN = Activity()
+UNKNOWN: Final = Activity()
+# Of these conditions the highest is the worst.
+_HIGHEST: Final = (
+    "throttled_pct",
+    "throttled_power_pct",
+    "throttled_thermal_pct",
+    "temp_max_c",
+    "mem_used_pct",
+    "util_pct",
+)
 
 
 def worst_of(activities: Sequence[Activity]) -> Activity:
@@ -175,16 +185,6 @@ def worst_of(activities: Sequence[Activity]) -> Activity:
         power_limit_w=min(found("power_limit_w"), default=None),
         ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
     )
-
-
-_HIGHEST = (
-    "throttled_pct",
-    "throttled_power_pct",
-    "throttled_thermal_pct",
-    "temp_max_c",
-    "mem_used_pct",
-    "util_pct",
-)
 
 
 class ActivityLog:
@@ -418,6 +418,8 @@ LINE_BYTES_MAX: Final = 65536
 COMMAND_BYTES_MAX: Final = 4096
 
 Message = Mapping[str, Any]
+# Takes a message for another thread, without blocking.
+Emit = Callable[[Message], None]
 
 # `json.dumps` constructs an encoder for each message.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

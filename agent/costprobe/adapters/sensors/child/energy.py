@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Final, Literal
 
-from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
 from costprobe.adapters.sensors.energy import BASE_REL_ERR, BOARD_REL_ERR, COUNTER_STEP_S, IdlePower
 from costprobe.adapters.sensors.messages import (
     Absent,
+    Emit,
     EnergyReading,
     Message,
     Sample,
@@ -349,11 +350,11 @@ class SelfTest:
         self._powers = [] if polls else None
         self.due_ns = reading.t_ns + (POLL_EVERY_NS if polls else self._length_ns)
 
-    def add(self, t_ns: int, power_w: float | None) -> None:
-        """Add a power in W that was read at an instant."""
-        if power_w is not None and self._powers is not None:
-            self._powers.append((t_ns, power_w))
-        self.due_ns = t_ns + POLL_EVERY_NS
+    def add(self, now_ns: int, *powers: tuple[int, float]) -> None:
+        """Add the power that was read now: (CLOCK_MONOTONIC ns, W), or nothing."""
+        if self._powers is not None:
+            self._powers.extend(powers)
+        self.due_ns = now_ns + POLL_EVERY_NS
 
     def end(
         self, reading: EnergyReading, regular: Sequence[tuple[int, float]], every_ns: int
@@ -414,15 +415,12 @@ class SelfTest:
         return self._first is not None and now_ns >= self._first.t_ns + self._length_ns
 
 
-Emit = Callable[[Message], None]
-
 # A counter that is read in quick succession is inaccurate: edges are read at most once a second, and
 # at least 0.2 s after any other reading.
 EDGE_SPACING_NS: Final = NS_PER_S
 COUNTER_SPACING_NS: Final = NS_PER_S // 5
 SAMPLES_EVERY_NS: Final = NS_PER_S // 2
 POLL_AT_MOST_NS: Final = 120 * NS_PER_S
-NEVER_NS: Final = 2**63 - 1
 
 
 class Metering:
@@ -451,6 +449,7 @@ class Metering:
         self.is_slice = False
         self._idle_sample_pct = 0.0
         self._sensor = sensor
+        self._bounds = sensor.bounds
         self._clock = clock
         self._emit = emit
         self._every_ns = every_ns
@@ -534,7 +533,7 @@ class Metering:
         """Read the energy counter into the history; return a reading made just before instead."""
         if self._is_fresh() and self.history.counter:
             return self.history.counter[-1]
-        reading = self._sensor.read_energy()
+        reading = self._bounds.energy(self._sensor.read_energy())
         if reading is not None:
             self.history.counter.append(reading)
             self._counter_ns = reading.t_ns
@@ -554,6 +553,10 @@ class Metering:
             return None
         window = SteadyWindow(*(int(request[key]) for key in SteadyWindow.__slots__))
         result = self.history.energy(window)
+        if isinstance(result, Energy) and self._bounds.is_suspect(
+            window.steady_start_ns, window.steady_end_ns
+        ):
+            result = replace(result, suspect=True)
         by_counter = isinstance(result, Energy) and result.method not in ("samples", "poll")
         if not last and not by_counter:
             return None
@@ -571,14 +574,18 @@ class Metering:
     def _poll(self) -> None:
         samples = self._sensor.read_power_samples()
         if samples is None:
-            watts = self._sensor.read_power_w()
-            if watts is not None:
-                self.history.powers.append((self._clock.monotonic_ns(), watts))
+            self.history.powers.extend(self._read_power())
         else:
-            self.history.samples.extend(samples)
+            self.history.samples.extend(self._bounds.powers(samples))
         now_ns = self._clock.monotonic_ns()
         every_ns = POLL_EVERY_NS if samples is None else SAMPLES_EVERY_NS
         self._poll_ns = now_ns + every_ns if now_ns < self._poll_until_ns else None
+
+    def _read_power(self) -> list[tuple[int, float]]:
+        """Read the power: (CLOCK_MONOTONIC ns, W), or nothing."""
+        watts = self._sensor.read_power_w()
+        reading = [] if watts is None else [(self._clock.monotonic_ns(), watts)]
+        return self._bounds.powers(reading)
 
     def _test(self) -> None:
         """Execute the next step of the self-test."""
@@ -586,8 +593,7 @@ class Metering:
         if test is None:
             return
         if not test.wants_counter:
-            watts = self._sensor.read_power_w()
-            test.add(self._clock.monotonic_ns(), watts)
+            test.add(self._clock.monotonic_ns(), *self._read_power())
             return
         polls = not self._samples_suffice
         if not test.is_running and polls and test.would_fail(self.history.powers):
