@@ -13,7 +13,9 @@ import hashlib
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Optional
@@ -22,6 +24,7 @@ import torch
 from torch import nn
 
 from costprobe_probes.device import GIB, TorchDevice
+from costprobe_probes.pass_work import PassWork, count_pass
 from costprobe_probes.sources.files import digest_of
 from costprobe_probes.sources.kinds import source_of
 from costprobe_probes.sources.model_source import FLOATS, Inputs, SourcedModel, checked_inputs
@@ -89,8 +92,26 @@ class Workload(SourcedModel):
         """Return one forward pass over inputs on the module's device."""
         module, args, kwargs = self.module, inputs.args, inputs.kwargs
         if kwargs:
-            return lambda: module(*args, **kwargs)
-        return lambda: module(*args)
+            return lambda: completed(module(*args, **kwargs))
+        return lambda: completed(module(*args))
+
+
+def completed(result: object) -> object:
+    """Do what remains of a pass whose result is computed as it is read, and return the result.
+
+    Raises:
+        ProbeConfigError: It is asynchronous.
+    """
+    if isinstance(result, torch.Tensor):
+        return result
+    if isinstance(result, Iterator):
+        deque(result, maxlen=0)
+    elif isinstance(result, (Awaitable, AsyncIterable)):
+        raise ProbeConfigError(
+            f"the model's forward returns {type(result).__name__}, whose work is not done when it"
+            " returns: measure a module whose forward returns tensors"
+        )
+    return result
 
 
 def load(spec: Spec, seed: int) -> Workload:
@@ -184,8 +205,8 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
             f"{key} {tuple(tensor.shape)} {tensor.dtype} {_sum_of_bits(tensor)}\n".encode()
         )
     inputs = workload.inputs(workload.min_batch)
-    shapes = [f"{tuple(x.shape)} {x.dtype}" for x in inputs.args]
-    shapes += [f"{key} {tuple(x.shape)} {x.dtype}" for key, x in sorted(inputs.kwargs.items())]
+    shapes = [_form(x) for x in inputs.args]
+    shapes += [f"{key} {_form(x)}" for key, x in sorted(inputs.kwargs.items())]
     facts = {
         "model": name,
         "dtype": dtype or "as made",
@@ -197,6 +218,12 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
     if workload.files:
         facts["file"] = workload.digest
     return facts
+
+
+def _form(x: torch.Tensor) -> str:
+    """Return shape and type of an input, and its strides if it is not in row-major order."""
+    form = f"{tuple(x.shape)} {x.dtype}"
+    return form if x.is_contiguous() else f"{form} strides {x.stride()}"
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> str:
@@ -276,6 +303,17 @@ def _replay(graph: Any, _: Callable[[], object]) -> None:  # noqa: ANN401 - as a
 
 # Execution modes of a request; each is a tag of the result.
 EXECUTION_MODES = ("cold", "compile", "cuda_graph")
+AUTOGRAD: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "enable_grad": torch.enable_grad,
+}
+DEFAULT_AUTOGRAD = "inference_mode"
+
+
+def autograd_of(request: dict[str, Any]) -> str:
+    """Return the mode of autograd in which a request runs passes, a key of AUTOGRAD."""
+    return str(request.get("autograd") or DEFAULT_AUTOGRAD)
 
 
 class LoadedModel(NamedTuple):
@@ -294,6 +332,9 @@ class LoadedModel(NamedTuple):
     def software(self, device: TorchDevice, request: dict[str, Any]) -> dict[str, str]:
         """Return what the fingerprint of a run is made of: software, model and execution modes."""
         names = {**software(device.torch_device), **self.facts, **modes_of(request)}
+        autograd = autograd_of(request)
+        if autograd != DEFAULT_AUTOGRAD:
+            names["autograd"] = autograd
         return names if self.compiled is None else {**names, "compile_shapes": SHAPES}
 
 
@@ -336,6 +377,20 @@ def _compile(run: Callable[[], object]) -> None:
             f"torch.compile failed ({describe(error, None)}); remove compile from this probe, or"
             " give its interpreter a C++ compiler and, on a GPU, triton"
         ) from error
+
+
+def work_of_pass(
+    device: TorchDevice, workload: Workload, batch: int, request: dict[str, Any]
+) -> PassWork:
+    """Return the work of a pass of a batch, by running one; it is the same in every execution mode."""
+    has_grad = autograd_of(request) == "enable_grad"
+    # Whatever an operator's module or a version of torch cannot do here, the measurement is complete.
+    with suppress(Exception), torch.inference_mode(mode=False), torch.set_grad_enabled(has_grad):
+        inputs = workload.inputs(batch)
+        staged = workload.staged(inputs, device.torch_device, batch)
+        state = staged.args[len(inputs.args) :]
+        return count_pass(workload.module, workload.forward_pass(staged), state)
+    return PassWork()
 
 
 def check_memory(
