@@ -37,7 +37,7 @@ from costprobe_probes.timing import (
 from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint, is_too_large
 
 # Share of the deadline that a batch search may take: the rest is for the run.
-SEARCH_SHARE = 0.5
+SEARCH_SHARE = 0.25
 # Copies of a batch on the host: the inputs, and pinned.
 HOST_COPIES = 2
 

@@ -176,6 +176,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             **_rolling("7d", "the last seven days"),
             "cost_per_million_tokens_in": "Cost of a million input tokens.",
             "cost_per_million_tokens_out": "Cost of a million output tokens.",
+            "cost_roofline_per_million_tokens_in": "The same for input tokens at `cost_roofline`.",
+            "cost_roofline_per_million_tokens_out": "The same for output tokens at `cost_roofline`.",
             "cost_total": "Cost of the service in the window.",
             "cost_idle": "Part that paid for idle time.",
             "idle_share": "Idle part as a share.",

@@ -101,7 +101,7 @@ def test_compilation_does_not_count_against_the_time_of_a_search():
         "compile": True,
         "min_samples": 5,
         "sample_cap_s": 0.0,
-        "deadline_s": 0.38,
+        "deadline_s": 0.76,
         "energy": False,
         "torch_device": "cpu",
     }

@@ -134,6 +134,7 @@ SCHEMA: dict[str, Measurement] = {
             " rolling_24h rolling_24h_iqr rolling_24h_coverage"
             " rolling_7d rolling_7d_iqr rolling_7d_coverage"
             " cost_per_million_tokens_in cost_per_million_tokens_out"
+            " cost_roofline_per_million_tokens_in cost_roofline_per_million_tokens_out"
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
             " cost_total_hardware cost_total_energy cost_tokens_in cost_tokens_out"
             " requests inferences tokens_in tokens_out cached_tokens device_s device_busy_s"

@@ -215,12 +215,7 @@ def cost_point(  # noqa: PLR0913 - what a row holds
         "energy_method": energy_method if cost.energy or emitted else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,
-        "cost_per_million_tokens_in": per_million_tokens(
-            cost.per_inference, result, result.tokens_in
-        ),
-        "cost_per_million_tokens_out": per_million_tokens(
-            cost.per_inference, result, result.tokens_out
-        ),
+        **token_cost_fields(cost, result),
     }
     for name, summary in rolled.items():
         fields[f"rolling_{name}"] = summary.median
@@ -252,6 +247,19 @@ def token_fields(result: ProbeResult, energy: ProbeEnergy | None) -> dict[str, f
             per_million_tokens(energy.per_inference_j, result, tokens) if energy else None
         )
     return fields
+
+
+def token_cost_fields(cost: CostSample, result: ProbeResult) -> dict[str, float | None]:
+    """Return the cost of a run's tokens, and that at the physical limit; None where unknown."""
+    each = {"cost": cost.per_inference, "cost_roofline": cost.roofline}
+    counts = {"in": result.tokens_in, "out": result.tokens_out}
+    return {
+        f"{name}_per_million_tokens_{kind}": None
+        if amount is None
+        else per_million_tokens(amount, result, tokens)
+        for name, amount in each.items()
+        for kind, tokens in counts.items()
+    }
 
 
 def work_fields(result: ProbeResult, limit: PassLimit) -> dict[str, FieldValue | None]:
@@ -402,20 +410,7 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "cost_energy": cost.energy,
             "cost_reference": cost.reference,
             "cost_roofline": cost.roofline,
-            "cost_per_million_tokens_in": per_million_tokens(
-                cost.per_inference, result, result.tokens_in
-            ),
-            "cost_per_million_tokens_out": per_million_tokens(
-                cost.per_inference, result, result.tokens_out
-            ),
-            **{
-                f"cost_roofline_per_million_{name}": cost.roofline
-                and per_million_tokens(cost.roofline, result, tokens)
-                for name, tokens in (
-                    ("tokens_in", result.tokens_in),
-                    ("tokens_out", result.tokens_out),
-                )
-            },
+            **token_cost_fields(cost, result),
         }
         for name, rolled in report.rolled.items():
             document["rolling"] |= {
