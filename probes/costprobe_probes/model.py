@@ -379,13 +379,11 @@ def _compile(run: Callable[[], object]) -> None:
         ) from error
 
 
-def work_of_pass(
-    device: TorchDevice, workload: Workload, batch: int, request: dict[str, Any]
-) -> PassWork:
+def work_of_pass(device: TorchDevice, workload: Workload, batch: int) -> PassWork:
     """Return the work of a pass of a batch, by running one; it is the same in every execution mode."""
-    has_grad = autograd_of(request) == "enable_grad"
-    # Whatever an operator's module or a version of torch cannot do here, the measurement is complete.
-    with suppress(Exception), torch.inference_mode(mode=False), torch.set_grad_enabled(has_grad):
+    # Whatever an operator's module or a version of torch cannot do here, the measurement is complete:
+    # FlopCounterMode cannot count a pass that computes gradients.
+    with suppress(Exception), torch.inference_mode(mode=False), torch.no_grad():
         inputs = workload.inputs(batch)
         staged = workload.staged(inputs, device.torch_device, batch)
         state = staged.args[len(inputs.args) :]

@@ -109,7 +109,7 @@ class ModelProbeRun:
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
         del run, inputs  # their memory is that of the pass that is counted
         self._progress("count", 0.0, batch)
-        work = work_of_pass(self._device, self._workload, batch, request)
+        work = work_of_pass(self._device, self._workload, batch)
         self._report(batch, sampled, window, h2d_ms, contention, work)
 
     def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
