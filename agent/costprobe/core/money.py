@@ -25,6 +25,7 @@ _EACH: Final = frozenset(
         "cost_hardware",
         "cost_energy",
         "cost_reference",
+        "cost_roofline",
         "cost_per_request",
         "rolling_1h",
         "rolling_1h_iqr",

@@ -29,6 +29,8 @@ END_OF_TIME_NS = 2**63 - 1
 REMOVED = "removed"
 # Key of a board's identity, beside software versions.
 BOARD = "board"
+# And of its batch, which is no software either.
+BATCH = "batch"
 # Tags of a row of `software`, and the fact of the fingerprint that each contains.
 SOFTWARE_TAGS: Final[Mapping[str, str]] = {
     "driver": "driver",
@@ -278,6 +280,9 @@ class ProbeResult:
         fields: Further fields of its row of `probe`.
         tokens_in: Input tokens in the window; None if unknown.
         tokens_out: Output tokens in the window; None if there are none.
+        flop_per_pass: Floating-point operations of a forward pass; None where they cannot be counted.
+        bytes_per_pass: Bytes of weights and state that a forward pass moves; None as above.
+        flop_precision: Type in which it computes, as the catalogue names it; empty as above.
     """
 
     probe: str
@@ -303,6 +308,9 @@ class ProbeResult:
     fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
     tokens_in: float | None = None
     tokens_out: float | None = None
+    flop_per_pass: float | None = None
+    bytes_per_pass: float | None = None
+    flop_precision: str = ""
 
     @property
     def window_s(self) -> float:
@@ -318,6 +326,11 @@ class ProbeResult:
     def throughput_per_s(self) -> float:
         """Inferences per second in the steady-state window."""
         return self.inferences / self.inferring_s
+
+    @property
+    def pass_s(self) -> float:
+        """Mean seconds of a forward pass in the steady-state window."""
+        return self.batch / self.throughput_per_s
 
     @property
     def tokens_in_per_s(self) -> float | None:
@@ -341,6 +354,8 @@ class CostSample:
         energy: Currency per inference for electricity that the plan does not include.
         reference: Cost of the same sample at the baseline price.
         is_stale: Whether the price is a stale spot price.
+        roofline: Cost if a pass took no longer than the board's physical limit, with the same
+            electricity; None where the limit is unknown.
     """
 
     currency: str
@@ -349,6 +364,7 @@ class CostSample:
     energy: float
     reference: float
     is_stale: bool = False
+    roofline: float | None = None
 
     @property
     def per_inference(self) -> float:

@@ -115,7 +115,8 @@ SCHEMA: dict[str, Measurement] = {
             " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
             " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out cached_tokens"
             " tokens_in_per_s tokens_out_per_s"
-            " energy_per_million_tokens_in_j energy_per_million_tokens_out_j",
+            " energy_per_million_tokens_in_j energy_per_million_tokens_out_j"
+            " flop_per_pass bytes_per_pass mfu_pct mbu_pct roofline_ms",
             ints="samples outliers threads ecc_uncorrected requests errors",
             strings="stop_reason energy_method energy_scope fingerprint token_source",
             bools="contended energy_suspect cached",
@@ -128,11 +129,12 @@ SCHEMA: dict[str, Measurement] = {
     "cost": Measurement(
         tags=("device", "probe", "service", "served_model", "basis", "plan", "currency"),
         fields=_typed(
-            floats="cost_per_inference cost_hardware cost_energy cost_reference"
+            floats="cost_per_inference cost_hardware cost_energy cost_reference cost_roofline"
             " rolling_1h rolling_1h_iqr rolling_1h_coverage"
             " rolling_24h rolling_24h_iqr rolling_24h_coverage"
             " rolling_7d rolling_7d_iqr rolling_7d_coverage"
             " cost_per_million_tokens_in cost_per_million_tokens_out"
+            " cost_roofline_per_million_tokens_in cost_roofline_per_million_tokens_out"
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
             " cost_total_hardware cost_total_energy cost_tokens_in cost_tokens_out"
             " requests inferences tokens_in tokens_out cached_tokens device_s device_busy_s"

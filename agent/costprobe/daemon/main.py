@@ -28,8 +28,7 @@ from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
-from costprobe.daemon.control import ControlRequests, ControlServer
-from costprobe.daemon.control_protocol import control_path
+from costprobe.daemon.control import ControlRequests, ControlServer, control_path
 from costprobe.daemon.pages import HttpPages, Sources
 from costprobe.daemon.parts import CurrentRuntime, DeviceWatch, SharedParts, gap_event
 from costprobe.daemon.systemd import SystemdNotifier

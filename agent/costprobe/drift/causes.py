@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
-from costprobe.core.records import BOARD, Point
+from costprobe.core.records import BATCH, BOARD, Point
 from costprobe.drift.before_after import (
     NONE,
     Component,
@@ -379,7 +379,7 @@ def _board(compared: Comparison) -> Cause | None:
 def _software(compared: Comparison) -> Cause | None:
     before, after = compared.before.software, compared.after.software
     keys = sorted(
-        (key for key in {*before, *after} - {BOARD} if before.get(key) != after.get(key)),
+        (key for key in {*before, *after} - {BOARD, BATCH} if before.get(key) != after.get(key)),
         key=lambda key: (SOFTWARE.index(key) if key in SOFTWARE else len(SOFTWARE), key),
     )
     if not keys or not before or not after:

@@ -38,8 +38,13 @@ def packaged() -> Catalogue:
     """Return the catalogue of this version of costprobe."""
     table = _read(_PACKAGED / "prices.csv")
     purchases = parse_purchases(_read(_PACKAGED / "purchases.csv"))
-    gpus = GpuNames(parse_gpus(_read(_PACKAGED / "gpus.csv")))
-    return Catalogue(version_of(table), PackedOffers(table), purchases, gpus)
+    return Catalogue(version_of(table), PackedOffers(table), purchases, gpu_names())
+
+
+@cache
+def gpu_names() -> GpuNames:
+    """Return the GPU models that this version of costprobe knows."""
+    return GpuNames(parse_gpus(_read(_PACKAGED / "gpus.csv")))
 
 
 def hosted_models() -> dict[str, HostedPrice]:

@@ -37,8 +37,11 @@ from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
 from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
+from costprobe.pricing.catalogue import GpuModel
+from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.load_curve import LoadStep
 from costprobe.probing.load_settings import length_document
+from costprobe.probing.roofline import pass_limit
 from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.settings import (
     KserveProbeConfig,
@@ -208,7 +211,6 @@ class Measurer:
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
             outcome: ProbeOutcome | ProbeFault | None = None
-            began_ns = self._now_ns()
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
@@ -227,8 +229,8 @@ class Measurer:
                     runs.end(target.name, self._now_ns(), outcome)
         if isinstance(outcome, ProbeFault):
             return outcome
-        if isinstance(probe, ProbeConfig):
-            self._remember_batch(probe, target.devices[0], outcome, began_ns)
+        if isinstance(probe, ProbeConfig) and probe.batch == "auto" and outcome.curve:
+            self._ledger.put_state(_batch_name(probe, target.devices[0]), batch_document(outcome))
         return self._joined(probe, target, outcome)
 
     def start(
@@ -309,24 +311,6 @@ class Measurer:
         remembered = None if search_anew else restored(self._ledger, name, dict)
         return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
 
-    def _remember_batch(
-        self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome, began_ns: int
-    ) -> None:
-        """Store the batch that a search found."""
-        if probe.batch != "auto" or not outcome.curve:
-            return
-        result = outcome.result
-        searching = self._sensor.activity(
-            device.name,
-            began_ns,
-            result.window_end_ns,
-            own_pids=outcome.pids,
-            timeout_s=ANSWER_TIMEOUT_S,
-        )
-        document = _batch_document(outcome, searching)
-        if document is not None:
-            self._ledger.put_state(_batch_name(probe, device), document)
-
     def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
         result = outcome.result
         energy: Energy | Absent = Absent("this run had no energy window")
@@ -348,6 +332,7 @@ class Measurer:
             board=target.board,
             naive=outcome.naive,
             load=outcome.load,
+            limit=pass_limit(result, _gpu_of(target)),
         )
 
     def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:
@@ -373,6 +358,13 @@ class Measurer:
         )
 
 
+def _gpu_of(target: ProbeTarget) -> GpuModel | None:
+    """Return the model of the board that a target is; None for a part of one, a CPU or a group."""
+    if len(target.devices) > 1 or not target.devices[0].is_board:
+        return None
+    return gpu_names().named(target.devices[0].model)
+
+
 def _child_command(probe: AnyProbe) -> tuple[str, ...]:
     """Return the command line of a probe's child: one that runs a model may need another interpreter."""
     if isinstance(probe, ProbeConfig):
@@ -389,15 +381,12 @@ def _batch_name(probe: ProbeConfig, device: Device) -> str:
     return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
 
 
-def _batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:
-    """Return the batch that a search found as JSON; None if it was found beside other work.
+def batch_document(outcome: ProbeOutcome) -> dict[str, Any]:
+    """Return the batch that a search found as JSON.
 
-    Args:
-        outcome: The run with the search.
-        searching: Conditions of the device since the start of the run.
+    Also one that was found beside other work: a series whose batch changed from run to run would
+    have no level.
     """
-    if outcome.search_contended or searching.contended:
-        return None  # another batch may be the best on an idle device
     return {
         "batch": outcome.result.batch,
         "fingerprint": outcome.result.fingerprint,

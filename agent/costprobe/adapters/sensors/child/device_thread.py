@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -224,7 +224,7 @@ class Aggregator:
 REQUESTS_MAX: Final = 64
 
 # Reads the processes that were busy since a CLOCK_MONOTONIC ns; None if they are unknown.
-BusyPids = Callable[[int], Collection[int] | None]
+UtilByPid = Callable[[int], Mapping[int, float] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class PendingRequests:
     Args:
         metering: Answers requests for energy.
         activity: Answers requests for the conditions of a run.
-        busy_pids: Reads which processes were busy, for the same requests.
+        util_by_pid_pct: Reads the share of each process since an instant, for the same requests.
         clock: CLOCK_MONOTONIC.
         every_ns: Time between the device's samples in ns.
     """
@@ -251,13 +251,13 @@ class PendingRequests:
         self,
         metering: Metering,
         activity: ActivityLog,
-        busy_pids: BusyPids,
+        util_by_pid_pct: UtilByPid,
         clock: Clock,
         every_ns: int,
     ) -> None:
         self._metering = metering
         self._activity = activity
-        self._busy_pids = busy_pids
+        self._util_by_pid_pct = util_by_pid_pct
         self._clock = clock
         self._wait_max_ns = max(2 * NS_PER_S, 2 * every_ns)
         self._requests: list[_Request] = []
@@ -309,8 +309,8 @@ class PendingRequests:
 
     def _conditions(self, message: Message) -> Message:
         start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-        busy_pids = self._busy_pids(start_ns)
-        activity = self._activity.between(start_ns, end_ns, message["own_pids"], busy_pids)
+        util_pct = self._util_by_pid_pct(start_ns)
+        activity = self._activity.between(start_ns, end_ns, message["own_pids"], util_pct)
         return activity_message(int(message["id"]), activity)
 
 
@@ -583,7 +583,7 @@ class DeviceWorker:
         self._activity = ActivityLog(every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._requests = PendingRequests(
-            self._metering, self._activity, self._read_busy_pids, clock, every_ns
+            self._metering, self._activity, self._read_util_by_pid_pct, clock, every_ns
         )
         self._watched_until_ns = 0
         self._process_time = ProcessTime() if settings.processes else None
@@ -759,17 +759,11 @@ class DeviceWorker:
         for answer in self._requests.answers(opened=self.opened):
             self._emit(answer)
 
-    def _read_busy_pids(self, since_ns: int) -> frozenset[int] | None:
-        pid_sets: list[frozenset[int]] = []
-
-        def read() -> None:
-            shares = self.sensor.util_by_pid_pct(since_ns)
-            if shares is not None:
-                pid_sets.append(frozenset(pid for pid, pct in shares.items() if pct > 0))
-
+    def _read_util_by_pid_pct(self, since_ns: int) -> Mapping[int, float] | None:
+        found: list[Mapping[int, float] | None] = []
         if self.opened:
-            self._guard(read)
-        return pid_sets[0] if pid_sets else None
+            self._guard(lambda: found.append(self.sensor.util_by_pid_pct(since_ns)))
+        return found[0] if found else None
 
     def _react(self, fault: SensorFault) -> None:
         self._retire()
