@@ -22,8 +22,9 @@ from costprobe.alerts.rules.kinds import RULES
 from costprobe.alerts.rules.rule import SERIES_TAGS, RuleConfig
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
 from costprobe.core.config.fields import HostConfig, union_of_kinds
-from costprobe.core.config.load import load_file, nearest, parse_text, validate_tables
+from costprobe.core.config.load import load_file, parse_text, validate_tables
 from costprobe.core.config.model import RootSection
+from costprobe.core.outside import nearest
 from costprobe.core.periods import minutes_of
 from costprobe.core.schema import SCHEMA
 from costprobe.delivery.contract import NotifierConfig, SinkConfig

@@ -459,8 +459,8 @@ def test_process_logs_to_the_destination_of_its_environment(to, journald, tmp_pa
         assert got[0]["CODE_FUNC"] == "<module>"
         logged = [f"WARNING {fields['COSTPROBE_PART']}: {fields['MESSAGE']}" for fields in got]
     assert [line.partition(" in ")[0] for line in logged] == [
-        "WARNING daemon.lifecycle: the token is [redacted]",
-        "WARNING daemon.lifecycle: the token is [redacted] ... repeated 2 times",
+        "WARNING daemon.main: the token is [redacted]",
+        "WARNING daemon.main: the token is [redacted] ... repeated 2 times",
     ]
 
 

@@ -26,22 +26,8 @@ from costprobe.core.config.model import (
     toml_value,
     valid_part,
 )
-from costprobe.core.outside import UnusableInputError, bounded_toml, read_regular
+from costprobe.core.outside import UnusableInputError, bounded_toml, nearest, read_regular
 from costprobe.core.units import format_duration
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to a word; None if none is similar.
-
-    Args:
-        word: The word as written.
-        known: The known names.
-    """
-    # Imported here, because a file without errors does not need it.
-    import difflib  # noqa: PLC0415
-
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
-
 
 _TYPES = {
     "missing": "is missing; add it",
