@@ -116,10 +116,8 @@ def test_installing_again_with_a_configuration_error_changes_and_restarts_nothin
     done = installed.service("install", check=False)
     installed.configure(good)
     assert done.returncode == 1
-    assert "costprobe.toml: kept" in done.stdout
-    assert "costprobe.service: unchanged" in done.stdout
     assert "telemetry.every" in done.stdout + done.stderr
-    assert "fix the configuration" in done.stderr
+    assert "nothing was changed or restarted; fix the configuration" in done.stderr
     assert installed.property("MainPID") == pid
 
 
@@ -328,6 +326,15 @@ def test_upgrade_and_uninstallation_keep_data_and_purge_deletes_all(installed):
     assert version(host) == VERSION
 
     host.pip_install("--no-deps", f"costprobe=={NEXT_VERSION}")
+    # What status reports of a wheel that was upgraded under a running daemon.
+    shown = host.service("--config=/etc/costprobe/costprobe.toml", "status").stdout
+    assert f"the daemon is {VERSION}, this command is {NEXT_VERSION}: restart" in shown
+    # An upgrade that fails changes nothing.
+    pid = host.property("MainPID")
+    failed = host.service("install", check=False, env=("COSTPROBE_TORCH=torch==0.0.1",))
+    assert failed.returncode == 1
+    assert host.costprobe("--version").stdout.split()[-1] == VERSION
+    assert (host.property("MainPID"), version(host)) == (pid, VERSION)
     host.service("install")
     host.wait_for(lambda: version(host) == NEXT_VERSION)
     assert host.read("/etc/costprobe/costprobe.toml") == config
