@@ -462,6 +462,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    # So that the processes of a step end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder.mkdir(parents=True, exist_ok=True)
     began = datetime.now(tz=UTC).isoformat(timespec="seconds")
     report: dict[str, Any] = {"began": began, "machine": facts, "steps": {}}

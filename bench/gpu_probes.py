@@ -15,13 +15,14 @@ from typing import Any
 from gpu_server import NAME
 
 HERE = Path(__file__).resolve().parent
-PROBE = '[[probe]]\nname = "p"\nkind = "{kind}"\nwhen_busy = "run"\n{more}\n'
+PROBE = '[[probe]]\nname = "p"\nkind = "{kind}"\n{more}\n'
+MODEL = 'dtype = "bf16"\nwhen_busy = "run"\n'
 PRICE = '[[price]]\nplan = "on_demand"\nper_hour = 4.0\ncurrency = "USD"\n'
 # Throughput of runs with and without an energy window: one definition, so one value.
 SAME_RATE = 0.03
 SHOWN = (
     "batch", "latency_p50_ms", "latency_rel_err", "throughput_per_s", "contended", "samples",
-    "stop_reason", "fields", "exit_code", "output",
+    "stop_reason", "energy", "fields", "exit_code", "output",
 )  # fmt: skip
 LOAD = """
 import torch
@@ -76,7 +77,7 @@ def probe(folder: Path, text: str, env: Mapping[str, str] | None = None) -> dict
 
 
 def transformer(more: str) -> str:
-    return PROBE.format(kind="transformer", more=f'dtype = "bf16"\n{more}')
+    return PROBE.format(kind="transformer", more=MODEL + more)
 
 
 def alternate(folder: Path, _device: str) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def oom(folder: Path, _device: str) -> dict[str, Any]:
     """Return a batch search beside a neighbour that holds the memory; it must survive."""
     kind, missed = "decoder:1B/decode", []
     with running(sys.executable, "-c", HOLD) as (_, neighbour):
-        text = 'dtype = "bf16"\nenergy = false\ncontext_tokens = {}\nbatch = {}'
+        text = MODEL + "energy = false\ncontext_tokens = {}\nbatch = {}"
         searched = probe(folder, PROBE.format(kind=kind, more=text.format(2048, '"auto"')))
         fixed = probe(folder, PROBE.format(kind=kind, more=text.format(8192, 512)))
         if neighbour.poll() is not None:
@@ -162,7 +163,7 @@ def served(folder: Path, device: str) -> dict[str, Any]:
             f'max_tokens = 32\ndevices = ["{NAMES[device]}"]'
         )
         result = probe(folder, PRICE + PROBE.format(kind="openai", more=more))
-    has_energy = result.get("fields", {}).get("energy_per_inference_j") is not None
+    has_energy = (result.get("energy") or {}).get("energy_per_inference_j") is not None
     return {"run": result, "missed": [] if has_energy else ["no energy of a request"]}
 
 

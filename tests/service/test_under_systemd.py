@@ -8,7 +8,7 @@ import socket
 
 import pytest
 from fakes.servers import Scripted
-from fakes.wheels import NEXT_VERSION, VERSION
+from fakes.wheels import NEXT_VERSION, ROOT, VERSION
 
 pytestmark = pytest.mark.timeout(900)
 # Runs the demo until it has opened its store.
@@ -156,6 +156,23 @@ def test_service_runs_without_capabilities(host):
     assert core.split()[4:6] == ["0", "0"]
     # The daemon and the sensor child; without probes there is no other.
     assert len(host.run("pgrep", "-u", "costprobe").stdout.split()) == 2
+
+
+def test_pipes_of_mps_are_bound_into_the_private_tmp_by_the_documented_drop_in(host):
+    pages = "".join(
+        (ROOT / name).read_text()
+        for name in ("docs/troubleshooting.md", "systemd/costprobe.service")
+    )
+    drop_in = "BindPaths=/tmp/nvidia-mps"
+    assert pages.count(drop_in) == 2
+    pipes = drop_in.removeprefix("BindPaths=")
+    host.run("mkdir", "-p", pipes)
+    host.run("touch", f"{pipes}/control", f"{pipes}-of-the-host")
+    host.drop_in("mps", f"[Service]\n{drop_in}\n")
+    host.systemctl("restart", "costprobe")
+    inside = f"/proc/{host.property('MainPID')}/root{pipes}"
+    assert host.exists(f"{inside}/control")
+    assert not host.exists(f"{inside}-of-the-host")
 
 
 def test_reload_applies_a_new_file_and_rejects_one_with_an_error(host):

@@ -91,7 +91,7 @@ def test_throttle_counter_that_decreased_is_unknown():
 def test_unknown_conditions_are_none():
     assert ActivityLog().between(0, S, []) == UNKNOWN
     assert log_of(at(1), at(2)).between(0, 9 * S, []) == UNKNOWN
-    assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, None)
+    assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, is_open=False)
 
 
 def test_sm_clock_is_the_time_weighted_mean_of_the_window():

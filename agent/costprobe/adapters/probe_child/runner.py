@@ -336,10 +336,18 @@ class DeviceLoad(NamedTuple):
         util_pct: Recent utilization in percent; None if unknown, as on a MIG device.
         has_processes: Whether processes used it recently, or have it open if the driver does not
             report use; None if unknown.
+        is_open: Whether processes have it open, busy or not; None if unknown.
     """
 
     util_pct: float | None
     has_processes: bool | None
+    is_open: bool | None = None
+
+
+def reaches_mps(environ: Mapping[str, str]) -> bool:
+    """Return whether a child would share its GPU through a running MPS."""
+    folder = environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108 - CUDA's own
+    return (Path(folder) / "control").exists()
 
 
 def is_busy(load: DeviceLoad, above_share: float) -> bool:
@@ -365,12 +373,12 @@ class ProbeRequest:
         probe: Name of the probe.
         document: What the worker reads: the section, each key by its field's name, with numbers in base
             units, and the run's own keys, which replace those of the section.
-        gpu_uuid: NVML's identity of the GPU, for CUDA_VISIBLE_DEVICES; None for a CPU or a server.
+        visible_gpu: The GPU as CUDA names it in CUDA_VISIBLE_DEVICES; None for a CPU or a server.
     """
 
     probe: str
     document: Mapping[str, Any]
-    gpu_uuid: str | None = None
+    visible_gpu: str | None = None
 
     def to_wire(self) -> str:
         """Return the request as JSON without a line end."""
@@ -615,10 +623,12 @@ class ProbeRunner:
 
 
 def _environment(request: ProbeRequest) -> dict[str, str]:
-    """Return the environment in which the child has only its GPU, independent of CUDA's order."""
+    """Return the environment in which the child has only its GPU."""
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    if request.gpu_uuid is not None:
-        extra["CUDA_VISIBLE_DEVICES"] = request.gpu_uuid
+    if request.visible_gpu is not None:
+        # NVML's order, for a GPU that is named by its number.
+        extra["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        extra["CUDA_VISIBLE_DEVICES"] = request.visible_gpu
     return extra
 
 

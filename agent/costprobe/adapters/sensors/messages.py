@@ -127,6 +127,7 @@ class Activity:
         ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
         util_pct: Mean utilization over the window's time, in percent; not a field, because in
             a probe's own window it has no meaning.
+        is_open: Whether another process had the device open, busy or not; not a field either.
     """
 
     contended: bool | None = None
@@ -140,10 +141,12 @@ class Activity:
     mem_used_pct: float | None = None
     ecc_uncorrected: int | None = None
     util_pct: float | None = None
+    is_open: bool | None = None
 
     def fields(self) -> dict[str, FieldValue | None]:
         """These conditions as fields of the `probe` series."""
-        return {name: value for name, value in asdict(self).items() if name != "util_pct"}
+        unsaid = {"util_pct", "is_open"}
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     def without_neighbour(self) -> Activity:
         """The same conditions without the contention, for devices whose other processes belong to the measurement."""
@@ -262,6 +265,7 @@ class ActivityLog:
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,
             util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
+            is_open=_contended(inside or near, own_pids, None),
         )
 
     def _within(
