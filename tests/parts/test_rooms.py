@@ -43,7 +43,7 @@ OUTSIDE_TOO = {
 # The files of rooms that do things: they read or write the store, speak with an adapter or have
 # threads. All others are arithmetic.
 DOING = {
-    "alerts": {"watching", "faults", "replay"},
+    "alerts": {"detectors", "watching", "faults", "replay"},
     "delivery": {
         "influx",
         "otlp",
@@ -53,6 +53,7 @@ DOING = {
         "apprise_child",
         "kinds",
         "loop",
+        "delivery",
     },
     "devices": {"charges", "readings", "use"},
     "drift": {"explain", "annotations"},
@@ -60,7 +61,15 @@ DOING = {
     "pricing": {"catalogue_files", "plans", "prices"},
     "probing": {"settings", "run", "jobs", "rows"},
     "savings": {"gather"},
-    "serving": {"settings", "meter", "service", "device_costs", "pods", "latency_watch"},
+    "serving": {
+        "settings",
+        "meter",
+        "service",
+        "surroundings",
+        "device_costs",
+        "pods",
+        "latency_watch",
+    },
     "spend": {"query", "now", "evaluate"},
     "unit_costs": {"now", "price_files"},
 }
@@ -93,9 +102,8 @@ NO_CODE = {
 LARGER = {
     "costprobe.adapters.store.hours": 700,
     "costprobe.adapters.store.read": 690,
-    "costprobe.delivery.loop": 860,
+    "costprobe.delivery.loop": 620,
     "costprobe.drift.causes": 680,
-    "costprobe.drift.normal": 610,
     "costprobe.drift.production": 610,
     "costprobe.spend.query": 640,
 }

@@ -382,7 +382,7 @@ def first_least(indices: Iterable[int], figure: Callable[[int], float]) -> int:
     return next(index for index, found in figures.items() if found <= limit)
 
 
-_MAD_TO_SIGMA = 1.4826
+MAD_TO_SIGMA = 1.4826
 # Values further from the center are left out of the second step, in spreads of the first one; the standard
 # deviation of normal values within these limits is that share of their own.
 CUT = 2.5
@@ -407,7 +407,7 @@ def spread_of(values: Sequence[float], center: float | None = None) -> float:
     """
     middle = median(values) if center is None else center
     distances = [abs(value - middle) for value in values]
-    first = _MAD_TO_SIGMA * median(distances)
+    first = MAD_TO_SIGMA * median(distances)
     kept = [distance for distance in distances if distance <= CUT * first]
     return math.sqrt(math.fsum(distance * distance for distance in kept) / len(kept)) / _CUT_SIGMA
 

@@ -28,12 +28,7 @@ from threading import Lock
 from typing import Final
 
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
-from costprobe.adapters.sensors.child.energy import (
-    BASE_REL_ERR,
-    BOARD_REL_ERR,
-    COUNTER_STEP_S,
-    IdlePower,
-)
+from costprobe.adapters.sensors.energy import BASE_REL_ERR, BOARD_REL_ERR, COUNTER_STEP_S, IdlePower
 from costprobe.core.records import (
     NS_PER_S,
     Device,

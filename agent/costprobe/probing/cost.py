@@ -14,13 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from costprobe.core.records import (
-    BOARD,
-    CostSample,
-    Event,
-    Point,
-    ProbeResult,
-)
+from costprobe.core.records import BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import Rolled, RollingCosts, RollingSample
 from costprobe.pricing.book import Prices, Terms, price_events

@@ -1,14 +1,12 @@
 """A measured and priced probe run, or a start of its model: as rows of the series and as JSON.
 
-Energy per inference is measured, or carried over from an earlier run. Price terms and the
-process's own resource use are written as JSON here as well.
+Energy per inference is measured, or carried over from an earlier run. Price terms are written as
+JSON here as well.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -31,6 +29,14 @@ from costprobe.core.schema import make_point
 from costprobe.core.statistics import Rolled
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import Emission
+
+MILLION = 1_000_000
+# Fields of a latency; a percentile that too few samples support is None.
+LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
+
+# Whether the files that a start reads were in the page cache.
+PageCache = Literal["warm", "cold"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +109,6 @@ class KnownEnergy:
         if (self.batch, self.fingerprint) != (result.batch, result.fingerprint):
             return None
         return replace(self.energy, method="last_known")
-
-
-MILLION = 1_000_000
-_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
 
 
 def latency_fields(result: ProbeResult) -> dict[str, float]:
@@ -319,23 +321,6 @@ class ProbeReport:
     contended: bool | None = None
 
 
-# Fields of a latency; a percentile that too few samples support is None.
-LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def rss_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
-        return int(file.read().split()[1]) * PAGE_BYTES
-
-
-def cpu_s() -> float:
-    """Return the CPU seconds that this process has used."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 def report_document(report: ProbeReport) -> dict[str, Any]:
     """Return a probe report as JSON, as `costprobe status --json` and `probe --json` print it.
 
@@ -425,10 +410,6 @@ def terms_document(terms: Terms) -> dict[str, Any]:
 def optional_text(amount: Decimal | None) -> str | None:
     """Return an exact amount as JSON has it; None for none."""
     return None if amount is None else str(amount)
-
-
-# Whether the files that a start reads were in the page cache.
-PageCache = Literal["warm", "cold"]
 
 
 def start_point(

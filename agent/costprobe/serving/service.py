@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
-from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import Ledger, restored
@@ -35,10 +33,8 @@ from costprobe.core.records import (
     Reading,
 )
 from costprobe.core.statistics import WINDOWS_S
-from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.settings import TelemetryConfig
-from costprobe.devices.use import DeviceLog, ProbeRuns, longest_gap_s
-from costprobe.pricing.electricity import NO_CARBON, CarbonBook
+from costprobe.devices.use import DeviceLog, longest_gap_s
 from costprobe.serving.cost import (
     RolledRatio,
     RollingRatio,
@@ -75,6 +71,7 @@ from costprobe.serving.rows import (
     window_document,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
+from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import (
     Calibrated,
     CalibrationInForce,
@@ -84,6 +81,9 @@ from costprobe.serving.tokens import (
     decode_batch,
     stored_calibration,
 )
+
+if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
+    from costprobe.adapters.host.schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
@@ -536,35 +536,6 @@ class ServingGroup:
                 drawn=drawn,
             ),
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The inputs of the services' cost.
-
-    Attributes:
-        charges: What the devices cost, by their readings.
-        runs: Probe runs.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        ledger: Stores rows, and the last window of each service.
-        on_event: Stores events.
-        store_path: The store, from which rolling costs are restored.
-        proc: Root of the proc file system.
-        carbon: Carbon intensities.
-        on_containers: Receives the containers of this node that hold devices.
-    """
-
-    charges: DeviceCharges
-    runs: ProbeRuns
-    clock: Clock
-    tags: Mapping[str, str]
-    ledger: Ledger
-    on_event: Callable[[Event], None]
-    store_path: Path
-    proc: Path = Path("/proc")
-    carbon: CarbonBook = NO_CARBON
-    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
 
 
 # Interval of the check for windows that the sensors' readings cover.

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from costprobe.adapters.host.files import replace_file
-from costprobe.adapters.host.schedule import JobError
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock
+from costprobe.core.clock import Clock, JobError
 from costprobe.core.columns import RowColumns, numbers_of
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S

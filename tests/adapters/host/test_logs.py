@@ -213,7 +213,7 @@ def test_warning_of_a_library_is_one_line_without_a_traceback(kept):
     """As urllib3's of headers that it cannot parse; an error of the program keeps its traceback."""
     log = Log(kept, Redactor(()))
     error = UserWarning("[MissingHeaderBodySeparatorDefect()]")
-    for name in ("urllib3.connection", "costprobe.app.x"):
+    for name in ("urllib3.connection", "costprobe.daemon.x"):
         values = {"name": name, "levelno": logging.WARNING, "msg": f"of {name}"}
         log.handle(logging.makeLogRecord({**values, "exc_info": (UserWarning, error, None)}))
     log.close()

@@ -6,14 +6,8 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from costprobe.adapters.http.server import (
-    MAX_BODY_BYTES,
-    TEXT,
-    HttpLimits,
-    HttpServer,
-    PageResponse,
-    host_is_local,
-)
+from costprobe.adapters.http.responses import TEXT, PageResponse
+from costprobe.adapters.http.server import MAX_BODY_BYTES, HttpLimits, HttpServer, host_is_local
 
 BIG = b"x" * 5_000_000
 # Long enough that a test which depends on it fails by its own limit, not by chance.

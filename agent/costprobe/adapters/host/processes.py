@@ -216,3 +216,18 @@ class SignalWakeUp:
         self._poll.poll(timeout_s * 1000)
         with suppress(BlockingIOError):
             os.read(self._ends, select.PIPE_BUF)
+
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def rss_bytes() -> int:
+    """Return the resident memory of this process in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
+        return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds that this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -423,6 +423,7 @@ class ProbeRunner:
         self._stop = stop
         self._keep_alive = keep_alive
         self._child: ProbeChild | None = None
+        self._last_pids: tuple[int, ...] = ()
         self._clock = clock
         self._interruptions = Interruptions(clock)
         self._phase = ""
@@ -616,9 +617,15 @@ class ProbeRunner:
         lasted_s = self._now_s() - began_s
         self._ends_s += self._interruptions.add_wait(lasted_s, wait_s, pids)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes of the child, or of the last one, which sensors may have seen a moment ago."""
+        return self._last_pids if self._child is None else self._child.pids
+
     def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
+            self._last_pids = child.pids
             child.kill()
 
 

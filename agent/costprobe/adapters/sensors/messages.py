@@ -127,7 +127,7 @@ class Activity:
         ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
         util_pct: Mean utilization over the window's time, in percent; not a field, because in
             a probe's own window it has no meaning.
-        is_open: Whether another process had the device open, busy or not; not a field either.
+        is_open: Whether another process had the device open at the end, busy or not; not a field either.
     """
 
     contended: bool | None = None
@@ -265,7 +265,7 @@ class ActivityLog:
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,
             util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
-            is_open=_contended(inside or near, own_pids, None),
+            is_open=_is_open(inside or near, own_pids),
         )
 
     def _within(
@@ -280,6 +280,11 @@ class ActivityLog:
         before = [sample for sample in near if sample.t_ns < start_ns][-1:]
         after = [sample for sample in near if sample.t_ns > end_ns][:1]
         return inside, [*before, *inside, *after]
+
+
+def _is_open(samples: Sequence[Sample], own_pids: Collection[int]) -> bool | None:
+    pid_sets = [set(sample.pids) for sample in samples if sample.pids is not None]
+    return bool(pid_sets[-1] - set(own_pids)) if pid_sets else None
 
 
 def _contended(
