@@ -79,6 +79,7 @@ class Gpu(ctypes.Structure):
         ("counter_gap_ns", ctypes.c_int64),
         ("counter_loss", ctypes.c_double),
         ("persistence_mode", ctypes.c_int64),
+        ("compute_mode", ctypes.c_int64),
         ("mig_mode", ctypes.c_int64),
         ("migs", Mig * MAX_MIGS),
     )

@@ -25,7 +25,7 @@ def test_request_of_a_model_is_its_section_and_the_run():
     remembered = {"batch": 8, "fingerprint": "f", "curve": []}
     request = model_request(probe, GPU, remembered, energy=True)
     found = read(request)
-    assert (request.gpu_uuid, request.probe) == ("GPU-1", "p")
+    assert (request.visible_gpu, request.probe) == ("GPU-1", "p")
     expected = {
         "cmd": "probe",
         "kind": "timm",
@@ -53,9 +53,21 @@ def test_batch_that_was_found_beside_other_work_is_that_of_the_next_run():
     assert found["known_fingerprint"] == outcome.result.fingerprint
 
 
+def test_gpu_is_named_as_cuda_reads_it():
+    named = {
+        ("gpu0", "GPU-1"): "GPU-1",
+        ("gpu1.mig0", "MIG-2"): "MIG-2",
+        # Of a Jetson: CUDA and torch would read the UUID as the number 54.
+        ("gpu0", "54b0b5a1-4f2e-5a0c-8a3b-0123456789ab"): "0",
+    }
+    for (name, uuid), visible in named.items():
+        device = Device(name, "gpu", uuid, "Board")
+        assert model_request(ProbeConfig(name="p"), device, {}, energy=True).visible_gpu == visible
+
+
 def test_run_on_the_processors_or_with_flushed_caches_has_its_own_keys():
     request = model_request(ProbeConfig(name="p", cold=True), CPU, {}, energy=True)
-    assert request.gpu_uuid is None
+    assert request.visible_gpu is None
     found = read(request)
     assert (found["torch_device"], found["energy"], found["dtype"]) == ("cpu", False, "fp32")
 

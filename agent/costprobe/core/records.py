@@ -178,6 +178,8 @@ class Device:
         gpu_instance: Number of a MIG device's GPU instance on its board; None where unknown.
         is_persistent: Whether the driver keeps a board initialized while no process uses it; None
             where unknown. A setting that may change: it does not distinguish devices.
+        is_exclusive: Whether the driver admits one process at a time (compute mode exclusive process);
+            such a setting, too.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Device:
     slices_of: int = 0
     gpu_instance: int | None = None
     is_persistent: bool | None = field(default=None, compare=False)
+    is_exclusive: bool = field(default=False, compare=False)
 
     @property
     def is_slice(self) -> bool:

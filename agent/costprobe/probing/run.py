@@ -30,6 +30,7 @@ from costprobe.adapters.probe_child.runner import (
     ProbeRequest,
     ProbeRunner,
     device_lock,
+    reaches_mps,
     worker_command,
 )
 from costprobe.adapters.sensors.messages import Absent, Activity, worst_of
@@ -206,6 +207,10 @@ class Measurer:
                     return ProbeFault("busy", f"another probe was using {device.name}", ())
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
+            if isinstance(probe, ProbeConfig):
+                refusal = self._refusal(target.devices[0])
+                if refusal is not None:
+                    return refusal
             # The cost of a probe of a server is allocated to the requests of the service.
             runs = self._runs if isinstance(probe, ProbeConfig) else None
             if runs is not None:
@@ -252,17 +257,35 @@ class Measurer:
         with device_lock(self._lock_folder, device.name, self._stop, probe.every_s) as is_locked:
             if not is_locked:
                 return ProbeFault("busy", f"another probe was using {device.name}", ())
+            refusal = self._refusal(device)
+            if refusal is not None:
+                return refusal
             return self._runner(probe, ProbeTarget((device,))).start(
                 _start_request(probe, device, list_files=list_files), on_progress=on_progress
             )
 
-    def load(self, device: Device) -> DeviceLoad:
-        """Return the recent load on a device."""
+    def load(self, device: Device, own_pids: Iterable[int] = ()) -> DeviceLoad:
+        """Return the recent load on a device, except by processes of our own."""
         now_ns = self._now_ns()
         activity = self._sensor.activity(
-            device.name, now_ns - LOAD_SPAN_NS, now_ns, own_pids=(), timeout_s=ANSWER_TIMEOUT_S
+            device.name,
+            now_ns - LOAD_SPAN_NS,
+            now_ns,
+            own_pids=tuple(own_pids),
+            timeout_s=ANSWER_TIMEOUT_S,
         )
-        return DeviceLoad(activity.util_pct, has_processes=activity.contended)
+        return DeviceLoad(activity.util_pct, activity.contended, activity.is_open)
+
+    def _refusal(self, device: Device) -> ProbeFault | None:
+        """Return why a model may not run: a GPU for one process at a time has one already."""
+        if not device.is_exclusive or reaches_mps(os.environ):
+            return None
+        own_pids = [pid for runner in list(self._runners.values()) for pid in runner.pids]
+        if not self.load(device, own_pids).is_open:
+            return None
+        fix = f"let this program reach MPS, or run nvidia-smi -i {visible_gpu(device)} -c DEFAULT"
+        title = f"{device.name} is in compute mode EXCLUSIVE_PROCESS, and another process has it"
+        return ProbeFault("busy", f"{title}: {fix}", ())
 
     def is_ended_within(self, seconds: float) -> bool:
         """Wait; return True as soon as runs have to end."""
@@ -436,8 +459,19 @@ def model_request(
         "tail_s": TAIL_S,
         "seed": SEED,
     }
-    gpu_uuid = None if device.is_host else device.uuid
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, gpu_uuid)
+    visible = None if device.is_host else visible_gpu(device)
+    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, visible)
+
+
+def visible_gpu(device: Device) -> str:
+    """Return a GPU as CUDA_VISIBLE_DEVICES names it.
+
+    A UUID without the usual prefix, as of a Jetson, would be read as the number that it begins with: such
+    a GPU is named by its own number, that of NVML.
+    """
+    if device.uuid.startswith(("GPU-", "MIG-")):
+        return device.uuid
+    return device.name.removeprefix("gpu")
 
 
 def _start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:

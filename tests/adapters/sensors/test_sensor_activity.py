@@ -65,6 +65,12 @@ def test_process_outside_the_window_is_not_contention():
     assert log.between(2 * S, 2 * S, [10]).contended is False
 
 
+def test_device_is_open_if_another_process_has_it_at_the_end_though_idle():
+    log = log_of(at(1, (99,)), at(2, (10,)), at(3, (10, 99)))
+    assert log.between(S, 2 * S, [10]).is_open is False
+    assert log.between(S, 3 * S, [10], busy_pids=()).is_open is True
+
+
 def test_throttled_share_is_that_of_power_and_temperature():
     log = log_of(at(0, (), 0, 0), at(1, (), 5, 0), at(3, (), 5.1, 0.2), at(9, (), 9, 9))
     activity = log.between(S, 4 * S, [])
@@ -94,7 +100,7 @@ def test_throttle_counter_that_decreased_is_unknown():
 def test_unknown_conditions_are_none():
     assert ActivityLog().between(0, S, []) == UNKNOWN
     assert log_of(at(1), at(2)).between(0, 9 * S, []) == UNKNOWN
-    assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, None)
+    assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, is_open=False)
 
 
 def test_sm_clock_is_the_time_weighted_mean_of_the_window():

@@ -45,6 +45,7 @@ def test_rapl_is_read_from_the_given_root(start_child, host, wait_until):
             "slices_of": 0,
             "gpu_instance": None,
             "is_persistent": None,
+            "is_exclusive": False,
         }
     ]
     # A counter that does not advance is no energy of 0 J.

@@ -90,6 +90,7 @@ struct gpu {
     int64_t counter_gap_ns;
     double counter_loss;
     int64_t persistence_mode;
+    int64_t compute_mode;
     int64_t mig_mode;
     struct mig migs[MAX_MIGS];
 };
@@ -636,6 +637,12 @@ int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pend
 int nvmlDeviceGetPersistenceMode(void *handle, unsigned int *mode) {
     ENTER_BOARD("nvmlDeviceGetPersistenceMode", handle)
     *mode = (unsigned int)gpu->persistence_mode;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetComputeMode(void *handle, unsigned int *mode) {
+    ENTER_BOARD("nvmlDeviceGetComputeMode", handle)
+    *mode = (unsigned int)gpu->compute_mode;
     return SUCCESS;
 }
 

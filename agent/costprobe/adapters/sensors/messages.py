@@ -132,6 +132,7 @@ class Activity:
         ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
         util_pct: Mean utilization over the window's time, in percent; not a field, because in
             a probe's own window it has no meaning.
+        is_open: Whether another process had the device open at the end, busy or not; not a field either.
     """
 
     contended: bool | None = None
@@ -145,10 +146,12 @@ class Activity:
     mem_used_pct: float | None = None
     ecc_uncorrected: int | None = None
     util_pct: float | None = None
+    is_open: bool | None = None
 
     def fields(self) -> dict[str, FieldValue | None]:
         """These conditions as fields of the `probe` series."""
-        return {name: value for name, value in asdict(self).items() if name != "util_pct"}
+        unsaid = {"util_pct", "is_open"}
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     def without_neighbour(self) -> Activity:
         """The same conditions without the contention, for devices whose other processes belong to the measurement."""
@@ -267,6 +270,7 @@ class ActivityLog:
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,
             util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
+            is_open=_is_open(inside or near, own_pids),
         )
 
     def _within(
@@ -281,6 +285,11 @@ class ActivityLog:
         before = [sample for sample in near if sample.t_ns < start_ns][-1:]
         after = [sample for sample in near if sample.t_ns > end_ns][:1]
         return inside, [*before, *inside, *after]
+
+
+def _is_open(samples: Sequence[Sample], own_pids: Collection[int]) -> bool | None:
+    pid_sets = [set(sample.pids) for sample in samples if sample.pids is not None]
+    return bool(pid_sets[-1] - set(own_pids)) if pid_sets else None
 
 
 def _contended(

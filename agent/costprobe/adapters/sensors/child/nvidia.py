@@ -849,7 +849,16 @@ class NvidiaSensor(NvmlDevice):
         memory_bytes = self._read("memory").get("mem_total_bytes")
         mode = nvml_setting(self._nvml, "nvmlDeviceGetPersistenceMode", self._handle)
         is_persistent = None if mode is None else bool(mode)
-        return Device(self.name, "gpu", uuid, model, memory_bytes, is_persistent=is_persistent)
+        compute_mode = nvml_setting(self._nvml, "nvmlDeviceGetComputeMode", self._handle)
+        return Device(
+            self.name,
+            "gpu",
+            uuid,
+            model,
+            memory_bytes,
+            is_persistent=is_persistent,
+            is_exclusive=compute_mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        )
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.
