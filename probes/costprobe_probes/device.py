@@ -21,6 +21,13 @@ FLUSH_LEAST_BYTES = 32 << 20
 FLUSH_MOST_BYTES = GIB
 L2_MOST_BYTES = 128 << 20
 RESERVE_BYTES = 2 * GIB
+# A queue is held for this time and so many passes, doubled until a pass fits into it; of passes with
+# more kernels than a queue holds (about a thousand) it never does.
+HOLD_MS = 1.0
+HOLD_PASSES = 2
+HOLD_TRIES = 3
+# Of the fastest clock: a slower one holds for longer.
+CYCLES_PER_MS = 2_500_000
 RESERVE_SHARE = 0.1
 
 
@@ -39,7 +46,26 @@ class TorchDevice(Protocol):
         Args:
             run: The timed function.
             runs: Number of runs.
+            before: Called before each timed run, outside the timed interval; each run then begins
+                on an idle device.
+        """
+        ...
+
+    def time_queued(
+        self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
+    ) -> list[float]:
+        """Time single runs that wait in the device's queue as a whole: return their times in ms.
+
+        Without launches within it, the time is the device's alone.
+
+        Args:
+            run: The timed function.
+            runs: Number of runs.
+            latency_ms: Approximate latency of a run.
             before: Called before each timed run, outside the timed interval.
+
+        Returns:
+            Nothing if the device has no queue, or cannot hold a whole run in it.
         """
         ...
 
@@ -126,6 +152,16 @@ class CpuDevice:
             stamps[index] = clock()
         return [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
 
+    def time_queued(
+        self,
+        run: Runnable,  # noqa: ARG002 - the contract's
+        runs: int,  # noqa: ARG002 - as above
+        latency_ms: float,  # noqa: ARG002 - as above
+        before: Runnable | None = None,  # noqa: ARG002 - as above
+    ) -> list[float]:
+        """Return nothing: a pass is complete when it returns."""
+        return []
+
     def cache_flush(self) -> Runnable:
         """Write twice the size of the largest cache."""
         return _writer(last_level_cache_bytes(), self.torch_device)
@@ -165,7 +201,7 @@ class CudaDevice:
         torch.cuda.synchronize(self.torch_device)
 
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
-        """Time single runs between CUDA events; one synchronize ends the block."""
+        """Time single runs between CUDA events; one wait ends the block."""
         while len(self._events) < runs:
             pair = (_timed_event(), _timed_event())
             self._events.append(pair)
@@ -174,11 +210,43 @@ class CudaDevice:
         for start, end in events:
             if before is not None:
                 before()
+                # Otherwise the pass is launched while the device is still busy with `before`.
+                self.synchronize()
             start.record()
             run()
             end.record()
-        self.synchronize()
+        done = queued_event()
+        done.record()
+        done.synchronize()
+        self.synchronize()  # work on other streams
         return [start.elapsed_time(end) for start, end in events]
+
+    def time_queued(
+        self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
+    ) -> list[float]:
+        """Hold the queue by a kernel that waits, until a run and the events around it are in it."""
+        start: Any = _timed_event()
+        end = _timed_event()
+        hold: Any = torch.cuda._sleep  # noqa: SLF001 - its only name
+        hold_ms, tries = HOLD_MS + HOLD_PASSES * latency_ms, HOLD_TRIES
+        times_ms: list[float] = []
+        while len(times_ms) < runs:
+            self.synchronize()
+            hold(int(hold_ms * CYCLES_PER_MS))
+            if before is not None:
+                before()
+            start.record()
+            run()
+            end.record()
+            is_held = not start.query()
+            self.synchronize()
+            if is_held:
+                times_ms.append(start.elapsed_time(end))
+                continue
+            hold_ms, tries = 2 * hold_ms, tries - 1
+            if tries == 0:
+                return []
+        return times_ms
 
     def cache_flush(self) -> Runnable:
         """Write twice the size of the L2 cache."""
@@ -240,6 +308,11 @@ def last_level_cache_bytes(root: str = "/") -> int:
 
 def _timed_event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch does not type it
+
+
+def queued_event() -> torch.cuda.Event:
+    """Return an event for which a thread waits asleep, so that its use of a processor is launching."""
+    return torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch does not type it
 
 
 def open_device(name: str) -> TorchDevice:
