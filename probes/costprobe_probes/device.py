@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +38,10 @@ class TorchDevice(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all launched work has completed."""
+        ...
+
+    def mark(self) -> Callable[[], None]:
+        """Return a function that waits until all work that is launched now has completed."""
         ...
 
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
@@ -140,6 +144,10 @@ class CpuDevice:
     def synchronize(self) -> None:
         """Return at once: a CPU pass is complete when it returns."""
 
+    def mark(self) -> Callable[[], None]:
+        """Return a function that returns at once."""
+        return self.synchronize
+
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
         """Time single runs with perf_counter_ns."""
         clock = time.perf_counter_ns
@@ -185,27 +193,31 @@ class CpuDevice:
 
 
 class CudaDevice:
-    """One GPU."""
+    """One GPU.
 
-    def __init__(self, index: int = 0) -> None:
+    Args:
+        index: Its index in torch.
+        cuda: torch's module of that name, or a stand-in.
+    """
+
+    def __init__(self, index: int = 0, cuda: Any = torch.cuda) -> None:  # noqa: ANN401 - a module
         self.torch_device = torch.device("cuda", index)
-        torch.cuda.set_device(self.torch_device)
+        self._cuda = cuda
+        cuda.set_device(self.torch_device)
         # A larger number is a lower priority (CUDA C++ Programming Guide, "Stream Priorities").
-        stream: Any = torch.cuda.Stream
-        least, _ = stream.priority_range()
-        self._stream = stream(self.torch_device, priority=least)
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        least, _ = cuda.Stream.priority_range()
+        self._stream = cuda.Stream(self.torch_device, priority=least)
+        self._events: list[tuple[Any, Any]] = []
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        torch.cuda.synchronize(self.torch_device)
+        self._cuda.synchronize(self.torch_device)
 
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
         """Time single runs between CUDA events; one wait ends the block."""
         while len(self._events) < runs:
-            pair = (_timed_event(), _timed_event())
-            self._events.append(pair)
-        events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]] = self._events[:runs]
+            self._events.append(self._timed_events())
+        events = self._events[:runs]
         self.synchronize()
         for start, end in events:
             if before is not None:
@@ -215,9 +227,7 @@ class CudaDevice:
             start.record()
             run()
             end.record()
-        done = queued_event()
-        done.record()
-        done.synchronize()
+        self.mark()()
         self.synchronize()  # work on other streams
         return [start.elapsed_time(end) for start, end in events]
 
@@ -225,14 +235,12 @@ class CudaDevice:
         self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
     ) -> list[float]:
         """Hold the queue by a kernel that waits, until a run and the events around it are in it."""
-        start: Any = _timed_event()
-        end = _timed_event()
-        hold: Any = torch.cuda._sleep  # noqa: SLF001 - its only name
+        start, end = self._timed_events()
         hold_ms, tries = HOLD_MS + HOLD_PASSES * latency_ms, HOLD_TRIES
         times_ms: list[float] = []
         while len(times_ms) < runs:
             self.synchronize()
-            hold(int(hold_ms * CYCLES_PER_MS))
+            self._cuda._sleep(int(hold_ms * CYCLES_PER_MS))  # noqa: SLF001 - its only name
             if before is not None:
                 before()
             start.record()
@@ -248,9 +256,19 @@ class CudaDevice:
                 return []
         return times_ms
 
+    def mark(self) -> Callable[[], None]:
+        """Record an event for which the thread waits asleep: what it runs is launching."""
+        event = self._cuda.Event(blocking=True)
+        event.record()
+        wait: Callable[[], None] = event.synchronize
+        return wait
+
+    def _timed_events(self) -> tuple[Any, Any]:
+        return self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
+
     def cache_flush(self) -> Runnable:
         """Write twice the size of the L2 cache."""
-        properties = torch.cuda.get_device_properties(self.torch_device)
+        properties = self._cuda.get_device_properties(self.torch_device)
         # torch before 2.2 does not report the size: use the largest of any GPU.
         size = int(getattr(properties, "L2_cache_size", L2_MOST_BYTES))
         return _writer(size, self.torch_device)
@@ -258,24 +276,26 @@ class CudaDevice:
     @contextmanager
     def in_background(self) -> Iterator[None]:
         """Launch on a stream of the lowest priority."""
-        self._stream.wait_stream(torch.cuda.current_stream(self.torch_device))
-        with torch.cuda.stream(self._stream):
+        self._stream.wait_stream(self._cuda.current_stream(self.torch_device))
+        with self._cuda.stream(self._stream):
             yield
         self._stream.synchronize()
 
     def peak_bytes(self) -> int:
         """Return the peak of the memory reserved by the allocator, which no other process can use."""
-        return torch.cuda.max_memory_reserved(self.torch_device)
+        reserved: int = self._cuda.max_memory_reserved(self.torch_device)
+        return reserved
 
     def reset_peak(self) -> None:
         """Release cached memory and restart the peak."""
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.torch_device)
+        self._cuda.empty_cache()
+        self._cuda.reset_peak_memory_stats(self.torch_device)
 
     def headroom_bytes(self) -> int:
         """Return the memory reserved by this process plus free memory less the reserve."""
-        free, total = torch.cuda.mem_get_info(self.torch_device)
-        reserved = torch.cuda.memory_reserved(self.torch_device)
+        free: int
+        free, total = self._cuda.mem_get_info(self.torch_device)
+        reserved: int = self._cuda.memory_reserved(self.torch_device)
         return reserved + free - reserved_bytes(total)
 
 
@@ -304,15 +324,6 @@ def last_level_cache_bytes(root: str = "/") -> int:
                 int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]]
             )
     return max(sizes)
-
-
-def _timed_event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch does not type it
-
-
-def queued_event() -> torch.cuda.Event:
-    """Return an event for which a thread waits asleep, so that its use of a processor is launching."""
-    return torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch does not type it
 
 
 def open_device(name: str) -> TorchDevice:

@@ -207,18 +207,20 @@ class ModelProbeRun:
 
     def _load(self, run: Callable[[], object], batch: int, sampled: Sampled) -> Load:
         request = self._request
-        settings = WindowSettings(
-            window_s=max(request["window_s"], ENERGY_WINDOW_MIN_S),
-            tail_s=request["tail_s"],
-            marked=self._wire.marked,
-            on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
-            phase_s=random_phase_s(),
-        )
+        settings = None
+        if request["energy"]:
+            settings = WindowSettings(
+                window_s=max(request["window_s"], ENERGY_WINDOW_MIN_S),
+                tail_s=request["tail_s"],
+                marked=self._wire.marked,
+                on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
+                phase_s=random_phase_s(),
+            )
         return run_load(
             self._device,
             run,
             latency_ms=quantile(sorted(sampled.latencies_ms), 0.5),
-            settings=settings if request["energy"] else None,
+            settings=settings,
             on_progress=lambda done: self._progress("energy", done, batch),
         )
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 import torch
 
-from costprobe_probes.device import Runnable, TorchDevice, queued_event
+from costprobe_probes.device import Runnable, TorchDevice
 from costprobe_probes.stats import (
     LOOP_PASSES_MIN,
     LOOP_S,
@@ -322,7 +322,7 @@ class _PassLoop:
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
-        before = None
+        wait: Callable[[], None] | None = None
         ended_ns = time.monotonic_ns()
         while not is_over():
             for _ in range(self._group):
@@ -330,13 +330,10 @@ class _PassLoop:
             self.completed += self._group
             gc.collect()
             if not on_cpu:
-                done = queued_event()
-                done.record()
-                if before is None:  # the first group is still running
-                    before = done
-                    continue
-                before.synchronize()
-                before = done
+                wait_before, wait = wait, self._device.mark()
+                if wait_before is None:
+                    continue  # the first group is still running
+                wait_before()
             now_ns = time.monotonic_ns()
             self.paces.append((now_ns - ended_ns) / 1e9 / self._group)
             ended_ns = now_ns

@@ -1,5 +1,6 @@
 """Warm-up, sampling and the steady-state window, on a scripted device and on the CPU."""
 
+import functools
 import gc
 import itertools
 import math
@@ -282,3 +283,100 @@ def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
     # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
     assert device.headroom_bytes() == 13 * GIB
     assert device.peak_bytes() == 2 * GIB
+
+
+class SimulatedCuda:
+    """A GPU that runs kernels in order, and a host that launches them; all times are in us."""
+
+    LAUNCH_US, CYCLES_PER_US = 5, 1250
+
+    class Stream:
+        def __init__(self, *_, **__):
+            pass
+
+        @staticmethod
+        def priority_range():
+            return 0, -5
+
+    def __init__(self):
+        self.host_us = self.free_us = 0.0
+
+    def set_device(self, _):
+        """Nothing: it is the only one."""
+
+    def synchronize(self, _=None):
+        self.host_us = max(self.host_us, self.free_us)
+
+    def launch(self, kernel_us):
+        self.host_us += self.LAUNCH_US
+        self.free_us = max(self.host_us, self.free_us) + kernel_us
+
+    def _sleep(self, cycles):
+        self.launch(cycles / self.CYCLES_PER_US)
+
+    def Event(self, **_):  # noqa: N802 - torch's name
+        return SimulatedEvent(self)
+
+
+class SimulatedEvent:
+    def __init__(self, cuda):
+        self.cuda, self.at_us = cuda, 0.0
+
+    def record(self):
+        self.at_us = max(self.cuda.host_us, self.cuda.free_us)
+
+    def query(self):
+        return self.at_us <= self.cuda.host_us
+
+    def synchronize(self):
+        self.cuda.host_us = max(self.cuda.host_us, self.at_us)
+
+    def elapsed_time(self, end):
+        return (end.at_us - self.at_us) / 1000
+
+
+def test_launch_overhead_is_the_latency_less_the_time_of_the_device():
+    """Ten kernels of 2 us, launched every 5 us: a pass takes 50 us, and 20 us on the device."""
+    cuda = SimulatedCuda()
+    device = probe_device.CudaDevice(0, cuda)
+
+    def run(kernel_us=2):
+        for _ in range(10):
+            cuda.launch(kernel_us)
+
+    def flush():
+        cuda.launch(100)
+
+    assert device.time_block(run, 3)[1:] == pytest.approx([0.05] * 2)
+    # A cold pass begins on an idle device: with its first launch, and until its last kernel ends.
+    assert device.time_block(run, 3, flush) == pytest.approx([0.052] * 3)
+    for before in (None, flush):
+        assert timing.device_time_ms(device, run, 0.05, before) == pytest.approx(0.02)
+    # Where kernels are longer than launches, a pass takes as long as they do.
+    slow = functools.partial(run, 200)
+    assert device.time_block(slow, 3)[1:] == pytest.approx([2.0] * 2)
+    assert timing.device_time_ms(device, slow, 2.0) == pytest.approx(2.0)
+
+    def run_and_wait():
+        run()
+        cuda.synchronize()
+        run()
+
+    # A pass that waits for its own kernels fits into no queue.
+    assert timing.device_time_ms(device, run_and_wait, 0.1) is None
+    assert timing.device_time_ms(probe_device.CpuDevice(HostMemory()), nothing, 1.0) is None
+
+
+def test_back_to_back_passes_of_a_gpu_have_its_rate(monkeypatch):
+    cuda = SimulatedCuda()
+    device = probe_device.CudaDevice(0, cuda)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: int(cuda.host_us * 1000))
+
+    def run():
+        cuda.launch(1000 if cuda.host_us < 0.7e6 else 1050)
+
+    load = timing.run_load(
+        device, run, latency_ms=1.0, settings=None, on_progress=nothing, loop_s=1.0
+    )
+    assert load.pass_s == pytest.approx(1.015e-3, rel=0.01)
+    assert load.unsteady
