@@ -95,7 +95,7 @@ def warm_up(
     """Run for at least a second, and until latency has no slope any more, or 10 s have passed.
 
     The first runs include lazy initialization, autotuning and rising clocks. The slope is that of
-    the medians of the blocks of the last second, at least five: it is gone if latency changes by
+    the medians of the later half of the blocks, at least five: it is gone if latency changes by
     less than 0.5 % over them, or by no more than their noise can.
 
     Args:
@@ -117,8 +117,7 @@ def warm_up(
         median_ms = quantile(sorted(device.time_block(run, block_runs(median_ms))), 0.5)
         blocks.append((clock() - started_s, median_ms))
         now_s = blocks[-1][0]
-        recent = [block for block in blocks if block[0] > now_s - WARM_UP_S]
-        recent = blocks[-max(WARM_UP_MIN_BLOCKS, len(recent)) :]
+        recent = blocks[-max(WARM_UP_MIN_BLOCKS, len(blocks) // 2) :]
         if now_s < least_s or len(recent) < WARM_UP_MIN_BLOCKS:
             continue
         change, error = change_over(recent)

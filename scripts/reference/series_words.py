@@ -38,7 +38,7 @@ FIELDS: Mapping[str, str] = {
     "ecc_uncorrected": "Uncorrected memory errors since the driver was loaded.",
     "latency_p50_ms": "Median duration of a forward pass; for a server, of a request.",
     "latency_p90_ms": "90th percentile; requires 64 samples.",
-    "throughput_per_s": "Inferences (or requests) per second in the steady-state window.",
+    "throughput_per_s": "Inferences per second, back to back; for a server, requests per second in the window.",
     "energy_per_inference_j": "Energy of the whole device per inference, idle power included.",
     "window_s": "Length of the window.",
     "severity": "`info`, `warning` or `critical`.",
@@ -143,8 +143,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "errors": "Failed requests; excluded from latencies.",
             "tokens_in": "Mean input tokens of a request; of a decoder's prefill those of an item.",
             "tokens_out": "Mean output tokens of a request; of a decoder's decode step those of an item.",
-            "tokens_in_per_s": "Input tokens per second in the window.",
-            "tokens_out_per_s": "Output tokens per second in the window.",
+            "tokens_in_per_s": "Input tokens per second, as `throughput_per_s`.",
+            "tokens_out_per_s": "Output tokens per second, as `throughput_per_s`.",
             "energy_per_million_tokens_in_j": "Energy of the inferences per million input tokens; of a request to a"
             " server its whole energy.",
             "energy_per_million_tokens_out_j": "Energy of the inferences per million output tokens; of a request to a"
