@@ -97,7 +97,7 @@ def kinds(rng: random.Random, pass_s: float) -> dict[str, Callable[[], Noise]]:
         ),
         "correlated 5 %, 0.1 s": lambda: correlated(rng, 0.05, 0.1, pass_s),
         "correlated 5 %, 0.5 s": lambda: correlated(rng, 0.05, 0.5, pass_s),
-        "change: 4 % at 5 s": lambda: lambda t_s: rng.gauss(1.04 if t_s > 5 else 1, 0.15),
+        "change: 6 % at 4 s": lambda: lambda t_s: rng.gauss(1.06 if t_s > 4 else 1, 0.1),
         "change: two modes": lambda: lambda _: rng.gauss(0.95 if phase() < 0.5 else 1.05, 0.01),
         "clock settles, 20 %": lambda: lambda t_s: rng.gauss(1 - 0.2 * math.exp(-t_s / 3), 0.005),
     }

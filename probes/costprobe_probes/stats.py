@@ -24,6 +24,8 @@ SAMPLES_NEEDED = {"p90": 64, "p99": 662}
 PRECISE_REL_ERR = 0.005
 MIN_BLOCKS = 5
 LEAST_BATCHES = 10
+# After as many doublings of the runs their error must be smaller.
+DOUBLINGS = 3
 # Student's 97.5 % quantiles for 1, 2, ... degrees of freedom.
 STUDENT_975 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -132,8 +134,8 @@ class StopRule:
     """Decides when sampling ends, with the reason.
 
     Sampling takes at least `min_runs` runs. It then ends when mean and median are known to 0.5 %,
-    or when four times the runs have not reduced their error: the device itself varies as slowly as
-    it is observed. The time cap ends it in any case.
+    or when eight times the runs have not reduced their error, which independent runs would divide
+    by 2.8: the device itself varies as slowly as it is observed. The time cap ends it in any case.
 
     The error is compared at doublings of the runs only. A comparison after each block would end
     sampling at the first error that is too small by chance.
@@ -180,7 +182,7 @@ class StopRule:
             if err <= PRECISE_REL_ERR:
                 return "runs"
             self._errors.append(err)
-            if len(self._errors) > 2 and err > self._errors[-3]:  # noqa: PLR2004 - two doublings
+            if len(self._errors) > DOUBLINGS and err > self._errors[-1 - DOUBLINGS]:
                 return "settled"
         return "time_cap" if elapsed_s >= self._cap_s else ""
 
