@@ -251,9 +251,11 @@ def has_two_modes(latencies_ms: Sequence[float]) -> bool:
 WARM_UP_S = 1.0
 # Shortest time for power to rise before the window begins, in s.
 RISE_S = 0.5
-# Back-to-back passes at the end of each run, before a window if there is one.
+# Back-to-back passes at the end of each run, before a window if there is one: for at least this
+# time, and of slow passes so many, or as many as fit into the longest time.
 LOOP_S = 1.0
-LOOP_PASSES_MIN = 3
+LOOP_PASSES = 10
+LOOP_CAP_S = 5.0
 # Time from the request to read a counter until it has been read, in s: a pipe, a thread, a driver
 # call of some ms, and the 0.1 s by which a counter may lag.
 READ_S = 0.3

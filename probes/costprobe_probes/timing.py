@@ -17,7 +17,8 @@ import torch
 
 from costprobe_probes.device import Runnable, TorchDevice
 from costprobe_probes.stats import (
-    LOOP_PASSES_MIN,
+    LOOP_CAP_S,
+    LOOP_PASSES,
     LOOP_S,
     READ_S,
     WARM_UP_S,
@@ -258,12 +259,13 @@ def run_load(
     time.sleep(settings.phase_s if settings else 0.0)
     with garbage_collection_paused():
         steady_start_ns = time.monotonic_ns()
-        passes.run_until(
-            lambda: (
-                time.monotonic_ns() - steady_start_ns >= loop_s * 1e9
-                and passes.completed >= LOOP_PASSES_MIN
-            )
-        )
+
+        def is_looped() -> bool:
+            elapsed_s = (time.monotonic_ns() - steady_start_ns) / 1e9
+            is_enough = passes.completed >= LOOP_PASSES or elapsed_s >= LOOP_CAP_S
+            return elapsed_s >= loop_s and is_enough
+
+        passes.run_until(is_looped)
         loop_end_ns, completed = time.monotonic_ns(), passes.completed
         window = ProbeWindow(steady_start_ns, steady_start_ns, loop_end_ns, loop_end_ns)
         pass_s = (loop_end_ns - steady_start_ns) / 1e9 / completed

@@ -187,8 +187,8 @@ def test_throughput_is_that_of_the_same_loop_with_and_without_a_window():
     assert windowed.passes < len(instants_ns) - looped
 
 
-def test_slow_passes_have_a_throughput_of_three():
-    assert run_load(lambda: time.sleep(0.06), 60.0).passes == 3
+def test_throughput_of_slow_passes_is_that_of_ten():
+    assert run_load(lambda: time.sleep(0.02), 20.0).passes >= 10
 
 
 def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
