@@ -230,9 +230,9 @@ def write_config(check: StepReport, **probe: object) -> Path:
 
 def check_sweep(check: StepReport) -> dict[str, Any]:
     """Return the stored result of a batch sweep."""
-    options: dict[str, object] = {"dtype": "bf16", "max_batch": 1024}
+    options: dict[str, object] = {"dtype": "bf16"}
     if check.device == "cpu":
-        options = {"max_batch": 4, "threads": 2}
+        options = {"threads": 2}
     config = write_config(check, kind="transformer", **options)
     command = (
         sys.executable,

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
-from costprobe_probes.contention import Contention, CpuMeter, CpuReading, LaunchMeter
-from costprobe_probes.device import TorchDevice
-from costprobe_probes.model import LoadedModel, forward_pass, modes_of
+from costprobe_probes.contention import Contention, CpuMeter, LaunchMeter
+from costprobe_probes.device import TorchDevice, reserved_bytes
+from costprobe_probes.host_memory import HostMemory
+from costprobe_probes.model import LoadedModel, forward_pass, modes_of, work_of_pass
 from costprobe_probes.naive import NaiveTimings
+from costprobe_probes.pass_work import PassWork
 from costprobe_probes.sources.model_source import Inputs
 from costprobe_probes.stats import (
     ENERGY_WINDOW_MIN_S,
@@ -36,7 +38,10 @@ from costprobe_probes.timing import (
 )
 from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint, is_too_large
 
-SEARCH_CAP_S = 30.0
+# Share of the deadline that a batch search may take: the rest is for the run.
+SEARCH_SHARE = 0.25
+# Copies of a batch on the host: the inputs, and pinned.
+HOST_COPIES = 2
 # Each step of a search continues the load of the step before.
 SEARCH_WARM_UP_S = 0.0
 
@@ -50,7 +55,6 @@ class ModelProbeRun:
         device: Device to run on.
         loaded: The model.
         started_s: Start of the request, CLOCK_MONOTONIC s.
-        search_cap_s: Longest time in s that a batch search runs passes, compilation excluded.
     """
 
     def __init__(
@@ -60,7 +64,6 @@ class ModelProbeRun:
         device: TorchDevice,
         loaded: LoadedModel,
         started_s: float,
-        search_cap_s: float = SEARCH_CAP_S,
     ) -> None:
         self._wire = wire
         self._request = request
@@ -73,12 +76,11 @@ class ModelProbeRun:
         self._software = loaded.software(device, request)
         self._fingerprint = fingerprint(self._software)
         self._started_s = started_s
-        self._search_cap_s = search_cap_s
+        # A batch search runs passes for so long; compilation extends the deadline.
+        self._search_cap_s = SEARCH_SHARE * float(request["deadline_s"])
         self._searched_s = 0.0
         self._naive: NaiveTimings | None = None
         self._meter = CpuMeter() if device.torch_device.type == "cpu" else LaunchMeter()
-        # Readings around the passes of a search: compilation runs other processes.
-        self._searched: list[tuple[CpuReading, CpuReading]] = []
 
     def run(self) -> None:
         """Choose the batch, time passes, run them back to back, report the result."""
@@ -109,7 +111,10 @@ class ModelProbeRun:
         if naive is not None:
             self._time_mistakes(naive, run, inputs, batch, latency_ms)
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
-        self._report(batch, sampled, load, contention, h2d_ms=h2d_ms, device_ms=device_ms)
+        del run, inputs  # their memory is that of the pass that is counted
+        self._progress("count", 0.0, batch)
+        work = work_of_pass(self._device, self._workload, batch)
+        self._report(batch, sampled, load, contention, work, h2d_ms=h2d_ms, device_ms=device_ms)
 
     def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
         """Return a forward pass over inputs on the device, and the inputs on the host."""
@@ -155,7 +160,7 @@ class ModelProbeRun:
             lambda: self._searched_s >= self._search_cap_s,
             SearchLimits(
                 base_bytes=self._device.peak_bytes(),
-                max_batch=min(request["max_batch"], most or request["max_batch"]),
+                max_batch=most,
                 min_batch=workload.min_batch,
                 latency_bound_s=request.get("latency_bound_s"),
                 memory_cap_bytes=request.get("memory_cap_bytes"),
@@ -166,7 +171,9 @@ class ModelProbeRun:
         return best
 
     def _measure_batch(self, batch: int) -> BatchPoint | None:
-        self._progress("batch", min(batch / self._request["max_batch"], 1.0), batch)
+        self._progress("batch", self._search_share, batch)
+        if batch > self._workload.min_batch and not self._fits_on_host(batch):
+            return None
         self._device.reset_peak()
         try:
             point = self._time_batch(batch)
@@ -184,26 +191,30 @@ class ModelProbeRun:
         )
         return point
 
+    @property
+    def _search_share(self) -> float:
+        return min(self._searched_s / self._search_cap_s, 1.0)
+
+    def _fits_on_host(self, batch: int) -> bool:
+        """Return whether the inputs of a batch fit into the host's memory beside other processes."""
+        least = self._workload.min_batch
+        row: Inputs = self._workload.inputs(least)
+        size = sum(x.numel() * x.element_size() for x in row.tensors()) * batch // least
+        total, available = HostMemory().total_and_available_bytes()
+        return HOST_COPIES * size <= available - reserved_bytes(total)
+
     def _time_batch(self, batch: int) -> BatchPoint:
-        share = min(batch / self._request["max_batch"], 1.0)
         run, _ = self._forward_pass(batch)
         # From here on: a cold cache of compiled kernels must not end the search at a small batch.
         started_s = time.monotonic()
-        started = self._meter.read()
+        share = self._search_share
         latency_ms = warm_up(
             self._device, run, lambda _: self._progress("batch", share, batch), SEARCH_WARM_UP_S
         )
         latencies_ms = self._device.time_block(run, search_step_runs(latency_ms))
         self._searched_s += time.monotonic() - started_s
-        self._searched.append((started, self._meter.read()))
         median_ms = quantile(sorted(latencies_ms), 0.5)
         return BatchPoint(batch, median_ms, batch / median_ms * 1000, self._device.peak_bytes())
-
-    def _is_search_contended(self) -> bool | None:
-        """Return whether others took processor time from a batch search; None if unknown."""
-        if not isinstance(self._meter, CpuMeter) or not self._searched:
-            return None
-        return self._meter.over(self._searched, torch.get_num_threads()).contended
 
     def _load(self, run: Callable[[], object], batch: int, sampled: Sampled) -> Load:
         request = self._request
@@ -233,6 +244,7 @@ class ModelProbeRun:
         sampled: Sampled,
         load: Load | None,
         contention: Contention,
+        work: PassWork,
         *,
         h2d_ms: float | None,
         device_ms: float | None,
@@ -275,7 +287,9 @@ class ModelProbeRun:
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
             contention=contention._asdict(),
-            search_contended=self._is_search_contended(),
+            flop_per_pass=work.flop,
+            bytes_per_pass=work.moved_bytes,
+            flop_precision=work.precision,
             naive=[timing._asdict() for timing in self._naive.found] if self._naive else [],
         )
 

@@ -29,7 +29,8 @@ FIELDS: Mapping[str, str] = {
     "energy_rel_err": "Relative uncertainty of the energy (about 95 %).",
     "contended": "Whether others used the device during the run: see"
     " [beside other work](../measurement.md#beside-other-work).",
-    "energy_suspect": "Whether the device's energy sensors disagree.",
+    "energy_suspect": "Whether the device's energy sensors disagree, or an impossible reading of power or energy was"
+    " discarded.",
     "energy_scope": "What the energy covers if not only the device: `module` for a GPU with the CPU"
     " and the memory on its module, `parent` for the whole board of a MIG device.",
     "price_stale": "True if a stale spot price was used.",
@@ -125,6 +126,13 @@ MEASUREMENTS: Mapping[str, Words] = {
             "outliers": "Number of outliers; they are included in every statistic.",
             "stop_reason": "Why sampling stopped: `runs`, `settled` or `time_cap`.",
             "h2d_ms": "Time to copy a batch from host to device.",
+            "flop_per_pass": "Floating-point operations of a pass; absent where they cannot be counted.",
+            "bytes_per_pass": "Bytes of weights and state (KV cache) that a pass moves; absent as above.",
+            "mfu_pct": "Model FLOP utilization: share of the board's peak FLOP rate, in percent.",
+            "mbu_pct": "Model bandwidth utilization: `bytes_per_pass` over the time of a pass, as a share"
+            " of the memory's peak bandwidth, in percent.",
+            "roofline_ms": "Shortest time of a pass on the board, by both peaks: see"
+            " [the physical limit](../measurement.md#the-physical-limit).",
             "energy_above_idle_j": "Energy per inference minus idle energy.",
             "cpu_others_pct": "Share of the processors' time that other processes ran, on a CPU, in percent.",
             "cpu_steal_pct": "Share that the hypervisor gave to other virtual machines, in percent.",
@@ -171,11 +179,14 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost_hardware": "Part for the hardware price.",
             "cost_energy": "Part for electricity that the plan does not include.",
             "cost_reference": "The same sample at the price in force when the series began.",
+            "cost_roofline": "Cost if a pass took only `roofline_ms`, with the same electricity.",
             **_rolling("1h", "the last hour"),
             **_rolling("24h", "the last 24 hours"),
             **_rolling("7d", "the last seven days"),
             "cost_per_million_tokens_in": "Cost of a million input tokens.",
             "cost_per_million_tokens_out": "Cost of a million output tokens.",
+            "cost_roofline_per_million_tokens_in": "The same for input tokens at `cost_roofline`.",
+            "cost_roofline_per_million_tokens_out": "The same for output tokens at `cost_roofline`.",
             "cost_total": "Cost of the service in the window.",
             "cost_idle": "Part that paid for idle time.",
             "idle_share": "Idle part as a share.",

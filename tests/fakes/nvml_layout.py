@@ -48,6 +48,7 @@ class Gpu(ctypes.Structure):
         ("sm_clock_mhz", ctypes.c_uint64),
         ("mem_clock_mhz", ctypes.c_uint64),
         ("power_limit_mw", ctypes.c_uint64),
+        ("power_limit_max_mw", ctypes.c_uint64),
         ("event_reasons", ctypes.c_uint64),
         ("throttle_since_ns", ctypes.c_int64),
         ("throttle_base_ns", ctypes.c_uint64 * 2),

@@ -206,8 +206,8 @@ def test_service_stops_within_five_seconds(host):
 def test_log_entries_have_levels_and_fields(host):
     host.configure(host.read("/etc/costprobe/costprobe.toml") + "[host]\nnam = 1\n")
     host.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "costprobe")
-    host.wait_for(lambda: journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3"))
-    entry = journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3")[-1]
+    host.wait_for(lambda: journal(host, "COSTPROBE_PART=daemon.main", "PRIORITY=3"))
+    entry = journal(host, "COSTPROBE_PART=daemon.main", "PRIORITY=3")[-1]
     assert "not reloaded" in entry["MESSAGE"]
     assert entry["SYSLOG_IDENTIFIER"] == "costprobe"
     assert entry["CODE_FILE"].endswith("costprobe/daemon/main.py")

@@ -13,6 +13,33 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 DeviceKind = Literal["gpu", "mig", "cpu"]
+# Separator between the names of devices that are measured and priced as a group.
+TOGETHER: Final = "+"
+_NUMBER: Final = re.compile(r"([0-9]+)")
+RowKind = Literal["all", "important", "rest"]
+FieldValue = float | int | str | bool
+EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
+EnergyScope = Literal["device", "parent", "module"]
+Severity = Literal["info", "warning", "critical"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
+NS_PER_S = 1_000_000_000
+# The last instant in 64 bits.
+END_OF_TIME_NS = 2**63 - 1
+# Cause of the event that a device does not exist any more.
+REMOVED = "removed"
+# Key of a board's identity, beside software versions.
+BOARD = "board"
+# And of its batch, which is no software either.
+BATCH = "batch"
+# Tags of a row of `software`, and the fact of the fingerprint that each contains.
+SOFTWARE_TAGS: Final[Mapping[str, str]] = {
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "cuda",
+    "dtype": "dtype",
+    "weights_hash": "weights",
+}
+Market = Literal["on_demand", "spot", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +84,6 @@ def is_slice_kind(text: str) -> bool:
     return kind is not None and DEVICE_KINDS[kind].is_slice
 
 
-# Separator between the names of devices that are measured and priced as a group.
-TOGETHER: Final = "+"
-_NUMBER: Final = re.compile(r"([0-9]+)")
-
-
 def natural(*names: str) -> tuple[Any, ...]:
     """Return a key that sorts names for people: gpu2 before gpu10, by the first name first."""
     return tuple((_parts(name), name) for name in names)
@@ -77,9 +99,6 @@ def _size(digits: str) -> tuple[int, str]:
     # The longer number is the larger one; `int` refuses very long ones.
     significant = digits.lstrip("0")
     return len(significant), significant
-
-
-RowKind = Literal["all", "important", "rest"]
 
 
 class RowRange(NamedTuple):
@@ -126,21 +145,6 @@ class RowBatch(NamedTuple):
     lines: bytes
 
 
-FieldValue = float | int | str | bool
-EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
-EnergyScope = Literal["device", "parent", "module"]
-Severity = Literal["info", "warning", "critical"]
-EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
-
-NS_PER_S = 1_000_000_000
-# The last instant in 64 bits.
-END_OF_TIME_NS = 2**63 - 1
-# Cause of the event that a device does not exist any more.
-REMOVED = "removed"
-# Key of a board's identity, beside software versions.
-BOARD = "board"
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """One row of a series; its identity is (measurement, tags, time_ns).
@@ -164,7 +168,7 @@ class Device:
 
     Attributes:
         name: Identifies the device on this host; chosen by its sensor, and opaque to all other code.
-        kind: Kind of device; `costprobe.core.records` lists the differences.
+        kind: Kind of device; `DEVICE_KINDS` has the differences.
         uuid: Persistent identity by the vendor; for a CPU the host's machine id or "cpu".
         model: Product name by the vendor.
         memory_bytes: Memory of the device in bytes; None where unknown.
@@ -234,7 +238,8 @@ class Energy:
         idle_power_w: Learned idle power of the device; None until it is learned.
         scope: "parent" where it is the whole board's, of which the device is a part; "module"
             where it is that of a GPU with the CPU and the memory on its module.
-        suspect: Whether the sensors of the device disagree; None until they were compared.
+        suspect: Whether the sensors of the device disagree, or an impossible reading was discarded;
+            None until they were compared.
     """
 
     energy_j: float
@@ -277,6 +282,9 @@ class ProbeResult:
         fields: Further fields of its row of `probe`.
         tokens_in: Input tokens in the window; None if unknown.
         tokens_out: Output tokens in the window; None if there are none.
+        flop_per_pass: Floating-point operations of a forward pass; None where they cannot be counted.
+        bytes_per_pass: Bytes of weights and state that a forward pass moves; None as above.
+        flop_precision: Type in which it computes, as the catalogue names it; empty as above.
     """
 
     probe: str
@@ -302,6 +310,9 @@ class ProbeResult:
     fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
     tokens_in: float | None = None
     tokens_out: float | None = None
+    flop_per_pass: float | None = None
+    bytes_per_pass: float | None = None
+    flop_precision: str = ""
 
     @property
     def window_s(self) -> float:
@@ -317,6 +328,11 @@ class ProbeResult:
     def throughput_per_s(self) -> float:
         """Inferences per second."""
         return self.inferences / self.inferring_s
+
+    @property
+    def pass_s(self) -> float:
+        """Mean seconds of a forward pass in the steady-state window."""
+        return self.batch / self.throughput_per_s
 
     @property
     def tokens_in_per_s(self) -> float | None:
@@ -340,6 +356,8 @@ class CostSample:
         energy: Currency per inference for electricity that the plan does not include.
         reference: Cost of the same sample at the baseline price.
         is_stale: Whether the price is a stale spot price.
+        roofline: Cost if a pass took no longer than the board's physical limit, with the same
+            electricity; None where the limit is unknown.
     """
 
     currency: str
@@ -348,6 +366,7 @@ class CostSample:
     energy: float
     reference: float
     is_stale: bool = False
+    roofline: float | None = None
 
     @property
     def per_inference(self) -> float:
@@ -411,17 +430,6 @@ def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
     }
 
 
-# And the fact of the fingerprint that each contains.
-SOFTWARE_TAGS: Final[Mapping[str, str]] = {
-    "driver": "driver",
-    "torch": "torch",
-    "cuda": "cuda",
-    "dtype": "dtype",
-    "weights_hash": "weights",
-}
-
-
-Market = Literal["on_demand", "spot", ""]
 # Names of clouds as they write them; any other is shown as in the catalogue.
 _CLOUDS = {
     "aws": "AWS",

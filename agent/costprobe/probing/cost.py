@@ -14,13 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from costprobe.core.records import (
-    BOARD,
-    CostSample,
-    Event,
-    Point,
-    ProbeResult,
-)
+from costprobe.core.records import BATCH, BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import Rolled, RollingCosts, RollingSample, quantile
 from costprobe.pricing.book import Prices, Terms, price_events
@@ -40,17 +34,20 @@ from costprobe.probing.rows import (
 def software_event(
     result: ProbeResult, before: Mapping[str, Any], now: Mapping[str, Any], time_ns: int
 ) -> Event:
-    """Return the event of changed software or another board.
+    """Return the event of changed software, another board or another batch.
 
     Args:
         result: The first run after the change.
-        before: Names and versions of the previous run's software; its board's identity as BOARD.
+        before: Names and versions of the previous run's software; its board's identity as BOARD, and
+            its batch as BATCH.
         now: The same of this run.
         time_ns: UTC in ns of the end of the steady-state window.
     """
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
     changed_part = (
-        "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
+        f"another {changed[0]}"
+        if changed in ([BOARD], [BATCH])
+        else f"other software: {', '.join(changed)}"
     )
     return Event(
         kind="software",
@@ -73,6 +70,7 @@ def cost_sample(
     window_s: float,
     inferences: float,
     energy_per_inference_j: float | None,
+    roofline_share: float | None = None,
 ) -> CostSample | None:
     """Return the cost of one inference in a window.
 
@@ -85,6 +83,7 @@ def cost_sample(
         window_s: Seconds of the window that were spent on inferences.
         inferences: Inferences in the window.
         energy_per_inference_j: Joules per inference; None if unknown.
+        roofline_share: Least time of a pass on the board over the measured one; None if unknown.
 
     Returns:
         None without inferences, or if electricity is paid separately and the energy is unknown: a
@@ -107,6 +106,7 @@ def cost_sample(
         energy=energy,
         reference=reference_hardware + reference_energy,
         is_stale=terms.rate.is_stale,
+        roofline=None if roofline_share is None else roofline_share * hardware + energy,
     )
 
 
@@ -134,11 +134,13 @@ class Platform:
         fingerprint: Hash of software and model.
         software: Names and versions that the fingerprint is computed from.
         board: Permanent identity of the board; empty if there is none.
+        batch: Items of a forward pass; 0 if unknown.
     """
 
     fingerprint: str
     software: Mapping[str, str]
     board: str
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,6 @@ class ProbeState:
         costs: Rolling costs per inference in `currency`; None before the first.
         currency: ISO 4217 code of `costs`.
         medians_ms: Median latencies of the last runs with the same software, board and batch.
-        batch: Items per forward pass of these runs.
     """
 
     reference: Terms | None = None
@@ -161,7 +162,6 @@ class ProbeState:
     costs: RollingCosts | None = None
     currency: str = ""
     medians_ms: tuple[float, ...] = ()
-    batch: int = 0
 
     def document(self) -> dict[str, Any]:
         """Return the state as JSON, without the costs, which are read from the stored rows."""
@@ -174,9 +174,9 @@ class ProbeState:
                 "fingerprint": platform.fingerprint,
                 "software": dict(platform.software),
                 "board": platform.board,
+                "batch": platform.batch,
             },
             "medians_ms": list(self.medians_ms),
-            "batch": self.batch,
         }
 
     @classmethod
@@ -187,7 +187,6 @@ class ProbeState:
             reference=None if reference is None else Terms.from_document(reference),
             platform=None if platform is None else Platform(**platform),
             medians_ms=tuple(document.get("medians_ms", ())),
-            batch=document.get("batch", 0),
         )
 
 
@@ -240,7 +239,7 @@ def account_run(
     cost = _priced(run, energy, prices.terms, before, time_ns)
     known_contended = run.activity.get("contended")
     contended = None if known_contended is None else bool(known_contended)
-    points = [probe_point(result, energy, run.activity, tags, time_ns)]
+    points = [probe_point(result, energy, run.activity, tags, time_ns, run.limit)]
     if cost.sample is not None:
         method = energy.method if energy else None
         points.append(
@@ -270,6 +269,7 @@ def account_run(
         time_ns,
         emitted,
         contended=contended,
+        limit=run.limit,
     )
     software = software_point(result, tags, time_ns)
     state = replace(
@@ -279,7 +279,6 @@ def account_run(
         energy=known,
         costs=cost.windows,
         medians_ms=medians_ms,
-        batch=result.batch,
     )
     return AccountedRun(
         report,
@@ -295,8 +294,7 @@ def account_run(
 
 def _medians_ms(run: MeasuredRun, before: ProbeState, platform: Platform) -> tuple[float, ...]:
     """Return the latencies of the last comparable runs, this one included unless it is contended."""
-    is_same = (before.platform, before.batch) == (platform, run.result.batch)
-    earlier = before.medians_ms if is_same else ()
+    earlier = before.medians_ms if before.platform == platform else ()
     if run.activity.get("contended") is True:
         return earlier
     return (*earlier, run.result.latency_ms["p50"])[-SPREAD_RUNS:]
@@ -348,6 +346,7 @@ def _priced(
         window_s=run.result.inferring_s,
         inferences=run.result.inferences,
         energy_per_inference_j=energy.per_inference_j if energy else None,
+        roofline_share=run.limit.cost_share,
     )
     if sample is None:
         return _Cost(reference=reference, windows=before.costs)
@@ -360,18 +359,20 @@ def _priced(
 def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
     """Return software and board of a run; if the board is unknown, that of the previous run."""
     board = run.board or (before.board if before else "")
-    return Platform(run.result.fingerprint, dict(run.result.software), board)
+    return Platform(run.result.fingerprint, dict(run.result.software), board, run.result.batch)
 
 
 def _platform_events(
     result: ProbeResult, before: Platform | None, now: Platform, time_ns: int
 ) -> list[Event]:
-    """Return an event if software or board changed since the previous run."""
+    """Return an event if software, board or batch changed since the previous run."""
     if before is None:
         return []
-    # A board that was unknown before has not changed.
-    old_board = before.board or now.board
-    if before.fingerprint == now.fingerprint and old_board == now.board:
+    # A board or a batch that was unknown before has not changed.
+    before = replace(before, board=before.board or now.board, batch=before.batch or now.batch)
+    if replace(before, software=now.software) == now:
         return []
-    old = {**before.software, BOARD: old_board}
-    return [software_event(result, old, {**now.software, BOARD: now.board}, time_ns)]
+    old, new = (
+        {**each.software, BOARD: each.board, BATCH: str(each.batch)} for each in (before, now)
+    )
+    return [software_event(result, old, new, time_ns)]

@@ -39,10 +39,13 @@ def test_contention_is_unknown_if_own_processes_are_not_recognized():
 
 def test_idle_process_of_others_is_no_contention():
     log = log_of(at(1, (10, 99)), at(2, (10, 99)))
-    assert log.between(S, 2 * S, [10], busy_pids=[10]).contended is False
-    assert log.between(S, 2 * S, [10], busy_pids=[10, 99]).contended is True
-    assert log.between(S, 2 * S, [4], busy_pids=[]).contended is False
-    assert log.between(S, 2 * S, [4], busy_pids=[10]).contended is None
+    assert log.between(S, 2 * S, [10], util_pct={10: 90.0}).contended is False
+    # A desktop beside the probe is no contention; several small neighbours together are.
+    busy = {10: 90.0, 99: 2.0, 98: 2.0}
+    assert log.between(S, 2 * S, [10], util_pct=busy).contended is False
+    assert log.between(S, 2 * S, [10], util_pct={**busy, 97: 1.0}).contended is True
+    assert log.between(S, 2 * S, [4], util_pct={}).contended is False
+    assert log.between(S, 2 * S, [4], util_pct={10: 90.0}).contended is None
 
 
 def test_quick_samples_count_for_utilization_only():

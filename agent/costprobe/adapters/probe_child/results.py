@@ -123,7 +123,6 @@ class ProbeOutcome:
         steady_end_ns: CLOCK_MONOTONIC ns until which it was.
         pids: Processes of the probe, to separate its load from that of other processes.
         curve: Points of the batch search; empty if there was none.
-        search_contended: Whether others took processor time from the search; None where unknown.
         naive: What common mistakes of timing report, each at most once; empty if not asked for.
         load: Figures that only a point of a load curve has.
     """
@@ -133,7 +132,6 @@ class ProbeOutcome:
     steady_end_ns: int
     pids: tuple[int, ...]
     curve: tuple[Mapping[str, float], ...]
-    search_contended: bool | None = None
     naive: tuple[NaiveTiming, ...] = ()
     load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -198,6 +196,10 @@ def read_outcome(
             fields={**shares_pct, **_tokens_per_item(message), **_timing(message)},
             tokens_in=optional(message.get("window_tokens_in")),
             tokens_out=optional(message.get("window_tokens_out")),
+            # 0 is no count of a pass.
+            flop_per_pass=optional(message.get("flop_per_pass")) or None,
+            bytes_per_pass=optional(message.get("bytes_per_pass")) or None,
+            flop_precision=str(message.get("flop_precision") or "")[:MAX_TAG_CHARS],
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
         naive = _naive(message.get("naive"))
@@ -208,15 +210,7 @@ def read_outcome(
         raise ValueError("it has no inference")
     if result.inference_s is not None and result.inference_s <= 0:
         raise ValueError("its inferences took no time")
-    searched = message.get("search_contended")
-    return ProbeOutcome(
-        result,
-        *steady,
-        pids,
-        tuple(curve),
-        search_contended=searched if isinstance(searched, bool) else None,
-        naive=naive,
-    )
+    return ProbeOutcome(result, *steady, pids, tuple(curve), naive=naive)
 
 
 def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import SystemClock
-from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -25,6 +25,8 @@ from costprobe.ui.cli.support.discovery import short_lived_sensor
 
 MIN_FREE_BYTES = 1 << 30
 HOUR_NS = 3600 * NS_PER_S
+# RAPL is updated about every ms.
+RAPL_WAIT_S = 0.1
 _TIME_ERROR = 5
 _TIMEX_BYTES = 512
 
@@ -43,7 +45,8 @@ def sensor_checks(
 ) -> Iterator[Check]:
     """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
     has_driver = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
-    with short_lived_sensor(telemetry) as sensor:
+    events: list[Event] = []
+    with short_lived_sensor(telemetry, events) as sensor:
         devices, status = sensor.devices(), sensor.status()
     gpus = [device for device in devices if not device.is_host]
     driver = status.get("driver_version")
@@ -61,10 +64,11 @@ def sensor_checks(
         fix = "set telemetry.cpu = true to measure the CPU"
         yield Check("devices", "bad", "none found", fix)
     yield from _held_checks(services, devices)
-    if status["last_fault"]:
-        yield Check("sensor", "bad", status["last_fault"], "see the log of costprobe run")
+    for event in events:
+        if event.severity != "info":
+            yield Check("sensor", "bad", event.title, event.detail)
     if any(device.is_host for device in devices):
-        yield _rapl_check(Path("/sys/class/powercap"))
+        yield rapl_check(Path("/sys/class/powercap"))
 
 
 def _persistence_checks(devices: Sequence[Device]) -> Iterator[Check]:
@@ -104,7 +108,8 @@ def _held_checks(services: Sequence[ServiceConfig], devices: Sequence[Device]) -
                 yield Check(f"service {service.name}", "bad", detail, fix)
 
 
-def _rapl_check(powercap: Path) -> Check:
+def rapl_check(powercap: Path) -> Check:
+    """Check that the counters of the processor packages exist, can be read, and advance."""
     counters = sorted(powercap.glob("intel-rapl:*/energy_uj"))
     if not counters:
         detail = "no RAPL counters (usual in a virtual machine): CPU energy is modelled, ±50 %"
@@ -115,6 +120,13 @@ def _rapl_check(powercap: Path) -> Check:
             " and chmod g+r, at each boot (a udev rule or tmpfiles.d does it)"
         )
         return Check("RAPL", "bad", f"{counters[0]} is not readable: energy is modelled", fix)
+    before = counters[0].read_bytes()
+    time.sleep(RAPL_WAIT_S)
+    if before == counters[0].read_bytes():
+        detail = (
+            f"{counters[0]} does not advance (a virtual machine): CPU energy is modelled, ±50 %"
+        )
+        return Check("RAPL", "note", detail, "set cpu_idle_w and cpu_max_w in [telemetry]")
     return Check("RAPL", "good", counted(len(counters), "counter"), "")
 
 
