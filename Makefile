@@ -53,6 +53,7 @@ bench: dev servers
 
 bench-own: dev
 	$(BIN)/python bench/agreement.py
+	$(BIN)/python bench/timing_coverage.py
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py

@@ -28,6 +28,7 @@ from costprobe_probes.processor import processor_name
 from costprobe_probes.sources.files import digest_of
 from costprobe_probes.sources.kinds import source_of
 from costprobe_probes.sources.model_source import FLOATS, Inputs, SourcedModel, checked_inputs
+from costprobe_probes.stats import DEFINITION
 from costprobe_probes.wire import CaptureError, ProbeConfigError, Spec, describe, kind_of
 
 # Part of the fingerprint: kernels for any batch and kernels for one batch differ in speed.
@@ -329,6 +330,7 @@ class LoadedModel(NamedTuple):
     def software(self, device: TorchDevice, request: dict[str, Any]) -> dict[str, str]:
         """Return what the fingerprint of a run is made of: software, model and execution modes."""
         names = {**software(device.torch_device), **self.facts, **modes_of(request)}
+        names["timing"] = DEFINITION
         autograd = autograd_of(request)
         if autograd != DEFAULT_AUTOGRAD:
             names["autograd"] = autograd

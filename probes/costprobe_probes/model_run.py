@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
-from costprobe_probes.contention import Contention, CpuMeter
+from costprobe_probes.contention import Contention, CpuMeter, LaunchMeter
 from costprobe_probes.device import TorchDevice, reserved_bytes
 from costprobe_probes.host_memory import HostMemory
 from costprobe_probes.model import LoadedModel, forward_pass, modes_of, work_of_pass
@@ -27,9 +27,11 @@ from costprobe_probes.stats import (
     summary,
 )
 from costprobe_probes.timing import (
+    Load,
     Sampled,
     copy_to_device_ms,
-    run_steady_window,
+    device_time_ms,
+    run_load,
     sample,
     search_step_runs,
     warm_up,
@@ -40,6 +42,8 @@ from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint, is_too_la
 SEARCH_SHARE = 0.25
 # Copies of a batch on the host: the inputs, and pinned.
 HOST_COPIES = 2
+# Each step of a search continues the load of the step before.
+SEARCH_WARM_UP_S = 0.0
 
 
 class ModelProbeRun:
@@ -76,10 +80,10 @@ class ModelProbeRun:
         self._search_cap_s = SEARCH_SHARE * float(request["deadline_s"])
         self._searched_s = 0.0
         self._naive: NaiveTimings | None = None
-        self._meter = CpuMeter() if device.torch_device.type == "cpu" else None
+        self._meter = CpuMeter() if device.torch_device.type == "cpu" else LaunchMeter()
 
     def run(self) -> None:
-        """Choose the batch, time passes, run the steady-state window, report the result."""
+        """Choose the batch, time passes, run them back to back, report the result."""
         request = self._request
         batch = self._choose_batch()
         run, inputs = self._forward_pass(batch)
@@ -89,8 +93,7 @@ class ModelProbeRun:
         if naive is not None:
             naive.time_first(run)
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
-        meter = self._meter
-        started = meter.read() if meter else None
+        started = self._meter.read()
         sampled = sample(
             self._device,
             run,
@@ -100,17 +103,18 @@ class ModelProbeRun:
             on_progress=lambda done: self._progress("latency", done, batch),
             before=flush,
         )
-        # Energy of flushing cannot be separated from that of a pass: a cold probe measures latency.
-        has_window = request["energy"] and flush is None
-        window = self._steady_window(run, batch, sampled) if has_window else None
-        contention = meter.since(started, torch.get_num_threads()) if meter and started else None
+        # Back-to-back passes leave no cold cache, and the energy of flushing cannot be separated
+        # from that of a pass: a cold probe measures latency.
+        load = self._load(run, batch, sampled) if flush is None else None
+        contention = self._meter.since(started, torch.get_num_threads())
+        device_ms = device_time_ms(self._device, run, latency_ms, flush)
         if naive is not None:
             self._time_mistakes(naive, run, inputs, batch, latency_ms)
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
         del run, inputs  # their memory is that of the pass that is counted
         self._progress("count", 0.0, batch)
         work = work_of_pass(self._device, self._workload, batch)
-        self._report(batch, sampled, window, h2d_ms, contention, work)
+        self._report(batch, sampled, load, contention, work, h2d_ms=h2d_ms, device_ms=device_ms)
 
     def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
         """Return a forward pass over inputs on the device, and the inputs on the host."""
@@ -204,27 +208,30 @@ class ModelProbeRun:
         # From here on: a cold cache of compiled kernels must not end the search at a small batch.
         started_s = time.monotonic()
         share = self._search_share
-        latency_ms = warm_up(self._device, run, lambda _: self._progress("batch", share, batch))
+        latency_ms = warm_up(
+            self._device, run, lambda _: self._progress("batch", share, batch), SEARCH_WARM_UP_S
+        )
         latencies_ms = self._device.time_block(run, search_step_runs(latency_ms))
         self._searched_s += time.monotonic() - started_s
         median_ms = quantile(sorted(latencies_ms), 0.5)
         return BatchPoint(batch, median_ms, batch / median_ms * 1000, self._device.peak_bytes())
 
-    def _steady_window(
-        self, run: Callable[[], object], batch: int, sampled: Sampled
-    ) -> tuple[ProbeWindow, int]:
+    def _load(self, run: Callable[[], object], batch: int, sampled: Sampled) -> Load:
         request = self._request
-        return run_steady_window(
-            self._device,
-            run,
-            latency_ms=quantile(sorted(sampled.latencies_ms), 0.5),
-            settings=WindowSettings(
+        settings = None
+        if request["energy"]:
+            settings = WindowSettings(
                 window_s=max(request["window_s"], ENERGY_WINDOW_MIN_S),
                 tail_s=request["tail_s"],
                 marked=self._wire.marked,
                 on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
                 phase_s=random_phase_s(),
-            ),
+            )
+        return run_load(
+            self._device,
+            run,
+            latency_ms=quantile(sorted(sampled.latencies_ms), 0.5),
+            settings=settings,
             on_progress=lambda done: self._progress("energy", done, batch),
         )
 
@@ -235,22 +242,25 @@ class ModelProbeRun:
         self,
         batch: int,
         sampled: Sampled,
-        measured: tuple[ProbeWindow, int] | None,
-        h2d_ms: float | None,
-        contention: Contention | None,
+        load: Load | None,
+        contention: Contention,
         work: PassWork,
+        *,
+        h2d_ms: float | None,
+        device_ms: float | None,
     ) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
-        is_cold = bool(self._request.get("cold"))
-        inference_s = None
-        if measured is None:
-            start_ns, end_ns = sampled.start_ns, sampled.end_ns
-            window = ProbeWindow(start_ns, start_ns, end_ns, end_ns)
+        has_window = load is not None and bool(self._request["energy"])
+        if load is None:
             passes = len(sampled.latencies_ms)
-            # Cache flushes between the passes are not part of an inference.
-            inference_s = sum(sampled.latencies_ms) / 1000 if is_cold else None
+            inference_s = sum(sampled.latencies_ms) / 1000
         else:
-            window, passes = measured
+            passes, inference_s = load.passes, load.passes * load.pass_s
+        if load is not None and has_window:
+            window = load.window
+        else:  # the conditions are those of all timed passes
+            end_ns = sampled.end_ns if load is None else load.window.end_ns
+            window = ProbeWindow(sampled.start_ns, sampled.start_ns, end_ns, end_ns)
         self._wire.report(
             "result",
             batch=batch,
@@ -268,13 +278,15 @@ class ModelProbeRun:
             window_tokens_in=_tokens_of(passes * batch, self._workload.tokens_in),
             window_tokens_out=_tokens_of(passes * batch, self._workload.tokens_out),
             inference_s=inference_s,
-            has_energy_window=bool(self._request["energy"]) and not is_cold,
+            has_energy_window=has_window,
             h2d_ms=h2d_ms,
+            device_ms=device_ms,
+            unsteady=sampled.unsteady or (load is not None and load.unsteady),
             busy_s=time.monotonic() - self._started_s,
             fingerprint=self._fingerprint,
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
-            contention=None if contention is None else contention._asdict(),
+            contention=contention._asdict(),
             flop_per_pass=work.flop,
             bytes_per_pass=work.moved_bytes,
             flop_precision=work.precision,

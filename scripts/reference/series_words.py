@@ -39,7 +39,7 @@ FIELDS: Mapping[str, str] = {
     "ecc_uncorrected": "Uncorrected memory errors since the driver was loaded.",
     "latency_p50_ms": "Median duration of a forward pass; for a server, of a request.",
     "latency_p90_ms": "90th percentile; requires 64 samples.",
-    "throughput_per_s": "Inferences (or requests) per second in the steady-state window.",
+    "throughput_per_s": "Inferences per second, back to back; for a server, requests per second in the window.",
     "energy_per_inference_j": "Energy of the whole device per inference, idle power included.",
     "window_s": "Length of the window.",
     "severity": "`info`, `warning` or `critical`.",
@@ -114,7 +114,14 @@ MEASUREMENTS: Mapping[str, Words] = {
             "latency_p99_ms": "99th percentile; requires 662 samples.",
             "latency_mean_ms": "Mean.",
             "latency_cv": "Coefficient of variation (standard deviation / mean).",
-            "latency_rel_err": "Relative standard error of median or mean, whichever is larger.",
+            "latency_rel_err": "Half-width of the 95 % interval of median or mean within the run, relative, whichever"
+            " is larger.",
+            "latency_spread": "Half of the range that contains 90 % of the medians of the last 50 runs with the same"
+            " software, board and batch, relative to their median; requires 10 runs. Contended runs are left out.",
+            "device_ms": "Median time of a pass whose kernels all wait in the GPU's queue when it begins. The latency"
+            " minus this is the overhead of launching. Not on a CPU, which has no queue.",
+            "unsteady": "Whether the first and the last third of the run differ by more than 3 %, or latencies are"
+            " around two values.",
             "samples": "Timed passes, or requests.",
             "outliers": "Number of outliers; they are included in every statistic.",
             "stop_reason": "Why sampling stopped: `runs`, `settled` or `time_cap`.",
@@ -129,7 +136,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "energy_above_idle_j": "Energy per inference minus idle energy.",
             "cpu_others_pct": "Share of the processors' time that other processes ran, on a CPU, in percent.",
             "cpu_steal_pct": "Share that the hypervisor gave to other virtual machines, in percent.",
-            "cpu_wait_pct": "Share of the probe's own time that its threads waited for a processor, in percent.",
+            "cpu_wait_pct": "Share of the probe's own time that its threads waited for a processor, in percent; on a GPU"
+            " the thread that launches its kernels.",
             "throttled_pct": "Share of the window in which the device was throttled, in percent.",
             "throttled_power_pct": "Part of it caused by a power limit.",
             "throttled_thermal_pct": "Part of it caused by temperature.",
@@ -143,8 +151,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "errors": "Failed requests; excluded from latencies.",
             "tokens_in": "Mean input tokens of a request; of a decoder's prefill those of an item.",
             "tokens_out": "Mean output tokens of a request; of a decoder's decode step those of an item.",
-            "tokens_in_per_s": "Input tokens per second in the window.",
-            "tokens_out_per_s": "Output tokens per second in the window.",
+            "tokens_in_per_s": "Input tokens per second, as `throughput_per_s`.",
+            "tokens_out_per_s": "Output tokens per second, as `throughput_per_s`.",
             "energy_per_million_tokens_in_j": "Energy of the inferences per million input tokens; of a request to a"
             " server its whole energy.",
             "energy_per_million_tokens_out_j": "Energy of the inferences per million output tokens; of a request to a"
@@ -395,7 +403,7 @@ MEASUREMENTS: Mapping[str, Words] = {
         {
             "cost_per_inference": "Cost of one inference at this batch size, or of a request.",
             "peak_memory_bytes": "Peak device memory of a pass.",
-            "latency_rel_err": "Relative standard error of the latency.",
+            "latency_rel_err": "Half-width of the 95 % interval of the latency within its run, relative.",
             "contended": "Whether others used the device.",
             "cheapest": (
                 "Whether it is the cheapest batch size that meets `latency_bound`, or the cheapest"

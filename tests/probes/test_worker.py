@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, StartOutcome
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
+from costprobe_probes.stats import DEFINITION
 from fakes.kept_worker import KeptWorker, quick_command
 from fakes.probe_requests import probe_request
 
@@ -115,12 +116,19 @@ def test_built_in_models_are_timed(real):
         assert isinstance(outcome, ProbeOutcome), outcome
         result = outcome.result
         assert result.samples >= 70 or result.stop_reason == "time_cap"
-        assert result.inferences == result.samples * 2
+        # The passes of the loop at its end, of two items each.
+        assert result.inferences >= 6
+        assert result.inferences % 2 == 0
+        assert result.throughput_per_s == pytest.approx(result.inferences / result.inference_s)
         assert result.threads == 1
         assert not result.has_energy_window
         assert result.h2d_ms is None
-        # Without energy the window is the sampling itself.
-        assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.window_s
+        # Without energy the window is that of the conditions: timed passes and loop.
+        timed_s = result.samples * result.latency_ms["mean"] / 1000
+        assert timed_s + result.inference_s <= result.window_s
+        assert result.fields["unsteady"] in {True, False}
+        assert result.software["timing"] == DEFINITION
+        assert result.software["file"]
 
 
 def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
@@ -164,7 +172,8 @@ def test_energy_window_has_its_duration_within_steady_load(kept):
     # Only whole passes, of two items each, are counted.
     assert result.inferences >= 2
     assert result.inferences % 2 == 0
-    assert result.throughput_per_s == pytest.approx(result.inferences / result.window_s)
+    # The throughput is that of the loop before it, as of a run without a window.
+    assert result.throughput_per_s == pytest.approx(result.inferences / result.inference_s)
 
 
 def test_fingerprint_depends_on_software_and_dtype(kept):

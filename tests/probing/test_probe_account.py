@@ -69,6 +69,32 @@ def test_next_run_uses_the_previous_state():
     assert [row.measurement for row in second.rows] == ["probe", "cost", "software", "event"]
 
 
+def test_spread_between_runs_is_that_of_the_same_software_board_and_batch():
+    state, shown = ProbeState(), []
+    for number in range(60):
+        latency_ms = {**RESULT.latency_ms, "p50": 4.0 * (1 + 0.01 * (number % 5 - 2))}
+        changes = {"latency_ms": latency_ms, "latency_rel_err": 0.001}
+        busy = {"contended": True} if number == 30 else {}
+        run = replace(RUN, result=replace(RESULT, **changes), activity=busy)
+        accounted = account(run, state)
+        # As after a restart.
+        state = replace(
+            ProbeState.from_document(accounted.state.document()), costs=accounted.state.costs
+        )
+        shown.append(accounted.rows[0].fields.get("latency_spread"))
+    assert shown[:9] == [None] * 9
+    assert shown[-1] == pytest.approx(0.02)
+    assert len(state.medians_ms) == 50
+    line = probe_line(report_document(accounted.report))
+    assert "p50 4.080 ms (±0.1 % within this run, ±2 % between runs)  " in line
+    for change in ({"batch": 16}, {"fingerprint": "bb"}):
+        other = account(replace(RUN, result=replace(RESULT, **change)), state)
+        assert other.state.medians_ms == (4.0,)
+    unsteady = account(replace(RUN, result=replace(RESULT, fields={"unsteady": True})))
+    assert "unsteady" in probe_line(report_document(unsteady.report))
+    assert unsteady.rows[0].fields["unsteady"] is True
+
+
 def test_contended_run_is_marked_and_left_out_of_rolling_costs():
     first = account(RUN)
     slow = replace(RUN, result=replace(RESULT, inferences=100), activity={"contended": True})

@@ -274,8 +274,10 @@ class ProbeResult:
         fingerprint: Hash of the measured software and model.
         software: Facts that the fingerprint is computed from.
         threads: Intra-op threads on a CPU; None on a GPU.
-        inference_s: Seconds of the window spent on inferences, if not all of it.
-        latency_rel_err: Relative standard error of median and mean, the larger one; None if unknown.
+        inference_s: Seconds that the window's inferences take back to back, by the run's own
+            loop; None for the whole window.
+        latency_rel_err: Half-width of the 95 % interval of median and mean within the run,
+            relative, the larger one; None if unknown.
         outliers: Number of outliers among the timed passes; all statistics include them.
         contended: Whether other processes, virtual machines or a quota took processor time from a
             run on a CPU; None if unknown, and on other devices, which sensors observe.
@@ -322,12 +324,12 @@ class ProbeResult:
 
     @property
     def inferring_s(self) -> float:
-        """Seconds of the window spent on inferences; the whole window unless `inference_s` is set."""
+        """Seconds of the window's inferences: `inference_s`, or the whole window."""
         return self.window_s if self.inference_s is None else self.inference_s
 
     @property
     def throughput_per_s(self) -> float:
-        """Inferences per second in the steady-state window."""
+        """Inferences per second."""
         return self.inferences / self.inferring_s
 
     @property
@@ -337,12 +339,12 @@ class ProbeResult:
 
     @property
     def tokens_in_per_s(self) -> float | None:
-        """Input tokens per second in the steady-state window; None if unknown."""
+        """Input tokens per second; None if unknown."""
         return None if self.tokens_in is None else self.tokens_in / self.inferring_s
 
     @property
     def tokens_out_per_s(self) -> float | None:
-        """Output tokens per second in the steady-state window; None if there are none."""
+        """Output tokens per second; None if there are none."""
         return None if self.tokens_out is None else self.tokens_out / self.inferring_s
 
 

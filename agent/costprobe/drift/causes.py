@@ -59,6 +59,9 @@ MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9
 SHARE_ERRORS = 2.5
 TOKENS_SHARE = 0.05
+# A difference of waiting that lengthens a pass by as much as is worth naming.
+WAITED_PCT = 2.0
+MOST_WAITED_PCT = 99.9
 # Software in the order in which it names a change: what is deployed precedes what it brings along.
 SOFTWARE = (
     "model",
@@ -396,6 +399,9 @@ def _batch(compared: Comparison) -> Cause | None:
 
 
 def _contention(compared: Comparison) -> Cause | None:
+    waited = compared.move("cpu_wait_pct", WAITED_PCT)
+    if waited is not None:
+        return Cause("neighbour", _share_text("waiting for a processor", waited), ("cpu_wait_pct",))
     before, after = compared.before.contended_share, compared.after.contended_share
     if before is None or after is None:
         return None
@@ -616,8 +622,10 @@ def _of_memory_clock(levels: Levels) -> ExpectedEffect | None:
 
 def _of_contention(levels: Levels) -> ExpectedEffect | None:
     waited = levels.means("cpu_wait_pct")
-    if waited is not None and max(waited) < 100:  # noqa: PLR2004 - percent
-        # A processor's probe measures how long its threads waited.
+    # Of a GPU's probe it is one of two ways to be beside others.
+    is_all = levels.means("cpu_others_pct") is not None
+    if waited is not None and (is_all or abs(waited[1] - waited[0]) >= WAITED_PCT):
+        waited = min(waited[0], MOST_WAITED_PCT), min(waited[1], MOST_WAITED_PCT)
         longer = math.log((100 - waited[0]) / (100 - waited[1]))
         time: Effect = (Component(1.0, longer, 0.02 + 0.2 * abs(longer)),)
         return ExpectedEffect(time, POWER_OF_CONTENTION, "physics")

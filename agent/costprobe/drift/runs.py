@@ -68,6 +68,7 @@ class Conditions:
         throttled_thermal_pct: Share of the time throttled by temperature, in percent.
         temp_c: Highest temperature.
         contended_share: Share of the runs during which another process used the device.
+        cpu_wait_pct: Share of its time that the probe waited for a processor.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
         mem_used_share: Share of the device's memory in use.
         mem_clock_mhz: Clock of the memory.
@@ -83,6 +84,7 @@ class Conditions:
     throttled_thermal_pct: SignalSample | None = None
     temp_c: SignalSample | None = None
     contended_share: SignalSample | None = None
+    cpu_wait_pct: SignalSample | None = None
     ecc_uncorrected: int | None = None
     mem_used_share: SignalSample | None = None
     mem_clock_mhz: SignalSample | None = None
@@ -267,6 +269,7 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
         throttled_thermal_pct=sample_of(_values(runs, "throttled_thermal_pct")),
         temp_c=sample_of(_values(runs, "temp_max_c")),
         contended_share=sample_of(_values(runs, "contended")),
+        cpu_wait_pct=sample_of(_values(runs, "cpu_wait_pct")),
         ecc_uncorrected=int(max(ecc)) if ecc else None,
         mem_clock_mhz=sample_of(_values(runs, "mem_clock_mhz")),
         power_limit_w=sample_of(_values(runs, "power_limit_w")),

@@ -10,13 +10,13 @@ board with those of earlier runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from costprobe.core.records import BATCH, BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.core.schema import event_point
-from costprobe.core.statistics import Rolled, RollingCosts, RollingSample
+from costprobe.core.statistics import Rolled, RollingCosts, RollingSample, quantile
 from costprobe.pricing.book import Prices, Terms, price_events
 from costprobe.pricing.electricity import emission
 from costprobe.probing.rows import (
@@ -121,6 +121,11 @@ def _split(
     return hardware, terms.electricity_per_j * energy_per_inference_j
 
 
+# Runs that the spread between runs is computed from, and the fewest for it.
+SPREAD_RUNS = 50
+SPREAD_RUNS_MIN = 10
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
     """Software and board that a probe ran on.
@@ -148,6 +153,7 @@ class ProbeState:
         energy: The last measured energy per inference; None before the first.
         costs: Rolling costs per inference in `currency`; None before the first.
         currency: ISO 4217 code of `costs`.
+        medians_ms: Median latencies of the last runs with the same software, board and batch.
     """
 
     reference: Terms | None = None
@@ -155,6 +161,7 @@ class ProbeState:
     energy: KnownEnergy | None = None
     costs: RollingCosts | None = None
     currency: str = ""
+    medians_ms: tuple[float, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the state as JSON, without the costs, which are read from the stored rows."""
@@ -169,6 +176,7 @@ class ProbeState:
                 "board": platform.board,
                 "batch": platform.batch,
             },
+            "medians_ms": list(self.medians_ms),
         }
 
     @classmethod
@@ -178,6 +186,7 @@ class ProbeState:
         return cls(
             reference=None if reference is None else Terms.from_document(reference),
             platform=None if platform is None else Platform(**platform),
+            medians_ms=tuple(document.get("medians_ms", ())),
         )
 
 
@@ -221,8 +230,11 @@ def account_run(
         tags: Host and static labels.
         time_ns: UTC in ns of the end of the steady-state window.
     """
-    result = run.result
     energy, known = _energy(run, before.energy)
+    platform = _platform(run, before.platform)
+    medians_ms = _medians_ms(run, before, platform)
+    spread = latency_spread(medians_ms)
+    result = replace(run.result, fields={**run.result.fields, "latency_spread": spread})
     emitted = emission(energy.per_inference_j if energy else None, prices.intensity)
     cost = _priced(run, energy, prices.terms, before, time_ns)
     known_contended = run.activity.get("contended")
@@ -242,7 +254,6 @@ def account_run(
                 contended=contended,
             )
         )
-    platform = _platform(run, before.platform)
     events = (
         *price_events(result.device, prices.terms_before, prices.terms, time_ns),
         *_platform_events(result, before.platform, platform, time_ns),
@@ -262,7 +273,12 @@ def account_run(
     )
     software = software_point(result, tags, time_ns)
     state = replace(
-        before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows
+        before,
+        reference=cost.reference,
+        platform=platform,
+        energy=known,
+        costs=cost.windows,
+        medians_ms=medians_ms,
     )
     return AccountedRun(
         report,
@@ -274,6 +290,30 @@ def account_run(
         ),
         state,
     )
+
+
+def _medians_ms(run: MeasuredRun, before: ProbeState, platform: Platform) -> tuple[float, ...]:
+    """Return the latencies of the last comparable runs, this one included unless it is contended."""
+    earlier = before.medians_ms if before.platform == platform else ()
+    if run.activity.get("contended") is True:
+        return earlier
+    return (*earlier, run.result.latency_ms["p50"])[-SPREAD_RUNS:]
+
+
+def latency_spread(medians_ms: Sequence[float]) -> float | None:
+    """Return half of the range that contains 90 % of runs, relative to their median; None if too few.
+
+    A run's own interval contains what varies within it. What differs from run to run, such as
+    clocks, placement and temperature, is only seen in the runs.
+
+    Args:
+        medians_ms: Median latencies of runs, in any order.
+    """
+    if len(medians_ms) < SPREAD_RUNS_MIN:
+        return None
+    ordered = sorted(medians_ms)
+    low, middle, high = (quantile(ordered, share) for share in (0.05, 0.5, 0.95))
+    return (high - low) / 2 / middle if middle > 0 else None
 
 
 def _energy(

@@ -17,6 +17,8 @@ from costprobe_probes.sources.kinds import CONTEXT_TOKENS, MODELS, SHAPES, Decod
 from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.wire import ProbeConfigError, Spec
 
+# Part of the fingerprint: another version of a built-in model is another model.
+THIS_FILE = (__file__,)
 EPSILON = 1e-5
 # Standard deviation of the weights, as models of this kind are initialized.
 WEIGHT_STD = 0.02
@@ -266,7 +268,7 @@ KINDS: dict[str, Callable[[], Made]] = {"transformer": _transformer, "cnn": _cnn
 def load_builtin(spec: Spec) -> SourcedModel:
     """Build a built-in model with seeded weights."""
     module, inputs = KINDS[spec.kind]()
-    return SourcedModel(module, inputs)
+    return SourcedModel(module, inputs, files=THIS_FILE)
 
 
 def load_decoder(spec: Spec) -> SourcedModel:
@@ -305,6 +307,7 @@ def load_decoder(spec: Spec) -> SourcedModel:
     return SourcedModel(
         module,
         lambda batch: torch.randint(0, shape.vocabulary, (batch, tokens)),
+        files=THIS_FILE,
         move=made_on,
         state=cache,
         tokens_in=context if is_prefill else None,

@@ -85,7 +85,7 @@ MAX_NOTE_CHARS = 200
 # Tags of execution modes that a worker may add to its rows.
 WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
-# What takes processor time from a run on a CPU.
+# What takes processor time from a run; on a GPU only the waiting is known.
 CONTENTION = ("others", "steal", "wait")
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
@@ -193,7 +193,7 @@ def read_outcome(
             outliers=None if message.get("outliers") is None else int(message["outliers"]),
             contended=contended,
             tags=_ways(message.get("tags")),
-            fields={**shares_pct, **_tokens_per_item(message)},
+            fields={**shares_pct, **_tokens_per_item(message), **_timing(message)},
             tokens_in=optional(message.get("window_tokens_in")),
             tokens_out=optional(message.get("window_tokens_out")),
             # 0 is no count of a pass.
@@ -208,8 +208,8 @@ def read_outcome(
     check_result(result, steady)
     if result.inferences < 1 or result.batch < 1:
         raise ValueError("it has no inference")
-    if result.inference_s is not None and not 0 < result.inference_s <= result.window_s:
-        raise ValueError("its inferences took longer than its window")
+    if result.inference_s is not None and result.inference_s <= 0:
+        raise ValueError("its inferences took no time")
     return ProbeOutcome(result, *steady, pids, tuple(curve), naive=naive)
 
 
@@ -250,6 +250,19 @@ def _tokens_per_item(message: Mapping[str, Any]) -> dict[str, FieldValue | None]
     return found
 
 
+def _timing(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
+    """Return the time of a pass on the device alone, and whether the run was unsteady.
+
+    Raises:
+        TypeError, ValueError: A value is invalid.
+    """
+    unsteady = message.get("unsteady")
+    return {
+        "device_ms": optional(message.get("device_ms")),
+        "unsteady": unsteady if isinstance(unsteady, bool) else None,
+    }
+
+
 def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from another process
     """Return what common mistakes of timing report, in the order of MISTAKES; unknown ones are skipped.
 
@@ -268,7 +281,7 @@ def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from anot
 
 
 def _contention(contention: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
-    """Return whether a run on a CPU was contended, and by what, as fields."""
+    """Return whether a run was contended, and what took processor time from it, as fields."""
     if not isinstance(contention, dict):
         return None, {}
     contended = contention.get("contended")

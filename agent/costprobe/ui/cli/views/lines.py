@@ -20,7 +20,7 @@ def probe_line(document: dict[str, Any]) -> str:
     parts = [
         f"{document['device']} {document['probe']}",
         " ".join([f"batch {document['batch']}", *_ways(document["tags"])]),
-        f"p50 {document['latency_p50_ms']:.3f} ms",
+        f"p50 {document['latency_p50_ms']:.3f} ms{_spread(document)}",
         f"{document['throughput_per_s']:,.1f} inf/s",
         _energy(document, "inf"),
         _cost(document),
@@ -28,9 +28,21 @@ def probe_line(document: dict[str, Any]) -> str:
         *_tokens(document),
         *_limit(document),
     ]
+    if document["fields"].get("unsteady"):
+        parts.append("unsteady: its time changed within the run")
     if document.get("contended"):
         parts.append("contended: others used the device")
     return "  ".join(parts)
+
+
+def _spread(document: dict[str, Any]) -> str:
+    """Return how well the median is known within the run, and how runs differ."""
+    shares = {
+        "within this run": document["latency_rel_err"],
+        "between runs": document["fields"].get("latency_spread"),
+    }
+    known = [f"±{percent(share)} {name}" for name, share in shares.items() if share is not None]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _served_line(document: dict[str, Any]) -> str:
