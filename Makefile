@@ -8,16 +8,16 @@ PYTHON_M := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 COMPILE_TESTS := test -d tests/__pycache__ || $(PYTHON_M) pytest --collect-only --quiet >/dev/null || true
 PYTEST := $(PYTHON_M) pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-fast pytest lint format docs bench bench-own soak packages install uninstall servers venv dev clean
+.PHONY: run test test-fast pytest other-pythons lint format docs bench bench-own soak packages install uninstall servers venv dev clean
 
 run: venv
 	@$(BIN)/costprobe run
 
-# Two targets at a time: each of them leaves a core idle by itself.
+# Two targets at a time: each of them leaves a core idle by itself, and `lint` is done first.
 test:
 	@$(MAKE) --no-print-directory -j2 dev servers
 	@PYTHONPATH=tests $(BIN)/python -m fakes.prepare
-	@$(MAKE) --no-print-directory -j2 lint pytest
+	@$(MAKE) --no-print-directory -j2 lint pytest other-pythons
 
 # The tests without processes, servers and browsers, in at most 90 seconds.
 test-fast: dev
@@ -27,6 +27,10 @@ test-fast: dev
 pytest: dev
 	@$(COMPILE_TESTS)
 	$(PYTEST)
+
+# The tests of arithmetic, on the other Pythons of this machine.
+other-pythons: dev
+	@scripts/other_pythons $(VENV)
 
 lint: dev
 	$(BIN)/ruff format --check .
@@ -49,6 +53,7 @@ bench: dev servers
 
 bench-own: dev
 	$(BIN)/python bench/agreement.py
+	$(BIN)/python bench/timing_coverage.py
 	$(BIN)/python bench/store_size.py
 	$(BIN)/python bench/detection.py
 	$(BIN)/python bench/forecast.py

@@ -15,9 +15,10 @@ from costprobe.alerts.settings import AlertingConfig
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.delivery.contract import NotifierConfig
 from costprobe.drift.causes import UNKNOWN, Explanation
+from costprobe.drift.findings import Finding
 from costprobe.drift.message import Key, change_of
 from costprobe.drift.monitor import DriftMonitor
-from costprobe.drift.settings import DetectionConfig, Finding
+from costprobe.drift.settings import DetectionConfig
 from scripted_case import ScriptedCase
 
 H_NS = 3600 * NS_PER_S

@@ -1,4 +1,8 @@
-"""Steps of gpu_check.sh; the result and the duration of each are written to files."""
+"""What requires a real GPU, in steps of at most two minutes: gpu_check.py FOLDER [STEP ...].
+
+Each step is a process with its own limit: one that fails, crashes or hangs does not stop the others. A step
+that misses a goal fails, and the exit code is 1. Nothing changes clocks, power limits or the compute mode.
+"""
 
 import argparse
 import json
@@ -8,12 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import gpu_probes
+import gpu_timing
 from costprobe.adapters.sensors.child.nvidia import NvidiaSensor
 from costprobe.adapters.sensors.child.nvml import Library
 from costprobe.core.clock import Clock, SystemClock
@@ -22,59 +29,32 @@ from proc_usage import Usage, tree_of
 DAEMON_S = 90
 # The daemon at rest: the start and the comparison of the sensors, then the measurement.
 SETTLE_S, REST_S = 25, 45
-STEP_LIMIT_S = 200
 IDLE_S = 10
+# Under steady load.
+COUNTER_TOLERANCE = 0.1
+# Of a core, for eight GPUs at 1 Hz.
+REST_CPU_PCT = 0.3
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-class StepReport:
-    """Runs the steps and writes their results.
+class StepError(Exception):
+    """A step failed, or a command of it."""
 
-    Args:
-        folder: Folder of the result files and the logs.
-        device: "gpu" or "cpu".
+
+def run(folder: Path, name: str, *command: str) -> tuple[int, str]:
+    """Run a command, log its output to a file, and return its exit code and output.
+
+    Raises:
+        StepError: The command failed.
     """
-
-    def __init__(self, folder: Path, device: str) -> None:
-        self.folder, self.device = folder, device
-        self.report: dict[str, Any] = {
-            "began": datetime.now(tz=UTC).isoformat(timespec="seconds"),
-            "steps": {},
-        }
-
-    def step(self, name: str, function: Callable[[], dict[str, Any]]) -> None:
-        """Run a step and record its result; an error is recorded, too."""
-        began_s = time.monotonic()
-        print(f"{name} ...", flush=True)
-        try:
-            result = {"ok": True, **function()}
-        except (KeyError, OSError, ValueError, subprocess.SubprocessError) as error:
-            result = {"ok": False, "error": f"{type(error).__name__}: {error}"[:2000]}
-        result["duration_s"] = round(time.monotonic() - began_s, 1)
-        self.report["steps"][name] = result
-        self.write()
-
-    def run(self, name: str, *command: str, limit_s: float = STEP_LIMIT_S) -> tuple[int, str]:
-        """Run a command, log its output to a file, and return its exit code and output.
-
-        Raises:
-            ValueError: The command failed.
-        """
-        log = self.folder / f"{name}.log"
-        with log.open("w") as file:
-            process = subprocess.run(
-                command, stdout=file, stderr=subprocess.STDOUT, timeout=limit_s, check=False
-            )
-        text = log.read_text(errors="replace")
-        # 3: `costprobe status` of a daemon that has ended.
-        if process.returncode not in (0, 1, 3):
-            raise ValueError(f"exit code {process.returncode}: {text[-500:]}")
-        return process.returncode, text
-
-    def write(self) -> None:
-        """Write the report as JSON and as text."""
-        (self.folder / "gpu_check.json").write_text(json.dumps(self.report, indent=1))
-        (self.folder / "gpu_check.txt").write_text(report_text(self.report))
+    log = folder / f"{name}.log"
+    with log.open("w") as file:
+        process = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
+    text = log.read_text(errors="replace")
+    # 3: `costprobe status` of a daemon that has ended.
+    if process.returncode not in (0, 1, 3):
+        raise StepError(f"{name}: exit code {process.returncode}: {text[-500:]}")
+    return process.returncode, text
 
 
 def machine() -> dict[str, Any]:
@@ -95,7 +75,7 @@ def machine() -> dict[str, Any]:
     return facts
 
 
-def check_sensor() -> dict[str, Any]:
+def check_sensor(_folder: Path, _device: str) -> dict[str, Any]:
     """Return every metric of the first GPU, the sampling times, and the counter's step."""
     clock = SystemClock()
     faults: list[object] = []
@@ -110,7 +90,7 @@ def check_sensor() -> dict[str, Any]:
         durations_ms.append((clock.monotonic_ns() - began_ns) / 1e6)
         time.sleep(0.1)
     if sample is None:
-        raise ValueError("the sensor returned no sample")
+        raise StepError("the sensor returned no sample")
     values = {name: value for name, value in sample._asdict().items() if name != "t_ns"}
     return {
         "driver": driver.versions.get("driver_version"),
@@ -123,7 +103,7 @@ def check_sensor() -> dict[str, Any]:
         "reports_process_use": sensor.util_by_pid_pct(clock.monotonic_ns() - 2 * 10**9) is not None,
         "buffers_samples": sensor.read_power_samples() is not None,
         "counter_step_ms": counter_step_ms(sensor, clock),
-        "faults": [str(fault) for fault in faults],
+        "missed": [str(fault) for fault in faults],
     }
 
 
@@ -146,7 +126,7 @@ def counter_step_ms(sensor: NvidiaSensor, clock: Clock) -> float | None:
     return intervals_ms[len(intervals_ms) // 2] if intervals_ms else None
 
 
-def check_energy() -> dict[str, Any]:
+def check_energy(_: Path, _device: str) -> dict[str, Any]:
     """Return the power when idle and under load, and the counter's ratio to the sampled power."""
     import torch
     from costprobe.adapters.sensors.child.energy import compare
@@ -195,15 +175,19 @@ def check_energy() -> dict[str, Any]:
     finally:
         stop.set()
         thread.join()
-    return {"idle": idle, "load": loaded}
+    ratio = loaded["counter_to_power"]
+    is_off = ratio is not None and abs(ratio - 1) > COUNTER_TOLERANCE
+    missed = [f"the counter is {ratio:.2f} of the sampled power under load"] if is_off else []
+    return {"idle": idle, "load": loaded, "missed": missed}
 
 
-def check_agreement(check: StepReport) -> dict[str, Any]:
+def check_agreement(folder: Path, device: str) -> dict[str, Any]:
     """Return the comparison with other timers."""
-    out = check.folder / "agreement.json"
-    devices = "cpu" if check.device == "cpu" else "cuda:0"
+    out = folder / "agreement.json"
+    devices = "cpu" if device == "cpu" else "cuda:0"
     script = str(REPOSITORY / "bench" / "agreement.py")
-    code, _ = check.run(
+    code, _ = run(
+        folder,
         "agreement",
         sys.executable,
         script,
@@ -214,26 +198,27 @@ def check_agreement(check: StepReport) -> dict[str, Any]:
         "--json",
         str(out),
     )
-    return {"goals_met": code == 0, "rows": json.loads(out.read_text())}
+    rows = json.loads(out.read_text())
+    return {"rows": rows, "missed": ["the agreement of a row, see agreement.log"] if code else []}
 
 
-def write_config(check: StepReport, **probe: object) -> Path:
+def write_config(folder: Path, **probe: object) -> Path:
     """Write a configuration with one probe and return its path."""
     keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in probe.items())
-    path = check.folder / "costprobe.toml"
+    path = folder / "costprobe.toml"
     path.write_text(
-        f'[store]\npath = "{check.folder}/costprobe.db"\n[probing]\nduty = 1\n'
+        f'[store]\npath = "{folder}/costprobe.db"\n[probing]\nduty = 1\n'
         f'[[probe]]\nname = "check"\n{keys}'
     )
     return path
 
 
-def check_sweep(check: StepReport) -> dict[str, Any]:
+def check_sweep(folder: Path, device: str) -> dict[str, Any]:
     """Return the stored result of a batch sweep."""
-    options: dict[str, object] = {"dtype": "bf16", "max_batch": 1024}
-    if check.device == "cpu":
-        options = {"max_batch": 4, "threads": 2}
-    config = write_config(check, kind="transformer", **options)
+    options: dict[str, object] = {"dtype": "bf16"}
+    if device == "cpu":
+        options = {"threads": 2}
+    config = write_config(folder, kind="transformer", **options)
     command = (
         sys.executable,
         "-m",
@@ -244,15 +229,15 @@ def check_sweep(check: StepReport) -> dict[str, Any]:
         "check",
         "--sweep",
     )
-    code, _ = check.run("sweep", *command)
+    code, _ = run(folder, "sweep", *command)
     if code:
-        raise ValueError("the sweep failed: see sweep.log")
-    _, text = check.run("sweep-stored", *command, "--stored", "--json")
+        raise StepError("the sweep failed: see sweep.log")
+    _, text = run(folder, "sweep-stored", *command, "--stored", "--json")
     result: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
     return result
 
 
-def check_probes(check: StepReport) -> dict[str, Any]:
+def check_probes(folder: Path, device: str) -> dict[str, Any]:
     """Return the result of one probe run for each way to run a forward pass."""
     results = {}
     modes: dict[str, dict[str, object]] = {
@@ -261,23 +246,23 @@ def check_probes(check: StepReport) -> dict[str, Any]:
         "cuda_graph": {"cuda_graph": True},
     }
     for name, options in modes.items():
-        if check.device == "cpu" and name == "cuda_graph":
+        if device == "cpu" and name == "cuda_graph":
             continue
-        dtype = "fp32" if check.device == "cpu" else "bf16"
-        config = write_config(check, kind="transformer", dtype=dtype, batch=8, **options)
+        dtype = "fp32" if device == "cpu" else "bf16"
+        config = write_config(folder, kind="transformer", dtype=dtype, batch=8, **options)
         command = (sys.executable, "-m", "costprobe", "--config", str(config), "probe", "--json")
-        code, text = check.run(f"probe-{name}", *command)
+        code, text = run(folder, f"probe-{name}", *command)
         if code:
-            raise ValueError(f"{name}: {text[-300:]}")
+            raise StepError(f"{name}: {text[-300:]}")
         results[name] = json.loads(text.strip().splitlines()[-1])
     return {"modes": results}
 
 
-def check_rest(check: StepReport) -> dict[str, Any]:
+def check_rest(folder: Path, _device: str) -> dict[str, Any]:
     """Return the CPU time and the memory of a daemon without probes."""
-    path = check.folder / "rest.toml"
-    path.write_text(f'[store]\npath = "{check.folder}/rest.db"\n')
-    with (check.folder / "rest.log").open("w") as log:
+    path = folder / "rest.toml"
+    path.write_text(f'[store]\npath = "{folder}/rest.db"\n')
+    with (folder / "rest.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "costprobe", "--config", str(path), "run"],
             stdout=log,
@@ -289,7 +274,9 @@ def check_rest(check: StepReport) -> dict[str, Any]:
         found = usage.measured()
         process.send_signal(signal.SIGINT)
         process.wait(30)
-    return {**found, "cpu_pct": found["cpu_s_per_h"] / 36}
+    cpu_pct = found["cpu_s_per_h"] / 36
+    missed = [] if cpu_pct <= REST_CPU_PCT else [f"{cpu_pct:.2f} % of a core, not {REST_CPU_PCT} %"]
+    return {**found, "cpu_pct": cpu_pct, "missed": missed}
 
 
 def rss_bytes(pid: int) -> int:
@@ -316,64 +303,131 @@ def process_kind(pid: int) -> str:
     return "daemon"
 
 
-def check_daemon(check: StepReport, seconds: float) -> dict[str, Any]:
+def check_daemon(folder: Path, device: str) -> dict[str, Any]:
     """Run a daemon with a new store; return its rows, events, and the memory of all processes.
 
     Raises:
-        ValueError: The daemon ended.
+        StepError: The daemon ended.
     """
-    dtype: dict[str, object] = {} if check.device == "cpu" else {"dtype": "bf16"}
-    config = write_config(check, kind="transformer", every="30s", when_busy="run", **dtype)
+    dtype: dict[str, object] = {} if device == "cpu" else {"dtype": "bf16"}
+    config = write_config(folder, kind="transformer", every="30s", when_busy="run", **dtype)
     peaks: dict[str, int] = {}
-    with (check.folder / "daemon.log").open("w") as log:
+    with (folder / "daemon.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "costprobe", "--config", str(config), "run"],
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-        ends_s = time.monotonic() + seconds
+        ends_s = time.monotonic() + DAEMON_S
         while time.monotonic() < ends_s and process.poll() is None:
             for pid in tree_of(process.pid):
                 kind = process_kind(pid)
                 peaks[kind] = max(peaks.get(kind, 0), rss_bytes(pid))
             time.sleep(0.5)
         if process.poll() is not None:
-            raise ValueError("the daemon ended early: see daemon.log")
+            raise StepError("the daemon ended early: see daemon.log")
         process.send_signal(signal.SIGINT)
         process.wait(30)
     command = (sys.executable, "-m", "costprobe", "--config", str(config))
-    _, rows = check.run("export", *command, "export", "--since", "1h", "--format", "line")
-    _, status = check.run("status", *command, "status", "--json")
+    _, rows = run(folder, "export", *command, "export", "--since", "1h", "--format", "line")
+    _, status = run(folder, "status", *command, "status", "--json")
     counts: dict[str, int] = {}
     for line in rows.splitlines():
         name = line.partition(",")[0]
         counts[name] = counts.get(name, 0) + 1
     return {
-        "seconds": seconds,
+        "seconds": DAEMON_S,
         "rows": counts,
         "rss_peak_bytes": peaks,
         "sensor": json.loads(status)["sensor"],
         "probe_lines": [
-            line
-            for line in (check.folder / "daemon.log").read_text().splitlines()
-            if "inf/s" in line
+            line for line in (folder / "daemon.log").read_text().splitlines() if "inf/s" in line
         ],
         "events": [line for line in rows.splitlines() if line.startswith("event,")][:20],
     }
 
 
+class Step(NamedTuple):
+    """A step.
+
+    Attributes:
+        function: Gets the step's folder and the device; returns what it found.
+        limit_s: The process is ended after this time.
+        runs_on_cpu: Whether it needs no GPU.
+    """
+
+    function: Callable[[Path, str], dict[str, Any]]
+    limit_s: float
+    runs_on_cpu: bool = False
+
+
+# In the order of a run: first what is new, last what is known well.
+STEPS = {
+    "fields": Step(gpu_timing.fields, 25),
+    "sensors": Step(check_sensor, 30),
+    "definitions": Step(gpu_timing.definitions, 60),
+    "roofline": Step(gpu_timing.roofline, 90),
+    "alternate": Step(gpu_probes.alternate, 80),
+    "hostload": Step(gpu_probes.hostload, 45),
+    "power": Step(gpu_timing.power, 75),
+    "alert": Step(gpu_probes.alert, 90, runs_on_cpu=True),
+    "oom": Step(gpu_probes.oom, 60),
+    "served": Step(gpu_probes.served, 90, runs_on_cpu=True),
+    "mps": Step(gpu_probes.mps, 60),
+    "steady": Step(gpu_timing.steady, 75),
+    "energy": Step(check_energy, 60),
+    "probes": Step(check_probes, 90, runs_on_cpu=True),
+    "agreement": Step(check_agreement, 120, runs_on_cpu=True),
+    "sweep": Step(check_sweep, 120, runs_on_cpu=True),
+    "rest": Step(check_rest, 90, runs_on_cpu=True),
+    "daemon": Step(check_daemon, 120, runs_on_cpu=True),
+}
+
+
+def run_step(command: Sequence[str], limit_s: float, folder: Path) -> dict[str, Any]:
+    """Run a step in a process of its own, whose last line of output is its result.
+
+    `ok` is false if it failed, missed a goal, or was ended with all its children at its limit.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    began_s = time.monotonic()
+    result: dict[str, Any] = {}
+    with (folder / "output.log").open("w+") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            code: int | None = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            # Daemons and loads of a step that did not end them.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.seek(0)
+        lines = log.read().strip().splitlines()
+    if code is None:
+        result = {"error": f"ended at its limit of {limit_s:g} s"}
+    elif code == 0 and lines:
+        result = json.loads(lines[-1])
+    else:
+        result = {"error": f"exit code {code}: {' / '.join(lines[-3:])[-600:]}"}
+    is_good = "error" not in result and not result.get("missed")
+    return {"ok": is_good, **result, "duration_s": round(time.monotonic() - began_s, 1)}
+
+
 def report_text(report: dict[str, Any]) -> str:
     """Format the report as readable text."""
-    lines = [f"gpu_check of {report['began']}", json.dumps(report.get("machine", {}))]
+    lines = [f"gpu_check of {report['began']}", json.dumps(report["machine"])]
     for name, step in report["steps"].items():
         lines.append(f"\n== {name}: {'ok' if step['ok'] else 'FAILED'}, {step['duration_s']} s")
+        lines += [f"  MISSED  {goal}" for goal in step.get("missed", [])]
         lines += [f"  {agreement_line(row)}" for row in step.get("rows", []) if name == "agreement"]
         lines += [f"  {json.dumps(point)}" for point in step.get("points", [])]
         lines += [f"  {line}" for line in step.get("probe_lines", [])]
-        hidden = {"ok", "duration_s", "points", "probe_lines", "modes", "sensor"}
+        hidden = {"ok", "duration_s", "missed", "points", "probe_lines", "modes", "sensor"}
         hidden |= {"rows"} if name == "agreement" else set()
         shown = {key: value for key, value in step.items() if key not in hidden}
-        lines.append(f"  {json.dumps(shown, default=str)}")
+        lines.append(f"  {json.dumps(shown)}")
     return "\n".join(lines) + "\n"
 
 
@@ -387,31 +441,43 @@ def agreement_line(row: dict[str, Any]) -> str:
 
 
 def main() -> int:
+    """Run the steps one after another, and write the report after each."""
     parser = argparse.ArgumentParser(description="Checks that need a real GPU.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"of {', '.join(STEPS)}")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--daemon-s", type=int, default=DAEMON_S)
+    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    options.folder = options.folder.resolve()
-    check = StepReport(options.folder, options.device)
-    check.report["machine"] = machine()
-    if options.device == "gpu" and "gpu" not in check.report["machine"]:
+    if unknown := set(options.steps) - set(STEPS):
+        parser.error(f"unknown step {', '.join(sorted(unknown))}: one of {', '.join(STEPS)}")
+    folder, device = options.folder.resolve(), options.device
+    if options.in_process:
+        (name,) = options.steps
+        print("\n" + json.dumps(STEPS[name].function(folder / name, device), default=str))
+        return 0
+    facts = machine()
+    if device == "gpu" and "gpu" not in facts:
         print(
             "gpu_check: torch found no GPU; run the steps on the CPU with --device cpu",
             file=sys.stderr,
         )
         return 2
-    if options.device == "gpu":
-        check.step("sensors", check_sensor)
-        check.step("energy", check_energy)
-    check.step("probes", lambda: check_probes(check))
-    check.step("agreement", lambda: check_agreement(check))
-    check.step("sweep", lambda: check_sweep(check))
-    check.step("rest", lambda: check_rest(check))
-    check.step("daemon", lambda: check_daemon(check, options.daemon_s))
-    print((options.folder / "gpu_check.txt").read_text())
-    return int(not all(step["ok"] for step in check.report["steps"].values()))
+    # So that the processes of a step end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder.mkdir(parents=True, exist_ok=True)
+    began = datetime.now(tz=UTC).isoformat(timespec="seconds")
+    report: dict[str, Any] = {"began": began, "machine": facts, "steps": {}}
+    for name, step in STEPS.items():
+        is_chosen = name in options.steps if options.steps else True
+        if not is_chosen or not (device == "gpu" or step.runs_on_cpu):
+            continue
+        print(f"{name} ...", flush=True)
+        own = (sys.executable, __file__, str(folder), name, "--device", device, "--in-process")
+        report["steps"][name] = run_step(own, step.limit_s, folder / name)
+        (folder / "gpu_check.json").write_text(json.dumps(report, indent=1))
+        (folder / "gpu_check.txt").write_text(report_text(report))
+    print(report_text(report))
+    return int(not all(step["ok"] for step in report["steps"].values()))
 
 
 if __name__ == "__main__":

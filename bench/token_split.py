@@ -4,7 +4,7 @@
 
 The servers are simulated (`batching.py`): models of three sizes on three GPUs, one to 256 clients,
 serial and chunked prefill. Each exposes what vLLM counts: tokens, requests, and seconds summed over
-requests; our price of an input token is that of `costprobe.domain.costing.serving` for these
+requests; our price of an input token is that of `costprobe.serving.tokens` for these
 counts. Exit code 1 if it differs from the GPU time's by a factor of more than 2.
 """
 

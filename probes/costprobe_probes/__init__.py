@@ -5,6 +5,6 @@ Reads: requests on standard input, as JSON lines; the model, its weights and inp
 Writes: reports on standard output, as JSON lines; nothing else.
 
 It runs under the interpreter of the serving stack, so it supports Python 3.9. Open `worker`
-first, then `model_run`: one run, from the batch to its steady window. `wire` and `stats` import
-no torch: the agent uses them, and the table of model sources.
+first, then `model_run`: one run, from the batch to its steady window. `wire`, `stats` and `processor`
+import no torch: the agent uses them, and the table of model sources.
 """

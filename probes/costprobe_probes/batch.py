@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
@@ -30,15 +31,15 @@ class SearchLimits(NamedTuple):
 
     Attributes:
         base_bytes: Memory of the process with the model loaded, before its first pass.
-        max_batch: Largest batch to try.
+        max_batch: Largest batch that the model accepts; None for any.
         latency_bound_s: A batch with a higher latency, in s, is not chosen.
         memory_cap_bytes: The operator's bound on peak memory.
         min_batch: Batch to begin with.
     """
 
     base_bytes: int
-    max_batch: int
-    latency_bound_s: Optional[float] = None  # noqa: UP045 - evaluated on Python 3.9
+    max_batch: Optional[int] = None  # noqa: UP045 - evaluated on Python 3.9
+    latency_bound_s: Optional[float] = None  # noqa: UP045 - as above
     memory_cap_bytes: Optional[int] = None  # noqa: UP045 - as above
     min_batch: int = 1
 
@@ -91,9 +92,10 @@ class BatchSearch:
         return best.batch, sorted(self._curve)
 
     def _double(self, best: BatchPoint) -> tuple[BatchPoint, _Beyond | None]:
-        """Double the batch; return the last accepted batch and the one beyond it; None at max_batch."""
-        while best.batch < self._limits.max_batch and not self._is_over():
-            batch = min(best.batch * 2, self._limits.max_batch)
+        """Double the batch; return the last accepted batch and the one beyond it, if one was tried."""
+        most = self._limits.max_batch or math.inf
+        while best.batch < most and not self._is_over():
+            batch = int(min(best.batch * 2, most))
             point = self._try(batch)
             if point is None:
                 return best, _Beyond(batch, is_barred=True)

@@ -1,8 +1,9 @@
-"""What took processor time from a probe on a CPU: other processes, other virtual machines, a quota."""
+"""What took processor time from a probe: other processes, other virtual machines, a quota."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +55,8 @@ class Contention(NamedTuple):
         others_pct: Share of the allowed processors' time that other processes ran, in percent.
         steal_pct: Share that the hypervisor gave to other virtual machines, in percent.
         wait_pct: Share of the time in which the probe's threads could run, that they waited for a
-            processor, in percent; None if the kernel does not count it.
+            processor, in percent; None if the kernel does not count it. On a GPU: share of all
+            time, of the thread that launches its kernels, which otherwise launches or sleeps.
     """
 
     contended: Optional[bool] = None  # noqa: UP045 - evaluated on Python 3.9
@@ -165,6 +167,41 @@ class CpuMeter:
         except (OSError, ValueError):
             return None, None
         return ran_ns / NS_PER_S, waited_ns / NS_PER_S
+
+
+class LaunchMeter:
+    """Reads how long the calling thread, which launches a GPU's kernels, waited for a processor.
+
+    A launch-bound probe takes as much longer as that thread waits. Whether others used the GPU is
+    observed by its sensors.
+
+    Args:
+        root: Root of the file system.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        task = f"proc/self/task/{threading.get_native_id()}/schedstat"
+        self._file = Path(root) / task
+
+    def read(self) -> CpuReading:
+        """Read the time that the thread waited; other counters are 0."""
+        try:
+            waited_s = int(self._file.read_text().split()[1]) / NS_PER_S
+        except (IndexError, OSError, ValueError):
+            waited_s = None  # a kernel without CONFIG_SCHED_INFO
+        return NOTHING._replace(t_s=time.monotonic(), waited_s=waited_s)
+
+    def since(self, before: CpuReading, threads: int) -> Contention:  # noqa: ARG002 - as CpuMeter
+        """Return the share of the time since a reading in which the thread waited.
+
+        Above 10 % the run is contended; below, its GPU's sensors decide.
+        """
+        after = self.read()
+        span_s = after.t_s - before.t_s
+        if before.waited_s is None or after.waited_s is None or span_s < LEAST_SPAN_S:
+            return Contention()
+        wait = min(1.0, (after.waited_s - before.waited_s) / span_s)
+        return Contention(wait > WAIT_SHARE or None, wait_pct=100 * wait)
 
 
 def contention(

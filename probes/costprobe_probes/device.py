@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,13 @@ FLUSH_LEAST_BYTES = 32 << 20
 FLUSH_MOST_BYTES = GIB
 L2_MOST_BYTES = 128 << 20
 RESERVE_BYTES = 2 * GIB
+# A queue is held for this time and so many passes, doubled until a pass fits into it; of passes with
+# more kernels than a queue holds (about a thousand) it never does.
+HOLD_MS = 1.0
+HOLD_PASSES = 2
+HOLD_TRIES = 3
+# Of the fastest clock: a slower one holds for longer.
+CYCLES_PER_MS = 2_500_000
 RESERVE_SHARE = 0.1
 
 
@@ -34,13 +41,36 @@ class TorchDevice(Protocol):
         """Wait until all launched work has completed."""
         ...
 
+    def mark(self) -> Callable[[], None]:
+        """Return a function that waits until all work that is launched now has completed."""
+        ...
+
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
         """Time single runs: return their latencies in ms.
 
         Args:
             run: The timed function.
             runs: Number of runs.
+            before: Called before each timed run, outside the timed interval; each run then begins
+                on an idle device.
+        """
+        ...
+
+    def time_queued(
+        self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
+    ) -> list[float]:
+        """Time single runs that wait in the device's queue as a whole: return their times in ms.
+
+        Without launches within it, the time is the device's alone.
+
+        Args:
+            run: The timed function.
+            runs: Number of runs.
+            latency_ms: Approximate latency of a run.
             before: Called before each timed run, outside the timed interval.
+
+        Returns:
+            Nothing if the device has no queue, or cannot hold a whole run in it.
         """
         ...
 
@@ -115,6 +145,10 @@ class CpuDevice:
     def synchronize(self) -> None:
         """Return at once: a CPU pass is complete when it returns."""
 
+    def mark(self) -> Callable[[], None]:
+        """Return a function that returns at once."""
+        return self.synchronize
+
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
         """Time single runs with perf_counter_ns."""
         clock = time.perf_counter_ns
@@ -126,6 +160,16 @@ class CpuDevice:
             run()
             stamps[index] = clock()
         return [(end - start) / 1e6 for start, end in zip(stamps, stamps[1:])]
+
+    def time_queued(
+        self,
+        run: Runnable,  # noqa: ARG002 - the contract's
+        runs: int,  # noqa: ARG002 - as above
+        latency_ms: float,  # noqa: ARG002 - as above
+        before: Runnable | None = None,  # noqa: ARG002 - as above
+    ) -> list[float]:
+        """Return nothing: a pass is complete when it returns."""
+        return []
 
     def cache_flush(self) -> Runnable:
         """Write twice the size of the largest cache."""
@@ -150,40 +194,82 @@ class CpuDevice:
 
 
 class CudaDevice:
-    """One GPU."""
+    """One GPU.
 
-    def __init__(self, index: int = 0) -> None:
+    Args:
+        index: Its index in torch.
+        cuda: torch's module of that name, or a stand-in.
+    """
+
+    def __init__(self, index: int = 0, cuda: Any = torch.cuda) -> None:  # noqa: ANN401 - a module
         self.torch_device = torch.device("cuda", index)
-        torch.cuda.set_device(self.torch_device)
+        self._cuda = cuda
+        cuda.set_device(self.torch_device)
         # A larger number is a lower priority (CUDA C++ Programming Guide, "Stream Priorities").
-        stream: Any = torch.cuda.Stream
-        least, _ = stream.priority_range()
-        self._stream = stream(self.torch_device, priority=least)
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        least, _ = cuda.Stream.priority_range()
+        self._stream = cuda.Stream(self.torch_device, priority=least)
+        self._events: list[tuple[Any, Any]] = []
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        torch.cuda.synchronize(self.torch_device)
+        self._cuda.synchronize(self.torch_device)
 
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
-        """Time single runs between CUDA events; one synchronize ends the block."""
+        """Time single runs between CUDA events; one wait ends the block."""
         while len(self._events) < runs:
-            pair = (_timed_event(), _timed_event())
-            self._events.append(pair)
-        events: Sequence[tuple[torch.cuda.Event, torch.cuda.Event]] = self._events[:runs]
+            self._events.append(self._timed_events())
+        events = self._events[:runs]
         self.synchronize()
         for start, end in events:
+            if before is not None:
+                before()
+                # Otherwise the pass is launched while the device is still busy with `before`.
+                self.synchronize()
+            start.record()
+            run()
+            end.record()
+        self.mark()()
+        self.synchronize()  # work on other streams
+        return [start.elapsed_time(end) for start, end in events]
+
+    def time_queued(
+        self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
+    ) -> list[float]:
+        """Hold the queue by a kernel that waits, until a run and the events around it are in it."""
+        start, end = self._timed_events()
+        hold_ms, tries = HOLD_MS + HOLD_PASSES * latency_ms, HOLD_TRIES
+        times_ms: list[float] = []
+        while len(times_ms) < runs:
+            self.synchronize()
+            self._cuda._sleep(int(hold_ms * CYCLES_PER_MS))  # noqa: SLF001 - its only name
             if before is not None:
                 before()
             start.record()
             run()
             end.record()
-        self.synchronize()
-        return [start.elapsed_time(end) for start, end in events]
+            is_held = not start.query()
+            self.synchronize()
+            if is_held:
+                times_ms.append(start.elapsed_time(end))
+                continue
+            hold_ms, tries = 2 * hold_ms, tries - 1
+            if tries == 0:
+                return []
+        return times_ms
+
+    def mark(self) -> Callable[[], None]:
+        """Record an event for which the thread waits asleep: what it runs is launching."""
+        event = self._cuda.Event(blocking=True)
+        event.record()
+        wait: Callable[[], None] = event.synchronize
+        return wait
+
+    def _timed_events(self) -> tuple[Any, Any]:
+        return self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
 
     def cache_flush(self) -> Runnable:
         """Write twice the size of the L2 cache."""
-        properties = torch.cuda.get_device_properties(self.torch_device)
+        properties = self._cuda.get_device_properties(self.torch_device)
         # torch before 2.2 does not report the size: use the largest of any GPU.
         size = int(getattr(properties, "L2_cache_size", L2_MOST_BYTES))
         return _writer(size, self.torch_device)
@@ -191,24 +277,26 @@ class CudaDevice:
     @contextmanager
     def in_background(self) -> Iterator[None]:
         """Launch on a stream of the lowest priority."""
-        self._stream.wait_stream(torch.cuda.current_stream(self.torch_device))
-        with torch.cuda.stream(self._stream):
+        self._stream.wait_stream(self._cuda.current_stream(self.torch_device))
+        with self._cuda.stream(self._stream):
             yield
         self._stream.synchronize()
 
     def peak_bytes(self) -> int:
         """Return the peak of the memory reserved by the allocator, which no other process can use."""
-        return torch.cuda.max_memory_reserved(self.torch_device)
+        reserved: int = self._cuda.max_memory_reserved(self.torch_device)
+        return reserved
 
     def reset_peak(self) -> None:
         """Release cached memory and restart the peak."""
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.torch_device)
+        self._cuda.empty_cache()
+        self._cuda.reset_peak_memory_stats(self.torch_device)
 
     def headroom_bytes(self) -> int:
         """Return the memory reserved by this process plus free memory less the reserve."""
-        free, total = torch.cuda.mem_get_info(self.torch_device)
-        reserved = torch.cuda.memory_reserved(self.torch_device)
+        free: int
+        free, total = self._cuda.mem_get_info(self.torch_device)
+        reserved: int = self._cuda.memory_reserved(self.torch_device)
         return reserved + free - reserved_bytes(total)
 
 
@@ -237,10 +325,6 @@ def last_level_cache_bytes(root: str = "/") -> int:
                 int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]]
             )
     return max(sizes)
-
-
-def _timed_event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch does not type it
 
 
 def open_device(name: str) -> TorchDevice:

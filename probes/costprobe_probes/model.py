@@ -10,10 +10,11 @@ model needs at least is compared with what is free before it is taken.
 from __future__ import annotations
 
 import hashlib
-import platform
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Optional
@@ -22,9 +23,12 @@ import torch
 from torch import nn
 
 from costprobe_probes.device import GIB, TorchDevice
+from costprobe_probes.pass_work import PassWork, count_pass
+from costprobe_probes.processor import processor_name
 from costprobe_probes.sources.files import digest_of
 from costprobe_probes.sources.kinds import source_of
 from costprobe_probes.sources.model_source import FLOATS, Inputs, SourcedModel, checked_inputs
+from costprobe_probes.stats import DEFINITION
 from costprobe_probes.wire import CaptureError, ProbeConfigError, Spec, describe, kind_of
 
 # Part of the fingerprint: kernels for any batch and kernels for one batch differ in speed.
@@ -89,8 +93,26 @@ class Workload(SourcedModel):
         """Return one forward pass over inputs on the module's device."""
         module, args, kwargs = self.module, inputs.args, inputs.kwargs
         if kwargs:
-            return lambda: module(*args, **kwargs)
-        return lambda: module(*args)
+            return lambda: completed(module(*args, **kwargs))
+        return lambda: completed(module(*args))
+
+
+def completed(result: object) -> object:
+    """Do what remains of a pass whose result is computed as it is read, and return the result.
+
+    Raises:
+        ProbeConfigError: It is asynchronous.
+    """
+    if isinstance(result, torch.Tensor):
+        return result
+    if isinstance(result, Iterator):
+        deque(result, maxlen=0)
+    elif isinstance(result, (Awaitable, AsyncIterable)):
+        raise ProbeConfigError(
+            f"the model's forward returns {type(result).__name__}, whose work is not done when it"
+            " returns: measure a module whose forward returns tensors"
+        )
+    return result
 
 
 def load(spec: Spec, seed: int) -> Workload:
@@ -129,6 +151,8 @@ DRIVER_VERSION_FILE = "/proc/driver/nvidia/version"
 CPUINFO_FILE = "/proc/cpuinfo"
 LENGTH = 12
 HEAD_CHARS = 4096
+# /proc/cpuinfo of a thousand cores, which may be of several types.
+CPUINFO_CHARS = 1 << 20
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -160,7 +184,7 @@ def software(
         if driver is not None:
             versions["driver"] = driver
     else:
-        versions["device_name"] = _processor_name(cpuinfo_file)
+        versions["device_name"] = processor_name(_head(cpuinfo_file, CPUINFO_CHARS))
         versions["threads"] = str(torch.get_num_threads())
     return versions
 
@@ -184,8 +208,8 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
             f"{key} {tuple(tensor.shape)} {tensor.dtype} {_sum_of_bits(tensor)}\n".encode()
         )
     inputs = workload.inputs(workload.min_batch)
-    shapes = [f"{tuple(x.shape)} {x.dtype}" for x in inputs.args]
-    shapes += [f"{key} {tuple(x.shape)} {x.dtype}" for key, x in sorted(inputs.kwargs.items())]
+    shapes = [_form(x) for x in inputs.args]
+    shapes += [f"{key} {_form(x)}" for key, x in sorted(inputs.kwargs.items())]
     facts = {
         "model": name,
         "dtype": dtype or "as made",
@@ -197,6 +221,12 @@ def model_facts(workload: Workload, *, name: str, dtype: str | None) -> dict[str
     if workload.files:
         facts["file"] = workload.digest
     return facts
+
+
+def _form(x: torch.Tensor) -> str:
+    """Return shape and type of an input, and its strides if it is not in row-major order."""
+    form = f"{tuple(x.shape)} {x.dtype}"
+    return form if x.is_contiguous() else f"{form} strides {x.stride()}"
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> str:
@@ -216,15 +246,10 @@ def _driver_version(path: str) -> str | None:
     return match[1] if match else None
 
 
-def _processor_name(path: str) -> str:
-    match = re.search(r"^model name\s*:\s*(.+)$", _head(path), re.MULTILINE)
-    return match[1].strip() if match else platform.machine()
-
-
-def _head(path: str) -> str:
+def _head(path: str, chars: int = HEAD_CHARS) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - one small read
-            return file.read(HEAD_CHARS)
+            return file.read(chars)
     except OSError:
         return ""
 
@@ -276,6 +301,17 @@ def _replay(graph: Any, _: Callable[[], object]) -> None:  # noqa: ANN401 - as a
 
 # Execution modes of a request; each is a tag of the result.
 EXECUTION_MODES = ("cold", "compile", "cuda_graph")
+AUTOGRAD: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "enable_grad": torch.enable_grad,
+}
+DEFAULT_AUTOGRAD = "inference_mode"
+
+
+def autograd_of(request: dict[str, Any]) -> str:
+    """Return the mode of autograd in which a request runs passes, a key of AUTOGRAD."""
+    return str(request.get("autograd") or DEFAULT_AUTOGRAD)
 
 
 class LoadedModel(NamedTuple):
@@ -294,6 +330,10 @@ class LoadedModel(NamedTuple):
     def software(self, device: TorchDevice, request: dict[str, Any]) -> dict[str, str]:
         """Return what the fingerprint of a run is made of: software, model and execution modes."""
         names = {**software(device.torch_device), **self.facts, **modes_of(request)}
+        names["timing"] = DEFINITION
+        autograd = autograd_of(request)
+        if autograd != DEFAULT_AUTOGRAD:
+            names["autograd"] = autograd
         return names if self.compiled is None else {**names, "compile_shapes": SHAPES}
 
 
@@ -336,6 +376,18 @@ def _compile(run: Callable[[], object]) -> None:
             f"torch.compile failed ({describe(error, None)}); remove compile from this probe, or"
             " give its interpreter a C++ compiler and, on a GPU, triton"
         ) from error
+
+
+def work_of_pass(device: TorchDevice, workload: Workload, batch: int) -> PassWork:
+    """Return the work of a pass of a batch, by running one; it is the same in every execution mode."""
+    # Whatever an operator's module or a version of torch cannot do here, the measurement is complete:
+    # FlopCounterMode cannot count a pass that computes gradients.
+    with suppress(Exception), torch.inference_mode(mode=False), torch.no_grad():
+        inputs = workload.inputs(batch)
+        staged = workload.staged(inputs, device.torch_device, batch)
+        state = staged.args[len(inputs.args) :]
+        return count_pass(workload.module, workload.forward_pass(staged), state)
+    return PassWork()
 
 
 def check_memory(

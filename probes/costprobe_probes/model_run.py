@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from costprobe_probes.batch import BatchPoint, BatchSearch, SearchLimits
-from costprobe_probes.contention import Contention, CpuMeter, CpuReading
-from costprobe_probes.device import TorchDevice
-from costprobe_probes.model import LoadedModel, forward_pass, modes_of
+from costprobe_probes.contention import Contention, CpuMeter, LaunchMeter
+from costprobe_probes.device import TorchDevice, reserved_bytes
+from costprobe_probes.host_memory import HostMemory
+from costprobe_probes.model import LoadedModel, forward_pass, modes_of, work_of_pass
 from costprobe_probes.naive import NaiveTimings
+from costprobe_probes.pass_work import PassWork
 from costprobe_probes.sources.model_source import Inputs
 from costprobe_probes.stats import (
     ENERGY_WINDOW_MIN_S,
@@ -25,16 +27,23 @@ from costprobe_probes.stats import (
     summary,
 )
 from costprobe_probes.timing import (
+    Load,
     Sampled,
     copy_to_device_ms,
-    run_steady_window,
+    device_time_ms,
+    run_load,
     sample,
     search_step_runs,
     warm_up,
 )
 from costprobe_probes.wire import ProbeConfigError, Wire, fingerprint, is_too_large
 
-SEARCH_CAP_S = 30.0
+# Share of the deadline that a batch search may take: the rest is for the run.
+SEARCH_SHARE = 0.25
+# Copies of a batch on the host: the inputs, and pinned.
+HOST_COPIES = 2
+# Each step of a search continues the load of the step before.
+SEARCH_WARM_UP_S = 0.0
 
 
 class ModelProbeRun:
@@ -46,7 +55,6 @@ class ModelProbeRun:
         device: Device to run on.
         loaded: The model.
         started_s: Start of the request, CLOCK_MONOTONIC s.
-        search_cap_s: Longest time in s that a batch search runs passes, compilation excluded.
     """
 
     def __init__(
@@ -56,7 +64,6 @@ class ModelProbeRun:
         device: TorchDevice,
         loaded: LoadedModel,
         started_s: float,
-        search_cap_s: float = SEARCH_CAP_S,
     ) -> None:
         self._wire = wire
         self._request = request
@@ -69,15 +76,14 @@ class ModelProbeRun:
         self._software = loaded.software(device, request)
         self._fingerprint = fingerprint(self._software)
         self._started_s = started_s
-        self._search_cap_s = search_cap_s
+        # A batch search runs passes for so long; compilation extends the deadline.
+        self._search_cap_s = SEARCH_SHARE * float(request["deadline_s"])
         self._searched_s = 0.0
         self._naive: NaiveTimings | None = None
-        self._meter = CpuMeter() if device.torch_device.type == "cpu" else None
-        # Readings around the passes of a search: compilation runs other processes.
-        self._searched: list[tuple[CpuReading, CpuReading]] = []
+        self._meter = CpuMeter() if device.torch_device.type == "cpu" else LaunchMeter()
 
     def run(self) -> None:
-        """Choose the batch, time passes, run the steady-state window, report the result."""
+        """Choose the batch, time passes, run them back to back, report the result."""
         request = self._request
         batch = self._choose_batch()
         run, inputs = self._forward_pass(batch)
@@ -87,8 +93,7 @@ class ModelProbeRun:
         if naive is not None:
             naive.time_first(run)
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
-        meter = self._meter
-        started = meter.read() if meter else None
+        started = self._meter.read()
         sampled = sample(
             self._device,
             run,
@@ -98,14 +103,18 @@ class ModelProbeRun:
             on_progress=lambda done: self._progress("latency", done, batch),
             before=flush,
         )
-        # Energy of flushing cannot be separated from that of a pass: a cold probe measures latency.
-        has_window = request["energy"] and flush is None
-        window = self._steady_window(run, batch, sampled) if has_window else None
-        contention = meter.since(started, torch.get_num_threads()) if meter and started else None
+        # Back-to-back passes leave no cold cache, and the energy of flushing cannot be separated
+        # from that of a pass: a cold probe measures latency.
+        load = self._load(run, batch, sampled) if flush is None else None
+        contention = self._meter.since(started, torch.get_num_threads())
+        device_ms = device_time_ms(self._device, run, latency_ms, flush)
         if naive is not None:
             self._time_mistakes(naive, run, inputs, batch, latency_ms)
         h2d_ms = copy_to_device_ms(self._device, inputs.tensors())
-        self._report(batch, sampled, window, h2d_ms, contention)
+        del run, inputs  # their memory is that of the pass that is counted
+        self._progress("count", 0.0, batch)
+        work = work_of_pass(self._device, self._workload, batch)
+        self._report(batch, sampled, load, contention, work, h2d_ms=h2d_ms, device_ms=device_ms)
 
     def _forward_pass(self, batch: int) -> tuple[Callable[[], object], Inputs]:
         """Return a forward pass over inputs on the device, and the inputs on the host."""
@@ -151,7 +160,7 @@ class ModelProbeRun:
             lambda: self._searched_s >= self._search_cap_s,
             SearchLimits(
                 base_bytes=self._device.peak_bytes(),
-                max_batch=min(request["max_batch"], most or request["max_batch"]),
+                max_batch=most,
                 min_batch=workload.min_batch,
                 latency_bound_s=request.get("latency_bound_s"),
                 memory_cap_bytes=request.get("memory_cap_bytes"),
@@ -162,7 +171,9 @@ class ModelProbeRun:
         return best
 
     def _measure_batch(self, batch: int) -> BatchPoint | None:
-        self._progress("batch", min(batch / self._request["max_batch"], 1.0), batch)
+        self._progress("batch", self._search_share, batch)
+        if batch > self._workload.min_batch and not self._fits_on_host(batch):
+            return None
         self._device.reset_peak()
         try:
             point = self._time_batch(batch)
@@ -180,41 +191,47 @@ class ModelProbeRun:
         )
         return point
 
+    @property
+    def _search_share(self) -> float:
+        return min(self._searched_s / self._search_cap_s, 1.0)
+
+    def _fits_on_host(self, batch: int) -> bool:
+        """Return whether the inputs of a batch fit into the host's memory beside other processes."""
+        least = self._workload.min_batch
+        row: Inputs = self._workload.inputs(least)
+        size = sum(x.numel() * x.element_size() for x in row.tensors()) * batch // least
+        total, available = HostMemory().total_and_available_bytes()
+        return HOST_COPIES * size <= available - reserved_bytes(total)
+
     def _time_batch(self, batch: int) -> BatchPoint:
-        share = min(batch / self._request["max_batch"], 1.0)
         run, _ = self._forward_pass(batch)
         # From here on: a cold cache of compiled kernels must not end the search at a small batch.
         started_s = time.monotonic()
-        started = self._meter.read() if self._meter else None
-        latency_ms = warm_up(self._device, run, lambda _: self._progress("batch", share, batch))
+        share = self._search_share
+        latency_ms = warm_up(
+            self._device, run, lambda _: self._progress("batch", share, batch), SEARCH_WARM_UP_S
+        )
         latencies_ms = self._device.time_block(run, search_step_runs(latency_ms))
         self._searched_s += time.monotonic() - started_s
-        if self._meter and started:
-            self._searched.append((started, self._meter.read()))
         median_ms = quantile(sorted(latencies_ms), 0.5)
         return BatchPoint(batch, median_ms, batch / median_ms * 1000, self._device.peak_bytes())
 
-    def _is_search_contended(self) -> bool | None:
-        """Return whether others took processor time from a batch search; None if unknown."""
-        if self._meter is None or not self._searched:
-            return None
-        return self._meter.over(self._searched, torch.get_num_threads()).contended
-
-    def _steady_window(
-        self, run: Callable[[], object], batch: int, sampled: Sampled
-    ) -> tuple[ProbeWindow, int]:
+    def _load(self, run: Callable[[], object], batch: int, sampled: Sampled) -> Load:
         request = self._request
-        return run_steady_window(
-            self._device,
-            run,
-            latency_ms=quantile(sorted(sampled.latencies_ms), 0.5),
-            settings=WindowSettings(
+        settings = None
+        if request["energy"]:
+            settings = WindowSettings(
                 window_s=max(request["window_s"], ENERGY_WINDOW_MIN_S),
                 tail_s=request["tail_s"],
                 marked=self._wire.marked,
                 on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
                 phase_s=random_phase_s(),
-            ),
+            )
+        return run_load(
+            self._device,
+            run,
+            latency_ms=quantile(sorted(sampled.latencies_ms), 0.5),
+            settings=settings,
             on_progress=lambda done: self._progress("energy", done, batch),
         )
 
@@ -225,21 +242,25 @@ class ModelProbeRun:
         self,
         batch: int,
         sampled: Sampled,
-        measured: tuple[ProbeWindow, int] | None,
+        load: Load | None,
+        contention: Contention,
+        work: PassWork,
+        *,
         h2d_ms: float | None,
-        contention: Contention | None,
+        device_ms: float | None,
     ) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
-        is_cold = bool(self._request.get("cold"))
-        inference_s = None
-        if measured is None:
-            start_ns, end_ns = sampled.start_ns, sampled.end_ns
-            window = ProbeWindow(start_ns, start_ns, end_ns, end_ns)
+        has_window = load is not None and bool(self._request["energy"])
+        if load is None:
             passes = len(sampled.latencies_ms)
-            # Cache flushes between the passes are not part of an inference.
-            inference_s = sum(sampled.latencies_ms) / 1000 if is_cold else None
+            inference_s = sum(sampled.latencies_ms) / 1000
         else:
-            window, passes = measured
+            passes, inference_s = load.passes, load.passes * load.pass_s
+        if load is not None and has_window:
+            window = load.window
+        else:  # the conditions are those of all timed passes
+            end_ns = sampled.end_ns if load is None else load.window.end_ns
+            window = ProbeWindow(sampled.start_ns, sampled.start_ns, end_ns, end_ns)
         self._wire.report(
             "result",
             batch=batch,
@@ -257,14 +278,18 @@ class ModelProbeRun:
             window_tokens_in=_tokens_of(passes * batch, self._workload.tokens_in),
             window_tokens_out=_tokens_of(passes * batch, self._workload.tokens_out),
             inference_s=inference_s,
-            has_energy_window=bool(self._request["energy"]) and not is_cold,
+            has_energy_window=has_window,
             h2d_ms=h2d_ms,
+            device_ms=device_ms,
+            unsteady=sampled.unsteady or (load is not None and load.unsteady),
             busy_s=time.monotonic() - self._started_s,
             fingerprint=self._fingerprint,
             software=self._software,
             threads=torch.get_num_threads() if on_cpu else None,
-            contention=None if contention is None else contention._asdict(),
-            search_contended=self._is_search_contended(),
+            contention=contention._asdict(),
+            flop_per_pass=work.flop,
+            bytes_per_pass=work.moved_bytes,
+            flop_precision=work.precision,
             naive=[timing._asdict() for timing in self._naive.found] if self._naive else [],
         )
 

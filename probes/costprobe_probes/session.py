@@ -13,9 +13,11 @@ import torch
 
 from costprobe_probes.device import open_device
 from costprobe_probes.model import (
+    AUTOGRAD,
     CompiledModule,
     LoadedModel,
     Workload,
+    autograd_of,
     check_memory,
     forward_pass,
     load,
@@ -76,7 +78,7 @@ class Session:
         self._use_threads(request.get("threads"))
         self._wire.progress("load", 0.0)
         loaded = self._model(request)
-        with torch.inference_mode(), self._device.in_background():
+        with AUTOGRAD[autograd_of(request)](), self._device.in_background():
             ModelProbeRun(self._wire, request, self._device, loaded, started_s).run()
 
     def start(self, request: dict[str, Any]) -> StartInstants:
@@ -96,7 +98,7 @@ class Session:
         compiled = CompiledModule(workload.module) if request.get("compile") else None
         loaded = LoadedModel(workload, {}, compiled)
         batch = workload.min_batch if request["batch"] == "auto" else request["batch"]
-        with torch.inference_mode():
+        with AUTOGRAD[autograd_of(request)]():
             run, _ = forward_pass(self._device, loaded, batch, request)
             run()
             self._device.synchronize()

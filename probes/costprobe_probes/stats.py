@@ -1,6 +1,6 @@
 """Statistics of timed runs, the rule that ends sampling, and the steady-state window of a probe.
 
-The readings of the sensors are at both edges of the window. Load starts RISE_S before the window,
+The readings of the sensors are at both edges of the window. Load starts at least RISE_S before it,
 so that power has risen when the window begins, and continues after it until the sensor child has
 read its counters. Both readings are therefore taken under constant load, and the energy does not
 depend on how fast power falls.
@@ -15,10 +15,22 @@ from random import SystemRandom
 from threading import Event
 from typing import NamedTuple
 
+# Part of the fingerprint. It changes with what a latency or a throughput means: warm-up, what lies
+# between the two instants of a pass, the loop of back-to-back passes. Values before and after are
+# not comparable.
+DEFINITION = "2"
 # Fewest samples for a percentile; with fewer samples its estimate is unreliable.
 SAMPLES_NEEDED = {"p90": 64, "p99": 662}
-PRECISE_REL_STD_ERR = 0.005
+PRECISE_REL_ERR = 0.005
 MIN_BLOCKS = 5
+LEAST_BATCHES = 10
+# After as many doublings of the runs their error must be smaller.
+DOUBLINGS = 3
+# Student's 97.5 % quantiles for 1, 2, ... degrees of freedom.
+STUDENT_975 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
+)
 # Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): a modified z-score above 3.5.
 OUTLIER_SCORE = 3.5
 # Median absolute deviation of a normal distribution over its standard deviation.
@@ -76,46 +88,80 @@ def outliers(values: Sequence[float]) -> int:
     return sum(distance > bound for distance in distances)
 
 
-def rel_std_err(block_means: Sequence[float]) -> float:
-    """Return the relative standard error of the mean, or median, by the method of batch means.
+def rel_interval(block_values: Sequence[float]) -> float:
+    """Return the half-width of the 95 % interval of a mean, or median, relative to it.
 
-    Consecutive runs are correlated, so the error computed from single runs would be too small; the
-    means of blocks are nearly independent (Law, Simulation Modeling and Analysis, ch. 9).
+    The method of batch means: consecutive runs are correlated, so the error computed from single
+    runs would be too small. Adjacent blocks are merged into 10 to 19 batches, as many as are still
+    nearly independent (Schmeiser, "Batch Size Effects in the Analysis of Simulation Output", 1982),
+    and their spread counts with Student's quantile. It covers what varies within the run: noise,
+    and slow changes such as a clock that settles.
 
     Args:
-        block_means: Means, or medians, of equally long blocks; with fewer than MIN_BLOCKS the
-            error is infinite.
+        block_values: Means, or medians, of equally long blocks in the order of time; with fewer
+            than MIN_BLOCKS the interval is infinite.
     """
-    if len(block_means) < MIN_BLOCKS:
+    if len(block_values) < MIN_BLOCKS:
         return math.inf
-    mean = statistics.fmean(block_means)
+    batches = merged(block_values, LEAST_BATCHES)
+    mean = statistics.fmean(batches)
     if mean <= 0:
         return math.inf
-    return statistics.stdev(block_means) / math.sqrt(len(block_means)) / mean
+    return _half_width(batches) / mean
+
+
+def merged(block_values: Sequence[float], least: int) -> list[float]:
+    """Return the means of groups of adjacent blocks: `least` to twice as many, or the blocks if fewer.
+
+    Args:
+        block_values: One value for each block, in the order of time.
+        least: Fewest groups.
+    """
+    size = max(1, len(block_values) // least)
+    groups = len(block_values) // size
+    # A remainder that is shorter than a group belongs to the last one.
+    ends = [size * (i + 1) for i in range(groups - 1)] + [len(block_values)]
+    return [statistics.fmean(block_values[i:j]) for i, j in zip([0, *ends], ends)]
+
+
+def _half_width(values: Sequence[float]) -> float:
+    """Return the half-width of the 95 % interval of the mean of independent values, at least two."""
+    quantile_t = STUDENT_975[min(len(values) - 1, len(STUDENT_975)) - 1]
+    return quantile_t * statistics.stdev(values) / math.sqrt(len(values))
 
 
 class StopRule:
     """Decides when sampling ends, with the reason.
 
     Sampling takes at least `min_runs` runs. It then ends when mean and median are known to 0.5 %,
-    or when doubling the runs no longer reduces their error. The time cap ends it in any case.
+    or when eight times the runs have not reduced their error, which independent runs would divide
+    by 2.8: the device itself varies as slowly as it is observed. The time cap ends it in any case.
+
+    The error is compared at doublings of the runs only. A comparison after each block would end
+    sampling at the first error that is too small by chance.
 
     Args:
         min_runs: Least number of timed runs.
         cap_s: Longest time in seconds.
 
     Attributes:
-        rel_err: Relative standard error of the mean or the median, whichever is larger; infinite
-            while there are too few blocks.
+        block_medians: Median latency of each block.
     """
 
     def __init__(self, min_runs: int, cap_s: float) -> None:
-        self._min_runs = min_runs
+        self._next_check = min_runs
         self._cap_s = cap_s
         self._block_means: list[float] = []
-        self._block_medians: list[float] = []
-        self._halfway_err = math.inf
-        self.rel_err = math.inf
+        self.block_medians: list[float] = []
+        self._errors: list[float] = []
+
+    @property
+    def rel_err(self) -> float:
+        """Half-width of the 95 % interval of mean or median within the run, the larger, relative.
+
+        Infinite while there are too few blocks.
+        """
+        return max(rel_interval(self._block_means), rel_interval(self.block_medians))
 
     def update(self, block: Sequence[float], runs: int, elapsed_s: float) -> str:
         """Add the latencies of a block; return the reason to stop, or "" to continue.
@@ -129,21 +175,87 @@ class StopRule:
             "runs" (enough, and precise), "settled", "time_cap", or "".
         """
         self._block_means.append(statistics.fmean(block))
-        self._block_medians.append(quantile(sorted(block), 0.5))
-        self.rel_err = max(rel_std_err(self._block_means), rel_std_err(self._block_medians))
-        if runs >= self._min_runs:
+        self.block_medians.append(quantile(sorted(block), 0.5))
+        if runs >= self._next_check and len(self._block_means) >= LEAST_BATCHES:
+            self._next_check = 2 * runs
             err = self.rel_err
-            if err <= PRECISE_REL_STD_ERR:
+            if err <= PRECISE_REL_ERR:
                 return "runs"
-            if runs < 2 * self._min_runs:
-                self._halfway_err = min(self._halfway_err, err)
-            elif err > self._halfway_err / math.sqrt(2):
+            self._errors.append(err)
+            if len(self._errors) > DOUBLINGS and err > self._errors[-1 - DOUBLINGS]:
                 return "settled"
         return "time_cap" if elapsed_s >= self._cap_s else ""
 
 
-# Time for power to rise before the window begins, in s.
+def change_over(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return how much a value changes over a time by its least-squares slope, with its 95 % error.
+
+    Args:
+        points: Times and values in the order of time, at least three at different times.
+    """
+    times = [t for t, _ in points]
+    values = [value for _, value in points]
+    middle, mean = statistics.fmean(times), statistics.fmean(values)
+    squares = math.fsum((t - middle) ** 2 for t in times)
+    slope = math.fsum((t - middle) * (value - mean) for t, value in points) / squares
+    left = math.fsum((value - mean - slope * (t - middle)) ** 2 for t, value in points)
+    degrees = len(points) - 2
+    error = STUDENT_975[min(degrees, len(STUDENT_975)) - 1] * math.sqrt(left / degrees / squares)
+    span = times[-1] - times[0]
+    return slope * span, error * span
+
+
+# First and last third of a run that differ by more than this are an unsteady run.
+UNSTEADY = 0.03
+# The distance of the quartiles over that from each to its neighbouring decile: 1.1 for normal and
+# exponential noise, 1.7 for a uniform distribution, above 3 for two modes.
+TWO_MODES = 2.5
+
+
+def is_unsteady(block_values: Sequence[float]) -> bool:
+    """Return whether the first and the last third of a run differ by more than 3 %.
+
+    A difference that is within the 95 % interval of these thirds is noise.
+
+    Args:
+        block_values: Time of a pass in each block, in the order of time; with fewer than six the
+            answer is False.
+    """
+    length = len(block_values) // 3
+    if length < 2:  # noqa: PLR2004 - no spread of one value
+        return False
+    first, last = block_values[:length], block_values[-length:]
+    difference = abs(statistics.fmean(last) - statistics.fmean(first))
+    error = math.hypot(*(_half_width(merged(third, LEAST_BATCHES)) for third in (first, last)))
+    return difference > max(UNSTEADY * statistics.fmean(block_values), error)
+
+
+def has_two_modes(latencies_ms: Sequence[float]) -> bool:
+    """Return whether the latencies are around two values, with the median between or in one of them.
+
+    Then the quartiles are apart: by more than 3 % of the median, and far compared with what is
+    around each of them.
+
+    Args:
+        latencies_ms: With fewer than a p90 needs the answer is False.
+    """
+    if len(latencies_ms) < SAMPLES_NEEDED["p90"]:
+        return False
+    ordered = sorted(latencies_ms)
+    p10, p25, p50, p75, p90 = (quantile(ordered, share) for share in (0.1, 0.25, 0.5, 0.75, 0.9))
+    between, around = p75 - p25, (p25 - p10) + (p90 - p75)
+    return between > max(UNSTEADY * p50, TWO_MODES * around)
+
+
+# Shortest warm-up, and the time over which its slope counts, in s.
+WARM_UP_S = 1.0
+# Shortest time for power to rise before the window begins, in s.
 RISE_S = 0.5
+# Back-to-back passes at the end of each run, before a window if there is one: for at least this
+# time, and of slow passes so many, or as many as fit into the longest time.
+LOOP_S = 1.0
+LOOP_PASSES = 10
+LOOP_CAP_S = 5.0
 # Time from the request to read a counter until it has been read, in s: a pipe, a thread, a driver
 # call of some ms, and the 0.1 s by which a counter may lag.
 READ_S = 0.3

@@ -1,6 +1,7 @@
-"""Latency of a batch: warm-up until stable, then timed blocks until the stop rule ends sampling.
+"""Latency and throughput of a batch: warm-up, timed blocks, then back-to-back passes.
 
-A steady-state window is forward passes without a gap for its length.
+Warm-up lasts until latency has no slope, sampling until the stop rule ends it. Every run ends with
+the same loop of back-to-back passes. A steady-state window continues it for its length.
 """
 
 from __future__ import annotations
@@ -16,17 +17,24 @@ import torch
 
 from costprobe_probes.device import Runnable, TorchDevice
 from costprobe_probes.stats import (
+    LOOP_CAP_S,
+    LOOP_PASSES,
+    LOOP_S,
     READ_S,
-    RISE_S,
+    WARM_UP_S,
     ProbeWindow,
     StopRule,
     WindowSettings,
+    change_over,
+    has_two_modes,
+    is_unsteady,
     quantile,
 )
 
 WARM_UP_CAP_S = 10.0
 WARM_UP_MIN_RUNS = 3
-STABLE_SHARE = 0.02
+WARM_UP_MIN_BLOCKS = 5
+STABLE_SHARE = 0.005
 BLOCK_MS = 100.0
 MIN_BLOCK_RUNS = 5
 SLOW_BLOCK_MS = 1000.0
@@ -34,6 +42,7 @@ MAX_BLOCK_RUNS = 500
 SEARCH_STEP_MS = 300.0
 SEARCH_STEP_MAX_RUNS = 1000
 COPIES = 10
+DEVICE_PASSES_MS = 300.0
 
 OnProgress = Callable[[float], None]
 
@@ -46,8 +55,9 @@ class Sampled(NamedTuple):
         stop_reason: "runs", "settled" or "time_cap".
         start_ns: CLOCK_MONOTONIC ns before the first run.
         end_ns: CLOCK_MONOTONIC ns after the last.
-        rel_err: Relative standard error of mean and median, the larger of the two; None with too
-            few blocks.
+        rel_err: Half-width of the 95 % interval of mean and median within the run, relative, the
+            larger of the two; None with too few blocks.
+        unsteady: Whether its first and last third differ, or the latencies have two modes.
     """
 
     latencies_ms: list[float]
@@ -55,41 +65,66 @@ class Sampled(NamedTuple):
     start_ns: int
     end_ns: int
     rel_err: Optional[float]  # noqa: UP045 - evaluated on Python 3.9
+    unsteady: bool
 
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Disable Python's garbage collector during timed runs."""
+    """Leave Python's garbage collection to `gc.collect()` between blocks, not within timed runs.
+
+    What exists at the start is exempt from it, so that a collection takes microseconds.
+    """
     was_enabled = gc.isenabled()
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 
 
-def warm_up(device: TorchDevice, run: Runnable, on_progress: OnProgress) -> float:
-    """Run until the medians of two consecutive blocks agree within 2 %, or 10 s have passed.
+def warm_up(
+    device: TorchDevice,
+    run: Runnable,
+    on_progress: OnProgress,
+    least_s: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> float:
+    """Run for at least a second, and until latency has no slope any more, or 10 s have passed.
 
-    The first runs include lazy initialization, autotuning and rising clocks.
+    The first runs include lazy initialization, autotuning and rising clocks. The slope is that of
+    the medians of the later half of the blocks, at least five: it is gone if latency changes by
+    less than 0.5 % over them, or by no more than their noise can.
+
+    Args:
+        device: Device to run on.
+        run: One forward pass.
+        on_progress: Called with the completed share, from 0 to 1.
+        least_s: Shortest time; None for WARM_UP_S.
+        clock: The host's clock in s.
 
     Returns:
         Median latency of the last block in ms.
     """
-    started_s = time.monotonic()
-    latencies_ms = device.time_block(run, WARM_UP_MIN_RUNS)
-    median_ms = quantile(sorted(latencies_ms), 0.5)
-    while True:
-        elapsed_s = time.monotonic() - started_s
-        if elapsed_s >= WARM_UP_CAP_S:
-            return median_ms
+    least_s = WARM_UP_S if least_s is None else least_s
+    started_s = clock()
+    median_ms = quantile(sorted(device.time_block(run, WARM_UP_MIN_RUNS)), 0.5)
+    blocks: list[tuple[float, float]] = []
+    while (elapsed_s := clock() - started_s) < WARM_UP_CAP_S:
         on_progress(min(elapsed_s / WARM_UP_CAP_S, 1.0))
-        latencies_ms = device.time_block(run, block_runs(median_ms))
-        before_ms, median_ms = median_ms, quantile(sorted(latencies_ms), 0.5)
-        if abs(median_ms - before_ms) <= STABLE_SHARE * median_ms:
-            return median_ms
+        median_ms = quantile(sorted(device.time_block(run, block_runs(median_ms))), 0.5)
+        blocks.append((clock() - started_s, median_ms))
+        now_s = blocks[-1][0]
+        recent = blocks[-max(WARM_UP_MIN_BLOCKS, len(blocks) // 2) :]
+        if now_s < least_s or len(recent) < WARM_UP_MIN_BLOCKS:
+            continue
+        change, error = change_over(recent)
+        if abs(change) <= max(STABLE_SHARE * median_ms, error):
+            break
+    return median_ms
 
 
 def block_runs(latency_ms: float) -> int:
@@ -133,13 +168,15 @@ def sample(
         # Within the context: the collection at its start is not part of the runs.
         start_ns = end_ns = time.monotonic_ns()
         while not stop_reason:
+            gc.collect()
             block_ms = device.time_block(run, runs_a_block, before)
             end_ns = time.monotonic_ns()
             latencies_ms += block_ms
             stop_reason = rule.update(block_ms, len(latencies_ms), (end_ns - start_ns) / 1e9)
             on_progress(min(len(latencies_ms) / min_runs, 1.0))
     rel_err = rule.rel_err if math.isfinite(rule.rel_err) else None
-    return Sampled(latencies_ms, stop_reason, start_ns, end_ns, rel_err)
+    unsteady = is_unsteady(rule.block_medians) or has_two_modes(latencies_ms)
+    return Sampled(latencies_ms, stop_reason, start_ns, end_ns, rel_err, unsteady)
 
 
 def copy_to_device_ms(device: TorchDevice, inputs: list[torch.Tensor]) -> float | None:
@@ -161,57 +198,108 @@ def copy_to_device_ms(device: TorchDevice, inputs: list[torch.Tensor]) -> float 
     return quantile(sorted(latencies_ms), 0.5)
 
 
+def device_time_ms(
+    device: TorchDevice, run: Runnable, latency_ms: float, before: Runnable | None = None
+) -> float | None:
+    """Return the median time in ms that the device itself takes for a pass; None where unknown.
+
+    Args:
+        device: Device to run on.
+        run: One forward pass.
+        latency_ms: Approximate latency of a pass.
+        before: Called before each pass, outside the timed interval.
+    """
+    runs = max(WARM_UP_MIN_RUNS, min(COPIES, int(DEVICE_PASSES_MS / max(latency_ms, 1e-3))))
+    with garbage_collection_paused():
+        times_ms = device.time_queued(run, runs, latency_ms, before)
+    return quantile(sorted(times_ms), 0.5) if times_ms else None
+
+
 # Longest time of GPU work that is queued ahead, in ms.
 QUEUED_MS = 20.0
 
 
-def run_steady_window(
+class Load(NamedTuple):
+    """Back-to-back passes at the end of a run.
+
+    Attributes:
+        window: Its instants; those of the loop if the run has no energy window.
+        passes: Forward passes that completed within the window.
+        pass_s: Seconds of a pass in the loop, the first second of the load. This is the one
+            definition of throughput: the loop is the same with and without a window after it.
+        unsteady: Whether first and last third of the load differ.
+    """
+
+    window: ProbeWindow
+    passes: int
+    pass_s: float
+    unsteady: bool
+
+
+def run_load(
     device: TorchDevice,
     run: Runnable,
     *,
     latency_ms: float,
-    settings: WindowSettings,
+    settings: WindowSettings | None,
     on_progress: OnProgress,
-) -> tuple[ProbeWindow, int]:
-    """Keep the device busy for at least `settings.window_s`.
+    loop_s: float = LOOP_S,
+) -> Load:
+    """Run the loop of back-to-back passes, and continue without a pause into an energy window.
 
     Args:
         device: Device to run on.
         run: One forward pass.
         latency_ms: Approximate latency of a pass; bounds the work that is queued ahead.
-        settings: Length of the window, and its connection to the sensors.
-        on_progress: Called with the completed share, from 0 to 1.
+        settings: Length of the window, and its connection to the sensors; None for no window.
+        on_progress: Called with the completed share of a window, from 0 to 1.
+        loop_s: Shortest length of the loop in seconds.
+    """
+    passes = _PassLoop(device, run, latency_ms)
+    time.sleep(settings.phase_s if settings else 0.0)
+    with garbage_collection_paused():
+        steady_start_ns = time.monotonic_ns()
+
+        def is_looped() -> bool:
+            elapsed_s = (time.monotonic_ns() - steady_start_ns) / 1e9
+            is_enough = passes.completed >= LOOP_PASSES or elapsed_s >= LOOP_CAP_S
+            return elapsed_s >= loop_s and is_enough
+
+        passes.run_until(is_looped)
+        loop_end_ns, completed = time.monotonic_ns(), passes.completed
+        window = ProbeWindow(steady_start_ns, steady_start_ns, loop_end_ns, loop_end_ns)
+        pass_s = (loop_end_ns - steady_start_ns) / 1e9 / completed
+        if settings is not None:
+            window, completed = _window(passes, steady_start_ns, settings, on_progress)
+    return Load(window, completed, pass_s, is_unsteady(passes.paces))
+
+
+def _window(
+    passes: _PassLoop, steady_start_ns: int, settings: WindowSettings, on_progress: OnProgress
+) -> tuple[ProbeWindow, int]:
+    """Keep the device busy for `settings.window_s`, and until the sensors have read its end.
 
     Returns:
         The window, and the number of forward passes that completed within it.
     """
-    passes = _PassLoop(device, run, latency_ms)
-    time.sleep(settings.phase_s)
-    with garbage_collection_paused():
-        steady_start_ns = time.monotonic_ns()
-        passes.run_until(lambda: time.monotonic_ns() - steady_start_ns >= RISE_S * 1e9)
-        passes.completed = 0
-        start_ns = time.monotonic_ns()
-        settings.on_edge("window_start", start_ns)
+    before, start_ns = passes.completed, time.monotonic_ns()
+    settings.on_edge("window_start", start_ns)
 
-        def is_over() -> bool:
-            elapsed_s = (time.monotonic_ns() - start_ns) / 1e9
-            on_progress(min(elapsed_s / settings.window_s, 1.0))
-            return elapsed_s >= settings.window_s
+    def is_over() -> bool:
+        elapsed_s = (time.monotonic_ns() - start_ns) / 1e9
+        on_progress(min(elapsed_s / settings.window_s, 1.0))
+        return elapsed_s >= settings.window_s
 
-        passes.run_until(is_over)
-        completed, end_ns = passes.completed, time.monotonic_ns()
-        settings.marked.clear()
-        settings.on_edge("window_end", end_ns)
-        passes.run_until(
-            lambda: (
-                settings.marked.is_set() or time.monotonic_ns() - end_ns >= settings.tail_s * 1e9
-            )
-        )
-        requested_ns = time.monotonic_ns()
-        passes.run_until(lambda: time.monotonic_ns() - requested_ns >= READ_S * 1e9)
-        steady_end_ns = time.monotonic_ns()
-    return ProbeWindow(steady_start_ns, start_ns, end_ns, steady_end_ns), completed
+    passes.run_until(is_over)
+    completed, end_ns = passes.completed - before, time.monotonic_ns()
+    settings.marked.clear()
+    settings.on_edge("window_end", end_ns)
+    passes.run_until(
+        lambda: settings.marked.is_set() or time.monotonic_ns() - end_ns >= settings.tail_s * 1e9
+    )
+    requested_ns = time.monotonic_ns()
+    passes.run_until(lambda: time.monotonic_ns() - requested_ns >= READ_S * 1e9)
+    return ProbeWindow(steady_start_ns, start_ns, end_ns, time.monotonic_ns()), completed
 
 
 class _PassLoop:
@@ -220,6 +308,10 @@ class _PassLoop:
     A GPU's queue never runs empty: while one group of passes runs, the next is launched, and the
     host waits for the group before it. `run_until` drains the queue, so that every pass in
     `completed` has ended when it returns.
+
+    Attributes:
+        completed: Passes so far.
+        paces: Seconds of a pass in each group.
     """
 
     def __init__(self, device: TorchDevice, run: Runnable, latency_ms: float) -> None:
@@ -227,21 +319,23 @@ class _PassLoop:
         self._run = run
         self._group = max(1, min(block_runs(latency_ms), int(QUEUED_MS / max(latency_ms, 1e-3))))
         self.completed = 0
+        self.paces: list[float] = []
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
-        if self._device.torch_device.type == "cpu":
-            while not is_over():
-                self._run()
-                self.completed += 1
-            return
-        before = None
+        on_cpu = self._device.torch_device.type == "cpu"
+        wait: Callable[[], None] | None = None
+        ended_ns = time.monotonic_ns()
         while not is_over():
             for _ in range(self._group):
                 self._run()
             self.completed += self._group
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call] # torch does not type it
-            done.record()
-            if before is not None:
-                before.synchronize()
-            before = done
+            gc.collect()
+            if not on_cpu:
+                wait_before, wait = wait, self._device.mark()
+                if wait_before is None:
+                    continue  # the first group is still running
+                wait_before()
+            now_ns = time.monotonic_ns()
+            self.paces.append((now_ns - ended_ns) / 1e9 / self._group)
+            ended_ns = now_ns
         self._device.synchronize()

@@ -93,6 +93,8 @@ _SIGNS = (
     ("cudnn_status", "device"),
     ("nvidia driver", "device"),
 )
+# Errors of a model that computes gradients within its pass, where none are recorded.
+_WANTS_AUTOGRAD = ("does not require grad", "Inference tensors cannot be saved")
 MAX_CHARS = 400
 MAX_CAUSES = 10
 
@@ -159,6 +161,10 @@ def describe(error: BaseException, batch: object) -> str:
         return f"out of memory, or no kernel of this size, at batch {batch}: set memory_cap or a smaller batch ({text})"
     if kind == "device":
         return f"the device failed: see the kernel log and nvidia-smi ({text})"
+    if any(sign in text for sign in _WANTS_AUTOGRAD):
+        return (
+            f'the model computes gradients: set autograd = "enable_grad" in its [[probe]] ({text})'
+        )
     return text
 
 

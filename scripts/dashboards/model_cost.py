@@ -75,7 +75,7 @@ def _figures(board: dashboard.Dashboard) -> None:
     )
     noise = median_of("latency_rel_err", "probe", CHOSEN, " * 100")
     board.with_panel(
-        figure("Standard error of the median latency", "percent", noise, steps=bounds(2, 5))
+        figure("95 % interval of the latency within a run", "percent", noise, steps=bounds(2, 5))
     )
 
 

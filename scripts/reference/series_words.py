@@ -29,7 +29,8 @@ FIELDS: Mapping[str, str] = {
     "energy_rel_err": "Relative uncertainty of the energy (about 95 %).",
     "contended": "Whether others used the device during the run: see"
     " [beside other work](../measurement.md#beside-other-work).",
-    "energy_suspect": "Whether the device's energy sensors disagree.",
+    "energy_suspect": "Whether the device's energy sensors disagree, or an impossible reading of power or energy was"
+    " discarded.",
     "energy_scope": "What the energy covers if not only the device: `module` for a GPU with the CPU"
     " and the memory on its module, `parent` for the whole board of a MIG device.",
     "price_stale": "True if a stale spot price was used.",
@@ -38,7 +39,7 @@ FIELDS: Mapping[str, str] = {
     "ecc_uncorrected": "Uncorrected memory errors since the driver was loaded.",
     "latency_p50_ms": "Median duration of a forward pass; for a server, of a request.",
     "latency_p90_ms": "90th percentile; requires 64 samples.",
-    "throughput_per_s": "Inferences (or requests) per second in the steady-state window.",
+    "throughput_per_s": "Inferences per second, back to back; for a server, requests per second in the window.",
     "energy_per_inference_j": "Energy of the whole device per inference, idle power included.",
     "window_s": "Length of the window.",
     "severity": "`info`, `warning` or `critical`.",
@@ -113,15 +114,30 @@ MEASUREMENTS: Mapping[str, Words] = {
             "latency_p99_ms": "99th percentile; requires 662 samples.",
             "latency_mean_ms": "Mean.",
             "latency_cv": "Coefficient of variation (standard deviation / mean).",
-            "latency_rel_err": "Relative standard error of median or mean, whichever is larger.",
+            "latency_rel_err": "Half-width of the 95 % interval of median or mean within the run, relative, whichever"
+            " is larger.",
+            "latency_spread": "Half of the range that contains 90 % of the medians of the last 50 runs with the same"
+            " software, board and batch, relative to their median; requires 10 runs. Contended runs are left out.",
+            "device_ms": "Median time of a pass whose kernels all wait in the GPU's queue when it begins. The latency"
+            " minus this is the overhead of launching. Not on a CPU, which has no queue.",
+            "unsteady": "Whether the first and the last third of the run differ by more than 3 %, or latencies are"
+            " around two values.",
             "samples": "Timed passes, or requests.",
             "outliers": "Number of outliers; they are included in every statistic.",
             "stop_reason": "Why sampling stopped: `runs`, `settled` or `time_cap`.",
             "h2d_ms": "Time to copy a batch from host to device.",
+            "flop_per_pass": "Floating-point operations of a pass; absent where they cannot be counted.",
+            "bytes_per_pass": "Bytes of weights and state (KV cache) that a pass moves; absent as above.",
+            "mfu_pct": "Model FLOP utilization: share of the board's peak FLOP rate, in percent.",
+            "mbu_pct": "Model bandwidth utilization: `bytes_per_pass` over the time of a pass, as a share"
+            " of the memory's peak bandwidth, in percent.",
+            "roofline_ms": "Shortest time of a pass on the board, by both peaks: see"
+            " [the physical limit](../measurement.md#the-physical-limit).",
             "energy_above_idle_j": "Energy per inference minus idle energy.",
             "cpu_others_pct": "Share of the processors' time that other processes ran, on a CPU, in percent.",
             "cpu_steal_pct": "Share that the hypervisor gave to other virtual machines, in percent.",
-            "cpu_wait_pct": "Share of the probe's own time that its threads waited for a processor, in percent.",
+            "cpu_wait_pct": "Share of the probe's own time that its threads waited for a processor, in percent; on a GPU"
+            " the thread that launches its kernels.",
             "throttled_pct": "Share of the window in which the device was throttled, in percent.",
             "throttled_power_pct": "Part of it caused by a power limit.",
             "throttled_thermal_pct": "Part of it caused by temperature.",
@@ -135,8 +151,8 @@ MEASUREMENTS: Mapping[str, Words] = {
             "errors": "Failed requests; excluded from latencies.",
             "tokens_in": "Mean input tokens of a request; of a decoder's prefill those of an item.",
             "tokens_out": "Mean output tokens of a request; of a decoder's decode step those of an item.",
-            "tokens_in_per_s": "Input tokens per second in the window.",
-            "tokens_out_per_s": "Output tokens per second in the window.",
+            "tokens_in_per_s": "Input tokens per second, as `throughput_per_s`.",
+            "tokens_out_per_s": "Output tokens per second, as `throughput_per_s`.",
             "energy_per_million_tokens_in_j": "Energy of the inferences per million input tokens; of a request to a"
             " server its whole energy.",
             "energy_per_million_tokens_out_j": "Energy of the inferences per million output tokens; of a request to a"
@@ -163,11 +179,14 @@ MEASUREMENTS: Mapping[str, Words] = {
             "cost_hardware": "Part for the hardware price.",
             "cost_energy": "Part for electricity that the plan does not include.",
             "cost_reference": "The same sample at the price in force when the series began.",
+            "cost_roofline": "Cost if a pass took only `roofline_ms`, with the same electricity.",
             **_rolling("1h", "the last hour"),
             **_rolling("24h", "the last 24 hours"),
             **_rolling("7d", "the last seven days"),
             "cost_per_million_tokens_in": "Cost of a million input tokens.",
             "cost_per_million_tokens_out": "Cost of a million output tokens.",
+            "cost_roofline_per_million_tokens_in": "The same for input tokens at `cost_roofline`.",
+            "cost_roofline_per_million_tokens_out": "The same for output tokens at `cost_roofline`.",
             "cost_total": "Cost of the service in the window.",
             "cost_idle": "Part that paid for idle time.",
             "idle_share": "Idle part as a share.",
@@ -385,7 +404,7 @@ MEASUREMENTS: Mapping[str, Words] = {
         {
             "cost_per_inference": "Cost of one inference at this batch size, or of a request.",
             "peak_memory_bytes": "Peak device memory of a pass.",
-            "latency_rel_err": "Relative standard error of the latency.",
+            "latency_rel_err": "Half-width of the 95 % interval of the latency within its run, relative.",
             "contended": "Whether others used the device.",
             "cheapest": (
                 "Whether it is the cheapest batch size that meets `latency_bound`, or the cheapest"

@@ -10,7 +10,7 @@ from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
 from costprobe.configuration import AnyNotifier, AnyRule
 from costprobe.core.incident import Alert, Fault, Silence
 from costprobe.core.records import NS_PER_S, Event, Point
-from costprobe.delivery.loop import sample_alert
+from costprobe.delivery.delivery import sample_alert
 from pydantic import TypeAdapter
 
 # A Monday, 10:40 UTC.

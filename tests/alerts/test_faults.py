@@ -42,7 +42,7 @@ def test_healthy_status_has_no_fault():
             "device_lost",
             "critical",
             {"device": "gpu3"},
-            "nvidia-smi",
+            "costprobe doctor",
         ),
         (
             {"sensor": {"state": "waiting", "devices": {}, "last_fault": "Xid 79"}},

@@ -13,7 +13,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import present_faults
 from costprobe.alerts.watching import IncidentStore, Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import ClockMonitor
+from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Device

@@ -6,9 +6,9 @@ from fakes.scenes import QUICK
 from fakes.servers import Scripted
 
 REGISTER = """
-from costprobe.adapters.notifiers import registry
+from costprobe.delivery.kinds import NOTIFIERS, NotifierKind
 from ntfy import Ntfy, NtfyConfig
-registry.NOTIFIERS["ntfy"] = registry.NotifierKind(NtfyConfig, Ntfy)
+NOTIFIERS["ntfy"] = NotifierKind(NtfyConfig, Ntfy)
 """
 RULE = """
 [[rule]]

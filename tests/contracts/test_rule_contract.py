@@ -5,7 +5,7 @@ import tomllib
 from typing import get_args
 
 from costprobe.alerts.rules.kinds import RULES, RuleKind
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S, Event, Point
 from fakes.page_examples import example, example_module

@@ -172,9 +172,9 @@ main({{"acme": sensors, **SENSORS}})
 """
 LAUNCHER = """
 import sys
-from costprobe.daemon import device_watch
+from costprobe.adapters.sensors import supervisor
 
-device_watch.CHILD_COMMAND = (sys.executable, {child!r})
+supervisor.CHILD_COMMAND = (sys.executable, {child!r})
 sys.argv = sys.argv[3:]  # python -m costprobe
 from costprobe.ui.cli.main import main
 

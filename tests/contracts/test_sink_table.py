@@ -13,9 +13,9 @@ from fakes.page_examples import example
 from fakes.scenes import QUICK
 
 REGISTER = """
-from costprobe.adapters.sinks import registry
+from costprobe.delivery.kinds import SINKS, SinkKind
 from file_sink import FileSink, FileSinkConfig
-registry.SINKS["file"] = registry.SinkKind(FileSinkConfig, FileSink)
+SINKS["file"] = SinkKind(FileSinkConfig, FileSink)
 """
 
 

@@ -1,7 +1,7 @@
 """Steps of the wall clock are detected once, and remembered times move or stay."""
 
 import pytest
-from costprobe.core.clock import LEAP_NS, ClockMonitor, ClockStep
+from costprobe.core.clock_step import LEAP_NS, ClockMonitor, ClockStep
 from costprobe.core.records import NS_PER_S
 from fakes.clock import FakeClock
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from costprobe.adapters.http.access import Secret
-from costprobe.adapters.http.server import PostRequest
+from costprobe.adapters.http.responses import PostRequest
 from costprobe.daemon.pages import BURST, PER_S, AnnotationEndpoint
 from fakes.cases import check_all
 from fakes.clock import FakeClock

@@ -5,10 +5,10 @@ import io
 from pathlib import Path
 
 import pytest
+from costprobe.adapters.host.processes import PAGE_BYTES
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.periods import iso
 from costprobe.core.records import Point
-from costprobe.probing.rows import PAGE_BYTES
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, QUICK
 

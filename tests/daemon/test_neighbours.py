@@ -53,6 +53,27 @@ def test_probe_is_skipped_or_deferred_while_the_device_is_busy(daemon_in, gpus):
     daemon.wait_for(lambda: daemon.points("probe", device="gpu0", probe="steady"))
 
 
+def test_model_never_runs_on_an_exclusive_gpu_that_another_process_has(daemon_in, gpus, tmp_path):
+    for gpu in gpus.gpus:
+        gpu.set(compute_mode=3)
+    # Idle, but open.
+    gpus.gpus[0].set_processes([4321])
+    daemon = daemon_in(**gpus.env(), CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))
+    daemon.start(QUICK_STATUS + probe(every='"1s"', energy="false", when_busy='"run"'))
+    daemon.wait_for(lambda: daemon.points("probe", device="gpu1"))
+
+    def fault():
+        return {p["device"]: p["fault"] for p in daemon.state("status")["probes"]}["gpu0"]
+
+    daemon.wait_for(fault)
+    assert "gpu0 is in compute mode EXCLUSIVE_PROCESS, and another process has it" in str(fault())
+    assert "or run nvidia-smi -i GPU-00000000" in daemon.look("status")
+    assert daemon.points("probe", device="gpu0") == []
+    # MPS runs: the processes share the GPU.
+    (tmp_path / "control").touch()
+    daemon.wait_for(lambda: daemon.points("probe", device="gpu0"))
+
+
 def test_mig_devices_are_probed_each_and_their_board_is_not(daemon_in, gpus):
     gpus.gpus[1].split(3, 2)
     daemon = daemon_in(**gpus.env())

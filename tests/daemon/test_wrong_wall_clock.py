@@ -9,7 +9,7 @@ from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import ClockMonitor
+from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.schema import make_point
 from costprobe.daemon.parts import watched_sections
 from fakes.clock import FakeClock

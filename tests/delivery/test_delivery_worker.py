@@ -15,7 +15,8 @@ from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.contract import Notifier, NotifierConfig
-from costprobe.delivery.loop import MISCONFIGURED_S, DeliveryWorker, StoreQueue
+from costprobe.delivery.delivery import StoreQueue
+from costprobe.delivery.loop import MISCONFIGURED_S, DeliveryWorker
 from fakes.clock import FakeClock
 from fakes.incidents import incident
 from fakes.sizes import sized
@@ -332,7 +333,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from fakes.incidents import incident
 from costprobe.core.clock import SystemClock
-from costprobe.delivery.loop import StoreQueue
+from costprobe.delivery.delivery import StoreQueue
 from costprobe.delivery.loop import DeliveryWorker
 from costprobe.delivery.contract import Notifier
 from costprobe.delivery.contract import NotifierConfig

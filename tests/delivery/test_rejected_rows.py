@@ -5,7 +5,7 @@ from threading import Event as Flag
 import pytest
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
-from costprobe.delivery.loop import SinkDelivery
+from costprobe.delivery.delivery import SinkDelivery
 from fakes.clock import FakeClock
 from fakes.sending import config_of
 

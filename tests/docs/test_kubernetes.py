@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import kubernetes_validate
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from costprobe.adapters.kubernetes.api_server import SOCKET
 from costprobe.configuration import parse
+from costprobe.ui.cli.support.torch_build import CPU_BUILD
 from docs_pages import DOCS
 from fakes.daemon import DaemonProcess
 from fakes.servers import free_port
@@ -30,7 +32,9 @@ def built(variant):
     if kubectl is None:
         pytest.skip("kubectl is not installed")
     command = [kubectl, "kustomize", str(KUSTOMIZE / variant)]
-    return by_kind(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stderr == ""  # nor a warning of a deprecated field
+    return by_kind(done.stdout)
 
 
 DOCUMENTS = by_kind((KUSTOMIZE / "base" / "costprobe-daemonset.yaml").read_text())
@@ -38,6 +42,7 @@ POD = DOCUMENTS["DaemonSet"]["spec"]["template"]["spec"]
 (MAIN,) = POD["containers"]
 (PREPARE,) = POD["initContainers"]
 CONTAINERS = pytest.mark.parametrize("container", [MAIN, PREPARE], ids=lambda c: c["name"])
+CAPABILITIES = ("CHOWN", "DAC_READ_SEARCH")
 # The oldest maintained version and the newest with published schemas.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
@@ -86,7 +91,8 @@ def test_pods_variant_adds_the_kubelets_socket_two_lists_and_nothing_else():
     assert config.socket == SOCKET
     readme = (KUSTOMIZE / "README.md").read_text()
     assert all(
-        f"`{word}`" in readme for word in ("list", "pods", "resourceslices", "hostPID", "CHOWN")
+        f"`{word}`" in readme
+        for word in ("list", "pods", "resourceslices", "hostPID", *CAPABILITIES)
     )
 
 
@@ -110,11 +116,11 @@ def test_containers_have_no_extra_privileges_or_writable_paths(container):
     assert not {"cpu", "nvidia.com/gpu"} & container["resources"]["limits"].keys()
 
 
-def test_daemon_is_unprivileged_and_root_may_only_chown_a_folder():
+def test_daemon_is_unprivileged_and_root_may_only_hand_over_a_folder():
     assert MAIN["securityContext"]["runAsNonRoot"] is True
     assert MAIN["securityContext"]["runAsUser"] >= 10_000
     assert "add" not in MAIN["securityContext"]["capabilities"]
-    assert PREPARE["securityContext"]["capabilities"]["add"] == ["CHOWN"]
+    assert PREPARE["securityContext"]["capabilities"]["add"] == [*CAPABILITIES]
 
 
 def test_pod_shares_only_required_namespaces_and_paths_with_the_node():
@@ -164,6 +170,41 @@ def test_every_mount_has_a_volume():
     assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is required to own files of another user")
+def test_each_variant_takes_over_the_store_of_the_other(tmp_path):
+    def as_user(owner, capabilities, *command, **variables):
+        user, group = owner.split(":")
+        bounding = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities)])
+        subprocess.run(
+            ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups",
+             f"--bounding-set={bounding}", "--inh-caps=-all", "sh", "-euc", *command],
+            env={**os.environ, **variables},
+            check=True,
+        )  # fmt: skip
+
+    # pytest's folders are closed to other users.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        folder = Path(name) / "costprobe"
+        folder.mkdir()
+        (tmp_path / "costprobe.toml").touch()
+        script = PREPARE["command"][2].replace("/var/lib/costprobe", str(folder))
+        script = script.replace("/config", str(tmp_path)).replace("/etc/costprobe", str(tmp_path))
+        daemon = (
+            "umask 077; cd $1; mkdir -p store; echo row >>store/db; grep -c . store/db >store/count"
+        )
+        spec = built("pods")["DaemonSet"]["spec"]["template"]["spec"]["initContainers"][0]
+        owners = [
+            next(one["value"] for one in container["env"] if one["name"] == "STORE_OWNER")
+            for container in (PREPARE, spec)
+        ]
+        assert owners == ["10001:10001", "0:0"]
+        for owner in (*owners, *owners):
+            as_user("0:0", CAPABILITIES, script, STORE_OWNER=owner, NODE_NAME="n")
+            as_user(owner, (), daemon, "sh", folder)
+        assert (folder / "store/count").read_text() == "4\n"
+
+
 def test_init_script_writes_a_configuration_with_the_node_name(tmp_path):
     folders = {"/var/lib/costprobe": "store", "/config": "template", "/etc/costprobe": "made"}
     shell, options, script = PREPARE["command"]
@@ -208,6 +249,7 @@ def test_image_is_built_from_the_wheel_by_hashes():
     lines = (HOWTO / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     (copied,) = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
     assert copied == ["costprobe-*-py3-none-any.whl"]
+    assert f"ARG TORCH={CPU_BUILD.partition('+')[0]}" in lines
     installs = " ".join(line for line in lines if line.startswith("RUN "))
     lock = "/usr/local/share/costprobe/requirements.txt"
     assert f"--require-hashes --requirement {lock}" in installs

@@ -26,6 +26,7 @@ NORMAL = {
     "throttled_thermal_pct": 0.0,
     "temp_c": 61.0,
     "contended_share": 0.0,
+    "cpu_wait_pct": 0.5,
     "ecc_uncorrected": 0,
     "mem_used_share": 0.4,
 }
@@ -49,6 +50,11 @@ def changed(**values):
         (changed(throttled_power_pct=40.0, sm_clock_mhz=1700.0), "power limit", "40 %"),
         (changed(power_limit_w=500.0, sm_clock_mhz=1700.0), "power limit", "700 → 500 W"),
         (changed(contended_share=0.8, temp_c=70.0), "neighbour", "80 %"),
+        (
+            changed(contended_share=1.0, cpu_wait_pct=30.0),
+            "neighbour",
+            "a processor 30 % of the time",
+        ),
         (changed(software={**NORMAL["software"], "driver": "560.1"}), "software: driver", "560.1"),
         (changed(software={**NORMAL["software"], "weights": "bb"}), "software: weights", "aa → bb"),
         (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
 from costprobe.drift.detector import Detector
 from costprobe.drift.normal import DAY_S

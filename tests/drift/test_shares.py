@@ -220,6 +220,23 @@ def test_neighbour_without_effect_leaves_the_change_to_the_update():
     assert shares(found).get("neighbour", 0.0) < 0.1
 
 
+def test_probe_of_a_gpu_has_neighbours_on_its_host_and_on_its_device():
+    quiet = {"cpu_wait_pct": lambda index: index % 3 / 10}
+    before = runs(60, **quiet)
+    # A thread that waits for a fifth of its time launches 1.25 times as long.
+    busy_host = runs(6, 60, 1.25, cpu_wait_pct=20.0, contended=True)
+    shared_gpu = runs(
+        6,
+        60,
+        lambda fields: 1.25 if fields["contended"] else 1.0,
+        contended=lambda index: index != 1,
+        **quiet,
+    )
+    for after in (busy_host, shared_gpu):
+        assert explained(before, after).name == "neighbour", after
+    assert shares(explained(before, busy_host))["neighbour"] == pytest.approx(1.0, abs=0.1)
+
+
 def test_neighbour_among_runs_of_another_begins_with_the_change():
     """Flags before the change are noise, and one run of the change is free and fast."""
     before = runs(60, contended=lambda index: index in {20, 41, 59})

@@ -108,11 +108,17 @@ class FakeGpu:
         self._splits = -1
         self.index = index
 
-    def set(self, **values: float | str) -> None:
+    def set(self, **values: float | str | bytes) -> None:
         """Set plain values: util_pct, mem_used_bytes, temp_c, sm_clock_mhz, event_reasons, ..."""
         for name, value in values.items():
             getattr(self._gpu, name)  # an unknown name is an error, not a new attribute
             setattr(self._gpu, name, value.encode() if isinstance(value, str) else value)
+
+    def count_more(self, energy_j: float = 0.0, throttled_s: float = 0.0) -> None:
+        """Let the counters of energy and of both kinds of throttled time jump."""
+        self._gpu.counter_base_mj += round(energy_j * 1000)
+        for i in range(2):
+            self._gpu.throttle_base_ns[i] += round(throttled_s * 1e9)
 
     def set_power(self, power_w: float, at_ns: int | None = None) -> None:
         """Set power in W from an instant on (now by default); instants must not decrease.
@@ -286,6 +292,7 @@ class FakeNvml:
                 sm_clock_mhz=1980,
                 mem_clock_mhz=2619,
                 power_limit_mw=700_000,
+                power_limit_max_mw=700_000,
                 persistence_mode=1,
             )
             gpu.set_power(60.0, at_ns=now_ns - 3600 * 10**9)
@@ -335,6 +342,10 @@ class FakeNvml:
     def hang(self, function: str, gpu: int | None = None) -> Rule:
         """Let a function hang until the fault is cleared."""
         return self._add_rule(function, gpu, hang=1)
+
+    def set_versions(self, driver: bytes, nvml: bytes) -> None:
+        """Set the versions of the driver and of NVML."""
+        self._control.driver_version, self._control.nvml_version = driver, nvml
 
     def clear(self) -> None:
         """Clear all scripted faults."""

@@ -48,6 +48,7 @@ class Gpu(ctypes.Structure):
         ("sm_clock_mhz", ctypes.c_uint64),
         ("mem_clock_mhz", ctypes.c_uint64),
         ("power_limit_mw", ctypes.c_uint64),
+        ("power_limit_max_mw", ctypes.c_uint64),
         ("event_reasons", ctypes.c_uint64),
         ("throttle_since_ns", ctypes.c_int64),
         ("throttle_base_ns", ctypes.c_uint64 * 2),
@@ -78,6 +79,7 @@ class Gpu(ctypes.Structure):
         ("counter_gap_ns", ctypes.c_int64),
         ("counter_loss", ctypes.c_double),
         ("persistence_mode", ctypes.c_int64),
+        ("compute_mode", ctypes.c_int64),
         ("mig_mode", ctypes.c_int64),
         ("migs", Mig * MAX_MIGS),
     )

@@ -3,13 +3,8 @@
 from array import array
 from decimal import Decimal
 
-from costprobe.core.hours import (
-    HOUR_NS,
-    MINUTE_NS,
-    MINUTES,
-    DeviceHistory,
-    Hour,
-)
+from costprobe.core.hours import MINUTE_NS, MINUTES, DeviceHistory, Hour
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Device
 from costprobe.pricing.book import Terms
 from costprobe.pricing.plans import Rate

@@ -1,8 +1,8 @@
 """A probe worker that runs a pass once for each block of timed passes: a program for an interpreter.
 
 Models, inputs, batches, faults and messages are those of the real worker. Only the repetitions, a
-second of computing for each request, are left out: the latencies of a block are scripted, and the
-steady-state window may be shorter.
+second of computing for each request, are left out: the latencies of a block are scripted, and
+warm-up, back-to-back passes and steady-state window may be shorter.
 """
 
 import sys
@@ -26,4 +26,6 @@ class QuickDevice(device.CpuDevice):
 
 device.CpuDevice = QuickDevice
 stats.ENERGY_WINDOW_MIN_S = WINDOW_MIN_S
+stats.LOOP_S = stats.WARM_UP_S = 0.0
+stats.LOOP_PASSES = 3
 worker.main()

@@ -59,7 +59,6 @@ module = "day_model:ranker"
 devices = ["cpu"]
 every = "12h"
 batch = 2
-max_batch = 2
 min_samples = 700
 sample_cap = "2s"
 keep_alive = true

@@ -42,9 +42,13 @@ class WorkerBench:
         """The messages of a type."""
         return [message for message in self.messages if message["type"] == kind]
 
-    def energy_of_a_window(self, seconds):
-        """The answer about the energy of a window that begins now."""
-        start_ns = self._clock.monotonic_ns()
+    def command(self, message):
+        """Give the worker a command."""
+        self._worker.command(message)
+
+    def energy_of_a_window(self, seconds, start_ns=None):
+        """The answer about the energy of a window that begins now, or at an instant before."""
+        start_ns = start_ns or self._clock.monotonic_ns()
         self._worker.command({"cmd": "mark"})
         self.run(seconds)
         end_ns = self._clock.monotonic_ns()

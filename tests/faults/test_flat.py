@@ -25,7 +25,7 @@ from costprobe.adapters.store.upkeep import prune
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import ClockMonitor
+from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Fault
 from costprobe.core.records import (
     END_OF_TIME_NS,

@@ -1,7 +1,9 @@
 """The benchmarks that replace parts of the product work with its current interfaces."""
 
+import ast
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,33 @@ def test_ticks_accept_the_readings_of_the_supervisor(bench):
     ((late, *_),) = ticks.lateness_ms([(0, 201 * S)])
     assert late == pytest.approx(0, abs=1e-6)
     assert len(ticks.receive_delays_ms(0, 201 * S)) == 400
+
+
+def test_step_of_the_gpu_check_that_misses_its_goal_fails_or_hangs_is_not_ok(bench, tmp_path):
+    check = bench("gpu_check")
+    child = "import subprocess, sys, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
+    programs = {
+        "good": ("print('log'); print('{\"ms\": 1}')", 60, {"ok": True, "ms": 1}),
+        "missed": ('print(\'{"missed": ["slow"]}\')', 60, {"ok": False, "missed": ["slow"]}),
+        "failed": ("raise SystemExit('no GPU')", 60, {"ok": False, "error": "exit code 1: no GPU"}),
+        "hung": (child, 0.5, {"ok": False, "error": "ended at its limit of 0.5 s"}),
+    }
+    for name, (program, limit_s, expected) in programs.items():
+        found = check.run_step((sys.executable, "-c", program), limit_s, tmp_path / name)
+        del found["duration_s"]
+        assert found == expected
+    assert all(callable(step.function) for step in check.STEPS.values())
+
+
+def test_modules_of_the_gpu_check_exist(bench):
+    """Steps import them where they run, on a GPU."""
+    for name in ("gpu_check", "gpu_timing", "gpu_probes"):
+        for node in ast.walk(ast.parse(Path(bench(name).__file__).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("costprobe"):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, one.name) for one in node.names), node.module
+    bench("gpu_models")
+    assert bench("gpu_server").Model("cpu").next_token(1) >= 0
 
 
 def test_plain_table_baseline_runs(bench, tmp_path):

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.pricing.electricity import CarbonConfig
-from costprobe.pricing.prices import STATE, CarbonFeed
+from costprobe.pricing.prices import CARBON_STATE, CarbonFeed
 from fakes.clock import FakeClock
 
 
@@ -86,7 +86,7 @@ def test_failure_and_recovery_of_a_source_are_one_event_each(bench):
 
 def test_damaged_state_starts_empty(bench):
     for document in ({"values": [[1, "x"]], "seen_ns": 1}, {"prices": []}, [1], "x"):
-        bench.ledger.put_state(STATE, document)
+        bench.ledger.put_state(CARBON_STATE, document)
         assert bench.again().current().values == ()
 
 

@@ -7,12 +7,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from costprobe import pricing
 from costprobe.core.records import Device, Instance
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.catalogue import OFFER_COLUMNS, Offer, parse_offers
-from costprobe.pricing.catalogue_files import CatalogueFolder, __file__, packaged
+from costprobe.pricing.catalogue_files import CatalogueFolder, packaged
 
+PRICES = Path(pricing.__path__[0]) / "data/prices.csv"
 HEAD = "# costprobe price catalogue, version 2026-11-23\n" + ",".join(OFFER_COLUMNS) + "\n"
 ROW = "aws,p5.48xlarge,us-east-1,NVIDIA H100 80GB HBM3,8,80,192,2048,USD,55.04,,,20,2026-07,,a page"
 # GPUs on sale or in use in 2026, as drivers name them.
@@ -68,7 +70,7 @@ def rate_of(device, instance=None, sharing=1):
 
 def test_packaged_tables_are_sane():
     # Ranges, dates and duplicates are checked when they are parsed.
-    parse_offers(Path(__file__).with_name("prices.csv").read_text())
+    parse_offers(PRICES.read_text())
     catalogue = packaged()
     models = {gpu.model for gpu in catalogue.gpus.gpus}
     named = {offer.gpu_model for offer in catalogue.offers} | {
@@ -83,9 +85,7 @@ def test_packaged_tables_are_sane():
 
 
 def test_known_prices_keep_no_parsed_table_in_memory(tmp_path):
-    (tmp_path / "prices-5.csv").write_text(
-        Path(__file__).with_name("prices.csv").read_text().replace("version 20", "version 21")
-    )
+    (tmp_path / "prices-5.csv").write_text(PRICES.read_text().replace("version 20", "version 21"))
     packaged.cache_clear()
     before = sum(type(kept) is Offer for kept in gc.get_objects())
     assumed = AssumedPrices(CatalogueFolder(tmp_path).at, 4)

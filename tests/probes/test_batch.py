@@ -40,7 +40,7 @@ class Scripted:
 
 def run(device, **options):
     over = options.pop("over", lambda: False)
-    limits = SearchLimits(BASE, **{"max_batch": 1024, **options})
+    limits = SearchLimits(BASE, **options)
     return BatchSearch(device.measure, device.headroom, over, limits).run()
 
 
@@ -53,8 +53,9 @@ def test_doubling_stops_at_a_gain_under_five_percent():
     assert [point.batch for point in curve] == [1, 2, 4, 8, 16, 32, 64, 96, 112, 128, 256]
 
 
-def test_max_batch_is_respected():
-    assert run(Scripted(), max_batch=16)[0] == 16
+def test_only_the_model_bounds_a_batch_whose_throughput_still_rises():
+    assert run(Scripted(free_bytes=GIB << 20, saturation=1 << 14), max_batch=16)[0] == 16
+    assert run(Scripted(free_bytes=GIB << 20, saturation=1 << 14))[0] > 1 << 16
 
 
 def test_batch_above_the_latency_bound_is_not_chosen():
@@ -81,7 +82,7 @@ def test_free_memory_is_read_before_each_step():
             device.free_bytes = GIB
         return point
 
-    BatchSearch(measure, device.headroom, lambda: False, SearchLimits(BASE, 1024)).run()
+    BatchSearch(measure, device.headroom, lambda: False, SearchLimits(BASE)).run()
     # The remaining GiB is too small for 16, 12 and 10.
     assert device.tried == [1, 2, 4, 8]
 
@@ -93,10 +94,8 @@ def test_memory_cap_bounds_the_peak():
     assert max(point.peak_bytes for point in curve) <= BASE + 5 * PER_ITEM
 
 
-def search_of(measure, max_batch=64):
-    return BatchSearch(
-        measure, lambda: 64 * GIB, lambda: False, SearchLimits(BASE, max_batch)
-    ).run()
+def search_of(measure):
+    return BatchSearch(measure, lambda: 64 * GIB, lambda: False, SearchLimits(BASE)).run()
 
 
 def test_out_of_memory_ends_the_search_with_the_best_so_far():

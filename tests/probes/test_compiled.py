@@ -98,21 +98,21 @@ def test_compilation_does_not_count_against_the_time_of_a_search():
     request = {
         "probe": "p",
         "batch": "auto",
-        "max_batch": 8,
         "compile": True,
         "min_samples": 5,
         "sample_cap_s": 0.0,
+        "deadline_s": 0.76,
         "energy": False,
         "torch_device": "cpu",
     }
     workload = workloads.Workload(
-        torch.nn.Identity(), lambda batch: workloads.Inputs((torch.ones(batch, 2),), {})
+        torch.nn.Identity(),
+        lambda batch: workloads.Inputs((torch.ones(batch, 2),), {}),
+        max_batch=8,
     )
     notes = Notes()
     loaded = loaded_model.LoadedModel(workload, {}, SlowToCompile(0.2))
-    run = model_run.ModelProbeRun(
-        notes, request, equal_passes(), loaded, time.monotonic(), search_cap_s=0.19
-    )
+    run = model_run.ModelProbeRun(notes, request, equal_passes(), loaded, time.monotonic())
     run.run()
     (result,) = notes.of("result")
     assert result["batch"] == 8

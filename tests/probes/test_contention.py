@@ -1,12 +1,14 @@
 """Processor time that others take from a probe on a CPU."""
 
 import os
+import threading
 
 import pytest
 from costprobe_probes.contention import (
     Contention,
     CpuMeter,
     CpuReading,
+    LaunchMeter,
     contention,
 )
 
@@ -104,3 +106,20 @@ def test_spans_of_a_search_count_together(root):
     assert meter.over([quiet], threads=4).contended is None
     assert meter.over([quiet] * 3, threads=4).contended is False
     assert meter.over([quiet, busy], threads=4).contended is True
+
+
+def test_thread_that_launches_kernels_waits_for_a_processor(tmp_path):
+    name = f"proc/self/task/{threading.get_native_id()}/schedstat"
+    for waited_s, contended in ((0.5, None), (2.0, True)):
+        write(tmp_path, name, f"{1e9:.0f} {3e9:.0f} 99\n")
+        meter = LaunchMeter(str(tmp_path))
+        before = replace_t(meter.read())
+        # Its sleep, while the GPU works, is part of the time.
+        write(tmp_path, name, f"{2e9:.0f} {(3 + waited_s) * 1e9:.0f} 99\n")
+        found = meter.since(before, threads=1)
+        assert found.wait_pct == pytest.approx(10 * waited_s, rel=0.01)
+        # Whether others use the GPU is for the sensors to say.
+        assert (found.contended, found.others_pct) == (contended, None)
+    (tmp_path / name).unlink()
+    assert LaunchMeter(str(tmp_path)).since(before, threads=1) == Contention()
+    assert LaunchMeter().read().waited_s is None or LaunchMeter().read().waited_s >= 0

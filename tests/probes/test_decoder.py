@@ -41,7 +41,8 @@ def reference(model, tokens):
         return x / x.pow(2).mean(-1, keepdim=True).add(1e-5).sqrt() * state[f"{name}.weight"]
 
     def heads(x, name):
-        return (x @ state[f"{name}.weight"].T).unflatten(-1, (-1, shape.head)).transpose(1, 2)
+        found = (x @ state[f"{name}.weight"].T).unflatten(-1, (-1, shape.head)).transpose(1, 2)
+        return found.split([shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
 
     rates = 500_000.0 ** (-torch.arange(shape.head // 2).double() * 2 / shape.head)
     angles = torch.outer(torch.arange(count).double(), rates)
@@ -56,14 +57,14 @@ def reference(model, tokens):
     for layer in range(shape.layers):
         name = f"blocks.{layer}"
         inner = norm(x, f"{name}.norm_attention")
-        q, k, v = (heads(inner, f"{name}.attention.{part}") for part in "qkv")
+        q, k, v = heads(inner, f"{name}.attention.qkv")
         group = shape.heads // shape.kv_heads
         k, v = (each.repeat_interleave(group, 1) for each in (turned(k), v))
         mixed = torch.nn.functional.scaled_dot_product_attention(turned(q), k, v, attn_mask=mask)
         x = x + mixed.transpose(1, 2).flatten(2) @ state[f"{name}.attention.out.weight"].T
         inner = norm(x, f"{name}.norm_mlp")
-        gate = torch.nn.functional.silu(inner @ state[f"{name}.gate.weight"].T)
-        hidden = gate * (inner @ state[f"{name}.up.weight"].T)
+        gate, up = (inner @ state[f"{name}.gate_up.weight"].T).chunk(2, -1)
+        hidden = torch.nn.functional.silu(gate) * up
         x = x + hidden @ state[f"{name}.down.weight"].T
     return norm(x, "norm") @ state["head.weight"].T
 

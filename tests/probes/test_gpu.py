@@ -41,6 +41,29 @@ def test_throughput_agrees_with_device_time_if_launches_overlap(tmp_path):
     assert document["throughput_per_s"] == pytest.approx(by_latency_per_s, rel=0.1)
 
 
+def test_throughput_is_the_same_with_and_without_an_energy_window(tmp_path):
+    per_s = {
+        energy: probe(tmp_path, kind="transformer", dtype="bf16", batch=8, energy=energy)
+        for energy in (True, False)
+    }
+    assert per_s[True]["throughput_per_s"] == pytest.approx(
+        per_s[False]["throughput_per_s"], rel=0.03
+    )
+
+
+def test_time_of_the_device_is_the_latency_without_launching(tmp_path):
+    small, cold, large = (
+        probe(tmp_path, kind="transformer", dtype="bf16", energy=False, **keys)
+        for keys in ({"batch": 1}, {"batch": 1, "cold": True}, {"batch": 256})
+    )
+    # Launch-bound: the host takes longer than the GPU.
+    for document in (small, cold):
+        assert document["fields"]["device_ms"] < 0.8 * document["latency_p50_ms"]
+    assert cold["latency_p50_ms"] > 0.95 * small["latency_p50_ms"]
+    assert large["fields"]["device_ms"] == pytest.approx(large["latency_p50_ms"], rel=0.1)
+    assert 0 <= small["fields"]["cpu_wait_pct"] <= 100
+
+
 def test_batch_search_finds_a_faster_batch_than_one(tmp_path):
     single = probe(tmp_path, kind="transformer", dtype="bf16", batch=1, energy=False)
     best = probe(tmp_path, kind="transformer", dtype="bf16", batch="auto", energy=False)

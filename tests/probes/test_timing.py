@@ -1,11 +1,14 @@
 """Warm-up, sampling and the steady-state window, on a scripted device and on the CPU."""
 
+import functools
 import gc
 import itertools
+import math
 import random
 import statistics
 import threading
 import time
+import weakref
 
 import pytest
 from costprobe_probes.host_memory import HostMemory
@@ -15,7 +18,6 @@ from fakes.lazy import LazyModule
 torch = LazyModule("torch")
 probe_device = LazyModule("costprobe_probes.device")
 timing = LazyModule("costprobe_probes.timing")
-steady_window = LazyModule("costprobe_probes.timing")
 
 GIB = 1 << 30
 
@@ -40,17 +42,48 @@ class Scripted:
         return [latency_ms] * runs
 
 
+class Settling:
+    """A device whose passes take `latency_ms` of the time since its first one; it has its own clock."""
+
+    def __init__(self, latency_ms):
+        self.latency_ms = latency_ms
+        self.now_s = 0.0
+
+    def time_block(self, run, runs, before=None):
+        found = []
+        for _ in range(runs):
+            (before or run)()
+            found.append(self.latency_ms(self.now_s))
+            self.now_s += found[-1] / 1000
+        return found
+
+    def warm_up(self):
+        """Return the latency after the warm-up, and how long it took."""
+        shares = []
+        latency_ms = timing.warm_up(self, nothing, shares.append, clock=lambda: self.now_s)
+        assert all(0 <= share <= 1 for share in shares)
+        return latency_ms, self.now_s
+
+
 def nothing():
     return None
 
 
-def test_warm_up_ends_when_two_blocks_agree():
-    device = Scripted(80.0, 40.0, 20.0, 20.1, 20.1)
-    shares = []
-    assert timing.warm_up(device, nothing, shares.append) == 20.1
-    # Three runs first; then blocks of about 0.1 s, by the last median.
-    assert device.blocks == [3, 5, 5, 5]
-    assert all(0 <= share <= 1 for share in shares)
+def test_warm_up_lasts_a_second_and_until_latency_has_no_slope():
+    rng = random.Random(1)
+    steady_ms, took_s = Settling(lambda _: 2.0).warm_up()
+    assert (steady_ms, 1.0 <= took_s < 1.2) == (2.0, True)
+    # A clock that settles within 3 s: the rest of the way is less than 2 %.
+    settled_ms, took_s = Settling(lambda t_s: 2.0 * (1 - 0.2 * math.exp(-t_s / 3))).warm_up()
+    assert settled_ms == pytest.approx(2.0, rel=0.02)
+    assert 6 < took_s < 10.2
+    # Noise is no slope, and slow passes need five blocks.
+    _, took_s = Settling(lambda _: max(0.1, rng.gauss(2.0, 0.6))).warm_up()
+    assert took_s < 3
+    _, took_s = Settling(lambda _: 300.0).warm_up()
+    assert took_s < 6
+    _, took_s = Settling(lambda t_s: 100.0 + 10 * t_s).warm_up()
+    assert 10 <= took_s < 12
 
 
 def test_sampling_keeps_every_run():
@@ -59,24 +92,40 @@ def test_sampling_keeps_every_run():
     sampled = timing.sample(
         device, nothing, latency_ms=2.0, rule=rule, min_runs=300, on_progress=lambda _: None
     )
-    assert device.blocks == [50] * 6
-    assert sampled.stop_reason == "runs"
-    assert sampled.latencies_ms == [2.0] * 300
+    assert device.blocks == [50] * 10
+    assert (sampled.stop_reason, sampled.rel_err, sampled.unsteady) == ("runs", 0.0, False)
+    assert sampled.latencies_ms == [2.0] * 500
     assert sampled.start_ns <= sampled.end_ns
 
 
-def test_garbage_collection_is_paused_during_timed_blocks_and_restored():
-    device = Scripted(2.0)
+ALIVE = weakref.WeakSet()
+
+
+class Cycle:
+    """Only garbage collection frees it."""
+
+    def __init__(self):
+        self.self = self
+        ALIVE.add(self)
+
+
+def test_garbage_is_collected_between_blocks_and_not_within_them():
+    device, most = Scripted(2.0), []
     timing.sample(
         device,
-        nothing,
+        Cycle,
         latency_ms=2.0,
-        rule=StopRule(1, 60.0),
-        min_runs=1,
-        on_progress=lambda _: None,
+        rule=StopRule(1000, 60.0),
+        min_runs=1000,
+        on_progress=lambda _: most.append(len(ALIVE)),
     )
+    assert device.blocks == [50] * 20
+    assert most == [50] * 20
     assert not any(device.collecting)
     assert gc.isenabled()
+    load = run_load(lambda: most.append(len(ALIVE)) or Cycle(), 1.0)
+    assert load.passes > 20
+    assert max(most) <= 50
     gc.disable()
     try:
         with timing.garbage_collection_paused():
@@ -102,6 +151,46 @@ def test_garbage_collection_is_restored_after_an_exception():
     assert gc.isenabled()
 
 
+def run_load(run, latency_ms, settings=None):
+    device = probe_device.CpuDevice(HostMemory())
+    return timing.run_load(
+        device,
+        run,
+        latency_ms=latency_ms,
+        settings=settings,
+        on_progress=lambda _: None,
+        loop_s=0.1,
+    )
+
+
+def test_throughput_is_that_of_the_same_loop_with_and_without_a_window():
+    instants_ns, marked = [], threading.Event()
+
+    def run():
+        # After the loop a pass takes at least five times as long.
+        is_loop = len(instants_ns) < 2 or instants_ns[-1] - instants_ns[0] < 0.1e9
+        time.sleep(0.002 if is_loop else 0.01)
+        instants_ns.append(time.monotonic_ns())
+
+    alone = run_load(run, 2.0)
+    assert alone.window.start_ns == alone.window.steady_start_ns
+    assert alone.passes == len(instants_ns)
+    seconds = (alone.window.end_ns - alone.window.start_ns) / 1e9
+    assert alone.pass_s == pytest.approx(seconds / alone.passes)
+    instants_ns.clear()
+    marked.set()
+    windowed = run_load(run, 2.0, WindowSettings(0.2, 0.0, marked, lambda *_: None))
+    loop_s = (windowed.window.start_ns - windowed.window.steady_start_ns) / 1e9
+    looped = sum(t_ns <= windowed.window.start_ns for t_ns in instants_ns)
+    assert windowed.pass_s == pytest.approx(loop_s / looped, rel=0.1)
+    # The window's own passes are those of its energy.
+    assert windowed.passes < len(instants_ns) - looped
+
+
+def test_throughput_of_slow_passes_is_that_of_ten():
+    assert run_load(lambda: time.sleep(0.02), 20.0).passes >= 10
+
+
 def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
     marked, passes, edges = threading.Event(), [], {}
 
@@ -113,13 +202,8 @@ def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
         edges[edge] = (t_ns, len(passes))
         marked.set()
 
-    window, completed = steady_window.run_steady_window(
-        probe_device.CpuDevice(HostMemory()),
-        run,
-        latency_ms=2.0,
-        settings=WindowSettings(window_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge),
-        on_progress=lambda _: None,
-    )
+    settings = WindowSettings(window_s=0.2, tail_s=1e6, marked=marked, on_edge=on_edge)
+    window, completed, *_ = run_load(run, 2.0, settings)
     (start_ns, before), (end_ns, after) = edges["window_start"], edges["window_end"]
     assert (window.start_ns, window.end_ns) == (start_ns, end_ns)
     assert completed == after - before
@@ -134,13 +218,8 @@ def test_window_counts_passes_between_its_edges_and_load_continues_after_it():
 
 def test_load_begins_at_a_random_phase_of_the_power_sensor():
     called_ns = time.monotonic_ns()
-    window, _ = steady_window.run_steady_window(
-        probe_device.CpuDevice(HostMemory()),
-        nothing,
-        latency_ms=0.001,
-        settings=WindowSettings(0.01, 0.01, threading.Event(), lambda *_: None, phase_s=0.07),
-        on_progress=lambda _: None,
-    )
+    settings = WindowSettings(0.01, 0.01, threading.Event(), lambda *_: None, phase_s=0.07)
+    window, *_ = run_load(nothing, 0.001, settings)
     assert window.steady_start_ns - called_ns >= 0.07e9
     random.seed(0)
     phases_s = [random_phase_s() for _ in range(1000)]
@@ -152,15 +231,10 @@ def test_load_begins_at_a_random_phase_of_the_power_sensor():
 
 
 def test_tail_ends_at_its_limit_if_marked_is_never_set():
-    window, _ = steady_window.run_steady_window(
-        probe_device.CpuDevice(HostMemory()),
-        nothing,
-        latency_ms=0.001,
-        settings=WindowSettings(
-            window_s=0.01, tail_s=0.05, marked=threading.Event(), on_edge=lambda *_: None
-        ),
-        on_progress=lambda _: None,
+    settings = WindowSettings(
+        window_s=0.01, tail_s=0.05, marked=threading.Event(), on_edge=lambda *_: None
     )
+    window, *_ = run_load(nothing, 0.001, settings)
     assert window.steady_end_ns - window.end_ns >= 0.05e9
 
 
@@ -209,3 +283,100 @@ def test_headroom_is_resident_plus_available_memory_less_the_reserve(tmp_path):
     # 1 GiB resident plus 16 GiB available, less a tenth of 40 GiB.
     assert device.headroom_bytes() == 13 * GIB
     assert device.peak_bytes() == 2 * GIB
+
+
+class SimulatedCuda:
+    """A GPU that runs kernels in order, and a host that launches them; all times are in us."""
+
+    LAUNCH_US, CYCLES_PER_US = 5, 1250
+
+    class Stream:
+        def __init__(self, *_, **__):
+            pass
+
+        @staticmethod
+        def priority_range():
+            return 0, -5
+
+    def __init__(self):
+        self.host_us = self.free_us = 0.0
+
+    def set_device(self, _):
+        """Nothing: it is the only one."""
+
+    def synchronize(self, _=None):
+        self.host_us = max(self.host_us, self.free_us)
+
+    def launch(self, kernel_us):
+        self.host_us += self.LAUNCH_US
+        self.free_us = max(self.host_us, self.free_us) + kernel_us
+
+    def _sleep(self, cycles):
+        self.launch(cycles / self.CYCLES_PER_US)
+
+    def Event(self, **_):  # noqa: N802 - torch's name
+        return SimulatedEvent(self)
+
+
+class SimulatedEvent:
+    def __init__(self, cuda):
+        self.cuda, self.at_us = cuda, 0.0
+
+    def record(self):
+        self.at_us = max(self.cuda.host_us, self.cuda.free_us)
+
+    def query(self):
+        return self.at_us <= self.cuda.host_us
+
+    def synchronize(self):
+        self.cuda.host_us = max(self.cuda.host_us, self.at_us)
+
+    def elapsed_time(self, end):
+        return (end.at_us - self.at_us) / 1000
+
+
+def test_launch_overhead_is_the_latency_less_the_time_of_the_device():
+    """Ten kernels of 2 us, launched every 5 us: a pass takes 50 us, and 20 us on the device."""
+    cuda = SimulatedCuda()
+    device = probe_device.CudaDevice(0, cuda)
+
+    def run(kernel_us=2):
+        for _ in range(10):
+            cuda.launch(kernel_us)
+
+    def flush():
+        cuda.launch(100)
+
+    assert device.time_block(run, 3)[1:] == pytest.approx([0.05] * 2)
+    # A cold pass begins on an idle device: with its first launch, and until its last kernel ends.
+    assert device.time_block(run, 3, flush) == pytest.approx([0.052] * 3)
+    for before in (None, flush):
+        assert timing.device_time_ms(device, run, 0.05, before) == pytest.approx(0.02)
+    # Where kernels are longer than launches, a pass takes as long as they do.
+    slow = functools.partial(run, 200)
+    assert device.time_block(slow, 3)[1:] == pytest.approx([2.0] * 2)
+    assert timing.device_time_ms(device, slow, 2.0) == pytest.approx(2.0)
+
+    def run_and_wait():
+        run()
+        cuda.synchronize()
+        run()
+
+    # A pass that waits for its own kernels fits into no queue.
+    assert timing.device_time_ms(device, run_and_wait, 0.1) is None
+    assert timing.device_time_ms(probe_device.CpuDevice(HostMemory()), nothing, 1.0) is None
+
+
+def test_back_to_back_passes_of_a_gpu_have_its_rate(monkeypatch):
+    cuda = SimulatedCuda()
+    device = probe_device.CudaDevice(0, cuda)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: int(cuda.host_us * 1000))
+
+    def run():
+        cuda.launch(1000 if cuda.host_us < 0.7e6 else 1050)
+
+    load = timing.run_load(
+        device, run, latency_ms=1.0, settings=None, on_progress=nothing, loop_s=1.0
+    )
+    assert load.pass_s == pytest.approx(1.015e-3, rel=0.01)
+    assert load.unsteady

@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, StartOutcome
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command
+from costprobe_probes.stats import DEFINITION
 from fakes.kept_worker import KeptWorker, quick_command
 from fakes.probe_requests import probe_request
 
@@ -45,6 +46,17 @@ COUNTED = (
     "    assert len(made) == 1\n"
     "    return Net(), {'ids': torch.ones(1, 8, dtype=torch.int64), 'mask': torch.ones(2, 8)}\n"
 )
+# As the force of a potential, which is a gradient of its energy.
+FORCE = (
+    "class Net(torch.nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.energy = torch.nn.Linear(3, 1)\n"
+    "    def forward(self, x):\n"
+    "        x = x.detach().requires_grad_()\n"
+    "        return torch.autograd.grad(self.energy(x).sum(), x)[0]\n"
+    "def make(): return Net(), torch.ones(1, 3)\n"
+)
 FULL_FROM_FOUR = (
     "class Net(torch.nn.Module):\n"
     "    def forward(self, x):\n"
@@ -68,7 +80,12 @@ def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("factories")
     bodies = {f"own{number}": body for number, (body, _, _) in enumerate(WRONG)}
     bodies |= {f"raising{number}": body for number, (body, _, _) in enumerate(RAISING)}
-    bodies |= {"printing": PRINTING, "full_from_four": FULL_FROM_FOUR, "counted": COUNTED}
+    bodies |= {
+        "printing": PRINTING,
+        "full_from_four": FULL_FROM_FOUR,
+        "counted": COUNTED,
+        "force": FORCE,
+    }
     for name, body in bodies.items():
         (folder / f"{name}.py").write_text("import torch\n" + body)
     with closing(KeptWorker(sys.executable, PYTHONPATH=str(folder))) as worker:
@@ -99,12 +116,19 @@ def test_built_in_models_are_timed(real):
         assert isinstance(outcome, ProbeOutcome), outcome
         result = outcome.result
         assert result.samples >= 70 or result.stop_reason == "time_cap"
-        assert result.inferences == result.samples * 2
+        # The passes of the loop at its end, of two items each.
+        assert result.inferences >= 6
+        assert result.inferences % 2 == 0
+        assert result.throughput_per_s == pytest.approx(result.inferences / result.inference_s)
         assert result.threads == 1
         assert not result.has_energy_window
         assert result.h2d_ms is None
-        # Without energy the window is the sampling itself.
-        assert 0 < result.samples * result.latency_ms["mean"] / 1000 <= result.window_s
+        # Without energy the window is that of the conditions: timed passes and loop.
+        timed_s = result.samples * result.latency_ms["mean"] / 1000
+        assert timed_s + result.inference_s <= result.window_s
+        assert result.fields["unsteady"] in {True, False}
+        assert result.software["timing"] == DEFINITION
+        assert result.software["file"]
 
 
 def test_start_of_a_model_has_the_fingerprint_of_its_runs(kept):
@@ -148,7 +172,8 @@ def test_energy_window_has_its_duration_within_steady_load(kept):
     # Only whole passes, of two items each, are counted.
     assert result.inferences >= 2
     assert result.inferences % 2 == 0
-    assert result.throughput_per_s == pytest.approx(result.inferences / result.window_s)
+    # The throughput is that of the loop before it, as of a run without a window.
+    assert result.throughput_per_s == pytest.approx(result.inferences / result.inference_s)
 
 
 def test_fingerprint_depends_on_software_and_dtype(kept):
@@ -158,19 +183,19 @@ def test_fingerprint_depends_on_software_and_dtype(kept):
 
 
 def test_known_batch_of_the_same_software_is_reused(kept):
-    searched = kept(batch="auto", max_batch=4)
+    small = {"kind": "module", "module": "full_from_four:make", "batch": "auto"}
+    searched = kept(**small)
     assert len(searched.curve) >= 1
     again = kept(
-        batch="auto",
-        max_batch=4,
+        **small,
         known_batch=searched.result.batch,
         known_fingerprint=searched.result.fingerprint,
     )
     assert again.curve == ()
     assert again.result.batch == searched.result.batch
-    stale = kept(batch="auto", max_batch=4, known_batch=3, known_fingerprint="other")
+    stale = kept(**small, known_batch=1, known_fingerprint="other")
     assert stale.curve
-    assert stale.result.batch != 3
+    assert stale.result.batch != 1
 
 
 def test_stdout_of_a_factory_is_not_parsed_as_messages(kept):
@@ -194,13 +219,25 @@ def test_failing_factories_are_faults_with_their_fix(kept):
 
 def test_dict_inputs_are_keyword_arguments_and_the_factory_runs_once(kept):
     for _ in range(2):
-        outcome = kept("module", module="counted:make", batch="auto")
+        outcome = kept("module", module="counted:make", batch=3)
         assert isinstance(outcome, ProbeOutcome), outcome
         assert outcome.result.software["inputs"].startswith("ids (1, 8) torch.int64")
 
 
+def test_model_that_computes_gradients_needs_autograd(kept):
+    fault = kept("module", module="force:make")
+    assert 'set autograd = "enable_grad" in its [[probe]]' in fault.title
+    outcome = kept("module", module="force:make", autograd="enable_grad")
+    assert isinstance(outcome, ProbeOutcome), outcome
+    result = outcome.result
+    assert result.software["autograd"] == "enable_grad"
+    assert (result.flop_per_pass, result.bytes_per_pass) == (None, None)  # cannot be counted
+    plain = kept("cnn").result
+    assert (plain.flop_precision, plain.flop_per_pass > 0) == ("fp32", True)
+
+
 def test_search_continues_below_a_batch_that_ran_out_of_memory(kept):
-    outcome = kept("module", module="full_from_four:make", batch="auto", max_batch=16)
+    outcome = kept("module", module="full_from_four:make", batch="auto")
     assert isinstance(outcome, ProbeOutcome), outcome
     # Batch 4 ran out of memory: the batches between 2 and 4 are tried.
     assert outcome.result.batch == 3

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import UserDict
 
 import pytest
 from costprobe_probes.wire import (
@@ -17,6 +18,7 @@ from fakes.lazy import LazyModule
 torch = LazyModule("torch")
 facts = LazyModule("costprobe_probes.model")
 models = LazyModule("costprobe_probes.sources.builtin")
+sources = LazyModule("costprobe_probes.sources.model_source")
 timing = LazyModule("costprobe_probes.timing")
 workloads = LazyModule("costprobe_probes.model")
 
@@ -46,6 +48,57 @@ def test_seed_determines_weights_and_inputs():
     assert facts.model_facts(first, name="cnn", dtype="fp32") != facts.model_facts(
         other, name="cnn", dtype="fp32"
     )
+
+
+def test_memory_format_and_keys_of_example_inputs_are_kept():
+    image = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    for batch in (1, 2, 3, 5):
+        found = sources.repeat_rows(image, batch)
+        assert found.is_contiguous(memory_format=torch.channels_last), batch
+        assert torch.equal(found, image[torch.arange(batch) % 2])
+    # The data of a tokenizer is a UserDict.
+    encoding = UserDict(input_ids=torch.ones(1, 4, dtype=torch.int64))
+    assert sources.checked_inputs("m", encoding).kwargs == dict(encoding)
+    rows = workloads.Workload(torch.nn.Identity(), lambda _: workloads.Inputs((image,), {}))
+    plain = rows._replace(inputs=lambda _: workloads.Inputs((image.contiguous(),), {}))
+    shown = [facts.model_facts(each, name="m", dtype=None)["inputs"] for each in (rows, plain)]
+    assert shown[0] == f"{shown[1]} strides {image.stride()}"
+
+
+def test_entry_of_the_inputs_that_is_no_tensor_is_named():
+    one = torch.ones(1, 2)
+    for inputs, words in (
+        ({"ids": one, "use_cache": False}, "m: example input use_cache is False of type bool"),
+        (UserDict(ids=one, labels=None), "example input labels is None of type NoneType"),
+        ((one, [1, 2]), "example input 2 is of type list, not a tensor"),
+        ({"scale": torch.tensor(1.0)}, "example input scale has the shape ()"),
+        ((torch.ones(0, 2),), "example input 1 has the shape (0, 2)"),
+        ([], "not an empty list"),
+        ("abc", "returns such; not str"),
+    ):
+        with pytest.raises(ProbeConfigError) as caught:
+            sources.checked_inputs("m", inputs)
+        assert words in str(caught.value), inputs
+
+
+def test_result_that_is_computed_as_it_is_read_is_read_in_the_pass():
+    class Streaming(torch.nn.Module):
+        def forward(self, x):
+            for _ in range(3):
+                done.append(1)
+                yield x
+
+    class Asynchronous(torch.nn.Module):
+        async def forward(self, x):
+            yield x
+
+    done = []
+    inputs = workloads.Inputs((torch.ones(1),), {})
+    workloads.Workload(Streaming(), lambda _: inputs).forward_pass(inputs)()
+    assert done == [1, 1, 1]
+    run = workloads.Workload(Asynchronous(), lambda _: inputs).forward_pass(inputs)
+    with pytest.raises(ProbeConfigError, match="returns async_generator, whose work is not done"):
+        run()
 
 
 @pytest.fixture

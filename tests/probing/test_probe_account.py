@@ -9,6 +9,7 @@ from costprobe.core.records import NS_PER_S, Energy, ProbeResult
 from costprobe.pricing.book import Prices, Terms
 from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
+from costprobe.probing.roofline import PassLimit
 from costprobe.probing.rows import MeasuredRun, report_document
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.text import joules
@@ -68,6 +69,32 @@ def test_next_run_uses_the_previous_state():
     assert [row.measurement for row in second.rows] == ["probe", "cost", "software", "event"]
 
 
+def test_spread_between_runs_is_that_of_the_same_software_board_and_batch():
+    state, shown = ProbeState(), []
+    for number in range(60):
+        latency_ms = {**RESULT.latency_ms, "p50": 4.0 * (1 + 0.01 * (number % 5 - 2))}
+        changes = {"latency_ms": latency_ms, "latency_rel_err": 0.001}
+        busy = {"contended": True} if number == 30 else {}
+        run = replace(RUN, result=replace(RESULT, **changes), activity=busy)
+        accounted = account(run, state)
+        # As after a restart.
+        state = replace(
+            ProbeState.from_document(accounted.state.document()), costs=accounted.state.costs
+        )
+        shown.append(accounted.rows[0].fields.get("latency_spread"))
+    assert shown[:9] == [None] * 9
+    assert shown[-1] == pytest.approx(0.02)
+    assert len(state.medians_ms) == 50
+    line = probe_line(report_document(accounted.report))
+    assert "p50 4.080 ms (±0.1 % within this run, ±2 % between runs)  " in line
+    for change in ({"batch": 16}, {"fingerprint": "bb"}):
+        other = account(replace(RUN, result=replace(RESULT, **change)), state)
+        assert other.state.medians_ms == (4.0,)
+    unsteady = account(replace(RUN, result=replace(RESULT, fields={"unsteady": True})))
+    assert "unsteady" in probe_line(report_document(unsteady.report))
+    assert unsteady.rows[0].fields["unsteady"] is True
+
+
 def test_contended_run_is_marked_and_left_out_of_rolling_costs():
     first = account(RUN)
     slow = replace(RUN, result=replace(RESULT, inferences=100), activity={"contended": True})
@@ -87,6 +114,36 @@ def test_changed_software_and_board_are_one_event():
     other = replace(RESULT, fingerprint="bb", software={"torch": "2.14"})
     (event,) = account(replace(RUN, result=other, board="GPU-2"), before).events
     assert (event.kind, event.cause) == ("software", "board, torch")
+
+
+def test_another_batch_is_an_event_and_an_unknown_one_is_none():
+    before = account(RUN).state
+    (event,) = account(replace(RUN, result=replace(RESULT, batch=7)), before).events
+    assert event.title == f"{RESULT.probe} on {RESULT.device} runs on another batch"
+    assert (event.before, event.after) == (f"batch {RESULT.batch}", "batch 7")
+    unknown = replace(before, platform=replace(before.platform, batch=0))
+    assert account(RUN, unknown).events == ()
+
+
+def test_physical_limit_of_a_run_is_beside_its_cost():
+    # A pass of 10 ms that would take 2 ms on an H100: four fifths of the hardware's cost go.
+    decoded = replace(RESULT, tokens_out=1000.0, fields={"tokens_out": 1.0})
+    limit = PassLimit(mfu_pct=1.0, mbu_pct=20.0, roofline_ms=2.0, cost_share=0.2)
+    accounted = account(replace(RUN, result=decoded, limit=limit))
+    probe, cost, _ = accounted.rows
+    assert {name: probe.fields[name] for name in limit.fields()} == limit.fields()
+    paid = cost.fields
+    expected = 0.2 * paid["cost_hardware"] + paid["cost_energy"]
+    assert paid["cost_roofline"] == pytest.approx(expected)
+    document = report_document(accounted.report)
+    per_million = document["cost"]["cost_roofline_per_million_tokens_out"]
+    assert per_million == pytest.approx(expected * 1e6)
+    line = probe_line(document)
+    assert f"per million, ${per_million:.4g} at the board's bandwidth" in line
+    assert line.endswith("MFU 1 %, MBU 20 %")
+    unknown = report_document(account(RUN).report)
+    assert unknown["cost"]["cost_roofline"] is None
+    assert "mfu_pct" not in unknown["fields"]
 
 
 def test_stored_state_survives_a_round_trip():

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+from costprobe.adapters.probe_child.results import read_outcome
 from costprobe.core.records import Device
-from costprobe.probing.run import model_request, served_request
+from costprobe.probing.run import batch_document, model_request, served_request
 from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig, ProbeConfig
 from fakes.probe_requests import CPU
 
 GPU = Device("gpu0", "gpu", "GPU-1", "Board", 80 << 30)
+INPUTS = Path(__file__).parents[1] / "record" / "inputs"
 SERVER = {"name": "s", "url": "http://h", "model": "m"}
 
 
@@ -23,7 +25,7 @@ def test_request_of_a_model_is_its_section_and_the_run():
     remembered = {"batch": 8, "fingerprint": "f", "curve": []}
     request = model_request(probe, GPU, remembered, energy=True)
     found = read(request)
-    assert (request.gpu_uuid, request.probe) == ("GPU-1", "p")
+    assert (request.visible_gpu, request.probe) == ("GPU-1", "p")
     expected = {
         "cmd": "probe",
         "kind": "timm",
@@ -40,9 +42,32 @@ def test_request_of_a_model_is_its_section_and_the_run():
     assert {key: found[key] for key in expected} == expected
 
 
+def test_batch_that_was_found_beside_other_work_is_that_of_the_next_run():
+    line = (INPUTS / "probe_encoder.jsonl").read_text().splitlines()[-1]
+    point = {"batch": 8, "throughput_per_s": 1900.0}
+    shares = {"contended": True, "others_pct": 60.0}
+    outcome = read_outcome("p", "cpu", {**json.loads(line), "contention": shares}, (1,), [point])
+    assert outcome.result.contended is True
+    found = read(model_request(ProbeConfig(name="p"), CPU, batch_document(outcome), energy=True))
+    assert found["known_batch"] == 8
+    assert found["known_fingerprint"] == outcome.result.fingerprint
+
+
+def test_gpu_is_named_as_cuda_reads_it():
+    named = {
+        ("gpu0", "GPU-1"): "GPU-1",
+        ("gpu1.mig0", "MIG-2"): "MIG-2",
+        # Of a Jetson: CUDA and torch would read the UUID as the number 54.
+        ("gpu0", "54b0b5a1-4f2e-5a0c-8a3b-0123456789ab"): "0",
+    }
+    for (name, uuid), visible in named.items():
+        device = Device(name, "gpu", uuid, "Board")
+        assert model_request(ProbeConfig(name="p"), device, {}, energy=True).visible_gpu == visible
+
+
 def test_run_on_the_processors_or_with_flushed_caches_has_its_own_keys():
     request = model_request(ProbeConfig(name="p", cold=True), CPU, {}, energy=True)
-    assert request.gpu_uuid is None
+    assert request.visible_gpu is None
     found = read(request)
     assert (found["torch_device"], found["energy"], found["dtype"]) == ("cpu", False, "fp32")
 

@@ -7,7 +7,7 @@ from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import ClockMonitor
+from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point

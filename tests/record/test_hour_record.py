@@ -16,7 +16,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import present_faults
 from costprobe.alerts.watching import IncidentStore
 from costprobe.configuration import load
-from costprobe.core.clock import ClockMonitor
+from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.records import NS_PER_S, Device
 from costprobe.daemon.metrics import AgentNow, Metrics
 from costprobe.daemon.parts import CurrentRuntime, SharedParts

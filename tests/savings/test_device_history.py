@@ -1,11 +1,7 @@
 """Telemetry aggregated by hour."""
 
-from costprobe.core.hours import (
-    HOUR_NS,
-    MINUTE_NS,
-    DeviceHistory,
-    Interval,
-)
+from costprobe.core.hours import MINUTE_NS, DeviceHistory, Interval
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Device
 from fakes.past import MONDAY
 

@@ -4,7 +4,7 @@ from datetime import date
 from zoneinfo import ZoneInfo
 
 import pytest
-from costprobe.core.hours import HOUR_NS
+from costprobe.core.periods import HOUR_NS
 from costprobe.savings.growth import growth
 from costprobe.savings.history import ServiceHistory
 from fakes.past import MONDAY, device, history, price

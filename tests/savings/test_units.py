@@ -3,7 +3,7 @@
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from costprobe.core.hours import HOUR_NS
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import NS_PER_S
 from costprobe.savings.history import ServiceHistory
 from costprobe.savings.savings import savings

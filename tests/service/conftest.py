@@ -73,9 +73,10 @@ class Host:
         pip = ("/opt/first/bin/pip", "install", "--quiet")
         self.run(*pip, *arguments, env=OFFLINE)
 
-    def service(self, *arguments, check=True):
-        """Run `costprobe service` with arguments."""
-        return self.run("/opt/first/bin/costprobe", *arguments, check=check, env=OFFLINE)
+    def service(self, *arguments, check=True, env=()):
+        """Run `costprobe` of the user's environment with arguments."""
+        program = "/opt/first/bin/costprobe"
+        return self.run(program, *arguments, check=check, env=(*OFFLINE, *env))
 
     def paths(self):
         """All paths on the disk that belong to the service."""

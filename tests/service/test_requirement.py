@@ -1,18 +1,23 @@
 """The arguments for pip, and the wheel of the running program."""
 
 import zipfile
-from importlib.metadata import PathDistribution
+from importlib.metadata import PackageNotFoundError, PathDistribution
+from pathlib import Path
 
 import pytest
-from costprobe.ui.cli.support import service_wheel
+from costprobe.ui.cli.support import service_wheel, torch_build
 from costprobe.ui.cli.support.service_steps import StepError
 from costprobe.ui.cli.support.service_venv import pip_arguments, torch_requirement
 from costprobe.ui.cli.support.service_wheel import running_wheel
+from costprobe.ui.cli.support.torch_build import CPU_BUILD
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_dependencies_are_installed_by_their_hashes(tmp_path):
     venv, wheel = tmp_path / "venv", "/x/costprobe-1.2.3-py3-none-any.whl"
-    hashed = ["--require-hashes", "--requirement", f"{venv}/share/costprobe/requirements.txt"]
+    lock = f"{venv}/share/costprobe/requirements.txt"
+    hashed = ["--no-warn-conflicts", "--require-hashes", "--requirement", lock]
     upgrade = ["--upgrade", "--no-deps"]
     expected = {
         (wheel, None): [[*upgrade, wheel], hashed],
@@ -33,7 +38,7 @@ def test_dependencies_are_installed_by_their_hashes(tmp_path):
     assert {case: pip_arguments(venv, *case) for case in expected} == expected
 
 
-def test_pytorch_build_is_that_of_the_running_program(monkeypatch):
+def test_pytorch_build_is_that_of_the_running_program_or_of_the_host(monkeypatch, tmp_path):
     module = "costprobe.ui.cli.support.service_venv.version"
     monkeypatch.delenv("COSTPROBE_TORCH", raising=False)
     monkeypatch.setattr(module, lambda _: "2.13.0")
@@ -43,6 +48,18 @@ def test_pytorch_build_is_that_of_the_running_program(monkeypatch):
     *options, requirement = torch_requirement()
     assert requirement == "torch==2.13.0+cpu"
     assert options[-2:] == ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+
+    def missing(_):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(module, missing)
+    driver = tmp_path / "version"
+    monkeypatch.setattr(torch_build, "_DRIVER", (driver,))
+    cpu = torch_requirement()
+    assert cpu == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", CPU_BUILD]
+    assert f"cpu_build={CPU_BUILD}\n" in (ROOT / "scripts/setup").read_text()
+    driver.touch()
+    assert torch_requirement() == ["torch"]
     monkeypatch.setenv("COSTPROBE_TORCH", "torch==2.9.1 --index-url https://mirror/cu128")
     assert torch_requirement() == ["torch==2.9.1", "--index-url", "https://mirror/cu128"]
 

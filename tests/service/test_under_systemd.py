@@ -8,7 +8,7 @@ import socket
 
 import pytest
 from fakes.servers import Scripted
-from fakes.wheels import NEXT_VERSION, VERSION
+from fakes.wheels import NEXT_VERSION, ROOT, VERSION
 
 pytestmark = pytest.mark.timeout(900)
 # Runs the demo until it has opened its store.
@@ -116,10 +116,8 @@ def test_installing_again_with_a_configuration_error_changes_and_restarts_nothin
     done = installed.service("install", check=False)
     installed.configure(good)
     assert done.returncode == 1
-    assert "costprobe.toml: kept" in done.stdout
-    assert "costprobe.service: unchanged" in done.stdout
     assert "telemetry.every" in done.stdout + done.stderr
-    assert "fix the configuration" in done.stderr
+    assert "nothing was changed or restarted; fix the configuration" in done.stderr
     assert installed.property("MainPID") == pid
 
 
@@ -158,6 +156,23 @@ def test_service_runs_without_capabilities(host):
     assert core.split()[4:6] == ["0", "0"]
     # The daemon and the sensor child; without probes there is no other.
     assert len(host.run("pgrep", "-u", "costprobe").stdout.split()) == 2
+
+
+def test_pipes_of_mps_are_bound_into_the_private_tmp_by_the_documented_drop_in(host):
+    pages = "".join(
+        (ROOT / name).read_text()
+        for name in ("docs/troubleshooting.md", "systemd/costprobe.service")
+    )
+    drop_in = "BindPaths=/tmp/nvidia-mps"
+    assert pages.count(drop_in) == 2
+    pipes = drop_in.removeprefix("BindPaths=")
+    host.run("mkdir", "-p", pipes)
+    host.run("touch", f"{pipes}/control", f"{pipes}-of-the-host")
+    host.drop_in("mps", f"[Service]\n{drop_in}\n")
+    host.systemctl("restart", "costprobe")
+    inside = f"/proc/{host.property('MainPID')}/root{pipes}"
+    assert host.exists(f"{inside}/control")
+    assert not host.exists(f"{inside}-of-the-host")
 
 
 def test_reload_applies_a_new_file_and_rejects_one_with_an_error(host):
@@ -206,8 +221,8 @@ def test_service_stops_within_five_seconds(host):
 def test_log_entries_have_levels_and_fields(host):
     host.configure(host.read("/etc/costprobe/costprobe.toml") + "[host]\nnam = 1\n")
     host.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "costprobe")
-    host.wait_for(lambda: journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3"))
-    entry = journal(host, "COSTPROBE_PART=daemon.lifecycle", "PRIORITY=3")[-1]
+    host.wait_for(lambda: journal(host, "COSTPROBE_PART=daemon.main", "PRIORITY=3"))
+    entry = journal(host, "COSTPROBE_PART=daemon.main", "PRIORITY=3")[-1]
     assert "not reloaded" in entry["MESSAGE"]
     assert entry["SYSLOG_IDENTIFIER"] == "costprobe"
     assert entry["CODE_FILE"].endswith("costprobe/daemon/main.py")
@@ -328,6 +343,15 @@ def test_upgrade_and_uninstallation_keep_data_and_purge_deletes_all(installed):
     assert version(host) == VERSION
 
     host.pip_install("--no-deps", f"costprobe=={NEXT_VERSION}")
+    # What status reports of a wheel that was upgraded under a running daemon.
+    shown = host.service("--config=/etc/costprobe/costprobe.toml", "status").stdout
+    assert f"the daemon is {VERSION}, this command is {NEXT_VERSION}: restart" in shown
+    # An upgrade that fails changes nothing.
+    pid = host.property("MainPID")
+    failed = host.service("install", check=False, env=("COSTPROBE_TORCH=torch==0.0.1",))
+    assert failed.returncode == 1
+    assert host.costprobe("--version").stdout.split()[-1] == VERSION
+    assert (host.property("MainPID"), version(host)) == (pid, VERSION)
     host.service("install")
     host.wait_for(lambda: version(host) == NEXT_VERSION)
     assert host.read("/etc/costprobe/costprobe.toml") == config

@@ -17,8 +17,9 @@ from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.serving.device_costs import Claimant
-from costprobe.serving.service import Serving, Surroundings
+from costprobe.serving.service import Serving
 from costprobe.serving.settings import ModelSize, ServiceConfig
+from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import estimated_weights
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer

@@ -7,12 +7,8 @@ from itertools import pairwise
 import pytest
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import HOUR_NS, TimeSpan
-from costprobe.spend.query import (
-    HISTORY_HOURS,
-    CostRow,
-    Payer,
-    SpendBook,
-)
+from costprobe.spend.query import CostRow, Payer, SpendBook
+from costprobe.spend.settings import HISTORY_HOURS
 from hypothesis import given
 from hypothesis import strategies as st
 

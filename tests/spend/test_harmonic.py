@@ -11,6 +11,12 @@ from costprobe.spend.forecast import HourRate, UnfitError, harmonic_forecast, re
 MONDAY = 1_767_571_200_000_000_000  # 5 January 2026, 00:00 UTC
 
 
+@pytest.fixture(autouse=True)
+def _statsmodels():
+    """An optional package, absent in the environments of scripts/other_pythons."""
+    pytest.importorskip("statsmodels")
+
+
 def hours(values):
     return [HourRate(MONDAY + at * HOUR_NS, value) for at, value in enumerate(values)]
 

@@ -5,10 +5,10 @@ import os
 import time
 
 import pytest
-from costprobe.adapters.host.schedule import JobError, Schedule
+from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import validated
-from costprobe.core.clock import SystemClock
+from costprobe.core.clock import JobError, SystemClock
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.unit_costs.price_files import EVERY_S, PriceFile

@@ -18,7 +18,7 @@ from typing import Any
 from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom
 from costprobe.core.periods import is_within
 from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural

@@ -59,7 +59,7 @@ def _device_lost(status: Status) -> Iterator[Fault]:
             yield Fault(
                 "device_lost",
                 name,
-                f"{name} does not respond and is quarantined; check `dmesg` and `nvidia-smi`",
+                f"{name} does not respond and is quarantined; `costprobe doctor` reports why",
                 "critical",
                 {"device": name},
             )

@@ -1,21 +1,11 @@
-"""The host's clocks, and detection of steps of the wall clock.
-
-CLOCK_MONOTONIC is for durations, the wall clock for timestamps. Steps, and times in which the
-process did not run, are detected once per process.
-"""
+"""The host's clocks: CLOCK_MONOTONIC for durations, the wall clock for timestamps."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import zlib
 from functools import partial
-from threading import Lock
-from typing import Any, Final, Protocol
-
-from costprobe.core.records import NS_PER_S
+from typing import Final, Protocol
 
 NS_PER_MS: Final = 1_000_000
 
@@ -70,180 +60,10 @@ def whole_ms(time_ns: int) -> int:
     return time_ns // NS_PER_MS * NS_PER_MS
 
 
-logger = logging.getLogger(__name__)
-
-LEAP_NS: Final = 30 * 86_400 * NS_PER_S
-# Smaller differences are slewing and leap seconds.
-TOLERANCE_NS: Final = 2 * NS_PER_S
-# A main thread that wakes later than expected by this was stopped: no load of a host delays it so.
-LATE_NS: Final = 5 * NS_PER_S
-# Gaps that are kept until they are reported.
-GAPS_MAX: Final = 100
+class JobError(Exception):
+    """A job could not do its work; the text states why, and is shown by `costprobe status`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockStep:
-    """A step of the wall clock.
-
-    A stored instant that lies in the future after the step was read while the wall clock was ahead:
-    it is shifted by the step. An instant in the past is kept, as the rows of that time are; the host
-    may have been suspended. A forward step by more than LEAP_NS is no suspension: the wall clock is
-    or was wrong, and every instant is shifted.
-
-    Attributes:
-        by_ns: Size of the step in ns; negative for back.
-        now_ns: UTC in ns after the step.
-    """
-
-    by_ns: int
-    now_ns: int
-
-    def moves(self, time_ns: float) -> bool:
-        """Return whether a stored instant, UTC in ns, is shifted by the step."""
-        return time_ns > self.now_ns if self.by_ns < 0 else self.by_ns > LEAP_NS
-
-    def of_ns(self, time_ns: int) -> int:
-        """Return a stored instant, UTC in ns, adjusted for the step."""
-        return time_ns + self.by_ns if self.moves(time_ns) else time_ns
-
-    def of_document(self, document: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """Return a JSON document after the step: its instants stand under keys ending in `_at_ns`."""
-        if isinstance(document, Mapping):
-            return {
-                key: self._of_instants(value) if key.endswith("_at_ns") else self.of_document(value)
-                for key, value in document.items()
-            }
-        if isinstance(document, list | tuple):
-            return [self.of_document(value) for value in document]
-        return document
-
-    def _of_instants(self, instants: Any) -> Any:  # noqa: ANN401 - an instant, or several
-        """Move an instant, or all of a list or of a mapping; None stays."""
-        if isinstance(instants, Mapping):
-            return {key: self._of_instants(value) for key, value in instants.items()}
-        if isinstance(instants, list | tuple):
-            return [self._of_instants(value) for value in instants]
-        return None if instants is None else self.of_ns(instants)
-
-    def of_s(self, time_s: float) -> float:
-        """Return a stored instant, UTC in s, adjusted for the step."""
-        return time_s + self.by_ns / NS_PER_S if self.moves(time_s * NS_PER_S) else time_s
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A time in which this process did not run.
-
-    Attributes:
-        start_ns: UTC in ns after which it did not run.
-        end_ns: UTC in ns at which it ran again.
-        is_suspension: Whether the host was suspended; otherwise the process was stopped.
-    """
-
-    start_ns: int
-    end_ns: int
-    is_suspension: bool
-
-    @property
-    def length_s(self) -> float:
-        """Its length in s."""
-        return (self.end_ns - self.start_ns) / NS_PER_S
-
-
-class ClockMonitor:
-    """Detect steps of the wall clock, suspensions of the host, and stops of this process.
-
-    A process has one. Code that depends on the wall clock calls `check` first; the first
-    call after a step notifies every listener, and concurrent calls wait until that is done. A gap is
-    a step for the listeners, too: no duration includes it.
-
-    Args:
-        clock: The host's clocks.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset_ns = clock.time_ns() - clock.monotonic_ns()
-        self._suspended_ns = suspended_ns(clock)
-        self._checked_ns = clock.monotonic_ns()
-        self._expected_ns: int | None = None
-        self._listeners: list[Callable[[ClockStep], None]] = []
-        self._gaps: deque[Gap] = deque(maxlen=GAPS_MAX)
-        self._lock = Lock()
-
-    def subscribe(self, listener: Callable[[ClockStep], None]) -> None:
-        """Call a listener at every step, on the thread that detects it."""
-        with self._lock:
-            self._listeners.append(listener)
-
-    def unsubscribe(self, listener: Callable[[ClockStep], None]) -> None:
-        """Stop calling a listener; one that is not subscribed is ignored."""
-        with self._lock:
-            self._listeners = [
-                registered for registered in self._listeners if registered != listener
-            ]
-
-    def expect(self, within_s: float) -> None:
-        """Declare that the main thread will call `woke` within a time, unless the process is stopped."""
-        with self._lock:
-            self._checked_ns = self._clock.monotonic_ns()
-            self._expected_ns = self._checked_ns + int(within_s * NS_PER_S)
-
-    def woke(self) -> None:
-        """End what `expect` began, after a check."""
-        self.check()
-        with self._lock:
-            self._expected_ns = None
-
-    def gaps(self) -> list[Gap]:
-        """Return and remove the gaps that were detected, oldest first."""
-        with self._lock:
-            gaps = list(self._gaps)
-            self._gaps.clear()
-            return gaps
-
-    def is_stepped(self) -> bool:
-        """Return whether `check` is about to notify the listeners; takes no lock."""
-        expected_ns, now_ns = self._expected_ns, self._clock.monotonic_ns()
-        offset_ns = self._clock.time_ns() - now_ns
-        return (
-            abs(offset_ns - self._offset_ns) > TOLERANCE_NS
-            or suspended_ns(self._clock) - self._suspended_ns > TOLERANCE_NS
-            or (expected_ns is not None and now_ns - expected_ns > LATE_NS)
-        )
-
-    def check(self) -> None:
-        """Notify the listeners if the wall clock was stepped, or the process did not run, since the last call."""
-        with self._lock:
-            now_ns = self._clock.time_ns()
-            self._check_for_stop(now_ns)
-            offset_ns = now_ns - self._clock.monotonic_ns()
-            by_ns = offset_ns - self._offset_ns
-            asleep_ns = suspended_ns(self._clock) - self._suspended_ns
-            if max(abs(by_ns), asleep_ns) <= TOLERANCE_NS:
-                return
-            self._offset_ns += by_ns
-            self._suspended_ns += asleep_ns
-            if asleep_ns > TOLERANCE_NS:
-                self._gaps.append(Gap(now_ns - asleep_ns, now_ns, is_suspension=True))
-                logger.warning("the host was suspended for %.0f s", asleep_ns / NS_PER_S)
-            if abs(by_ns - asleep_ns) > TOLERANCE_NS:
-                stepped_s = (by_ns - asleep_ns) / NS_PER_S
-                logger.warning("the wall clock was stepped by %+.1f s", stepped_s)
-            self._notify(ClockStep(by_ns, now_ns))
-
-    def _check_for_stop(self, now_ns: int) -> None:
-        monotonic_ns = self._clock.monotonic_ns()
-        before_ns, self._checked_ns = self._checked_ns, monotonic_ns
-        expected_ns = self._expected_ns
-        if expected_ns is None or monotonic_ns - expected_ns <= LATE_NS:
-            return
-        self._expected_ns = None
-        lasted_ns = monotonic_ns - before_ns
-        self._gaps.append(Gap(now_ns - lasted_ns, now_ns, is_suspension=False))
-        logger.warning("this process did not run for %.0f s", lasted_ns / NS_PER_S)
-        self._notify(ClockStep(min(lasted_ns, LEAP_NS), now_ns))
-
-    def _notify(self, step: ClockStep) -> None:
-        for listener in self._listeners:
-            listener(step)
+def stagger_offset_s(host: str, stagger_s: float) -> float:
+    """Return a host's fixed share of a stagger, so that hosts of a fleet spread out over it."""
+    return stagger_s * (zlib.crc32(host.encode()) / 2**32)

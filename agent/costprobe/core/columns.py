@@ -19,6 +19,11 @@ from typing import NamedTuple, cast
 
 from costprobe.core.records import NS_PER_S, FieldValue, Point
 
+# A distance of more than this many usual intervals is a gap.
+GAP_STEPS = 2.5
+# At least so many of the rolled-up rows follow another and lack no row, as one in this number.
+_FULL_ONE_IN = 10
+
 
 def as_number(value: FieldValue | None) -> float | None:
     """Return a numeric value; None for any other."""
@@ -32,12 +37,7 @@ def number(row: Point, field: str) -> float | None:
 
 def numbers(rows: Iterable[Point], field: str) -> list[float]:
     """Return the values of a numeric field of the rows that have it."""
-    values = [row.fields.get(field) for row in rows]
-    return [
-        float(value)
-        for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+    return [value for row in rows if (value := number(row, field)) is not None]
 
 
 Column = list[FieldValue | None]
@@ -136,12 +136,6 @@ def columns_of(rows: Iterable[Point]) -> list[RowColumns]:
 def numbers_of(parts: Iterable[RowColumns], name: str) -> list[float]:
     """Return the values of a numeric field of all rows that have it."""
     return [number for part in parts for number in part.numbers(name)]
-
-
-# A distance of more than this many usual intervals is a gap.
-GAP_STEPS = 2.5
-# At least so many of the rolled-up rows follow another and lack no row, as one in this number.
-_FULL_ONE_IN = 10
 
 
 class RowEnd(NamedTuple):

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from costprobe.core.columns import RowEnd, row_spans
-from costprobe.core.periods import HOURS_A_WEEK
+from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK
 from costprobe.core.records import DEVICE_KINDS, NS_PER_S, TOGETHER, Device
 
-HOUR_NS = 3600 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
 MINUTES = 60
 # Telemetry this close to the end of a probe's steady-state window belongs to the probe: it loads
@@ -25,9 +24,16 @@ PROBE_AFTER_NS = 15 * NS_PER_S
 # An hour with telemetry for fewer minutes counts as a gap.
 LEAST_MINUTES = 30
 _PCT = 100
-
-
 _NO_MINUTES = array("f", [0.0] * MINUTES)
+# Of each row of a device: those of `Interval`, in its order.
+LOAD_FIELDS: Final = ("util_pct", "power_w", "mem_used_bytes")
+# Those of them whose highest value is wanted of an aggregated row.
+LOAD_HIGHEST: Final = ("mem_used_bytes",)
+# Rows this far outside a span define where the rows at its edges begin, and hold their rest.
+EDGE_NS: Final = 600 * NS_PER_S
+# Minutes are kept as floats of 32 bits, which these digits identify.
+_FLOAT_DIGITS: Final = 9
+Row = tuple[RowEnd, Sequence[float | None]]
 
 
 class Interval(NamedTuple):
@@ -232,18 +238,6 @@ class DeviceHistory:
         hours = [hour for number, hour in self.hours.items() if number > newest - HOURS_A_WEEK]
         power_s = sum(hour.power_s for hour in hours)
         return sum(hour.energy_j for hour in hours) / power_s if power_s else None
-
-
-# Of each row of a device: those of `Interval`, in its order.
-LOAD_FIELDS: Final = ("util_pct", "power_w", "mem_used_bytes")
-# Those of them whose highest value is wanted of an aggregated row.
-LOAD_HIGHEST: Final = ("mem_used_bytes",)
-# Rows this far outside a span define where the rows at its edges begin, and hold their rest.
-EDGE_NS: Final = 600 * NS_PER_S
-# Minutes are kept as floats of 32 bits, which these digits identify.
-_FLOAT_DIGITS: Final = 9
-
-Row = tuple[RowEnd, Sequence[float | None]]
 
 
 def is_on(names: str, device: str) -> bool:

@@ -20,36 +20,10 @@ from typing import Final
 from costprobe.core.outside import UnusableInputError
 from costprobe.core.records import FieldValue, Point
 
-
-def identifier(name: str) -> str:
-    """Quote the name of a database, measurement, tag or field."""
-    return '"' + _escaped(name, '"') + '"'
-
-
-def literal(text: str) -> str:
-    """Quote a text."""
-    return "'" + _escaped(text, "'") + "'"
-
-
-def _escaped(text: str, quote: str) -> str:
-    return text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n")
-
-
 _NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9_]")
-
-
-def label_name(tag: str) -> str:
-    """Return the label of a tag; characters that are invalid in a label's name are replaced."""
-    name = _NO_LABEL.sub("_", tag)
-    if name[0].isdigit() or name.startswith("__"):
-        return f"tag_{name.lstrip('_')}"
-    return name
-
-
 NAME_CHARS_MAX = 512
 STRING_CHARS_MAX = 8192
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # InfluxDB drops a field with the first name and rejects tags with any of these names.
 _RESERVED = frozenset({"time", "_field", "_measurement"})
@@ -65,6 +39,28 @@ _FIELD = re.compile(
     rf'({_PART})=(?:"(?P<string>(?:\\.|[^"\\])*)"'
     r"|(?P<int>-?[0-9]+)i|(?P<float>-?[0-9.]+(?:e[-+]?[0-9]+)?)|(?P<bool>true|false))(?:,(?!\Z)|\Z)"
 )
+
+
+def identifier(name: str) -> str:
+    """Quote the name of a database, measurement, tag or field."""
+    return '"' + _escaped(name, '"') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote a text."""
+    return "'" + _escaped(text, "'") + "'"
+
+
+def _escaped(text: str, quote: str) -> str:
+    return text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n")
+
+
+def label_name(tag: str) -> str:
+    """Return the label of a tag; characters that are invalid in a label's name are replaced."""
+    name = _NO_LABEL.sub("_", tag)
+    if name[0].isdigit() or name.startswith("__"):
+        return f"tag_{name.lstrip('_')}"
+    return name
 
 
 def _plain(text: str) -> str:

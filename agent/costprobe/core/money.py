@@ -1,6 +1,6 @@
 """Amounts of money: exact division into parts that add up to the amount, and their text.
 
-The text is the same in commands, reports, alerts and events. `ui/page/static/js/format.js` writes
+The text is the same in commands, reports, alerts and events. `ui/dashboard/static/js/format.js` writes
 amounts in the same way on the page.
 """
 
@@ -15,6 +15,33 @@ from typing import Final
 # Series and JSON keys with this word in their names are costs of so many.
 PER_THOUSAND: Final = 1000
 _SIGNS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
+# Numbers of units that a unit price may be written for, and the words for them.
+SCALES: Final[Mapping[int, str]] = MappingProxyType({1: "", 1000: "1,000", 1_000_000: "million"})
+_READABLE_MIN: Final = 0.1
+# Fields of `cost` and `sweep` that are amounts for one inference or request.
+_EACH: Final = frozenset(
+    [
+        "cost_per_inference",
+        "cost_hardware",
+        "cost_energy",
+        "cost_reference",
+        "cost_roofline",
+        "cost_per_request",
+        "rolling_1h",
+        "rolling_1h_iqr",
+        "rolling_24h",
+        "rolling_24h_iqr",
+        "rolling_7d",
+        "rolling_7d_iqr",
+    ]
+)
+_AMOUNTS: Final = frozenset(
+    ["cost", "price_rate_per_h", "amount", "spent", "forecast", "forecast_low", "forecast_high"]
+)
+# Parts are multiples of this share of a currency's unit, or of the amount's last digit if finer.
+FINEST_EXPONENT = -15
+# Adds without rounding, whatever the decimal context of the thread is.
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def money(amount: float | Decimal, currency: str) -> str:
@@ -31,11 +58,6 @@ def money(amount: float | Decimal, currency: str) -> str:
     minus = "-" if amount < 0 else ""
     sign = _SIGNS.get(currency)
     return f"{minus}{sign}{digits}" if sign else f"{minus}{digits} {currency}".rstrip()
-
-
-# Numbers of units that a unit price may be written for, and the words for them.
-SCALES: Final[Mapping[int, str]] = MappingProxyType({1: "", 1000: "1,000", 1_000_000: "million"})
-_READABLE_MIN: Final = 0.1
 
 
 def price_scale(price: float) -> int:
@@ -96,27 +118,6 @@ def price_text(price: float, currency: str, scale: int | None = None) -> str:
     return f"{money(price * scale, currency)} {words}"
 
 
-# Fields of `cost` and `sweep` that are amounts for one inference or request.
-_EACH: Final = frozenset(
-    [
-        "cost_per_inference",
-        "cost_hardware",
-        "cost_energy",
-        "cost_reference",
-        "cost_per_request",
-        "rolling_1h",
-        "rolling_1h_iqr",
-        "rolling_24h",
-        "rolling_24h_iqr",
-        "rolling_7d",
-        "rolling_7d_iqr",
-    ]
-)
-_AMOUNTS: Final = frozenset(
-    ["cost", "price_rate_per_h", "amount", "spent", "forecast", "forecast_low", "forecast_high"]
-)
-
-
 def is_each(measurement: str, field: str) -> bool:
     """Return whether a field is an amount for one inference or request."""
     return measurement in ("cost", "sweep") and field in _EACH
@@ -141,12 +142,6 @@ def field_text(measurement: str, field: str, value: float, currency: str) -> str
     if is_amount(measurement, field):
         return money(value, currency)
     return f"{value:,.6g}"
-
-
-# Parts are multiples of this share of a currency's unit, or of the amount's last digit if finer.
-FINEST_EXPONENT = -15
-# Adds without rounding, whatever the decimal context of the thread is.
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def exact(amount: float | Decimal | Fraction) -> Decimal:

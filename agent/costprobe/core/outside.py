@@ -33,6 +33,13 @@ _LEVELS: Final = (dict, list)
 # Bytes that are neither a bracket nor a quote.
 _NEITHER: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
+# Characters that begin a formula in a spreadsheet.
+_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
+
+
+class OutsideError(Exception):
+    """A disk, a server or another program failed; the text says all, without a traceback."""
 
 
 class UnusableInputError(ValueError):
@@ -212,15 +219,6 @@ def _is_deeper(document: object) -> bool:
     return True
 
 
-class OutsideError(Exception):
-    """A disk, a server or another program failed; the text says all, without a traceback."""
-
-
-_HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
-# Characters that begin a formula in a spreadsheet.
-_FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
-
-
 def one_line(text: str) -> str:
     """Return a text as one printable line.
 
@@ -296,3 +294,15 @@ def check_regular(path: Path | str) -> None:
     """
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
         raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to a word; None if none is similar.
+
+    Args:
+        word: The word as written.
+        known: The known names.
+    """
+    import difflib  # noqa: PLC0415 - a file without errors does without it
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

@@ -18,6 +18,22 @@ from costprobe.core.units import DurationRangeError, parse_duration_s, quoted
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END = datetime(2100, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
+HOURS_A_DAY: Final[int] = 24
+HOURS_A_WEEK: Final[int] = 7 * HOURS_A_DAY
+DAY_MINUTES: Final = 60 * HOURS_A_DAY
+WEEK_MINUTES: Final = 60 * HOURS_A_WEEK
+HOUR_NS = 3600 * NS_PER_S
+PeriodKind = Literal["day", "month", "quarter", "year"]
+_MONTHS: Final[Mapping[PeriodKind, int]] = {"month": 1, "quarter": 3, "year": 12}
+# Full hours that the longest period of a kind touches, in any time zone.
+PERIOD_HOURS: Final[Mapping[PeriodKind, int]] = {
+    "day": 26,
+    "month": 31 * 24 + 2,
+    "quarter": 92 * 24 + 2,
+    "year": 366 * 24 + 2,
+}
 
 
 def iso(time_ns: int) -> str:
@@ -85,15 +101,6 @@ def moment_ns(moment: datetime, zone: tzinfo | None = None) -> int:
     return (moment - _EPOCH) // _MICROSECOND * 1000
 
 
-Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
-
-HOURS_A_DAY: Final[int] = 24
-HOURS_A_WEEK: Final[int] = 7 * HOURS_A_DAY
-DAY_MINUTES: Final = 60 * HOURS_A_DAY
-WEEK_MINUTES: Final = 60 * HOURS_A_WEEK
-
-
 def minutes_of(days: Collection[Weekday], start: str, end: str) -> set[int]:
     """Return the minutes of the week, from Monday's midnight, that a weekly window contains.
 
@@ -125,25 +132,13 @@ def is_within(days: Collection[str], start: str, end: str, timezone: str, time_n
         timezone: IANA name. When daylight saving time ends, both repeated hours count.
         time_ns: UTC in ns since 1970.
     """
-    local = datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone(ZoneInfo(timezone))
+    local = local_time(time_ns, ZoneInfo(timezone))
     now = f"{local:%H:%M}"
     today = WEEKDAYS[local.weekday()]
     if start < end:
         return today in days and start <= now < end
     yesterday = WEEKDAYS[(local - timedelta(days=1)).weekday()]
     return (today in days and now >= start) or (yesterday in days and now < end)
-
-
-HOUR_NS = 3600 * NS_PER_S
-PeriodKind = Literal["day", "month", "quarter", "year"]
-_MONTHS: Final[Mapping[PeriodKind, int]] = {"month": 1, "quarter": 3, "year": 12}
-# Full hours that the longest period of a kind touches, in any time zone.
-PERIOD_HOURS: Final[Mapping[PeriodKind, int]] = {
-    "day": 26,
-    "month": 31 * 24 + 2,
-    "quarter": 92 * 24 + 2,
-    "year": 366 * 24 + 2,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +183,11 @@ def period_at(kind: PeriodKind, timezone: str, time_ns: int) -> TimeSpan:
 def local_time(time_ns: int, zone: ZoneInfo) -> datetime:
     """Return the local time of a UTC ns."""
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone(zone)
+
+
+def utc_day(time_ns: int) -> date:
+    """Return the day of a UTC ns in UTC."""
+    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).date()
 
 
 def hour_phase_ns(timezone: str, time_ns: int) -> int:

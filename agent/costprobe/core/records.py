@@ -13,6 +13,35 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 DeviceKind = Literal["gpu", "mig", "cpu"]
+# Name of the host's processors as a device.
+HOST_DEVICE: Final = "cpu"
+# Separator between the names of devices that are measured and priced as a group.
+TOGETHER: Final = "+"
+_NUMBER: Final = re.compile(r"([0-9]+)")
+RowKind = Literal["all", "important", "rest"]
+FieldValue = float | int | str | bool
+EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
+EnergyScope = Literal["device", "parent", "module"]
+Severity = Literal["info", "warning", "critical"]
+EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
+NS_PER_S = 1_000_000_000
+# The last instant in 64 bits.
+END_OF_TIME_NS = 2**63 - 1
+# Cause of the event that a device does not exist any more.
+REMOVED = "removed"
+# Key of a board's identity, beside software versions.
+BOARD = "board"
+# And of its batch, which is no software either.
+BATCH = "batch"
+# Tags of a row of `software`, and the fact of the fingerprint that each contains.
+SOFTWARE_TAGS: Final[Mapping[str, str]] = {
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "cuda",
+    "dtype": "dtype",
+    "weights_hash": "weights",
+}
+Market = Literal["on_demand", "spot", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +86,6 @@ def is_slice_kind(text: str) -> bool:
     return kind is not None and DEVICE_KINDS[kind].is_slice
 
 
-# Name of the host's processors as a device.
-HOST_DEVICE: Final = "cpu"
-# Separator between the names of devices that are measured and priced as a group.
-TOGETHER: Final = "+"
-_NUMBER: Final = re.compile(r"([0-9]+)")
-
-
 def natural(*names: str) -> tuple[Any, ...]:
     """Return a key that sorts names for people: gpu2 before gpu10, by the first name first."""
     return tuple((_parts(name), name) for name in names)
@@ -79,9 +101,6 @@ def _size(digits: str) -> tuple[int, str]:
     # The longer number is the larger one; `int` refuses very long ones.
     significant = digits.lstrip("0")
     return len(significant), significant
-
-
-RowKind = Literal["all", "important", "rest"]
 
 
 class RowRange(NamedTuple):
@@ -128,21 +147,6 @@ class RowBatch(NamedTuple):
     lines: bytes
 
 
-FieldValue = float | int | str | bool
-EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
-EnergyScope = Literal["device", "parent", "module"]
-Severity = Literal["info", "warning", "critical"]
-EventKind = Literal["drift", "anomaly", "price", "software", "fault", "budget", "annotation"]
-
-NS_PER_S = 1_000_000_000
-# The last instant in 64 bits.
-END_OF_TIME_NS = 2**63 - 1
-# Cause of the event that a device does not exist any more.
-REMOVED = "removed"
-# Key of a board's identity, beside software versions.
-BOARD = "board"
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """One row of a series; its identity is (measurement, tags, time_ns).
@@ -166,7 +170,7 @@ class Device:
 
     Attributes:
         name: Identifies the device on this host; chosen by its sensor, and opaque to all other code.
-        kind: Kind of device; `costprobe.core.records` lists the differences.
+        kind: Kind of device; `DEVICE_KINDS` has the differences.
         uuid: Persistent identity by the vendor; for a CPU the host's machine id or "cpu".
         model: Product name by the vendor.
         memory_bytes: Memory of the device in bytes; None where unknown.
@@ -176,6 +180,8 @@ class Device:
         gpu_instance: Number of a MIG device's GPU instance on its board; None where unknown.
         is_persistent: Whether the driver keeps a board initialized while no process uses it; None
             where unknown. A setting that may change: it does not distinguish devices.
+        is_exclusive: Whether the driver admits one process at a time (compute mode exclusive process);
+            such a setting, too.
     """
 
     name: str
@@ -188,6 +194,7 @@ class Device:
     slices_of: int = 0
     gpu_instance: int | None = None
     is_persistent: bool | None = field(default=None, compare=False)
+    is_exclusive: bool = field(default=False, compare=False)
 
     @property
     def is_slice(self) -> bool:
@@ -236,7 +243,8 @@ class Energy:
         idle_power_w: Learned idle power of the device; None until it is learned.
         scope: "parent" where it is the whole board's, of which the device is a part; "module"
             where it is that of a GPU with the CPU and the memory on its module.
-        suspect: Whether the sensors of the device disagree; None until they were compared.
+        suspect: Whether the sensors of the device disagree, or an impossible reading was discarded;
+            None until they were compared.
     """
 
     energy_j: float
@@ -268,8 +276,10 @@ class ProbeResult:
         fingerprint: Hash of the measured software and model.
         software: Facts that the fingerprint is computed from.
         threads: Intra-op threads on a CPU; None on a GPU.
-        inference_s: Seconds of the window spent on inferences, if not all of it.
-        latency_rel_err: Relative standard error of median and mean, the larger one; None if unknown.
+        inference_s: Seconds that the window's inferences take back to back, by the run's own
+            loop; None for the whole window.
+        latency_rel_err: Half-width of the 95 % interval of median and mean within the run,
+            relative, the larger one; None if unknown.
         outliers: Number of outliers among the timed passes; all statistics include them.
         contended: Whether other processes, virtual machines or a quota took processor time from a
             run on a CPU; None if unknown, and on other devices, which sensors observe.
@@ -277,6 +287,9 @@ class ProbeResult:
         fields: Further fields of its row of `probe`.
         tokens_in: Input tokens in the window; None if unknown.
         tokens_out: Output tokens in the window; None if there are none.
+        flop_per_pass: Floating-point operations of a forward pass; None where they cannot be counted.
+        bytes_per_pass: Bytes of weights and state that a forward pass moves; None as above.
+        flop_precision: Type in which it computes, as the catalogue names it; empty as above.
     """
 
     probe: str
@@ -302,6 +315,9 @@ class ProbeResult:
     fields: Mapping[str, FieldValue | None] = field(default_factory=lambda: MappingProxyType({}))
     tokens_in: float | None = None
     tokens_out: float | None = None
+    flop_per_pass: float | None = None
+    bytes_per_pass: float | None = None
+    flop_precision: str = ""
 
     @property
     def window_s(self) -> float:
@@ -310,22 +326,27 @@ class ProbeResult:
 
     @property
     def inferring_s(self) -> float:
-        """Seconds of the window spent on inferences; the whole window unless `inference_s` is set."""
+        """Seconds of the window's inferences: `inference_s`, or the whole window."""
         return self.window_s if self.inference_s is None else self.inference_s
 
     @property
     def throughput_per_s(self) -> float:
-        """Inferences per second in the steady-state window."""
+        """Inferences per second."""
         return self.inferences / self.inferring_s
 
     @property
+    def pass_s(self) -> float:
+        """Mean seconds of a forward pass in the steady-state window."""
+        return self.batch / self.throughput_per_s
+
+    @property
     def tokens_in_per_s(self) -> float | None:
-        """Input tokens per second in the steady-state window; None if unknown."""
+        """Input tokens per second; None if unknown."""
         return None if self.tokens_in is None else self.tokens_in / self.inferring_s
 
     @property
     def tokens_out_per_s(self) -> float | None:
-        """Output tokens per second in the steady-state window; None if there are none."""
+        """Output tokens per second; None if there are none."""
         return None if self.tokens_out is None else self.tokens_out / self.inferring_s
 
 
@@ -340,6 +361,8 @@ class CostSample:
         energy: Currency per inference for electricity that the plan does not include.
         reference: Cost of the same sample at the baseline price.
         is_stale: Whether the price is a stale spot price.
+        roofline: Cost if a pass took no longer than the board's physical limit, with the same
+            electricity; None where the limit is unknown.
     """
 
     currency: str
@@ -348,6 +371,7 @@ class CostSample:
     energy: float
     reference: float
     is_stale: bool = False
+    roofline: float | None = None
 
     @property
     def per_inference(self) -> float:
@@ -411,17 +435,6 @@ def present(fields: Mapping[str, FieldValue | None]) -> dict[str, FieldValue]:
     }
 
 
-# And the fact of the fingerprint that each contains.
-SOFTWARE_TAGS: Final[Mapping[str, str]] = {
-    "driver": "driver",
-    "torch": "torch",
-    "cuda": "cuda",
-    "dtype": "dtype",
-    "weights_hash": "weights",
-}
-
-
-Market = Literal["on_demand", "spot", ""]
 # Names of clouds as they write them; any other is shown as in the catalogue.
 _CLOUDS = {
     "aws": "AWS",

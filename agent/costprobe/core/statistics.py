@@ -21,13 +21,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
-from statistics import median
 from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S
 
 # Enough for 1e-10 at any number of degrees of freedom below 1e4.
 _FRACTION_TERMS = 60
+WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
+# A week of one sample a minute.
+MAX_SAMPLES = 10_080
+CONFIDENCE: Final = 0.95
+# Below this share of its column's square a pivot is noise: the rows do not separate the terms.
+MIN_PIVOT: Final = 1e-12
+# A further term that reduces the mean squared error by less explains rounding errors.
+MIN_GAIN: Final = 1e-18
+_Vector = list[float]
+# Noise of logarithms below it is rounding, and has no autocorrelation or pattern.
+ROUNDING_NOISE = 1e-9
+# Share of the largest figure within which two figures are equal.
+_EQUAL = 1e-9
+MAD_TO_SIGMA = 1.4826
+# Values further from the center are left out of the second step, in spreads of the first one; the standard
+# deviation of normal values within these limits is that share of their own.
+CUT = 2.5
+_CUT_SIGMA = 0.9546
+# Degrees of freedom of Student's distribution among which a tail is chosen.
+DEGREES = (5.0, 7.0, 10.0, 15.0, 30.0, 100.0)
+# Fewer values do not show their tail.
+LEAST_TAIL = 100
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -88,11 +109,6 @@ def _beta_part(a: float, b: float, x: float) -> float:
     first = -(a + b) * x / (a + 1)
     whole = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     return math.exp(whole + a * math.log(x) + b * math.log1p(-x)) / a / (1 + first / fraction)
-
-
-WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
-# A week of one sample a minute.
-MAX_SAMPLES = 10_080
 
 
 class RollingSample(NamedTuple):
@@ -265,15 +281,6 @@ class RollingCosts:
         return {name: found[name] for name in WINDOWS_S if name in found}
 
 
-CONFIDENCE: Final = 0.95
-# Below this share of its column's square a pivot is noise: the rows do not separate the terms.
-MIN_PIVOT: Final = 1e-12
-# A further term that reduces the mean squared error by less explains rounding errors.
-MIN_GAIN: Final = 1e-18
-
-_Vector = list[float]
-
-
 class ConfidenceInterval(NamedTuple):
     """A figure with its interval of 95 %."""
 
@@ -369,28 +376,11 @@ def _inverse(matrix: list[_Vector]) -> list[_Vector] | None:
     return [row[size:] for row in rows]
 
 
-# Noise of logarithms below it is rounding, and has no autocorrelation or pattern.
-ROUNDING_NOISE = 1e-9
-# Share of the largest figure within which two figures are equal.
-_EQUAL = 1e-9
-
-
 def first_least(indices: Iterable[int], figure: Callable[[int], float]) -> int:
     """Return the first index with the smallest figure, but for rounding; at least one index."""
     figures = {index: figure(index) for index in indices}
     limit = min(figures.values()) + _EQUAL * max(map(abs, figures.values()))
     return next(index for index, found in figures.items() if found <= limit)
-
-
-_MAD_TO_SIGMA = 1.4826
-# Values further from the center are left out of the second step, in spreads of the first one; the standard
-# deviation of normal values within these limits is that share of their own.
-CUT = 2.5
-_CUT_SIGMA = 0.9546
-# Degrees of freedom of Student's distribution among which a tail is chosen.
-DEGREES = (5.0, 7.0, 10.0, 15.0, 30.0, 100.0)
-# Fewer values do not show their tail.
-LEAST_TAIL = 100
 
 
 def spread_of(values: Sequence[float], center: float | None = None) -> float:
@@ -405,9 +395,9 @@ def spread_of(values: Sequence[float], center: float | None = None) -> float:
         values: At least one.
         center: Known center; None for the median.
     """
-    middle = median(values) if center is None else center
+    middle = statistics.median(values) if center is None else center
     distances = [abs(value - middle) for value in values]
-    first = _MAD_TO_SIGMA * median(distances)
+    first = MAD_TO_SIGMA * statistics.median(distances)
     kept = [distance for distance in distances if distance <= CUT * first]
     return math.sqrt(math.fsum(distance * distance for distance in kept) / len(kept)) / _CUT_SIGMA
 

@@ -1,4 +1,4 @@
-"""Durations and sizes in configuration syntax, and the hours of a billing month and year."""
+"""Durations, sizes and numbers as text, and the hours of a billing month and year."""
 
 from __future__ import annotations
 

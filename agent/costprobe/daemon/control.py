@@ -25,7 +25,7 @@ from costprobe.core.outside import bounded_object, one_line
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import LOAD_CURVE, make_point
 from costprobe.daemon.parts import Runtime
-from costprobe.delivery.loop import Notifying
+from costprobe.delivery.delivery import Notifying
 
 SOCKET_NAME = "control.sock"
 MAX_LINE_BYTES = 1 << 16

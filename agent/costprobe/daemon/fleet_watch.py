@@ -26,7 +26,8 @@ from costprobe.adapters.store.upkeep import RETENTION_EVERY_S, Retention, quaran
 from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import Clock, ClockMonitor, ClockStep
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
@@ -36,7 +37,7 @@ from costprobe.daemon.parts import EMPTY_STATUS
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.delivery.alertmanager import AlertmanagerConfig
 from costprobe.delivery.contract import NotifierConfig
-from costprobe.delivery.loop import Notifying
+from costprobe.delivery.delivery import Notifying
 from costprobe.fleet.watch import STATE, FleetWatch, Lease, PartialAnswerError
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from costprobe.adapters.store.upkeep import is_damaged, quarantine, quarantined
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import IncidentStore
 from costprobe.configuration import Config, load
-from costprobe.core.clock import Clock, ClockMonitor
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted

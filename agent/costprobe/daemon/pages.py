@@ -16,12 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import Misconfigured, TokenBucket
-from costprobe.adapters.http.server import (
-    JSON,
-    PageResponse,
-    PostRequest,
-    json_error,
-)
+from costprobe.adapters.http.responses import JSON, PageResponse, PostRequest, json_error
 from costprobe.adapters.http.settings import HttpConfig
 from costprobe.adapters.store.database import StoreError
 from costprobe.alerts.faults import disk_of, present_faults

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from costprobe import __version__
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.host.host_name import host_tags
+from costprobe.adapters.host.processes import cpu_s, rss_bytes
 from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import learn_secrets
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
@@ -33,13 +34,14 @@ from costprobe.adapters.store.write import Store
 from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
-from costprobe.core.clock import Clock, ClockMonitor, ClockStep, Gap
+from costprobe.core.clock import Clock
+from costprobe.core.clock_step import ClockMonitor, ClockStep, Gap
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
 from costprobe.core.records import HOST_DEVICE, Device, Event, FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.daemon.device_watch import DeviceWatch, HostBoards
-from costprobe.delivery.loop import Notifying, SinkDelivery
+from costprobe.delivery.delivery import Notifying, SinkDelivery
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.readings import Accounts
 from costprobe.devices.use import ProbeRuns, longest_gap_s
@@ -48,9 +50,8 @@ from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, CarbonFeed, HostPricing, RememberedPrices, SpotFeeds
 from costprobe.probing.jobs import StoredHistory
-from costprobe.probing.rows import cpu_s, rss_bytes
 from costprobe.probing.run import Listeners
-from costprobe.serving.service import Surroundings
+from costprobe.serving.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from costprobe.probing.jobs import HostProbes

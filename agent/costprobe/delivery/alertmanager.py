@@ -15,13 +15,7 @@ from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenCre
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
-from costprobe.core.config.fields import (
-    IS_URL,
-    Duration,
-    Name,
-    key,
-    url_matching,
-)
+from costprobe.core.config.fields import IS_URL, Duration, Name, key, url_matching
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import (

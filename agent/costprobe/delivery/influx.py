@@ -59,6 +59,12 @@ HINTS: Final = Hints(
     unexpected="check url and api",
 )
 _NO_CONTENT = 204
+_OWN_HEADERS = {"Content-Encoding", "User-Agent"}
+_API_PATH = "/api/v2/"
+_WRITE_PATH = "/api/v2/write"
+_QUERY_PATH = "/api/v2/query"
+_NO_SUCH_POLICY = b"retention policy not found"
+_VERSION_CHARS_MAX = 40
 
 
 def http_client(config: HttpSinkConfig) -> HttpClient:
@@ -83,7 +89,7 @@ def compress(points: bytes) -> bytes:
     return gzip.compress(points, GZIP_LEVEL)
 
 
-def check_acknowledged(response: HttpResponse) -> None:
+def _check_acknowledged(response: HttpResponse) -> None:
     """Check that a 2xx response is that of a database: all of them respond with 204.
 
     Raises:
@@ -94,12 +100,6 @@ def check_acknowledged(response: HttpResponse) -> None:
         raise Misconfigured(
             f"HTTP {response.status}: {message}; not the response of a database: check url"
         )
-
-
-_OWN_HEADERS = {"Content-Encoding", "User-Agent"}
-_API_PATH = "/api/v2/"
-_WRITE_PATH = "/api/v2/write"
-_QUERY_PATH = "/api/v2/query"
 
 
 class InfluxClient:
@@ -182,7 +182,7 @@ class _Transport:
         **_options: Any,  # noqa: ANN401 - the library's timeout and the like, which are ours here
     ) -> urllib3.HTTPResponse:
         """Send a request as urllib3's pool does; raises for every status but 2xx."""
-        import urllib3  # noqa: PLC0415 - loaded by the first request
+        import urllib3  # noqa: PLC0415 - the first request loads it
 
         destination = Destination.parse(f"{url}?{urlencode(fields)}" if fields else url)
         content = body.encode() if isinstance(body, str) else body
@@ -199,7 +199,7 @@ class _Transport:
             is_tls=destination.is_tls,
         )
         if is_write:
-            check_acknowledged(response)
+            _check_acknowledged(response)
         elif _API_PATH in url and _QUERY_PATH not in url and json_object(response.body) is None:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
             raise Misconfigured(f"{destination.name}: the response is not a JSON object{size}")
@@ -230,9 +230,6 @@ def _load_library() -> Any:  # noqa: ANN401 - a module
     finally:
         if not had_numpy:
             del sys.modules["numpy"]
-
-
-_NO_SUCH_POLICY = b"retention policy not found"
 
 
 class InfluxV1Config(HttpSinkConfig):
@@ -330,7 +327,7 @@ class InfluxV1(Sink):
             hints=HINTS,
             is_tls=destination.is_tls,
         )
-        check_acknowledged(response)
+        _check_acknowledged(response)
         return response.headers
 
     def _credentials(self) -> tuple[dict[str, str], list[str]]:
@@ -342,9 +339,6 @@ class InfluxV1(Sink):
         # In UTF-8 (RFC 7617), as InfluxDB expects.
         pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
         return {"Authorization": f"Basic {pair}"}, [password, pair] if password else []
-
-
-_VERSION_CHARS_MAX = 40
 
 
 class InfluxV2Config(HttpSinkConfig):

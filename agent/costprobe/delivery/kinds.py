@@ -79,7 +79,7 @@ class SinkKind(NamedTuple):
     sink: Callable[[Any, Clock], Sink]
 
 
-# By `api`. A module here imports what is large when its sink is constructed.
+# By `api`. What is large is imported when a sink is constructed.
 SINKS: Final = {
     "v1": SinkKind(InfluxV1Config, InfluxV1),
     "v2": SinkKind(InfluxV2Config, InfluxV2),

@@ -39,6 +39,25 @@ _HINTS: Final = Hints(
     unexpected="check that url accepts OTLP/HTTP",
 )
 _PROTOBUF: Final = "application/x-protobuf"
+_ANY: Final = ("gpu", "mig", "cpu")
+# Attributes that conventions name, by tag; all other tags keep their names.
+_ATTRIBUTES: Final = {"served_model": "gen_ai.request.model"}
+_DEVICE_ATTRIBUTES: Final = {"device": "hw.id", "model": "hw.model", "uuid": "hw.serial_number"}
+# UCUM codes, by the suffix of a field.
+_UNITS: Final = {
+    "_s": "s",
+    "_ms": "ms",
+    "_ns": "ns",
+    "_j": "J",
+    "_w": "W",
+    "_bytes": "By",
+    "_mhz": "MHz",
+    "_c": "Cel",
+    "_pct": "%",
+    "_g": "g",
+}
+_CUMULATIVE: Final = 2
+_PARTIAL_SUCCESS: Final = "partialSuccess"
 
 
 class _Metric(NamedTuple):
@@ -69,7 +88,6 @@ class _Convention(NamedTuple):
     kinds: tuple[str, ...] = ("gpu", "mig")
 
 
-_ANY: Final = ("gpu", "mig", "cpu")
 # Fields of `device`.
 _CONVENTIONS: Final[Mapping[str, _Convention]] = {
     "power_w": _Convention(_Metric("hw.power", "W"), kinds=_ANY),
@@ -78,24 +96,6 @@ _CONVENTIONS: Final[Mapping[str, _Convention]] = {
     "mem_used_bytes": _Convention(_Metric("hw.gpu.memory.usage", "By", is_amount=True)),
     "mem_total_bytes": _Convention(_Metric("hw.gpu.memory.limit", "By", is_amount=True)),
 }
-# Attributes that conventions name, by tag; all other tags keep their names.
-_ATTRIBUTES: Final = {"served_model": "gen_ai.request.model"}
-_DEVICE_ATTRIBUTES: Final = {"device": "hw.id", "model": "hw.model", "uuid": "hw.serial_number"}
-# UCUM codes, by the suffix of a field.
-_UNITS: Final = {
-    "_s": "s",
-    "_ms": "ms",
-    "_ns": "ns",
-    "_j": "J",
-    "_w": "W",
-    "_bytes": "By",
-    "_mhz": "MHz",
-    "_c": "Cel",
-    "_pct": "%",
-    "_g": "g",
-}
-_CUMULATIVE: Final = 2
-_PARTIAL_SUCCESS: Final = "partialSuccess"
 
 
 class OtlpConfig(HttpSinkConfig):
@@ -243,7 +243,7 @@ def _add_metric(scope: Any, metric: _Metric) -> Any:  # noqa: ANN401 - generated
     return added.sum.data_points
 
 
-def _add_attributes(container: Any, attributes: Mapping[str, str]) -> None:  # noqa: ANN401 - as above
+def _add_attributes(container: Any, attributes: Mapping[str, str]) -> None:  # noqa: ANN401 - a generated message
     for key, text in attributes.items():
         container.add(key=key).value.string_value = text
 

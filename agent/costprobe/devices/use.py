@@ -28,12 +28,7 @@ from threading import Lock
 from typing import Final
 
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
-from costprobe.adapters.sensors.child.energy import (
-    BASE_REL_ERR,
-    BOARD_REL_ERR,
-    COUNTER_STEP_S,
-    IdlePower,
-)
+from costprobe.adapters.sensors.energy import BASE_REL_ERR, BOARD_REL_ERR, COUNTER_STEP_S, IdlePower
 from costprobe.core.records import (
     NS_PER_S,
     Device,
@@ -77,12 +72,12 @@ def energy_sum(energies: Sequence[Energy]) -> Energy:
 
 
 # A gap of at most this length between readings, in s, is bridged at the rate of adjacent readings.
-GAP_S = 3.0
-MAX_READINGS = 50_000
+GAP_S: Final = 3.0
+MAX_READINGS: Final = 50_000
 # A window that is closed late is as long as two windows, and is billed later.
-SPARE_NS = 600 * NS_PER_S
-PCT = 100
-GAP_PERIODS = 1.5
+SPARE_NS: Final = 600 * NS_PER_S
+PCT: Final = 100
+GAP_PERIODS: Final = 1.5
 
 
 def longest_gap_s(every_s: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.store.ledger import Ledger
-from costprobe.core.clock import Clock
+from costprobe.core.clock import NS_PER_MS, Clock
 from costprobe.core.periods import parse_moment_ns
 from costprobe.core.records import NS_PER_S, Event, natural
 from costprobe.core.schema import event_point
@@ -23,7 +23,6 @@ MAX_NAME_CHARS: Final = 100
 AHEAD_NS: Final = 5 * NS_PER_S
 SUBJECTS: Final = ("device", "probe", "service")
 KEYS: Final = ("text", "at", *SUBJECTS, "author")
-_NS_PER_MS: Final = 1_000_000
 
 
 class Annotations:
@@ -69,7 +68,7 @@ class Annotations:
         known, given = self._known, dict(request)
         if given.pop("left", False) is True:
             uuid = _name(request, "device")
-            event = annotation_event(
+            event = _annotation_event(
                 {"text": f"{uuid} was removed", **given},
                 self._clock.time_ns(),
                 {**known, "device": [uuid]},
@@ -77,7 +76,7 @@ class Annotations:
             name = self._leave(uuid)
             event = replace(event, device=name, subject={**event.subject, "device": name})
         else:
-            event = annotation_event(given, self._clock.time_ns(), known)
+            event = _annotation_event(given, self._clock.time_ns(), known)
         logger.info("annotation %s: %s", event.detail or "by unknown", event.title)
         self._ledger.append([event_point(event, self._tags)])
         return {
@@ -87,7 +86,7 @@ class Annotations:
         }
 
 
-def annotation_event(
+def _annotation_event(
     request: Mapping[str, Any], now_ns: int, known: Mapping[str, Collection[str]]
 ) -> Event:
     """Return the event of an annotation.
@@ -117,12 +116,12 @@ def annotation_event(
         if name and name not in known[subject]:
             there_are = ", ".join(sorted(known[subject], key=natural)) or "none"
             raise ValueError(f"{subject}: there is no {subject} {name!r}; there are: {there_are}")
-    time_ns = _time_ns(request, now_ns) // _NS_PER_MS * _NS_PER_MS
+    time_ns = _time_ns(request, now_ns) // NS_PER_MS * NS_PER_MS
     return Event(
         kind="annotation",
         severity="info",
         title=text,
-        time_ns=time_ns + zlib.crc32(text.encode()) % _NS_PER_MS,
+        time_ns=time_ns + zlib.crc32(text.encode()) % NS_PER_MS,
         detail=f"by {author}" if author else "",
         device=names["device"],
         subject=names,

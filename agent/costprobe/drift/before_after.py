@@ -19,12 +19,36 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean, median, pvariance
 
-from costprobe.core.statistics import first_least
+from costprobe.core.statistics import MAD_TO_SIGMA, first_least
+from costprobe.drift.findings import Metric
 from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
-from costprobe.drift.settings import Metric
 
 # A measurement without noise would let rounding errors decide.
 LEAST_ERROR = 1e-4
+
+# Values further from the median of their level, in units of the noise, are clipped: outliers.
+CLIP_NOISE = 6.0
+# Smallest noise of a logarithm that counts: a short history shows less than it has.
+LEAST_NOISE = 0.008
+# Fewer runs have no outliers.
+MEDIAN_RUNS = 3
+
+# Rise of the sum of squares, in variances of the noise, within which a change point is as likely:
+# the 95 % quantile of the likelihood ratio with one degree of freedom, doubled because the position is
+# discrete and was chosen as the best.
+AS_LIKELY = 2 * 3.84
+# A series without noise: a share of its change.
+LEAST_ONSET_NOISE = 1e-3
+LEAST_VALUES = 4
+
+LEAST_PAIRS = 5
+# Standard error of a median of normal values, in that of their mean.
+MEDIAN_ERROR = 1.2533
+# A change of slope between two levels is not in the scatter of one.
+LEAST_SLOPE_ERROR = 0.03
+# Below this part of the scatter of y explained, x may vary by the noise of its reading, which reduces the
+# slope by as much (regression dilution).
+LEAST_EXPLAINED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +72,8 @@ class Component:
 
 # The weights add up to 1.
 Effect = tuple[Component, ...]
+
+
 NONE: Effect = (Component(1.0, 0.0, 0.0),)
 
 
@@ -120,14 +146,6 @@ def parts_of(change: Estimate, effects: Sequence[Effect]) -> list[Estimate]:
     return parts
 
 
-# Values further from the median of their level, in units of the noise, are clipped: outliers.
-CLIP_NOISE = 6.0
-# Smallest noise of a logarithm that counts: a short history shows less than it has.
-LEAST_NOISE = 0.008
-# Fewer runs have no outliers.
-MEDIAN_RUNS = 3
-
-
 @dataclass(frozen=True, slots=True)
 class Levels:
     """Runs of the level before and after a change.
@@ -192,7 +210,7 @@ class Levels:
         if not known:
             return LEAST_NOISE
         center = median(known)
-        return max(LEAST_NOISE, 1.4826 * median(abs(value - center) for value in known))
+        return max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value - center) for value in known))
 
     def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
         """Return the values before and after without outliers."""
@@ -251,15 +269,6 @@ def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
     return Estimate(fmean(after) - fmean(before), math.sqrt(error))
 
 
-# Rise of the sum of squares, in variances of the noise, within which a change point is as likely:
-# the 95 % quantile of the likelihood ratio with one degree of freedom, doubled because the position is
-# discrete and was chosen as the best.
-AS_LIKELY = 2 * 3.84
-# A series without noise: a share of its change.
-LEAST_ONSET_NOISE = 1e-3
-LEAST_VALUES = 4
-
-
 def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
     """Return the first index after a change of level, and the first and last index that are as likely.
 
@@ -281,21 +290,11 @@ def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
     best = first_least(explained, lambda index: -explained[index])
     shift = math.fsum(values[best:]) / (count - best) - math.fsum(values[:best]) / best
     # The change itself is one of the differences.
-    noise = 1.4826 * median(abs(b - a) for a, b in pairwise(values)) / 2**0.5
+    noise = MAD_TO_SIGMA * median(abs(b - a) for a, b in pairwise(values)) / 2**0.5
     noise = max(noise, LEAST_ONSET_NOISE * abs(shift))
     floor = explained[best] - AS_LIKELY * noise * noise
     likely = [index for index, gain in explained.items() if gain >= floor]
     return best, likely[0], likely[-1]
-
-
-LEAST_PAIRS = 5
-# Standard error of a median of normal values, in that of their mean.
-MEDIAN_ERROR = 1.2533
-# A change of slope between two levels is not in the scatter of one.
-LEAST_SLOPE_ERROR = 0.03
-# Below this part of the scatter of y explained, x may vary by the noise of its reading, which reduces the
-# slope by as much (regression dilution).
-LEAST_EXPLAINED = 0.5
 
 
 def slope_of(
@@ -327,7 +326,7 @@ def slope_of(
         return None
     slope = _weighted_median([(dy / dx, dx) for dx, dy in pairs])
     spread = median(abs(dy - slope * dx) for dx, dy in pairs)
-    error = 1.4826 * MEDIAN_ERROR * spread / math.sqrt(math.fsum(dx * dx for dx, _ in pairs))
+    error = MAD_TO_SIGMA * MEDIAN_ERROR * spread / math.sqrt(math.fsum(dx * dx for dx, _ in pairs))
     if is_exact:
         return Estimate(slope, max(error, LEAST_SLOPE_ERROR))
     scatter = median(abs(dy) for _, dy in pairs)

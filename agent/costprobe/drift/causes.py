@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
-from costprobe.core.records import BOARD, Point
+from costprobe.core.records import BATCH, BOARD, Point
 from costprobe.drift.before_after import (
     NONE,
     Component,
@@ -36,6 +36,7 @@ from costprobe.drift.before_after import (
     slope_of,
     updated,
 )
+from costprobe.drift.findings import Metric
 from costprobe.drift.runs import (
     ANNOTATION,
     Comparison,
@@ -46,7 +47,6 @@ from costprobe.drift.runs import (
     signal_of,
     software_change_of,
 )
-from costprobe.drift.settings import Metric
 
 # Smallest differences that count, whatever the noise.
 THROTTLED_PCT = 1.0
@@ -59,6 +59,9 @@ MEMORY_SHARE = 0.1
 NEARLY_FULL_SHARE = 0.9
 SHARE_ERRORS = 2.5
 TOKENS_SHARE = 0.05
+# A difference of waiting that lengthens a pass by as much as is worth naming.
+WAITED_PCT = 2.0
+MOST_WAITED_PCT = 99.9
 # Software in the order in which it names a change: what is deployed precedes what it brings along.
 SOFTWARE = (
     "model",
@@ -71,6 +74,104 @@ SOFTWARE = (
     "cuda",
     "cudnn",
 )
+
+UNKNOWN = "unknown"
+
+# Smallest distance of two runs of a regression: above the noise of a reading.
+CLOCK_DISTANCE = 0.03
+TEMPERATURE_DISTANCE_C = 2.0
+
+# Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
+# Williams et al. 2009).
+TIME_OF_CLOCK: Effect = (
+    Component(0.4, 1.0, 0.04),
+    Component(0.3, 0.85, 0.1),
+    Component(0.2, 0.6, 0.15),
+    Component(0.1, 0.3, 0.15),
+)
+TIME_OF_MEMORY_CLOCK: Effect = (Component(0.5, 0.2, 0.15), Component(0.5, 0.7, 0.2))
+# Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
+POWER_OF_CLOCK: Effect = (
+    Component(0.4, 0.7, 0.2),
+    Component(0.4, 1.2, 0.4),
+    Component(0.2, 2.0, 0.5),
+)
+# Leakage per degree Celsius.
+POWER_OF_TEMPERATURE: Effect = (Component(1.0, 0.002, 0.0015),)
+# Time of a run beside another process: alone half as often (two processes share in turns), rarely
+# more, little where the other one is mostly idle.
+TIME_OF_CONTENTION: Effect = (
+    Component(0.1, 0.0, 0.0),
+    Component(0.2, 0.1, 0.08),
+    Component(0.45, 0.3, 0.15),
+    Component(0.25, 0.6, 0.25),
+)
+POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
+# Time over throttled share of the time, where the clock is unknown or hardly fell.
+LEAST_CLOCK_OF_THROTTLING = 0.1
+TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
+# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
+# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
+TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
+# Time per inference over 1/batch: the fixed part of a pass.
+TIME_OF_BATCH: Effect = (
+    Component(0.2, 0.1, 0.08),
+    Component(0.4, 0.35, 0.2),
+    Component(0.3, 0.7, 0.2),
+    Component(0.1, 1.0, 0.05),
+)
+POWER_OF_BATCH: Effect = (Component(1.0, 0.0, 0.2),)
+# Time of a request over its tokens, where the times to and between tokens are unknown.
+TIME_OF_OUTPUT: Effect = (Component(1.0, 0.85, 0.2),)
+TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
+TOKENS_ERROR = 0.1
+
+# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
+# attributed to the cause whose effects vary most, instead of the one that coincides.
+RARE, ANY_SIZE = 0.1, 1.0
+
+# What changed before the series did has had its effect already.
+EARLY_PROBABILITY = 0.15
+
+Method = Literal["history", "physics", "remainder"]
+
+# Causes that act through the SM clock, and the counter of each.
+THROTTLING = {
+    "cooling": "throttled_thermal_pct",
+    "thermal throttling": "throttled_thermal_pct",
+    "power limit": "throttled_power_pct",
+}
+CLOCK = "clock"
+# Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
+# a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
+THROTTLING_REACH = 4.0
+# Smallest change of the power limit, in log units.
+LEAST_LIMIT = 0.01
+# Below this share together the causes do not explain the change.
+EXPLAINED = 0.5
+# Quantile of the normal distribution of an interval of 90 %.
+QUANTILE = 1.645
+# A smaller counteracting share is noise.
+LEAST_COUNTERACTION = 0.1
+# A smaller change has no shares.
+LEAST_CHANGE = 1e-3
+
+# Runs around the start of a drift that locate it and its signals.
+AROUND_RUNS = 24
+# The latest runs represent the level after: that of a ramp is not its mean.
+LATEST_RUNS = 24
+# Values further than this share of the change outside of both levels are clipped.
+OUTLIER_MARGIN = 0.5
+# An outlier so many runs before the change may look like its beginning.
+OUTLIER_RUNS = 3
+# An event may precede its effect by so many runs, and coincides within the last ones; a signal may
+# follow by LATER_RUNS.
+EVENT_RUNS = 6
+COINCIDENT_RUNS = 2
+LATER_RUNS = 1
+
+# Returns the newest rows of `event` between two UTC ns.
+Events = Callable[[int, int], Sequence[Point]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +233,147 @@ class Explanation:
     explained: Share | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedEffect:
+    """The effect that a cause should have.
+
+    Attributes:
+        time: On the time per inference, or on the latency.
+        power: On the power.
+        method: Where it comes from.
+    """
+
+    time: Effect
+    power: Effect
+    method: Method
+
+
+def explain_change(
+    before: Sequence[DetectionRun],
+    after: Sequence[DetectionRun],
+    events: Events,
+    metric: Metric,
+    sign: int,
+    *,
+    whole: bool = False,
+) -> Explanation:
+    """Return the causes of a change that did not begin after it, the most likely first.
+
+    Args:
+        before: Runs of the level before, oldest first; at least one.
+        after: Runs since the estimated start; at least one.
+        events: Returns the rows of `event`.
+        metric: The series that changed.
+        sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
+        whole: Whether all runs represent their level, as those of two periods; else the latest do.
+    """
+    around = [*before[-AROUND_RUNS:], *after]
+    split = len(around) - len(after)
+    first, last = _onset(around, metric, split)
+    times = _Onset(
+        earliest=around[max(0, first - EVENT_RUNS - 1)],
+        first=around[max(0, first - COINCIDENT_RUNS - 1)],
+        last=around[last],
+        latest=around[-1],
+    )
+    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
+    old, new = _software_of(rows, times)
+    latest = after if whole else around[last:][-LATEST_RUNS:]
+    # Runs with which the drift may have begun are of neither level.
+    settled = before if whole else before[: len(before) - (split - first)] or before
+    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
+    is_software_timely = _coincides_with_software(rows, times)
+    found = [*_annotations_of(rows, times)]
+    for cause in causes(compared):
+        timing = _timing(cause, around, (first, last))
+        if cause.name.startswith(("software", BOARD)):
+            found.append(replace(cause, coincides=is_software_timely))
+        elif timing != "late":
+            found.append(replace(cause, coincides=timing and timing == "coincident"))
+    earlier = settled if whole else settled[-LATEST_RUNS:]
+    levels = Levels(metric, earlier, latest, settled)
+    return explanation_of(found, levels)
+
+
+def events_among(rows: Sequence[Point]) -> Events:
+    """Return what returns those of some rows of `event` that lie between two UTC ns."""
+    return lambda from_ns, until_ns: [row for row in rows if from_ns <= row.time_ns < until_ns]
+
+
+def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
+    """Return the first and the last run with which a drift may begin."""
+    prices = factors(runs)
+    values = [run.value(metric, prices) for run in runs]
+    logs = [math.log(value) for value in values if value is not None and value > 0]
+    if len(logs) < len(runs) or not 0 < split < len(runs):
+        return split, split
+    # A single outlier must not outweigh the change.
+    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
+    margin = OUTLIER_MARGIN * (high - low)
+    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
+    if found is None:
+        return split, split
+    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
+    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
+    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
+        # A run at the level before follows what looked like the beginning: that was an outlier, unless
+        # the run is free of a neighbour that comes and goes.
+        is_before = (logs[index] < middle) is is_rise
+        flags = {run.device.get("contended") for run in runs[index : index + 2]}
+        if is_before and len(flags) == 1:
+            last = max(last, index + 1)
+    return first, last
+
+
+def _timing(
+    cause: Cause, runs: Sequence[DetectionRun], onset: tuple[int, int]
+) -> Literal["early", "coincident", "late"] | None:
+    """Return when the signals of a cause changed relative to the drift; None if unknown."""
+    is_early = False
+    for signal in cause.signals:
+        values = [signal_of(run, signal) for run in runs]
+        known = [value for value in values if value is not None]
+        found = change_point(known) if len(known) == len(values) else None
+        if found is None:
+            return None
+        if set(known) <= {0.0, 1.0}:
+            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
+            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
+            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
+                continue
+        if found[1] > onset[1] + LATER_RUNS:
+            return "late"
+        is_early |= found[2] < onset[0] - LATER_RUNS
+    if not cause.signals:
+        return None
+    return "early" if is_early else "coincident"
+
+
+@dataclass(frozen=True, slots=True)
+class _Onset:
+    """Runs around the beginning of a change.
+
+    Attributes:
+        earliest: The last run without any event that may be the cause.
+        first: The last run before the events that coincide.
+        last: The last run with which the change may have begun.
+        latest: The latest run.
+    """
+
+    earliest: DetectionRun
+    first: DetectionRun
+    last: DetectionRun
+    latest: DetectionRun
+
+
+def causes(compared: Comparison) -> tuple[Cause, ...]:
+    """Return the signals that changed between two periods.
+
+    Without their shares, what is deployed precedes what the device does, and a cause its effect.
+    """
+    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
+
+
 def _board(compared: Comparison) -> Cause | None:
     old, new = compared.before.software.get(BOARD), compared.after.software.get(BOARD)
     return None if old == new else Cause(BOARD, f"another board: {old or 'none'} → {new or 'none'}")
@@ -140,7 +382,7 @@ def _board(compared: Comparison) -> Cause | None:
 def _software(compared: Comparison) -> Cause | None:
     before, after = compared.before.software, compared.after.software
     keys = sorted(
-        (key for key in {*before, *after} - {BOARD} if before.get(key) != after.get(key)),
+        (key for key in {*before, *after} - {BOARD, BATCH} if before.get(key) != after.get(key)),
         key=lambda key: (SOFTWARE.index(key) if key in SOFTWARE else len(SOFTWARE), key),
     )
     if not keys or not before or not after:
@@ -157,6 +399,9 @@ def _batch(compared: Comparison) -> Cause | None:
 
 
 def _contention(compared: Comparison) -> Cause | None:
+    waited = compared.move("cpu_wait_pct", WAITED_PCT)
+    if waited is not None:
+        return Cause("neighbour", _share_text("waiting for a processor", waited), ("cpu_wait_pct",))
     before, after = compared.before.contended_share, compared.after.contended_share
     if before is None or after is None:
         return None
@@ -273,15 +518,6 @@ RULES: Sequence[Callable[[Comparison], Cause | None]] = (
     _memory,
     _temperature,
 )
-UNKNOWN = "unknown"
-
-
-def causes(compared: Comparison) -> tuple[Cause, ...]:
-    """Return the signals that changed between two periods.
-
-    Without their shares, what is deployed precedes what the device does, and a cause its effect.
-    """
-    return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
 
 
 def _share_text(name: str, moved: tuple[float, float]) -> str:
@@ -289,61 +525,6 @@ def _share_text(name: str, moved: tuple[float, float]) -> str:
     before, after = moved
     was = f"{before:.0f} → " if before >= THROTTLED_PCT else ""
     return f"{name} {was}{after:.0f} % of the time"
-
-
-# Smallest distance of two runs of a regression: above the noise of a reading.
-CLOCK_DISTANCE = 0.03
-TEMPERATURE_DISTANCE_C = 2.0
-
-# Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
-# Williams et al. 2009).
-TIME_OF_CLOCK: Effect = (
-    Component(0.4, 1.0, 0.04),
-    Component(0.3, 0.85, 0.1),
-    Component(0.2, 0.6, 0.15),
-    Component(0.1, 0.3, 0.15),
-)
-TIME_OF_MEMORY_CLOCK: Effect = (Component(0.5, 0.2, 0.15), Component(0.5, 0.7, 0.2))
-# Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
-POWER_OF_CLOCK: Effect = (
-    Component(0.4, 0.7, 0.2),
-    Component(0.4, 1.2, 0.4),
-    Component(0.2, 2.0, 0.5),
-)
-# Leakage per degree Celsius.
-POWER_OF_TEMPERATURE: Effect = (Component(1.0, 0.002, 0.0015),)
-# Time of a run beside another process: alone half as often (two processes share in turns), rarely
-# more, little where the other one is mostly idle.
-TIME_OF_CONTENTION: Effect = (
-    Component(0.1, 0.0, 0.0),
-    Component(0.2, 0.1, 0.08),
-    Component(0.45, 0.3, 0.15),
-    Component(0.25, 0.6, 0.25),
-)
-POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
-# Time over throttled share of the time, where the clock is unknown or hardly fell.
-LEAST_CLOCK_OF_THROTTLING = 0.1
-TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
-# Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
-# the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
-TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
-# Time per inference over 1/batch: the fixed part of a pass.
-TIME_OF_BATCH: Effect = (
-    Component(0.2, 0.1, 0.08),
-    Component(0.4, 0.35, 0.2),
-    Component(0.3, 0.7, 0.2),
-    Component(0.1, 1.0, 0.05),
-)
-POWER_OF_BATCH: Effect = (Component(1.0, 0.0, 0.2),)
-# Time of a request over its tokens, where the times to and between tokens are unknown.
-TIME_OF_OUTPUT: Effect = (Component(1.0, 0.85, 0.2),)
-TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
-TOKENS_ERROR = 0.1
-
-
-# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
-# attributed to the cause whose effects vary most, instead of the one that coincides.
-RARE, ANY_SIZE = 0.1, 1.0
 
 
 def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
@@ -357,7 +538,11 @@ def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
 
 # What changed without any signal: rare, and of any size.
 UNKNOWN_TIME = _possible(0.05, 0.2)
+
+
 UNKNOWN_POWER = _possible(0.1, 0.1)
+
+
 # Causes whose size no signal measures: probability of an effect, and its standard deviation.
 UNMEASURED: Mapping[str, Effect] = {
     "software": _possible(0.5, 0.15),
@@ -371,29 +556,12 @@ UNMEASURED: Mapping[str, Effect] = {
     "memory pressure": _possible(0.6, 0.15, 0.15),
     "temperature": _possible(0.2, 0.1),
 }
+
+
 UNMEASURED_POWER = _possible(0.4, 0.08)
-# What changed before the series did has had its effect already.
-EARLY_PROBABILITY = 0.15
-
-Method = Literal["history", "physics", "remainder"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedEffect:
-    """The effect that a cause should have.
-
-    Attributes:
-        time: On the time per inference, or on the latency.
-        power: On the power.
-        method: Where it comes from.
-    """
-
-    time: Effect
-    power: Effect
-    method: Method
-
-
-def expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
+def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
     """Return the effect that a cause should have between two levels.
 
     Args:
@@ -454,8 +622,10 @@ def _of_memory_clock(levels: Levels) -> ExpectedEffect | None:
 
 def _of_contention(levels: Levels) -> ExpectedEffect | None:
     waited = levels.means("cpu_wait_pct")
-    if waited is not None and max(waited) < 100:  # noqa: PLR2004 - percent
-        # A processor's probe measures how long its threads waited.
+    # Of a GPU's probe it is one of two ways to be beside others.
+    is_all = levels.means("cpu_others_pct") is not None
+    if waited is not None and (is_all or abs(waited[1] - waited[0]) >= WAITED_PCT):
+        waited = min(waited[0], MOST_WAITED_PCT), min(waited[1], MOST_WAITED_PCT)
         longer = math.log((100 - waited[0]) / (100 - waited[1]))
         time: Effect = (Component(1.0, longer, 0.02 + 0.2 * abs(longer)),)
         return ExpectedEffect(time, POWER_OF_CONTENTION, "physics")
@@ -558,23 +728,6 @@ def _sum_of(effect: Effect, factor: float, other: Component) -> Effect:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Onset:
-    """Runs around the beginning of a change.
-
-    Attributes:
-        earliest: The last run without any event that may be the cause.
-        first: The last run before the events that coincide.
-        last: The last run with which the change may have begun.
-        latest: The latest run.
-    """
-
-    earliest: DetectionRun
-    first: DetectionRun
-    last: DetectionRun
-    latest: DetectionRun
-
-
 def is_annotation_of(row: Point, device: str, probe: str) -> bool:
     """Return whether a row of `event` is an annotation that concerns a device's probe.
 
@@ -588,7 +741,7 @@ def is_annotation_of(row: Point, device: str, probe: str) -> bool:
     )
 
 
-def annotations_of(rows: Iterable[Point], onset: Onset) -> list[Cause]:
+def _annotations_of(rows: Iterable[Point], onset: _Onset) -> list[Cause]:
     """Return the annotations that precede a change as one cause; their effects cannot be separated."""
     found = [
         row
@@ -624,7 +777,7 @@ def _as_cause(annotations: Sequence[Point], coincident_ns: int) -> list[Cause]:
     return [Cause(ANNOTATION, ", ".join(texts), coincides=coincides)]
 
 
-def coincides_with_software(rows: Iterable[Point], onset: Onset) -> bool | None:
+def _coincides_with_software(rows: Iterable[Point], onset: _Onset) -> bool | None:
     """Return whether an event of software or a board coincides with a change; None without any."""
     times_ns = [
         change.time_ns for change in _changes(rows, onset) if change.time_ns <= onset.last.time_ns
@@ -632,7 +785,7 @@ def coincides_with_software(rows: Iterable[Point], onset: Onset) -> bool | None:
     return max(times_ns) > onset.first.time_ns if times_ns else None
 
 
-def _changes(rows: Iterable[Point], onset: Onset) -> Sequence[SoftwareChange]:
+def _changes(rows: Iterable[Point], onset: _Onset) -> Sequence[SoftwareChange]:
     """Return the changes of software around a change, the oldest first."""
     found = [
         change
@@ -643,7 +796,9 @@ def _changes(rows: Iterable[Point], onset: Onset) -> Sequence[SoftwareChange]:
     return sorted(found, key=lambda change: change.time_ns)
 
 
-def software_of(rows: Iterable[Point], onset: Onset) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _software_of(
+    rows: Iterable[Point], onset: _Onset
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the versions, hashes and boards that changed for good, before and after.
 
     Versions are omitted if the fingerprint is the same.
@@ -674,28 +829,6 @@ def software_of(rows: Iterable[Point], onset: Onset) -> tuple[Mapping[str, str],
     return old, new
 
 
-# Causes that act through the SM clock, and the counter of each.
-THROTTLING = {
-    "cooling": "throttled_thermal_pct",
-    "thermal throttling": "throttled_thermal_pct",
-    "power limit": "throttled_power_pct",
-}
-CLOCK = "clock"
-# Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
-# a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
-THROTTLING_REACH = 4.0
-# Smallest change of the power limit, in log units.
-LEAST_LIMIT = 0.01
-# Below this share together the causes do not explain the change.
-EXPLAINED = 0.5
-# Quantile of the normal distribution of an interval of 90 %.
-QUANTILE = 1.645
-# A smaller counteracting share is noise.
-LEAST_COUNTERACTION = 0.1
-# A smaller change has no shares.
-LEAST_CHANGE = 1e-3
-
-
 @dataclass(frozen=True, slots=True)
 class _Weights:
     """Part of time and of power in the logarithm of a series."""
@@ -714,7 +847,7 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
     if not causes:
         return Explanation(UNKNOWN)
     causes, chain = _chained(causes, levels)
-    effects = [expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
+    effects = [_expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
     shares = _shares(levels, effects)
     if shares is None:
         return Explanation(causes[0].name, tuple(causes))
@@ -847,117 +980,3 @@ def _with_effect(cause: Cause, effect: ExpectedEffect, share: Share) -> Cause:
     return replace(
         cause, time_effect=time, energy_effect=time + power, share=share, method=effect.method
     )
-
-
-# Runs around the start of a drift that locate it and its signals.
-AROUND_RUNS = 24
-# The latest runs represent the level after: that of a ramp is not its mean.
-LATEST_RUNS = 24
-# Values further than this share of the change outside of both levels are clipped.
-OUTLIER_MARGIN = 0.5
-# An outlier so many runs before the change may look like its beginning.
-OUTLIER_RUNS = 3
-# An event may precede its effect by so many runs, and coincides within the last ones; a signal may
-# follow by LATER_RUNS.
-EVENT_RUNS = 6
-COINCIDENT_RUNS = 2
-LATER_RUNS = 1
-
-# Returns the newest rows of `event` between two UTC ns.
-Events = Callable[[int, int], Sequence[Point]]
-
-
-def explain_change(
-    before: Sequence[DetectionRun],
-    after: Sequence[DetectionRun],
-    events: Events,
-    metric: Metric,
-    sign: int,
-    *,
-    whole: bool = False,
-) -> Explanation:
-    """Return the causes of a change that did not begin after it, the most likely first.
-
-    Args:
-        before: Runs of the level before, oldest first; at least one.
-        after: Runs since the estimated start; at least one.
-        events: Returns the rows of `event`.
-        metric: The series that changed.
-        sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
-        whole: Whether all runs represent their level, as those of two periods; else the latest do.
-    """
-    around = [*before[-AROUND_RUNS:], *after]
-    split = len(around) - len(after)
-    first, last = _onset(around, metric, split)
-    times = Onset(
-        earliest=around[max(0, first - EVENT_RUNS - 1)],
-        first=around[max(0, first - COINCIDENT_RUNS - 1)],
-        last=around[last],
-        latest=around[-1],
-    )
-    rows = events(times.earliest.time_ns + 1, times.latest.time_ns + 1)
-    old, new = software_of(rows, times)
-    latest = after if whole else around[last:][-LATEST_RUNS:]
-    # Runs with which the drift may have begun are of neither level.
-    settled = before if whole else before[: len(before) - (split - first)] or before
-    compared = Comparison(conditions(settled, old), conditions(latest, new), sign)
-    is_software_timely = coincides_with_software(rows, times)
-    found = [*annotations_of(rows, times)]
-    for cause in causes(compared):
-        timing = _timing(cause, around, (first, last))
-        if cause.name.startswith(("software", BOARD)):
-            found.append(replace(cause, coincides=is_software_timely))
-        elif timing != "late":
-            found.append(replace(cause, coincides=timing and timing == "coincident"))
-    earlier = settled if whole else settled[-LATEST_RUNS:]
-    levels = Levels(metric, earlier, latest, settled)
-    return explanation_of(found, levels)
-
-
-def _onset(runs: Sequence[DetectionRun], metric: Metric, split: int) -> tuple[int, int]:
-    """Return the first and the last run with which a drift may begin."""
-    prices = factors(runs)
-    values = [run.value(metric, prices) for run in runs]
-    logs = [math.log(value) for value in values if value is not None and value > 0]
-    if len(logs) < len(runs) or not 0 < split < len(runs):
-        return split, split
-    # A single outlier must not outweigh the change.
-    low, high = sorted(median(side) for side in (logs[:split], logs[split:]))
-    margin = OUTLIER_MARGIN * (high - low)
-    found = change_point([min(max(value, low - margin), high + margin) for value in logs])
-    if found is None:
-        return split, split
-    first, last = min(split, found[1]), max(found[0], min(split, found[2]))
-    middle, is_rise = (low + high) / 2, median(logs[split:]) > median(logs[:split])
-    for index in range(first, min(first + OUTLIER_RUNS, len(runs) - 1)):
-        # A run at the level before follows what looked like the beginning: that was an outlier, unless
-        # the run is free of a neighbour that comes and goes.
-        is_before = (logs[index] < middle) is is_rise
-        flags = {run.device.get("contended") for run in runs[index : index + 2]}
-        if is_before and len(flags) == 1:
-            last = max(last, index + 1)
-    return first, last
-
-
-def _timing(
-    cause: Cause, runs: Sequence[DetectionRun], onset: tuple[int, int]
-) -> Literal["early", "coincident", "late"] | None:
-    """Return when the signals of a cause changed relative to the drift; None if unknown."""
-    is_early = False
-    for signal in cause.signals:
-        values = [signal_of(run, signal) for run in runs]
-        known = [value for value in values if value is not None]
-        found = change_point(known) if len(known) == len(values) else None
-        if found is None:
-            return None
-        if set(known) <= {0.0, 1.0}:
-            # Of a neighbour that comes and goes the first run counts, not where most runs have it.
-            later = float(fmean(known[found[0] :]) > fmean(known[: found[0]]))
-            if later in known[onset[0] : onset[1] + LATER_RUNS + 1]:
-                continue
-        if found[1] > onset[1] + LATER_RUNS:
-            return "late"
-        is_early |= found[2] < onset[0] - LATER_RUNS
-    if not cause.signals:
-        return None
-    return "early" if is_early else "coincident"

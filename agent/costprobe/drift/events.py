@@ -12,21 +12,11 @@ from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.money import price_scale, price_text
-from costprobe.core.records import (
-    NS_PER_S,
-    Event,
-    FieldValue,
-    Point,
-    Severity,
-)
+from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity
 from costprobe.core.units import significant
 from costprobe.drift.actions import action_of
-from costprobe.drift.causes import (
-    THROTTLED_PCT,
-    UNKNOWN,
-    Cause,
-    Explanation,
-)
+from costprobe.drift.causes import THROTTLED_PCT, UNKNOWN, Cause, Explanation
+from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     UNCHANGED,
     WORDS,
@@ -39,10 +29,36 @@ from costprobe.drift.message import (
     money_of,
 )
 from costprobe.drift.production import ProductionFinding
-from costprobe.drift.settings import Finding, Metric, ServingMetric
 from costprobe.unit_costs.change import Driver, Part, ProductionChange
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
+
+SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
+    {
+        "serving_time": "device time per {}",
+        "serving_energy": "energy per {}",
+        "demand": "held device time per {}",
+        "mix": "work per request",
+    }
+)
+CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
+    {
+        "serving_time": "efficiency",
+        "serving_energy": "efficiency",
+        "demand": "demand",
+        "mix": "mix",
+    }
+)
+# What a change of each series is in money: parts of the cost, each of one series only.
+_PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
+    {
+        "serving_time": ("speed",),
+        "serving_energy": ("busy power", "idle power", "mean power"),
+        "demand": ("idle time", "load"),
+        "mix": ("models", "input and output", "cached input", "request length"),
+    }
+)
+_SAME_AS_PROBE: Final = 0.5
 
 
 def drift_event(
@@ -103,10 +119,10 @@ def further_shift_event(time_ns: int, log_shift: float, key: Key, change: Change
         title=message.headline,
         time_ns=time_ns,
         # Without a cause of its own it has that of the drift.
-        detail="" if cause == "unknown" else message.reason,
+        detail="" if cause == UNKNOWN else message.reason,
         device=device,
         subject={"probe": probe},
-        cause="" if cause == "unknown" else cause,
+        cause="" if cause == UNKNOWN else cause,
         metric=metric,
         level_pct=math.expm1(log_shift) * 100,
         **money_a_month(change.money),
@@ -187,34 +203,6 @@ def _disturbance(fields: Mapping[str, FieldValue]) -> str:
         if isinstance(value, int | float) and value > THROTTLED_PCT:
             return name
     return ""
-
-
-SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
-    {
-        "serving_time": "device time per {}",
-        "serving_energy": "energy per {}",
-        "demand": "held device time per {}",
-        "mix": "work per request",
-    }
-)
-CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
-    {
-        "serving_time": "efficiency",
-        "serving_energy": "efficiency",
-        "demand": "demand",
-        "mix": "mix",
-    }
-)
-# What a change of each series is in money: parts of the cost, each of one series only.
-_PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
-    {
-        "serving_time": ("speed",),
-        "serving_energy": ("busy power", "idle power", "mean power"),
-        "demand": ("idle time", "load"),
-        "mix": ("models", "input and output", "cached input", "request length"),
-    }
-)
-_SAME_AS_PROBE: Final = 0.5
 
 
 def production_event(

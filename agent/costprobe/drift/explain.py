@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import Point, natural
-from costprobe.drift.causes import Events
+from costprobe.drift.causes import Events, events_among
 from costprobe.drift.periods import PeriodChange, probe_change, service_change
 from costprobe.drift.runs import (
     DEVICE_ROWS,
@@ -105,9 +105,8 @@ class Explaining:
         problem = _too_few(len(before), len(after), "runs")
         if problem:
             return ExplainedSeries(tags, None, problem)
-        change = probe_change(
-            (device, probe), before, after, self._events_of(device, probe), self._now_ns
-        )
+        events = events_among(self.events(tags))
+        change = probe_change((device, probe), before, after, events, self._now_ns)
         return ExplainedSeries(tags, change)
 
     def _service(self, service: str) -> ExplainedSeries:
@@ -157,9 +156,6 @@ class Explaining:
             tags = {"device": device}
             return self._reader.newest("device", since_ns, until_ns, tags, limit=DEVICE_ROWS)
 
-        def between(since_ns: int, until_ns: int) -> Sequence[Point]:
-            return [row for row in events if since_ns <= row.time_ns < until_ns]
-
         before, after = (
             service_runs(
                 side[-BLOCKS_MAX:] if index == 0 else side[:BLOCKS_MAX],
@@ -170,7 +166,7 @@ class Explaining:
             )
             for index, side in enumerate(efforts)
         )
-        return before, after, between
+        return before, after, events_among(events)
 
     def _control(self, after: ProductionSums) -> float | None:
         """Return the time per inference of the probes on a service's devices, later over earlier."""
@@ -184,14 +180,6 @@ class Explaining:
                     before_s, after_s = (factors(side).time_s for side in sides)
                     logs.append(math.log(after_s / before_s))
         return math.exp(fmean(logs)) if logs else None
-
-    def _events_of(self, device: str, probe: str) -> Callable[[int, int], Sequence[Point]]:
-        rows = self.events({"device": device, "probe": probe})
-
-        def events(since_ns: int, until_ns: int) -> Sequence[Point]:
-            return [row for row in rows if since_ns <= row.time_ns < until_ns]
-
-        return events
 
 
 def subject_of(row: Point) -> str:

@@ -17,21 +17,11 @@ from costprobe.core.money import price_scale, scale_words
 from costprobe.core.records import BOARD, NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.statistics import student_quantile
-from costprobe.core.units import (
-    HOUR_S,
-    MONTH_H,
-    counted,
-    significant,
-)
+from costprobe.core.units import HOUR_S, MONTH_H, counted, significant
 from costprobe.drift.causes import UNKNOWN, Explanation, causes
-from costprobe.drift.message import (
-    ChangeFacts,
-    MoneyChange,
-    change_message,
-    money_a_month,
-)
-from costprobe.drift.runs import Comparison, Conditions, SignalSample
-from costprobe.drift.settings import ACCEPTED_AFTER_S, CHANGE_MIN
+from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
+from costprobe.drift.message import ChangeFacts, MoneyChange, change_message, money_a_month
+from costprobe.drift.runs import Comparison, Conditions, sample_of
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
 
 # Fewer common points cannot be distinguished from noise.
@@ -40,6 +30,15 @@ POINTS_MIN: Final = 2
 AGREEING_MIN: Final = 0.75
 # Requests of another length are another workload.
 LENGTH_TOLERANCE: Final = 0.05
+
+_MILLION: Final = 1_000_000
+# The clock and the temperature of a device without work are those of no load.
+_BUSY_PCT: Final = 50.0
+_SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
+_ACTION: Final = (
+    "compare the server's options and the device's clocks with those of the curve before, and repeat"
+    " the curve"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +83,25 @@ class CurveShift:
     is_back: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PresentLoad:
+    """The load of the servers of a curve in production.
+
+    Attributes:
+        per_s: Generated tokens per second, or requests where the curve has no tokens.
+        replicas: Servers that share it.
+    """
+
+    per_s: float
+    replicas: int = 1
+
+
 def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
     """Return the change between two curves of a probe; None without enough common points.
 
     The price has no influence: its changes are events of their own.
     """
-    common = common_points(before, after)
+    common = _common_points(before, after)
     if len(common) < POINTS_MIN:
         return None
     logs = [math.log(new.work_per_s / old.work_per_s) for old, new in common]
@@ -111,7 +123,7 @@ def curve_change(before: LoadCurve, after: LoadCurve) -> CurveChange | None:
     )
 
 
-def common_points(before: LoadCurve, after: LoadCurve) -> list[tuple[LoadPoint, LoadPoint]]:
+def _common_points(before: LoadCurve, after: LoadCurve) -> list[tuple[LoadPoint, LoadPoint]]:
     """Return the points of both curves with the same requests in flight and the same mean lengths."""
     earlier = {point.concurrency: point for point in before.points if point.loop == "closed"}
     common = []
@@ -168,29 +180,6 @@ def _is_same_work(before: LoadPoint, after: LoadPoint) -> bool:
     return True
 
 
-_MILLION: Final = 1_000_000
-# The clock and the temperature of a device without work are those of no load.
-_BUSY_PCT: Final = 50.0
-_SIGNALS: Final = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "temp_c")
-_ACTION: Final = (
-    "compare the server's options and the device's clocks with those of the curve before, and repeat"
-    " the curve"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PresentLoad:
-    """The load of the servers of a curve in production.
-
-    Attributes:
-        per_s: Generated tokens per second, or requests where the curve has no tokens.
-        replicas: Servers that share it.
-    """
-
-    per_s: float
-    replicas: int = 1
-
-
 def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:
     """Return the conditions of a device while a curve was measured.
 
@@ -216,17 +205,11 @@ def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:
     return Conditions(
         software=software,
         ecc_uncorrected=max(errors, default=None),
-        sm_clock_mhz=_sample(values["sm_clock_mhz"]),
-        mem_clock_mhz=_sample(values["mem_clock_mhz"]),
-        power_limit_w=_sample(values["power_limit_w"]),
-        temp_c=_sample(values["temp_c"]),
+        sm_clock_mhz=sample_of(values["sm_clock_mhz"]),
+        mem_clock_mhz=sample_of(values["mem_clock_mhz"]),
+        power_limit_w=sample_of(values["power_limit_w"]),
+        temp_c=sample_of(values["temp_c"]),
     )
-
-
-def _sample(values: Sequence[float]) -> SignalSample | None:
-    if not values:
-        return None
-    return SignalSample(statistics.fmean(values), statistics.pstdev(values), len(values))
 
 
 def load_curve_event(
@@ -303,7 +286,7 @@ def _changed(
 
 def _at_load(shift: CurveShift, load: PresentLoad | None) -> tuple[LoadPoint, LoadPoint]:
     """Return the common point nearest to the present load; the one with most work without a load."""
-    common = common_points(shift.baseline, shift.newest)
+    common = _common_points(shift.baseline, shift.newest)
     if load is None or not load.per_s:
         return max(common, key=lambda pair: pair[0].work_per_s)
     per_s = load.per_s / load.replicas

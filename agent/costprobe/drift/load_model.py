@@ -40,12 +40,59 @@ from operator import attrgetter, mul
 from statistics import median
 from typing import NamedTuple
 
+from costprobe.core.statistics import MAD_TO_SIGMA
 from costprobe.drift.normal import SeriesModel
 
 # Samples at each end of a range that are not known well enough.
 EXTREMES = 4
 
 Pair = tuple[float, float]
+
+KNOTS = 13
+# Width of the regression: a share of the range of loads, and the least one in log units. Twice as wide it
+# is wrong by 3 to 8 % at the highest loads of a server that saturates.
+WIDTH_SHARE = 0.1
+LEAST_WIDTH = 0.12
+# Standard deviation of the expected slope, which is between 0 (an additive server) and -1 (a device that
+# is busy, or draws power, whatever the load).
+SLOPE_ERROR = 0.4
+# Loads that differ by less show no slope: counts are in the load and in the effort per count, so that
+# their noise has a slope of -1.
+LOAD_NOISE = 0.05
+# Standard deviation of the coefficients of the mix: elasticities, of tokens whose weights are wrong by up to
+# a factor of two. And that of the difference between a coefficient at one load and at all.
+COEFFICIENT_ERROR = 0.2
+LOCAL_ERROR = 0.1
+
+# Blocks after the start of a shift.
+LEAST_AFTER = 3
+# A shift in standard errors that counts, and a residual beside it that is an outlier.
+SHIFT_ERRORS = 5.0
+OUTLYING = 4.5
+# A shift without any one of the blocks: a block in which the load jumps is an outlier.
+LONE_ERRORS = 3.5
+_LEAST_VARIANCE = 1e-12
+
+# Below this share of the product of both sums of squares there is one load only.
+LEAST_DETERMINANT = 1e-4
+
+LEAST_NOISE = 0.005
+ROUNDS = 3
+BIWEIGHT = 4.7
+USUAL_MIX = (0.0, 0.0)
+# Standard deviation of the coefficient of mixes that were not observed at a load, and the standard errors
+# that an extrapolation may be wrong by.
+UNKNOWN_MIX = 0.3
+EXTRAPOLATION_ERRORS = 2.0
+# Variance of the change of the slope over a log unit of load before any load is observed, and the log units
+# of observed loads that it is worth: from a server that takes requests one by one (slope 0) to one that
+# batches all (-1) are about three log units.
+CURVATURE = 0.3**2
+CURVATURE_WORTH = 1.0
+# Mean distance of the samples that a slope at the edge is from, in widths, and the factor by which slow
+# noise increases the variance of slopes and coefficients.
+EDGE_DISTANCE = 0.7
+SLOW_NOISE = 3.0
 
 
 class Matrix(NamedTuple):
@@ -68,277 +115,6 @@ class Matrix(NamedTuple):
         """Return the product with a vector."""
         a, b = pair
         return self.aa * a + self.ab * b, self.ab * a + self.bb * b
-
-
-class Moments(NamedTuple):
-    """Weighted samples near a knot: weight, means, and products around the means.
-
-    x is the load less that of the knot, a and b are the mix, and y is the value; `mixes` has the ranges of
-    both numbers of the mix.
-    """
-
-    total: float
-    x: float
-    mix: Pair
-    mixes: tuple[Pair, Pair]
-    y: float
-    xx: float
-    xa: float
-    xb: float
-    of_mix: Matrix
-    xy: float
-    ay: float
-    by: float
-
-    def less(self, slope: float, coefficients: Pair) -> Moments:
-        """Return those of the values less a plane."""
-        a, b = coefficients
-        of_a, of_b = self.of_mix.times(coefficients)
-        return self._replace(
-            y=self.y - slope * self.x - a * self.mix[0] - b * self.mix[1],
-            xy=self.xy - slope * self.xx - a * self.xa - b * self.xb,
-            ay=self.ay - slope * self.xa - of_a,
-            by=self.by - slope * self.xb - of_b,
-        )
-
-    def within(self, shrinkage: float) -> tuple[Matrix, Pair]:
-        """Return the products of the mix, and those with the value, that a slope does not explain."""
-        xx = self.xx + shrinkage
-        matrix = Matrix(-self.xa * self.xa / xx, -self.xa * self.xb / xx, -self.xb * self.xb / xx)
-        of_values = self.ay - self.xa * self.xy / xx, self.by - self.xb * self.xy / xx
-        return self.of_mix.plus(matrix), of_values
-
-
-def moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) -> Moments | None:
-    """Return the moments of the samples near a knot; None if there are none with a weight.
-
-    Args:
-        knot: A load.
-        reach: Distance from it at which the tricube weight is zero.
-        columns: Loads in ascending order, both numbers of the mixes, values and weights.
-    """
-    near = slice(bisect_left(columns[0], knot - reach), bisect_right(columns[0], knot + reach))
-    loads, a, b, y, weights = (column[near] for column in columns)
-    x = [load - knot for load in loads]
-    kernel = [
-        weight * (1 - (abs(distance) / reach) ** 3) ** 3
-        for distance, weight in zip(x, weights, strict=True)
-    ]
-    total = math.fsum(kernel)
-    if total <= 0:
-        return None
-    of_a, of_b = (
-        known_range([number for number, weight in zip(mix, weights, strict=True) if weight > 0])
-        for mix in (a, b)
-    )
-    (mean_x, x), (mean_a, a), (mean_b, b), (mean_y, y) = (
-        _around_mean(column, kernel, total) for column in (x, a, b, y)
-    )
-    kx, ka, kb = (list(map(mul, kernel, column)) for column in (x, a, b))
-    xx, xa, xb, xy = (math.fsum(map(mul, kx, column)) for column in (x, a, b, y))
-    aa, ab, ay = (math.fsum(map(mul, ka, column)) for column in (a, b, y))
-    bb, by = (math.fsum(map(mul, kb, column)) for column in (b, y))
-    mix, products = (mean_a, mean_b), Matrix(aa, ab, bb)
-    return Moments(total, mean_x, mix, (of_a, of_b), mean_y, xx, xa, xb, products, xy, ay, by)
-
-
-def _around_mean(
-    values: Sequence[float], weights: Sequence[float], total: float
-) -> tuple[float, list[float]]:
-    """Return the weighted mean of values, and their differences from it."""
-    mean = math.fsum(map(mul, weights, values)) / total
-    return mean, [value - mean for value in values]
-
-
-def known_range(values: Sequence[float]) -> Pair:
-    """Return the range of values without a few at each end."""
-    ordered = sorted(values)
-    left_out = min(EXTREMES, (len(ordered) - 1) // 2)
-    return ordered[left_out], ordered[-1 - left_out]
-
-
-KNOTS = 13
-# Width of the regression: a share of the range of loads, and the least one in log units. Twice as wide it
-# is wrong by 3 to 8 % at the highest loads of a server that saturates.
-WIDTH_SHARE = 0.1
-LEAST_WIDTH = 0.12
-# Standard deviation of the expected slope, which is between 0 (an additive server) and -1 (a device that
-# is busy, or draws power, whatever the load).
-SLOPE_ERROR = 0.4
-# Loads that differ by less show no slope: counts are in the load and in the effort per count, so that
-# their noise has a slope of -1.
-LOAD_NOISE = 0.05
-# Standard deviation of the coefficients of the mix: elasticities, of tokens whose weights are wrong by up to
-# a factor of two. And that of the difference between a coefficient at one load and at all.
-COEFFICIENT_ERROR = 0.2
-LOCAL_ERROR = 0.1
-
-
-class _Knot(NamedTuple):
-    """The fitted plane at a load.
-
-    Attributes:
-        value: At the mix 0.
-        slope: Over the load.
-        mix: The mean one of the samples nearby.
-        mixes: Ranges of both numbers of their mixes.
-        coefficients: Of the mix.
-        root: Cholesky factor of their covariance: its first column, and the last element.
-        expected: Share of the slope that is the expected one.
-    """
-
-    value: float
-    slope: float
-    mix: Pair
-    mixes: tuple[Pair, Pair]
-    coefficients: Pair
-    root: tuple[float, float, float]
-    expected: float
-
-    def at(self, mix: Pair) -> float:
-        """Return the value at a mix."""
-        return self.value + self.coefficients[0] * mix[0] + self.coefficients[1] * mix[1]
-
-
-class EffortCurve:
-    """A fitted curve.
-
-    Args:
-        loads: Least and largest load of the knots.
-        slope: Expected slope.
-    """
-
-    def __init__(self, loads: Pair, slope: float) -> None:
-        self._slope = slope
-        self._low, self._high = loads
-        self.width = max(LEAST_WIDTH, WIDTH_SHARE * (self._high - self._low))
-        self._step = (self._high - self._low) / (KNOTS - 1)
-        self._loads = [self._low + index * self._step for index in range(KNOTS)]
-        self._knots: list[_Knot] = []
-
-    @property
-    def turns(self) -> float:
-        """Sum of the squared changes of the slope from knot to knot."""
-        return math.fsum(
-            (later.slope - former.slope) ** 2 for former, later in pairwise(self._knots)
-        )
-
-    @property
-    def edges(self) -> Pair:
-        """Variances of the slope at both edges, without its change beyond them."""
-        first, last = self._knots[0].expected, self._knots[-1].expected
-        return SLOPE_ERROR**2 * first, SLOPE_ERROR**2 * last
-
-    def value(self, load: float, mix: Pair) -> float:
-        """Return the value at a load and a mix."""
-        if load <= self._low:
-            return self._knots[0].at(mix) + self._knots[0].slope * (load - self._low)
-        if load >= self._high:
-            return self._knots[-1].at(mix) + self._knots[-1].slope * (load - self._high)
-        index = min(KNOTS - 2, int((load - self._low) / self._step))
-        share = (load - self._loads[index]) / self._step
-        return (1 - share) * self._knots[index].at(mix) + share * self._knots[index + 1].at(mix)
-
-    def error(self, load: float, mix: Pair) -> Pair:
-        """Return what the coefficients may be wrong by at a load and mix: independent standard errors.
-
-        Those of two mixes have the sum of their products as covariance.
-        """
-        knot = self._nearest(load)
-        a, b = mix[0] - knot.mix[0], mix[1] - knot.mix[1]
-        first, both, last = knot.root
-        return first * a + both * b, last * b
-
-    def mixes(self, load: float) -> tuple[Pair, Pair]:
-        """Return the ranges of both numbers of the mixes that were observed near a load."""
-        return self._nearest(load).mixes
-
-    def _nearest(self, load: float) -> _Knot:
-        index = round((load - self._low) / self._step) if self._step else 0
-        return self._knots[max(0, min(KNOTS - 1, index))]
-
-    def fit(
-        self,
-        loads: Sequence[float],
-        mixes: tuple[Sequence[float], Sequence[float]],
-        values: Sequence[float],
-        weights: Sequence[float],
-        noise: float,
-    ) -> None:
-        """Fit the curve.
-
-        Args:
-            loads: Those of the samples, in ascending order.
-            mixes: Both numbers of their mixes.
-            values: Their values.
-            weights: Their weights; at least one is positive.
-            noise: Variance of the values.
-        """
-        columns = loads, *mixes, values, weights
-        found = [moments_near(knot, 2 * self.width, columns) for knot in self._loads]
-        usual, prior = self._usual(found, math.fsum(weights), noise)
-        known = {
-            index: self._plane(near, usual, prior, noise)
-            for index, near in enumerate(found)
-            if near is not None
-        }
-        self._knots = [
-            known.get(index) or self._between(index, list(known.items())) for index in range(KNOTS)
-        ]
-
-    def _shrinkage(self, near: Moments, noise: float) -> float:
-        return noise / SLOPE_ERROR**2 + near.total * LOAD_NOISE**2
-
-    def _usual(
-        self, found: Sequence[Moments | None], weight: float, noise: float
-    ) -> tuple[Pair, Matrix]:
-        """Return the coefficients of all loads, and the inverse covariance of those at one load."""
-        known = [near.less(self._slope, (0.0, 0.0)) for near in found if near is not None]
-        # A sample is near several knots.
-        share = weight / math.fsum(near.total for near in known)
-        least = noise / COEFFICIENT_ERROR**2
-        matrix, of_values = Matrix(least, 0.0, least), (0.0, 0.0)
-        for near in known:
-            (aa, ab, bb), (ay, by) = near.within(self._shrinkage(near, noise))
-            matrix = matrix.plus(Matrix(share * aa, share * ab, share * bb))
-            of_values = of_values[0] + share * ay, of_values[1] + share * by
-        usual = matrix.inverse().times(of_values)
-        covariance = matrix.inverse(noise).plus(Matrix(LOCAL_ERROR**2, 0.0, LOCAL_ERROR**2))
-        return usual, covariance.inverse()
-
-    def _plane(self, near: Moments, usual: Pair, prior: Matrix, noise: float) -> _Knot:
-        """Return the plane at a knot."""
-        rest, shrinkage = near.less(self._slope, usual), self._shrinkage(near, noise)
-        matrix, of_values = rest.within(shrinkage)
-        matrix = matrix.plus(Matrix(noise * prior.aa, noise * prior.ab, noise * prior.bb))
-        a, b = matrix.inverse().times(of_values)
-        slope = (rest.xy - rest.xa * a - rest.xb * b) / (rest.xx + shrinkage)
-        value = rest.y - slope * rest.x - a * rest.mix[0] - b * rest.mix[1]
-        aa, ab, bb = matrix.inverse(noise)
-        root = math.sqrt(aa), ab / math.sqrt(aa), math.sqrt(max(0.0, bb - ab * ab / aa))
-        coefficients = usual[0] + a, usual[1] + b
-        expected = shrinkage / (near.xx + shrinkage)
-        return _Knot(value, self._slope + slope, near.mix, near.mixes, coefficients, root, expected)
-
-    def _between(self, index: int, known: Sequence[tuple[int, _Knot]]) -> _Knot:
-        """Return the plane at a knot without samples: the nearest one, through the values on both sides."""
-        left, before = next((pair for pair in reversed(known) if pair[0] < index), known[0])
-        right, after = next((pair for pair in known if pair[0] > index), known[-1])
-        nearest, plane = min(known, key=lambda pair: abs(pair[0] - index))
-        value = plane.value + self._slope * (index - nearest) * self._step
-        if left < index < right:
-            value = before.value + (index - left) / (right - left) * (after.value - before.value)
-        return plane._replace(value=value, slope=self._slope, expected=1.0)
-
-
-# Blocks after the start of a shift.
-LEAST_AFTER = 3
-# A shift in standard errors that counts, and a residual beside it that is an outlier.
-SHIFT_ERRORS = 5.0
-OUTLYING = 4.5
-# A shift without any one of the blocks: a block in which the load jumps is an outlier.
-LONE_ERRORS = 3.5
-_LEAST_VARIANCE = 1e-12
 
 
 class Beyond(NamedTuple):
@@ -426,85 +202,6 @@ class ShiftEstimate(NamedTuple):
         return self.is_step and abs(self.errors) >= SHIFT_ERRORS
 
 
-def most_likely_shift(
-    residuals: Sequence[Residual], uncertainty: Uncertainty, latest: int
-) -> ShiftEstimate | None:
-    """Return the most likely shift in the latest blocks; None if there is none to judge.
-
-    Args:
-        residuals: Those of the last blocks, oldest first.
-        uncertainty: What they may be wrong by.
-        latest: Number of blocks in which it may have begun. At least half of those after it are at an
-            unknown load: other shifts are found without this.
-    """
-    factor = _factor(residuals, uncertainty)
-    values = _solved(factor, [residual.value for residual in residuals], 0)
-    best: ShiftEstimate | None = None
-    count = len(residuals)
-    for first in range(max(1, count - latest), count - LEAST_AFTER + 1):
-        if 2 * sum(residual.is_unknown for residual in residuals[first:]) < count - first:
-            continue
-        step = _solved(factor, [1.0] * (count - first), first)
-        length, after = math.hypot(*step), values[first:]
-        errors = math.fsum(map(mul, step, after)) / length
-        if best is None or abs(errors) > abs(best.errors):
-            shift = errors / length
-            is_step = all(abs(y - shift * x) <= OUTLYING for x, y in zip(step, after, strict=True))
-            best = ShiftEstimate(residuals[first].time_s, shift, errors, is_step)
-    if best is not None and best.is_certain and _is_of_one_block(factor, values, residuals, best):
-        return best._replace(is_step=False)
-    return best
-
-
-def _is_of_one_block(
-    factor: Sequence[Sequence[float]],
-    values: Sequence[float],
-    residuals: Sequence[Residual],
-    found: ShiftEstimate,
-) -> bool:
-    """Return whether a shift is uncertain without one of the blocks."""
-    count = len(residuals)
-    first = next(i for i, known in enumerate(residuals) if known.time_s >= found.since_s)
-    step = [0.0] * first + _solved(factor, [1.0] * (count - first), first)
-    for index in range(count):
-        # A regressor of its own takes the block out.
-        alone = [0.0] * index + _solved(factor, [1.0] + [0.0] * (count - index - 1), index)
-        share = math.fsum(map(mul, step, alone)) / math.fsum(map(mul, alone, alone))
-        rest = [x - share * y for x, y in zip(step, alone, strict=True)]
-        errors = math.fsum(map(mul, rest, values)) / (math.hypot(*rest) or math.inf)
-        if errors * math.copysign(1.0, found.shift) < LONE_ERRORS:
-            return True
-    return False
-
-
-def _factor(residuals: Sequence[Residual], uncertainty: Uncertainty) -> list[list[float]]:
-    """Return the Cholesky factor of the residuals' covariance."""
-    rows: list[list[float]] = []
-    for index, residual in enumerate(residuals):
-        row: list[float] = []
-        correlated = [uncertainty.phi ** (index - column) for column in range(index + 1)]
-        for column, former in enumerate(rows):
-            value = uncertainty.covariance(residual.beyond, residuals[column].beyond)
-            value += uncertainty.noise * correlated[column] - math.fsum(map(mul, row, former))
-            row.append(value / former[column])
-        value = uncertainty.covariance(residual.beyond, residual.beyond) + uncertainty.noise
-        row.append(math.sqrt(max(_LEAST_VARIANCE, value - math.fsum(map(mul, row, row)))))
-        rows.append(row)
-    return rows
-
-
-def _solved(factor: Sequence[Sequence[float]], values: Sequence[float], first: int) -> list[float]:
-    """Return the solution of factor * x = values, which are 0 before the index `first`, from there on."""
-    solved: list[float] = []
-    for row, value in zip(factor[first:], values, strict=True):
-        solved.append((value - math.fsum(map(mul, row[first:], solved))) / row[-1])
-    return solved
-
-
-# Below this share of the product of both sums of squares there is one load only.
-LEAST_DETERMINANT = 1e-4
-
-
 class Powers(NamedTuple):
     """Mean power of a device in W while it is idle, and while it is busy."""
 
@@ -514,48 +211,6 @@ class Powers(NamedTuple):
     def energy_j(self, idle_s: float, busy_s: float) -> float:
         """Return the energy of idle and busy device-seconds."""
         return self.idle_w * idle_s + self.busy_w * busy_s
-
-
-def fitted_powers(work: Iterable[tuple[float, float, float]]) -> Powers | None:
-    """Return the powers by least squares of relative errors; None where the loads do not separate them.
-
-    Args:
-        work: Energy in J, idle and busy device-seconds of a unit of work, of each block.
-    """
-    ii = ib = bb = of_idle = of_busy = 0.0
-    for energy_j, idle_s, busy_s in work:
-        idle, busy = idle_s / energy_j, busy_s / energy_j
-        ii += idle * idle
-        ib += idle * busy
-        bb += busy * busy
-        of_idle += idle
-        of_busy += busy
-    determinant = ii * bb - ib * ib
-    if determinant <= LEAST_DETERMINANT * ii * bb:
-        return None
-    idle_w = (bb * of_idle - ib * of_busy) / determinant
-    busy_w = (ii * of_busy - ib * of_idle) / determinant
-    return Powers(idle_w, busy_w) if idle_w >= 0 < busy_w else None
-
-
-LEAST_NOISE = 0.005
-ROUNDS = 3
-BIWEIGHT = 4.7
-MAD_TO_SIGMA = 1.4826
-USUAL_MIX = (0.0, 0.0)
-# Standard deviation of the coefficient of mixes that were not observed at a load, and the standard errors
-# that an extrapolation may be wrong by.
-UNKNOWN_MIX = 0.3
-EXTRAPOLATION_ERRORS = 2.0
-# Variance of the change of the slope over a log unit of load before any load is observed, and the log units
-# of observed loads that it is worth: from a server that takes requests one by one (slope 0) to one that
-# batches all (-1) are about three log units.
-CURVATURE = 0.3**2
-CURVATURE_WORTH = 1.0
-# Mean distance of the samples that a slope at the edge is from, in widths, and the factor by which slow
-# noise increases the variance of slopes and coefficients.
-EDGE_DISTANCE = 0.7
-SLOW_NOISE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,12 +245,12 @@ class LoadModel:
         self, samples: Sequence[LoadSample], slope: float, busy: LoadModel | None = None
     ) -> None:
         self._busy = busy
-        self._low, self._high = known_range([sample.load for sample in samples])
+        self._low, self._high = _known_range([sample.load for sample in samples])
         first, second = ([sample.mix[index] for sample in samples] for index in (0, 1))
         self._centers = median(first), median(second)
         self._powers = None
         if busy is not None:
-            self._powers = fitted_powers(
+            self._powers = _fitted_powers(
                 (math.exp(sample.effort), *busy.seconds(sample.load)) for sample in samples
             )
         slope = slope if self._powers is None else 0.0
@@ -720,3 +375,344 @@ class LoadModel:
 def _outside(value: float, known: Pair) -> float:
     """Return the signed distance of a value from a range; 0 within."""
     return min(0.0, value - known[0]) + max(0.0, value - known[1])
+
+
+class EffortCurve:
+    """A fitted curve.
+
+    Args:
+        loads: Least and largest load of the knots.
+        slope: Expected slope.
+    """
+
+    def __init__(self, loads: Pair, slope: float) -> None:
+        self._slope = slope
+        self._low, self._high = loads
+        self.width = max(LEAST_WIDTH, WIDTH_SHARE * (self._high - self._low))
+        self._step = (self._high - self._low) / (KNOTS - 1)
+        self._loads = [self._low + index * self._step for index in range(KNOTS)]
+        self._knots: list[_Knot] = []
+
+    @property
+    def turns(self) -> float:
+        """Sum of the squared changes of the slope from knot to knot."""
+        return math.fsum(
+            (later.slope - former.slope) ** 2 for former, later in pairwise(self._knots)
+        )
+
+    @property
+    def edges(self) -> Pair:
+        """Variances of the slope at both edges, without its change beyond them."""
+        first, last = self._knots[0].expected, self._knots[-1].expected
+        return SLOPE_ERROR**2 * first, SLOPE_ERROR**2 * last
+
+    def value(self, load: float, mix: Pair) -> float:
+        """Return the value at a load and a mix."""
+        if load <= self._low:
+            return self._knots[0].at(mix) + self._knots[0].slope * (load - self._low)
+        if load >= self._high:
+            return self._knots[-1].at(mix) + self._knots[-1].slope * (load - self._high)
+        index = min(KNOTS - 2, int((load - self._low) / self._step))
+        share = (load - self._loads[index]) / self._step
+        return (1 - share) * self._knots[index].at(mix) + share * self._knots[index + 1].at(mix)
+
+    def error(self, load: float, mix: Pair) -> Pair:
+        """Return what the coefficients may be wrong by at a load and mix: independent standard errors.
+
+        Those of two mixes have the sum of their products as covariance.
+        """
+        knot = self._nearest(load)
+        a, b = mix[0] - knot.mix[0], mix[1] - knot.mix[1]
+        first, both, last = knot.root
+        return first * a + both * b, last * b
+
+    def mixes(self, load: float) -> tuple[Pair, Pair]:
+        """Return the ranges of both numbers of the mixes that were observed near a load."""
+        return self._nearest(load).mixes
+
+    def _nearest(self, load: float) -> _Knot:
+        index = round((load - self._low) / self._step) if self._step else 0
+        return self._knots[max(0, min(KNOTS - 1, index))]
+
+    def fit(
+        self,
+        loads: Sequence[float],
+        mixes: tuple[Sequence[float], Sequence[float]],
+        values: Sequence[float],
+        weights: Sequence[float],
+        noise: float,
+    ) -> None:
+        """Fit the curve.
+
+        Args:
+            loads: Those of the samples, in ascending order.
+            mixes: Both numbers of their mixes.
+            values: Their values.
+            weights: Their weights; at least one is positive.
+            noise: Variance of the values.
+        """
+        columns = loads, *mixes, values, weights
+        found = [_moments_near(knot, 2 * self.width, columns) for knot in self._loads]
+        usual, prior = self._usual(found, math.fsum(weights), noise)
+        known = {
+            index: self._plane(near, usual, prior, noise)
+            for index, near in enumerate(found)
+            if near is not None
+        }
+        self._knots = [
+            known.get(index) or self._between(index, list(known.items())) for index in range(KNOTS)
+        ]
+
+    def _shrinkage(self, near: _Moments, noise: float) -> float:
+        return noise / SLOPE_ERROR**2 + near.total * LOAD_NOISE**2
+
+    def _usual(
+        self, found: Sequence[_Moments | None], weight: float, noise: float
+    ) -> tuple[Pair, Matrix]:
+        """Return the coefficients of all loads, and the inverse covariance of those at one load."""
+        known = [near.less(self._slope, (0.0, 0.0)) for near in found if near is not None]
+        # A sample is near several knots.
+        share = weight / math.fsum(near.total for near in known)
+        least = noise / COEFFICIENT_ERROR**2
+        matrix, of_values = Matrix(least, 0.0, least), (0.0, 0.0)
+        for near in known:
+            (aa, ab, bb), (ay, by) = near.within(self._shrinkage(near, noise))
+            matrix = matrix.plus(Matrix(share * aa, share * ab, share * bb))
+            of_values = of_values[0] + share * ay, of_values[1] + share * by
+        usual = matrix.inverse().times(of_values)
+        covariance = matrix.inverse(noise).plus(Matrix(LOCAL_ERROR**2, 0.0, LOCAL_ERROR**2))
+        return usual, covariance.inverse()
+
+    def _plane(self, near: _Moments, usual: Pair, prior: Matrix, noise: float) -> _Knot:
+        """Return the plane at a knot."""
+        rest, shrinkage = near.less(self._slope, usual), self._shrinkage(near, noise)
+        matrix, of_values = rest.within(shrinkage)
+        matrix = matrix.plus(Matrix(noise * prior.aa, noise * prior.ab, noise * prior.bb))
+        a, b = matrix.inverse().times(of_values)
+        slope = (rest.xy - rest.xa * a - rest.xb * b) / (rest.xx + shrinkage)
+        value = rest.y - slope * rest.x - a * rest.mix[0] - b * rest.mix[1]
+        aa, ab, bb = matrix.inverse(noise)
+        root = math.sqrt(aa), ab / math.sqrt(aa), math.sqrt(max(0.0, bb - ab * ab / aa))
+        coefficients = usual[0] + a, usual[1] + b
+        expected = shrinkage / (near.xx + shrinkage)
+        return _Knot(value, self._slope + slope, near.mix, near.mixes, coefficients, root, expected)
+
+    def _between(self, index: int, known: Sequence[tuple[int, _Knot]]) -> _Knot:
+        """Return the plane at a knot without samples: the nearest one, through the values on both sides."""
+        left, before = next((pair for pair in reversed(known) if pair[0] < index), known[0])
+        right, after = next((pair for pair in known if pair[0] > index), known[-1])
+        nearest, plane = min(known, key=lambda pair: abs(pair[0] - index))
+        value = plane.value + self._slope * (index - nearest) * self._step
+        if left < index < right:
+            value = before.value + (index - left) / (right - left) * (after.value - before.value)
+        return plane._replace(value=value, slope=self._slope, expected=1.0)
+
+
+class _Knot(NamedTuple):
+    """The fitted plane at a load.
+
+    Attributes:
+        value: At the mix 0.
+        slope: Over the load.
+        mix: The mean one of the samples nearby.
+        mixes: Ranges of both numbers of their mixes.
+        coefficients: Of the mix.
+        root: Cholesky factor of their covariance: its first column, and the last element.
+        expected: Share of the slope that is the expected one.
+    """
+
+    value: float
+    slope: float
+    mix: Pair
+    mixes: tuple[Pair, Pair]
+    coefficients: Pair
+    root: tuple[float, float, float]
+    expected: float
+
+    def at(self, mix: Pair) -> float:
+        """Return the value at a mix."""
+        return self.value + self.coefficients[0] * mix[0] + self.coefficients[1] * mix[1]
+
+
+class _Moments(NamedTuple):
+    """Weighted samples near a knot: weight, means, and products around the means.
+
+    x is the load less that of the knot, a and b are the mix, and y is the value; `mixes` has the ranges of
+    both numbers of the mix.
+    """
+
+    total: float
+    x: float
+    mix: Pair
+    mixes: tuple[Pair, Pair]
+    y: float
+    xx: float
+    xa: float
+    xb: float
+    of_mix: Matrix
+    xy: float
+    ay: float
+    by: float
+
+    def less(self, slope: float, coefficients: Pair) -> _Moments:
+        """Return those of the values less a plane."""
+        a, b = coefficients
+        of_a, of_b = self.of_mix.times(coefficients)
+        return self._replace(
+            y=self.y - slope * self.x - a * self.mix[0] - b * self.mix[1],
+            xy=self.xy - slope * self.xx - a * self.xa - b * self.xb,
+            ay=self.ay - slope * self.xa - of_a,
+            by=self.by - slope * self.xb - of_b,
+        )
+
+    def within(self, shrinkage: float) -> tuple[Matrix, Pair]:
+        """Return the products of the mix, and those with the value, that a slope does not explain."""
+        xx = self.xx + shrinkage
+        matrix = Matrix(-self.xa * self.xa / xx, -self.xa * self.xb / xx, -self.xb * self.xb / xx)
+        of_values = self.ay - self.xa * self.xy / xx, self.by - self.xb * self.xy / xx
+        return self.of_mix.plus(matrix), of_values
+
+
+def _moments_near(knot: float, reach: float, columns: Sequence[Sequence[float]]) -> _Moments | None:
+    """Return the moments of the samples near a knot; None if there are none with a weight.
+
+    Args:
+        knot: A load.
+        reach: Distance from it at which the tricube weight is zero.
+        columns: Loads in ascending order, both numbers of the mixes, values and weights.
+    """
+    near = slice(bisect_left(columns[0], knot - reach), bisect_right(columns[0], knot + reach))
+    loads, a, b, y, weights = (column[near] for column in columns)
+    x = [load - knot for load in loads]
+    kernel = [
+        weight * (1 - (abs(distance) / reach) ** 3) ** 3
+        for distance, weight in zip(x, weights, strict=True)
+    ]
+    total = math.fsum(kernel)
+    if total <= 0:
+        return None
+    of_a, of_b = (
+        _known_range([number for number, weight in zip(mix, weights, strict=True) if weight > 0])
+        for mix in (a, b)
+    )
+    (mean_x, x), (mean_a, a), (mean_b, b), (mean_y, y) = (
+        _around_mean(column, kernel, total) for column in (x, a, b, y)
+    )
+    kx, ka, kb = (list(map(mul, kernel, column)) for column in (x, a, b))
+    xx, xa, xb, xy = (math.fsum(map(mul, kx, column)) for column in (x, a, b, y))
+    aa, ab, ay = (math.fsum(map(mul, ka, column)) for column in (a, b, y))
+    bb, by = (math.fsum(map(mul, kb, column)) for column in (b, y))
+    mix, products = (mean_a, mean_b), Matrix(aa, ab, bb)
+    return _Moments(total, mean_x, mix, (of_a, of_b), mean_y, xx, xa, xb, products, xy, ay, by)
+
+
+def _around_mean(
+    values: Sequence[float], weights: Sequence[float], total: float
+) -> tuple[float, list[float]]:
+    """Return the weighted mean of values, and their differences from it."""
+    mean = math.fsum(map(mul, weights, values)) / total
+    return mean, [value - mean for value in values]
+
+
+def _known_range(values: Sequence[float]) -> Pair:
+    """Return the range of values without a few at each end."""
+    ordered = sorted(values)
+    left_out = min(EXTREMES, (len(ordered) - 1) // 2)
+    return ordered[left_out], ordered[-1 - left_out]
+
+
+def _fitted_powers(work: Iterable[tuple[float, float, float]]) -> Powers | None:
+    """Return the powers by least squares of relative errors; None where the loads do not separate them.
+
+    Args:
+        work: Energy in J, idle and busy device-seconds of a unit of work, of each block.
+    """
+    ii = ib = bb = of_idle = of_busy = 0.0
+    for energy_j, idle_s, busy_s in work:
+        idle, busy = idle_s / energy_j, busy_s / energy_j
+        ii += idle * idle
+        ib += idle * busy
+        bb += busy * busy
+        of_idle += idle
+        of_busy += busy
+    determinant = ii * bb - ib * ib
+    if determinant <= LEAST_DETERMINANT * ii * bb:
+        return None
+    idle_w = (bb * of_idle - ib * of_busy) / determinant
+    busy_w = (ii * of_busy - ib * of_idle) / determinant
+    return Powers(idle_w, busy_w) if idle_w >= 0 < busy_w else None
+
+
+def most_likely_shift(
+    residuals: Sequence[Residual], uncertainty: Uncertainty, latest: int
+) -> ShiftEstimate | None:
+    """Return the most likely shift in the latest blocks; None if there is none to judge.
+
+    Args:
+        residuals: Those of the last blocks, oldest first.
+        uncertainty: What they may be wrong by.
+        latest: Number of blocks in which it may have begun. At least half of those after it are at an
+            unknown load: other shifts are found without this.
+    """
+    factor = _factor(residuals, uncertainty)
+    values = _solved(factor, [residual.value for residual in residuals], 0)
+    best: ShiftEstimate | None = None
+    count = len(residuals)
+    for first in range(max(1, count - latest), count - LEAST_AFTER + 1):
+        if 2 * sum(residual.is_unknown for residual in residuals[first:]) < count - first:
+            continue
+        step = _solved(factor, [1.0] * (count - first), first)
+        length, after = math.hypot(*step), values[first:]
+        errors = math.fsum(map(mul, step, after)) / length
+        if best is None or abs(errors) > abs(best.errors):
+            shift = errors / length
+            is_step = all(abs(y - shift * x) <= OUTLYING for x, y in zip(step, after, strict=True))
+            best = ShiftEstimate(residuals[first].time_s, shift, errors, is_step)
+    if best is not None and best.is_certain and _is_of_one_block(factor, values, residuals, best):
+        return best._replace(is_step=False)
+    return best
+
+
+def _is_of_one_block(
+    factor: Sequence[Sequence[float]],
+    values: Sequence[float],
+    residuals: Sequence[Residual],
+    found: ShiftEstimate,
+) -> bool:
+    """Return whether a shift is uncertain without one of the blocks."""
+    count = len(residuals)
+    first = next(i for i, known in enumerate(residuals) if known.time_s >= found.since_s)
+    step = [0.0] * first + _solved(factor, [1.0] * (count - first), first)
+    for index in range(count):
+        # A regressor of its own takes the block out.
+        alone = [0.0] * index + _solved(factor, [1.0] + [0.0] * (count - index - 1), index)
+        share = math.fsum(map(mul, step, alone)) / math.fsum(map(mul, alone, alone))
+        rest = [x - share * y for x, y in zip(step, alone, strict=True)]
+        errors = math.fsum(map(mul, rest, values)) / (math.hypot(*rest) or math.inf)
+        if errors * math.copysign(1.0, found.shift) < LONE_ERRORS:
+            return True
+    return False
+
+
+def _factor(residuals: Sequence[Residual], uncertainty: Uncertainty) -> list[list[float]]:
+    """Return the Cholesky factor of the residuals' covariance."""
+    rows: list[list[float]] = []
+    for index, residual in enumerate(residuals):
+        row: list[float] = []
+        correlated = [uncertainty.phi ** (index - column) for column in range(index + 1)]
+        for column, former in enumerate(rows):
+            value = uncertainty.covariance(residual.beyond, residuals[column].beyond)
+            value += uncertainty.noise * correlated[column] - math.fsum(map(mul, row, former))
+            row.append(value / former[column])
+        value = uncertainty.covariance(residual.beyond, residual.beyond) + uncertainty.noise
+        row.append(math.sqrt(max(_LEAST_VARIANCE, value - math.fsum(map(mul, row, row)))))
+        rows.append(row)
+    return rows
+
+
+def _solved(factor: Sequence[Sequence[float]], values: Sequence[float], first: int) -> list[float]:
+    """Return the solution of factor * x = values, which are 0 before the index `first`, from there on."""
+    solved: list[float] = []
+    for row, value in zip(factor[first:], values, strict=True):
+        solved.append((value - math.fsum(map(mul, row[first:], solved))) / row[-1])
+    return solved

@@ -24,9 +24,11 @@ from costprobe.drift.causes import (
     Cause,
     Explanation,
     Share,
+    events_among,
     explain_change,
     is_annotation_of,
 )
+from costprobe.drift.findings import Finding, Metric
 from costprobe.drift.production import ProductionDetector, ProductionFinding
 from costprobe.drift.runs import (
     BEFORE_RUNS,
@@ -38,7 +40,6 @@ from costprobe.drift.runs import (
     joined_runs,
     service_runs,
 )
-from costprobe.drift.settings import Finding, Metric
 from costprobe.unit_costs.change import (
     LEAST_PART,
     CostFactors,
@@ -53,6 +54,54 @@ MAX_CAUSES: Final = 4
 LEAST_CAUSE: Final = 0.01
 # A smaller change is shown as 0.0 %.
 SHOWN_PCT: Final = 0.05
+
+WORDS: Mapping[Metric, str] = {
+    "cost": "cost per inference",
+    "latency": "latency",
+    "energy": "energy per inference",
+    "throughput": "throughput",
+}
+# Longest history before a shift that is compared with it.
+BEFORE_NS = 14 * 86_400 * NS_PER_S
+MIN_RUNS_BEFORE = 3
+# Most software changes between two runs that are read.
+CHANGES_MAX = 100
+# A price change is part of the explanation if it is not older than this.
+PRICE_NS = 2 * 3600 * NS_PER_S
+SAME_PRICE = 1e-4
+
+# Device, probe, metric.
+Key = tuple[str, str, Metric]
+# Returns the newest rows of a measurement between two UTC ns, at most as many.
+_Newest = Callable[[str, int, int, int], Sequence[Point]]
+
+# Blocks of a level that are enough for an explanation.
+LEAST_BEFORE = 4
+# A smaller change of traffic or of devices is no cause, in log units.
+LEAST_CHANGED = 0.02
+
+# Smaller changes are not worth a word, in log units.
+UNCHANGED: Final = 0.02
+UNCHANGED_TRAFFIC: Final = 0.05
+# A part below this share of the largest is not stated.
+LEAST_STATED_PART: Final = 0.1
+
+PART_WORDS: Final[Mapping[Part, str]] = MappingProxyType(
+    {
+        "hardware price": "the hardware price",
+        "electricity price": "the electricity price",
+        "idle time": "idle time",
+        "load": "the load of the devices",
+        "speed": "speed",
+        "busy power": "power while busy",
+        "idle power": "power while idle",
+        "mean power": "power",
+        "models": "the mix of models",
+        "input and output": "the mix of input and output",
+        "cached input": "the cached share of the input",
+        "request length": "the length of requests",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +187,19 @@ class MonthlyMoney(TypedDict, total=False):
 
     cost_per_month: float
     currency: str
+
+
+class RowHistory(Protocol):
+    """The stored rows of a device's probe."""
+
+    def __call__(
+        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
+    ) -> Sequence[Point]:
+        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series.
+
+        Empty names mean the rows of every device and probe.
+        """
+        ...
 
 
 def money_a_month(paid: MoneyChange | None) -> MonthlyMoney:
@@ -253,40 +315,6 @@ def _plus(amount: float, currency: str) -> str:
     return f"{'+' if amount >= 0 else ''}{money(amount, currency)}"
 
 
-WORDS: Mapping[Metric, str] = {
-    "cost": "cost per inference",
-    "latency": "latency",
-    "energy": "energy per inference",
-    "throughput": "throughput",
-}
-# Longest history before a shift that is compared with it.
-BEFORE_NS = 14 * 86_400 * NS_PER_S
-MIN_RUNS_BEFORE = 3
-# Most software changes between two runs that are read.
-CHANGES_MAX = 100
-# A price change is part of the explanation if it is not older than this.
-PRICE_NS = 2 * 3600 * NS_PER_S
-SAME_PRICE = 1e-4
-
-# Device, probe, metric.
-Key = tuple[str, str, Metric]
-# Returns the newest rows of a measurement between two UTC ns, at most as many.
-_Newest = Callable[[str, int, int, int], Sequence[Point]]
-
-
-class RowHistory(Protocol):
-    """The stored rows of a device's probe."""
-
-    def __call__(
-        self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
-    ) -> Sequence[Point]:
-        """Return the newest rows of a measurement in a span of UTC ns, at most `limit` of each series.
-
-        Empty names mean the rows of every device and probe.
-        """
-        ...
-
-
 def change_of(
     finding: Finding, key: Key, levels_ns: tuple[int, int], now_ns: int, history: RowHistory
 ) -> ChangeFacts:
@@ -322,7 +350,7 @@ def change_of(
         since_ns=since_ns,
         now_ns=now_ns,
         is_worse=is_worse,
-        explanation=Explanation("unknown"),
+        explanation=Explanation(UNKNOWN),
         basis="at constant price" if metric == "cost" else "",
     )
 
@@ -422,12 +450,6 @@ def _runs(newest: _Newest, from_ns: int, until_ns: int) -> list[DetectionRun]:
     return joined_runs(*sides)[-BEFORE_RUNS:]
 
 
-# Blocks of a level that are enough for an explanation.
-LEAST_BEFORE = 4
-# A smaller change of traffic or of devices is no cause, in log units.
-LEAST_CHANGED = 0.02
-
-
 def demand_causes(change: ProductionChange) -> list[Cause]:
     """Return traffic and replicas with their exact shares of the change of held device time per work.
 
@@ -482,9 +504,6 @@ def efficiency_explanation(
     def rows_of(device: str, from_ns: int, until_ns: int) -> Sequence[Point]:
         return history("device", device, "", (from_ns, until_ns), DEVICE_ROWS)
 
-    def events_between(from_ns: int, until_ns: int) -> Sequence[Point]:
-        return [row for row in events if from_ns <= row.time_ns < until_ns]
-
     efforts = [BlockEffort(end_s, times[end_s], energies.get(end_s)) for end_s in sorted(times)]
     runs = service_runs(efforts, detector.block_s, devices, rows_of, events)
     since_ns = finding.since_s * NS_PER_S
@@ -494,31 +513,7 @@ def efficiency_explanation(
         return Explanation(UNKNOWN)
     metric: Metric = "energy" if is_energy else "throughput"
     sign = 0 if is_energy else 1 if finding.change > 0 else -1
-    return explain_change(before, after, events_between, metric, sign)
-
-
-# Smaller changes are not worth a word, in log units.
-UNCHANGED: Final = 0.02
-UNCHANGED_TRAFFIC: Final = 0.05
-# A part below this share of the largest is not stated.
-LEAST_STATED_PART: Final = 0.1
-
-PART_WORDS: Final[Mapping[Part, str]] = MappingProxyType(
-    {
-        "hardware price": "the hardware price",
-        "electricity price": "the electricity price",
-        "idle time": "idle time",
-        "load": "the load of the devices",
-        "speed": "speed",
-        "busy power": "power while busy",
-        "idle power": "power while idle",
-        "mean power": "power",
-        "models": "the mix of models",
-        "input and output": "the mix of input and output",
-        "cached input": "the cached share of the input",
-        "request length": "the length of requests",
-    }
-)
+    return explain_change(before, after, events_among(events), metric, sign)
 
 
 def explanation(change: ProductionChange) -> str:

@@ -26,10 +26,11 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import median
 
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import ROUNDING_NOISE, first_least
-from costprobe.drift.settings import DetectorSettings
+from costprobe.core.statistics import MAD_TO_SIGMA, ROUNDING_NOISE, first_least
+from costprobe.core.units import HOUR_S
+from costprobe.drift.findings import DetectorSettings
 
 # Longest excursion as a share of the day; working hours are longer.
 LONGEST_EXCURSION = 0.25
@@ -38,69 +39,7 @@ OUTLIER_SIGMAS = 4.0
 EXCURSION_FREEDOM = 4
 HARMONICS_FREEDOM = 5
 
-
-def is_excursion(
-    values: Sequence[float], smooth: Sequence[float], variance: float, freedom: float
-) -> bool:
-    """Return whether one excursion from a level describes a day better than a pattern does.
-
-    Args:
-        values: Values of the day.
-        smooth: The smooth profile at the same times.
-        variance: Long-run variance of the noise.
-        freedom: Degrees of freedom of the smooth profile.
-    """
-    limit = OUTLIER_SIGMAS * math.sqrt(variance)
-    # Without the outliers, which no model describes.
-    values = [
-        pattern + max(-limit, min(limit, value - pattern))
-        for value, pattern in zip(values, smooth, strict=True)
-    ]
-    count = len(values)
-    mean = math.fsum(values) / count
-    values = [value - mean for value in values]
-    total_squares = math.fsum(value * value for value in values)
-    of_profile = math.fsum(
-        (value + mean - pattern) ** 2 for value, pattern in zip(values, smooth, strict=True)
-    )
-    harmonics = _explained_by_harmonics(values)
-    price = variance * math.log(count)
-    pattern = min(
-        of_profile + freedom * price, total_squares - harmonics + HARMONICS_FREEDOM * price
-    )
-    return total_squares - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
-
-
-def _explained_by_excursion(values: Sequence[float]) -> float:
-    """Return the largest sum of squares that one excursion explains of values with mean 0."""
-    sums = [0.0, *accumulate(values)]
-    count = len(values)
-    best = 0.0
-    for length in range(1, int(count * LONGEST_EXCURSION) + 1):
-        weight = 1 / length + 1 / (count - length)
-        largest = max(
-            abs(sums[first + length] - sums[first]) for first in range(count - length + 1)
-        )
-        best = max(best, largest * largest * weight)
-    return best
-
-
-def _explained_by_harmonics(values: Sequence[float]) -> float:
-    """Return the sum of squares that the first two harmonics of a day explain."""
-    count = len(values)
-    explained = 0.0
-    for harmonic in (1, 2):
-        for wave in (math.cos, math.sin):
-            product = math.fsum(
-                value * wave(2 * math.pi * harmonic * index / count)
-                for index, value in enumerate(values)
-            )
-            explained += 2 * product * product / count
-    return explained
-
-
-DAY_S = 86400.0
-HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 HOURS = 14 * 24
 BLOCK_HOURS = 4
 LEAST_BLOCKS = 12
@@ -111,235 +50,9 @@ _LEAST_SHARE = 0.25
 _DECAY = 0.6
 _LEAST_GAIN = 0.15
 
-
-class DayProfile:
-    """Mean deviation of a series from its level at each time of the day (UTC).
-
-    Each slot holds the mean of its values over the days. The weight is the coefficient of a
-    regression of each day on the profile of the days before: a profile of noise gets a weight near
-    0 (James-Stein shrinkage).
-
-    Attributes:
-        slot_s: Length of a slot in s.
-        values: Deviation for each slot, as a natural logarithm.
-        weight: Share that is expected to recur, from 0 to 1.
-        gain: Weight of the value of a new day in the mean.
-    """
-
-    __slots__ = ("days", "gain", "product", "slot_s", "square", "values", "weight")
-
-    def __init__(self, interval_s: float) -> None:
-        self.slot_s = slot_of(interval_s)
-        self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
-        self.weight = 0.0
-        self.product = 0.0
-        self.square = 0.0
-        self.set_days(0)
-
-    def set_days(self, days: int) -> None:
-        """Set the number of days in the mean."""
-        self.days = days
-        self.gain = max(_LEAST_GAIN, 1 / (days + 1))
-
-    @property
-    def freedom(self) -> float:
-        """Degrees of freedom of the smooth profile of a first day."""
-        return 1.5 * len(self.values) / (2 * self._reach + 1)
-
-    @property
-    def _reach(self) -> int:
-        return max(1, round(_SMOOTHING_S / self.slot_s))
-
-    def settle(self, level: float, noise: float, phi: float) -> None:
-        """Fit the profile from the raw values of the first day.
-
-        Args:
-            level: Level of the day.
-            noise: Standard deviation of the noise.
-            phi: Its AR(1) coefficient.
-        """
-        raw = _filled([value - level for value in self.values])
-        reach = self._reach
-        # A running median preserves the edges of working hours; a mean would smooth them.
-        smooth = [
-            median(raw[(index + step) % len(raw)] for step in range(-reach, reach + 1))
-            for index in range(len(raw))
-        ]
-        spread = math.fsum(value * value for value in smooth) / len(smooth)
-        by_chance = 1.6 * noise * noise * (1 + phi) / (1 - phi) / (2 * reach + 1)
-        share = 1 - 2 * by_chance / spread if spread > ROUNDING_NOISE**2 else 0.0
-        self.values = array("d", smooth)
-        self.set_days(1)
-        self.square = spread * len(smooth)
-        self.weight = share if share > _LEAST_SHARE else 0.0
-        self.product = self.weight * self.square
-
-    def doubt(self) -> None:
-        """Use the profile only after the next day has confirmed it."""
-        self.weight = self.product = self.square = 0.0
-
-    def end_day(self) -> None:
-        """Update the weight from the prediction of the day, and center the profile."""
-        share = self.product / self.square if self.square > ROUNDING_NOISE**2 else 0.0
-        self.weight = min(1.0, share) if share > _LEAST_SHARE else 0.0
-        self.product *= _DECAY
-        self.square *= _DECAY
-        self.set_days(self.days + 1)
-        mean = math.fsum(self.values) / len(self.values)
-        for index, value in enumerate(self.values):
-            self.values[index] = value - mean
-
-
-class WeekMemory:
-    """Hourly means of the last two weeks, to detect changes that recur daily or weekly."""
-
-    __slots__ = ("count", "explained", "hour", "means", "shifted", "total")
-
-    def __init__(self) -> None:
-        self.means = array("d", [math.nan]) * HOURS
-        self.shifted = array("d", [0.0]) * HOURS
-        self.explained = 0.0
-        self.hour = -1
-        self.total = 0.0
-        self.count = 0
-
-    def end_hour(self, hour: int) -> None:
-        """End the previous hour. Hours without values are unknown.
-
-        Future hours, after the wall clock was set back, are unknown, too.
-        """
-        if hour == self.hour:
-            return
-        for ahead in range(hour, min(self.hour + 1, hour + HOURS)):
-            self.means[ahead % HOURS] = math.nan
-        if self.count and self.hour < hour:
-            self.means[self.hour % HOURS] = self.total / self.count
-            self.shifted[self.hour % HOURS] = self.explained
-        for silent in range(max(self.hour + 1, hour - HOURS), hour):
-            self.means[silent % HOURS] = math.nan
-        self.hour, self.total, self.count = hour, 0.0, 0
-
-    def shift_before(self, since_s: float, lag_hours: int) -> float | None:
-        """Return the shift of the series at the same time of an earlier day; None if unknown.
-
-        Args:
-            since_s: Start of the change.
-            lag_hours: 24 for yesterday, 168 for last week.
-        """
-        began = int(since_s // HOUR_S) - lag_hours
-        before = self._mean(began - 3, began - 1)
-        after = [self._mean(began, began), self._mean(began + 1, began + 1)]
-        shifts = [mean - before for mean in after if mean is not None and before is not None]
-        return max(shifts, key=abs, default=None)
-
-    def wander(self, chance: float, since_hour: int) -> float:
-        """Return the standard deviation of slow changes of the level; 0 until it can be estimated.
-
-        Reported steps are removed, unless they themselves spread the means, as a false alarm does.
-
-        Args:
-            chance: Standard deviation of an hourly mean due to noise.
-            since_hour: First hour that counts: before it the daily pattern was unknown.
-        """
-        explained = 1.5 * chance / math.sqrt(BLOCK_HOURS)
-        spread = min(self._spread(since_hour, None), self._spread(since_hour, self.shifted))
-        return math.sqrt(max(0.0, spread * spread - explained * explained))
-
-    def _spread(self, since_hour: int, apart: array[float] | None) -> float:
-        """Return the robust standard deviation of block means; 0 with too few blocks."""
-        first_hour = max(since_hour, self.hour - HOURS + 1)
-        blocks = [
-            mean
-            for first in range(first_hour, self.hour - BLOCK_HOURS, BLOCK_HOURS)
-            if (mean := self._mean(first, first + BLOCK_HOURS - 1, apart)) is not None
-        ]
-        if len(blocks) < LEAST_BLOCKS:
-            return 0.0
-        middle = median(blocks)
-        return 1.4826 * median(abs(block - middle) for block in blocks)
-
-    def _mean(self, first: int, last: int, apart: array[float] | None = None) -> float | None:
-        if last >= self.hour or first <= self.hour - HOURS or first < 0:
-            return None
-        means = [
-            self.means[hour % HOURS] - (apart[hour % HOURS] if apart else 0.0)
-            for hour in range(first, last + 1)
-            if not math.isnan(self.means[hour % HOURS])
-        ]
-        return math.fsum(means) / len(means) if means else None
-
-
-def slot_of(interval_s: float) -> float:
-    """Return the length of a slot in s for a series with this time between two values."""
-    return next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
-
-
-def _filled(values: list[float]) -> list[float]:
-    """Interpolate empty slots linearly between their neighbours, cyclically."""
-    present = [index for index, value in enumerate(values) if not math.isnan(value)]
-    filled = list(values)
-    for left, right in zip(present, [*present[1:], present[0] + len(values)], strict=True):
-        first, last = values[left], values[right % len(values)]
-        for index in range(left + 1, right):
-            share = (index - left) / (right - left)
-            filled[index % len(values)] = first + share * (last - first)
-    return filled
-
-
 LARGEST_PHI = 0.85
 # Standard error of a median over that of a mean.
 MEDIAN_ERROR = 1.25
-
-
-def median_error(noise: float, phi: float) -> float:
-    """Return the standard error of a median of AR(1) noise, times the root of its number."""
-    return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
-
-
-def noise_of(values: Sequence[float]) -> tuple[float, float]:
-    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
-
-    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
-    2 s^2 (1 - phi^2); their ratio is 1 + phi.
-    """
-    lag1 = 1.4826 * median(abs(b - a) for a, b in pairwise(values))
-    lag2 = 1.4826 * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if lag1 < ROUNDING_NOISE:
-        return 0.0, 0.0
-    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
-    return lag1 / math.sqrt(2 * (1 - phi)), phi
-
-
-def pattern_free(values: Sequence[float], reach: int) -> list[float]:
-    """Return the differences of the known values from a running median, which follows a pattern.
-
-    Args:
-        values: The series; NaN where it is unknown.
-        reach: Values on each side of the median.
-    """
-    known = [value for value in values if not math.isnan(value)]
-    return [
-        value - median(known[max(0, index - reach) : index + reach + 1])
-        for index, value in enumerate(known)
-    ]
-
-
-def autocorrelation(residuals: Sequence[float], noise: float) -> float:
-    """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
-
-    It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
-    on the side of fewer false alarms.
-
-    Args:
-        residuals: Values as from `pattern_free`.
-        noise: Their standard deviation.
-    """
-    limit = 3 * noise
-    clipped = [max(-limit, min(limit, value)) for value in residuals]
-    square = math.fsum(value * value for value in clipped)
-    product = math.fsum(b * a for a, b in pairwise(clipped))
-    return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0
-
 
 # The day ends at this coverage, or after LONGEST_S.
 COVERED_SHARE = 0.85
@@ -360,276 +73,9 @@ CLEAR_SHIFT = 4.0
 LEAST_PHI = 0.3
 LEAST_NOISE = 1e-4
 
-
-@dataclass(frozen=True, slots=True)
-class FirstDayFit:
-    """The model of the first day.
-
-    Attributes:
-        level: Logarithm of the level at its end.
-        level_count: Number of values that the level is worth.
-        noise: Standard deviation of the noise.
-        phi: AR(1) coefficient of the noise.
-        profile: Its daily pattern, without the shift.
-        shift: Persistent change of the level within it; 0 if none.
-        since_s: Start of the shift, UTC in s.
-    """
-
-    level: float
-    level_count: float
-    noise: float
-    phi: float
-    profile: DayProfile
-    shift: float
-    since_s: float
-
-
-class FirstDay:
-    """The values of a series from its start on, in slots of the time of the day.
-
-    Args:
-        interval_s: Usual time between two values.
-        started_s: Time of the first value, UTC in s.
-    """
-
-    __slots__ = ("first_slot", "slot_s", "values")
-
-    def __init__(self, interval_s: float, started_s: float) -> None:
-        self.slot_s = slot_of(interval_s)
-        self.first_slot = int(started_s // self.slot_s)
-        self.values = array("d")
-
-    @property
-    def per_day(self) -> int:
-        """Slots of a day."""
-        return int(DAY_S / self.slot_s)
-
-    def add(self, time_s: float, x: float) -> None:
-        """Add a value; one beyond the longest first day is skipped."""
-        index = int(time_s // self.slot_s) - self.first_slot
-        if not 0 <= index <= LONGEST_S / self.slot_s:
-            return
-        while len(self.values) <= index:
-            self.values.append(math.nan)
-        self.values[index] = x
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift the stored instants after a wall-clock step."""
-        self.first_slot = int(step.of_s(self.first_slot * self.slot_s) // self.slot_s)
-
-    def fit(self, lasted_s: float, smallest_shift: float) -> FirstDayFit | None:
-        """Fit level, daily pattern, noise and a persistent shift; None if the day is not over.
-
-        Args:
-            lasted_s: Time since the first value.
-            smallest_shift: Smallest shift that counts.
-        """
-        if lasted_s < DAY_S + COMPARED_S:
-            return None
-        self.values.extend([math.nan] * (self.per_day - len(self.values)))
-        missing = sum(map(math.isnan, self.values[-self.per_day :]))
-        if missing > (1 - COVERED_SHARE) * self.per_day and lasted_s < LONGEST_S:
-            return None
-        present = [value for value in self.values if not math.isnan(value)]
-        noise, phi = noise_of(present)
-        phi = max(phi, autocorrelation(self._pattern_free(), noise))
-        shift, errors = self._shift(median_error(noise, phi))
-        if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
-            shift = 0.0
-        elif errors < SHIFT_ERRORS:
-            if lasted_s < DAY_S + LONGEST_COMPARED_S:
-                return None
-            shift = 0.0
-        split = 0
-        if shift:
-            # The first is right without a daily pattern, whose steepest part it may choose.
-            splits = (self._split(shift), self._local_split(shift, noise))
-            split = first_least(splits, lambda index: self._roughness(shift, index))
-        return self._fit_of(shift, split, noise, phi)
-
-    def _fit_of(self, shift: float, split: int, noise: float, phi: float) -> FirstDayFit:
-        """Return the fit for a shift from the index `split` on."""
-        unshifted = self._without(shift, split)
-        present = sorted(value for value in unshifted if not math.isnan(value))
-        cut = len(present) // 10
-        middle = present[cut : len(present) - cut]
-        level = math.fsum(middle) / len(middle)
-        return FirstDayFit(
-            level=level,
-            level_count=max(12.0, min(len(self.values) - split, len(present), self.per_day) / 4),
-            noise=noise,
-            phi=phi,
-            profile=self._profile(unshifted, level, noise, phi),
-            shift=shift,
-            since_s=(self.first_slot + split) * self.slot_s,
-        )
-
-    def _split(self, shift: float) -> int:
-        """Return the index where a shift starts, by least squares without a daily pattern."""
-        present = [value for value in self.values if not math.isnan(value)]
-        mean = math.fsum(present) / len(present)
-        misfits, total, count = [], 0.0, 0
-        for value in self.values:
-            # Sum of squares of the values without the shift, up to a constant.
-            misfits.append(2 * shift * total + count * shift * shift * (1 - count / len(present)))
-            if not math.isnan(value):
-                total += value - mean
-                count += 1
-        return first_least(range(len(misfits)), misfits.__getitem__)
-
-    def _shift(self, error: float) -> tuple[float, float]:
-        """Return the shift from the first day to the same time of the latest, and its standard errors.
-
-        Args:
-            error: Standard error of a median of one value, if the values have no daily pattern.
-        """
-        values, per_day = self.values, self.per_day
-        # The first hours: a step in the first day came after them.
-        compared = max(2 * LEAST_COMPARED, min(len(values) - per_day, self._longest_compared))
-        differences = [
-            difference
-            for index in range(compared)
-            if not math.isnan(difference := values[self._latest(index)] - values[index])
-        ]
-        if len(differences) < LEAST_COMPARED:
-            return 0.0, 0.0
-        noise, phi = noise_of(self._pattern_free())
-        error = min(error, median_error(noise, max(phi, LEAST_PHI)))
-        shift = median(differences)
-        smallest = LEAST_NOISE * math.sqrt(len(differences))
-        return shift, abs(shift) / max(error * math.sqrt(2 / len(differences)), smallest)
-
-    @property
-    def _longest_compared(self) -> int:
-        return int(LONGEST_COMPARED_S / self.slot_s)
-
-    def _latest(self, index: int) -> int:
-        """Return the last index at the same time of the day."""
-        return index + (len(self.values) - 1 - index) // self.per_day * self.per_day
-
-    def _pattern_free(self) -> list[float]:
-        return pattern_free(self.values, max(LEAST_COMPARED, int(BESIDE_S / 2 / self.slot_s)))
-
-    def _local_split(self, shift: float, noise: float) -> int:
-        """Return the index where the values on both sides differ by a shift.
-
-        Args:
-            shift: The persistent shift.
-            noise: Standard deviation of the noise.
-        """
-        beside_s = BESIDE_S if abs(shift) < CLEAR_SHIFT * noise else BESIDE_S / 2
-        width = max(3, int(beside_s / self.slot_s))
-        steps = _local_steps(self.values, width)
-        if not steps:
-            return self._split(shift)
-        sign = math.copysign(1.0, shift)
-        # A window that slides over a larger step contains every smaller one: only peaks count.
-        peaks = [
-            index
-            for index, step in steps.items()
-            if sign * step
-            >= max(sign * steps.get(index + by, 0.0) for by in range(-width // 2, width // 2 + 1))
-        ]
-        nearest = first_least(peaks or steps, lambda index: abs(steps[index] - shift))
-        around = range(max(1, nearest - width), min(len(self.values), nearest + width))
-        return first_least(around, lambda index: self._misfit(index, nearest, width, shift))
-
-    def _without(self, shift: float, split: int) -> list[float]:
-        """Return the values at the level after a shift from the index `split` on."""
-        return [
-            value + (shift if index < split else 0.0) for index, value in enumerate(self.values)
-        ]
-
-    def _roughness(self, shift: float, split: int) -> float:
-        """Return the sum of squares of local steps that a shift from an index on leaves."""
-        width = max(3, int(BESIDE_S / 2 / self.slot_s))
-        return math.fsum(
-            step * step for step in _local_steps(self._without(shift, split), width).values()
-        )
-
-    def _misfit(self, split: int, center: int, width: int, shift: float) -> float:
-        """Return the sum of distances from the level if the shift starts at `split`."""
-        first, last = max(0, center - 2 * width), center + 2 * width
-        unshifted = [
-            value + (shift if index < split else 0.0)
-            for index, value in enumerate(self.values[first:last], first)
-            if not math.isnan(value)
-        ]
-        level = median(unshifted)
-        return math.fsum(abs(value - level) for value in unshifted)
-
-    def _profile(
-        self, unshifted: Sequence[float], level: float, noise: float, phi: float
-    ) -> DayProfile:
-        """Return the pattern of the latest day, without weight if an excursion describes it better.
-
-        Args:
-            unshifted: The values without the persistent shift.
-            level: Their level.
-            noise: Standard deviation of the noise.
-            phi: AR(1) coefficient of the noise.
-        """
-        profile = DayProfile(self.slot_s)
-        # Later values replace those at the same time of an earlier day.
-        for index, value in enumerate(unshifted):
-            if not math.isnan(value):
-                profile.values[(self.first_slot + index) % self.per_day] = value
-        profile.settle(level, noise, phi)
-        if profile.weight:
-            slots = range(len(unshifted) - self.per_day, len(unshifted))
-            usual = [profile.values[(self.first_slot + index) % self.per_day] for index in slots]
-            day = [
-                (value - level, pattern)
-                for value, pattern in zip(unshifted[-self.per_day :], usual, strict=True)
-                if not math.isnan(value)
-            ]
-            values, smooth = zip(*day, strict=True)
-            variance = max(noise, LEAST_NOISE) ** 2 * (1 + phi) / (1 - phi)
-            if is_excursion(values, smooth, variance, profile.freedom):
-                profile.doubt()
-        return profile
-
-
-def _local_steps(values: Sequence[float], width: int) -> dict[int, float]:
-    """Return the difference of the medians of `width` values after and before each index."""
-    steps = {}
-    for index in range(width, len(values) - width):
-        before = [v for v in values[index - width : index] if not math.isnan(v)]
-        after = [v for v in values[index : index + width] if not math.isnan(v)]
-        if len(before) > width / 2 and len(after) > width / 2:
-            steps[index] = median(after) - median(before)
-    return steps
-
-
 # Siegmund's correction for the overshoot over a boundary, in standard deviations.
 _OVERSHOOT = 1.166
 _KEYS_PER_UNIT = 64
-
-
-def decision_interval(reference: float, run_length: float) -> float:
-    """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
-
-    Args:
-        reference: The reference value k, in standard deviations; positive.
-        run_length: The mean number of values until a false alarm.
-
-    Returns:
-        h in standard deviations, from Siegmund's approximation
-        ARL = (exp(2kb) - 2kb - 1) / (2k^2) with b = h + 1.166 (Siegmund, "Sequential Analysis",
-        1985, ch. II), to 1/64 of a standard deviation of k.
-    """
-    return _solved(max(1, round(reference * _KEYS_PER_UNIT)), run_length)
-
-
-@lru_cache(maxsize=1024)
-def _solved(key: int, run_length: float) -> float:
-    reference = key / _KEYS_PER_UNIT
-    wanted = 2 * reference * reference * run_length
-    exponent = math.log(wanted + 1)
-    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
-        exponent = math.log(wanted + 1 + exponent)
-    return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
-
 
 CLIP = 3.0
 OUTLYING = 4.5
@@ -672,6 +118,29 @@ GAP_INTERVALS = 3.5
 # The three upper sums and the three lower sums.
 Sums = tuple[float, float, float, float, float, float]
 NO_SUMS: Sums = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDayFit:
+    """The model of the first day.
+
+    Attributes:
+        level: Logarithm of the level at its end.
+        level_count: Number of values that the level is worth.
+        noise: Standard deviation of the noise.
+        phi: AR(1) coefficient of the noise.
+        profile: Its daily pattern, without the shift.
+        shift: Persistent change of the level within it; 0 if none.
+        since_s: Start of the shift, UTC in s.
+    """
+
+    level: float
+    level_count: float
+    noise: float
+    phi: float
+    profile: DayProfile
+    shift: float
+    since_s: float
 
 
 class SeriesModel:
@@ -906,7 +375,7 @@ class SeriesModel:
         recent = list(self.recent)
         self.level = median(recent[-12:])
         middle = median(recent)
-        spread = 1.4826 * median(abs(x - middle) for x in recent)
+        spread = MAD_TO_SIGMA * median(abs(x - middle) for x in recent)
         step = median(abs(b - a) for a, b in pairwise(recent))
         self.scale = CLIPPED_VARIANCE * max(1.0484 * step, min(spread, 3 * step)) ** 2
         self.level_count = FIRST_DAY_COUNT
@@ -914,3 +383,526 @@ class SeriesModel:
         for back, x in enumerate(reversed(recent)):
             self.first_day.add(self.last_s - back * self.interval_s, x)
         self.tune()
+
+
+def decision_interval(reference: float, run_length: float) -> float:
+    """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
+
+    Args:
+        reference: The reference value k, in standard deviations; positive.
+        run_length: The mean number of values until a false alarm.
+
+    Returns:
+        h in standard deviations, from Siegmund's approximation
+        ARL = (exp(2kb) - 2kb - 1) / (2k^2) with b = h + 1.166 (Siegmund, "Sequential Analysis",
+        1985, ch. II), to 1/64 of a standard deviation of k.
+    """
+    return _solved(max(1, round(reference * _KEYS_PER_UNIT)), run_length)
+
+
+@lru_cache(maxsize=1024)
+def _solved(key: int, run_length: float) -> float:
+    reference = key / _KEYS_PER_UNIT
+    wanted = 2 * reference * reference * run_length
+    exponent = math.log(wanted + 1)
+    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
+        exponent = math.log(wanted + 1 + exponent)
+    return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
+
+
+class FirstDay:
+    """The values of a series from its start on, in slots of the time of the day.
+
+    Args:
+        interval_s: Usual time between two values.
+        started_s: Time of the first value, UTC in s.
+    """
+
+    __slots__ = ("first_slot", "slot_s", "values")
+
+    def __init__(self, interval_s: float, started_s: float) -> None:
+        self.slot_s = _slot_of(interval_s)
+        self.first_slot = int(started_s // self.slot_s)
+        self.values = array("d")
+
+    @property
+    def per_day(self) -> int:
+        """Slots of a day."""
+        return int(DAY_S / self.slot_s)
+
+    def add(self, time_s: float, x: float) -> None:
+        """Add a value; one beyond the longest first day is skipped."""
+        index = int(time_s // self.slot_s) - self.first_slot
+        if not 0 <= index <= LONGEST_S / self.slot_s:
+            return
+        while len(self.values) <= index:
+            self.values.append(math.nan)
+        self.values[index] = x
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift the stored instants after a wall-clock step."""
+        self.first_slot = int(step.of_s(self.first_slot * self.slot_s) // self.slot_s)
+
+    def fit(self, lasted_s: float, smallest_shift: float) -> FirstDayFit | None:
+        """Fit level, daily pattern, noise and a persistent shift; None if the day is not over.
+
+        Args:
+            lasted_s: Time since the first value.
+            smallest_shift: Smallest shift that counts.
+        """
+        if lasted_s < DAY_S + COMPARED_S:
+            return None
+        self.values.extend([math.nan] * (self.per_day - len(self.values)))
+        missing = sum(map(math.isnan, self.values[-self.per_day :]))
+        if missing > (1 - COVERED_SHARE) * self.per_day and lasted_s < LONGEST_S:
+            return None
+        present = [value for value in self.values if not math.isnan(value)]
+        noise, phi = noise_of(present)
+        phi = max(phi, _autocorrelation(self._pattern_free(), noise))
+        shift, errors = self._shift(_median_error(noise, phi))
+        if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
+            shift = 0.0
+        elif errors < SHIFT_ERRORS:
+            if lasted_s < DAY_S + LONGEST_COMPARED_S:
+                return None
+            shift = 0.0
+        split = 0
+        if shift:
+            # The first is right without a daily pattern, whose steepest part it may choose.
+            splits = (self._split(shift), self._local_split(shift, noise))
+            split = first_least(splits, lambda index: self._roughness(shift, index))
+        return self._fit_of(shift, split, noise, phi)
+
+    def _fit_of(self, shift: float, split: int, noise: float, phi: float) -> FirstDayFit:
+        """Return the fit for a shift from the index `split` on."""
+        unshifted = self._without(shift, split)
+        present = sorted(value for value in unshifted if not math.isnan(value))
+        cut = len(present) // 10
+        middle = present[cut : len(present) - cut]
+        level = math.fsum(middle) / len(middle)
+        return FirstDayFit(
+            level=level,
+            level_count=max(12.0, min(len(self.values) - split, len(present), self.per_day) / 4),
+            noise=noise,
+            phi=phi,
+            profile=self._profile(unshifted, level, noise, phi),
+            shift=shift,
+            since_s=(self.first_slot + split) * self.slot_s,
+        )
+
+    def _split(self, shift: float) -> int:
+        """Return the index where a shift starts, by least squares without a daily pattern."""
+        present = [value for value in self.values if not math.isnan(value)]
+        mean = math.fsum(present) / len(present)
+        misfits, total, count = [], 0.0, 0
+        for value in self.values:
+            # Sum of squares of the values without the shift, up to a constant.
+            misfits.append(2 * shift * total + count * shift * shift * (1 - count / len(present)))
+            if not math.isnan(value):
+                total += value - mean
+                count += 1
+        return first_least(range(len(misfits)), misfits.__getitem__)
+
+    def _shift(self, error: float) -> tuple[float, float]:
+        """Return the shift from the first day to the same time of the latest, and its standard errors.
+
+        Args:
+            error: Standard error of a median of one value, if the values have no daily pattern.
+        """
+        values, per_day = self.values, self.per_day
+        # The first hours: a step in the first day came after them.
+        longest = int(LONGEST_COMPARED_S / self.slot_s)
+        compared = max(2 * LEAST_COMPARED, min(len(values) - per_day, longest))
+        differences = [
+            difference
+            for index in range(compared)
+            if not math.isnan(difference := values[self._latest(index)] - values[index])
+        ]
+        if len(differences) < LEAST_COMPARED:
+            return 0.0, 0.0
+        noise, phi = noise_of(self._pattern_free())
+        error = min(error, _median_error(noise, max(phi, LEAST_PHI)))
+        shift = median(differences)
+        smallest = LEAST_NOISE * math.sqrt(len(differences))
+        return shift, abs(shift) / max(error * math.sqrt(2 / len(differences)), smallest)
+
+    def _latest(self, index: int) -> int:
+        """Return the last index at the same time of the day."""
+        return index + (len(self.values) - 1 - index) // self.per_day * self.per_day
+
+    def _pattern_free(self) -> list[float]:
+        return pattern_free(self.values, max(LEAST_COMPARED, int(BESIDE_S / 2 / self.slot_s)))
+
+    def _local_split(self, shift: float, noise: float) -> int:
+        """Return the index where the values on both sides differ by a shift.
+
+        Args:
+            shift: The persistent shift.
+            noise: Standard deviation of the noise.
+        """
+        beside_s = BESIDE_S if abs(shift) < CLEAR_SHIFT * noise else BESIDE_S / 2
+        width = max(3, int(beside_s / self.slot_s))
+        steps = _local_steps(self.values, width)
+        if not steps:
+            return self._split(shift)
+        sign = math.copysign(1.0, shift)
+        # A window that slides over a larger step contains every smaller one: only peaks count.
+        peaks = [
+            index
+            for index, step in steps.items()
+            if sign * step
+            >= max(sign * steps.get(index + by, 0.0) for by in range(-width // 2, width // 2 + 1))
+        ]
+        nearest = first_least(peaks or steps, lambda index: abs(steps[index] - shift))
+        around = range(max(1, nearest - width), min(len(self.values), nearest + width))
+        return first_least(around, lambda index: self._misfit(index, nearest, width, shift))
+
+    def _without(self, shift: float, split: int) -> list[float]:
+        """Return the values at the level after a shift from the index `split` on."""
+        return [
+            value + (shift if index < split else 0.0) for index, value in enumerate(self.values)
+        ]
+
+    def _roughness(self, shift: float, split: int) -> float:
+        """Return the sum of squares of local steps that a shift from an index on leaves."""
+        width = max(3, int(BESIDE_S / 2 / self.slot_s))
+        return math.fsum(
+            step * step for step in _local_steps(self._without(shift, split), width).values()
+        )
+
+    def _misfit(self, split: int, center: int, width: int, shift: float) -> float:
+        """Return the sum of distances from the level if the shift starts at `split`."""
+        first, last = max(0, center - 2 * width), center + 2 * width
+        unshifted = [
+            value + (shift if index < split else 0.0)
+            for index, value in enumerate(self.values[first:last], first)
+            if not math.isnan(value)
+        ]
+        level = median(unshifted)
+        return math.fsum(abs(value - level) for value in unshifted)
+
+    def _profile(
+        self, unshifted: Sequence[float], level: float, noise: float, phi: float
+    ) -> DayProfile:
+        """Return the pattern of the latest day, without weight if an excursion describes it better.
+
+        Args:
+            unshifted: The values without the persistent shift.
+            level: Their level.
+            noise: Standard deviation of the noise.
+            phi: AR(1) coefficient of the noise.
+        """
+        profile = DayProfile(self.slot_s)
+        # Later values replace those at the same time of an earlier day.
+        for index, value in enumerate(unshifted):
+            if not math.isnan(value):
+                profile.values[(self.first_slot + index) % self.per_day] = value
+        profile.settle(level, noise, phi)
+        if profile.weight:
+            slots = range(len(unshifted) - self.per_day, len(unshifted))
+            usual = [profile.values[(self.first_slot + index) % self.per_day] for index in slots]
+            day = [
+                (value - level, pattern)
+                for value, pattern in zip(unshifted[-self.per_day :], usual, strict=True)
+                if not math.isnan(value)
+            ]
+            values, smooth = zip(*day, strict=True)
+            variance = max(noise, LEAST_NOISE) ** 2 * (1 + phi) / (1 - phi)
+            if _is_excursion(values, smooth, variance, profile.freedom):
+                profile.doubt()
+        return profile
+
+
+def _local_steps(values: Sequence[float], width: int) -> dict[int, float]:
+    """Return the difference of the medians of `width` values after and before each index."""
+    steps = {}
+    for index in range(width, len(values) - width):
+        before = [v for v in values[index - width : index] if not math.isnan(v)]
+        after = [v for v in values[index : index + width] if not math.isnan(v)]
+        if len(before) > width / 2 and len(after) > width / 2:
+            steps[index] = median(after) - median(before)
+    return steps
+
+
+class DayProfile:
+    """Mean deviation of a series from its level at each time of the day (UTC).
+
+    Each slot holds the mean of its values over the days. The weight is the coefficient of a
+    regression of each day on the profile of the days before: a profile of noise gets a weight near
+    0 (James-Stein shrinkage).
+
+    Attributes:
+        slot_s: Length of a slot in s.
+        values: Deviation for each slot, as a natural logarithm.
+        weight: Share that is expected to recur, from 0 to 1.
+        gain: Weight of the value of a new day in the mean.
+    """
+
+    __slots__ = ("days", "gain", "product", "slot_s", "square", "values", "weight")
+
+    def __init__(self, interval_s: float) -> None:
+        self.slot_s = _slot_of(interval_s)
+        self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
+        self.weight = 0.0
+        self.product = 0.0
+        self.square = 0.0
+        self.set_days(0)
+
+    def set_days(self, days: int) -> None:
+        """Set the number of days in the mean."""
+        self.days = days
+        self.gain = max(_LEAST_GAIN, 1 / (days + 1))
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the smooth profile of a first day."""
+        return 1.5 * len(self.values) / (2 * self._reach + 1)
+
+    @property
+    def _reach(self) -> int:
+        return max(1, round(_SMOOTHING_S / self.slot_s))
+
+    def settle(self, level: float, noise: float, phi: float) -> None:
+        """Fit the profile from the raw values of the first day.
+
+        Args:
+            level: Level of the day.
+            noise: Standard deviation of the noise.
+            phi: Its AR(1) coefficient.
+        """
+        raw = _filled([value - level for value in self.values])
+        reach = self._reach
+        # A running median preserves the edges of working hours; a mean would smooth them.
+        smooth = [
+            median(raw[(index + step) % len(raw)] for step in range(-reach, reach + 1))
+            for index in range(len(raw))
+        ]
+        spread = math.fsum(value * value for value in smooth) / len(smooth)
+        by_chance = 1.6 * noise * noise * (1 + phi) / (1 - phi) / (2 * reach + 1)
+        share = 1 - 2 * by_chance / spread if spread > ROUNDING_NOISE**2 else 0.0
+        self.values = array("d", smooth)
+        self.set_days(1)
+        self.square = spread * len(smooth)
+        self.weight = share if share > _LEAST_SHARE else 0.0
+        self.product = self.weight * self.square
+
+    def doubt(self) -> None:
+        """Use the profile only after the next day has confirmed it."""
+        self.weight = self.product = self.square = 0.0
+
+    def end_day(self) -> None:
+        """Update the weight from the prediction of the day, and center the profile."""
+        share = self.product / self.square if self.square > ROUNDING_NOISE**2 else 0.0
+        self.weight = min(1.0, share) if share > _LEAST_SHARE else 0.0
+        self.product *= _DECAY
+        self.square *= _DECAY
+        self.set_days(self.days + 1)
+        mean = math.fsum(self.values) / len(self.values)
+        for index, value in enumerate(self.values):
+            self.values[index] = value - mean
+
+
+def _slot_of(interval_s: float) -> float:
+    """Return the length of a slot in s for a series with this time between two values."""
+    return next((slot for slot in _SLOTS_S if slot >= 0.9 * interval_s), _SLOTS_S[-1])
+
+
+def _filled(values: list[float]) -> list[float]:
+    """Interpolate empty slots linearly between their neighbours, cyclically."""
+    present = [index for index, value in enumerate(values) if not math.isnan(value)]
+    filled = list(values)
+    for left, right in zip(present, [*present[1:], present[0] + len(values)], strict=True):
+        first, last = values[left], values[right % len(values)]
+        for index in range(left + 1, right):
+            share = (index - left) / (right - left)
+            filled[index % len(values)] = first + share * (last - first)
+    return filled
+
+
+def _is_excursion(
+    values: Sequence[float], smooth: Sequence[float], variance: float, freedom: float
+) -> bool:
+    """Return whether one excursion from a level describes a day better than a pattern does.
+
+    Args:
+        values: Values of the day.
+        smooth: The smooth profile at the same times.
+        variance: Long-run variance of the noise.
+        freedom: Degrees of freedom of the smooth profile.
+    """
+    limit = OUTLIER_SIGMAS * math.sqrt(variance)
+    # Without the outliers, which no model describes.
+    values = [
+        pattern + max(-limit, min(limit, value - pattern))
+        for value, pattern in zip(values, smooth, strict=True)
+    ]
+    count = len(values)
+    mean = math.fsum(values) / count
+    values = [value - mean for value in values]
+    total_squares = math.fsum(value * value for value in values)
+    of_profile = math.fsum(
+        (value + mean - pattern) ** 2 for value, pattern in zip(values, smooth, strict=True)
+    )
+    harmonics = _explained_by_harmonics(values)
+    price = variance * math.log(count)
+    pattern = min(
+        of_profile + freedom * price, total_squares - harmonics + HARMONICS_FREEDOM * price
+    )
+    return total_squares - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
+
+
+def _explained_by_excursion(values: Sequence[float]) -> float:
+    """Return the largest sum of squares that one excursion explains of values with mean 0."""
+    sums = [0.0, *accumulate(values)]
+    count = len(values)
+    best = 0.0
+    for length in range(1, int(count * LONGEST_EXCURSION) + 1):
+        weight = 1 / length + 1 / (count - length)
+        largest = max(
+            abs(sums[first + length] - sums[first]) for first in range(count - length + 1)
+        )
+        best = max(best, largest * largest * weight)
+    return best
+
+
+def _explained_by_harmonics(values: Sequence[float]) -> float:
+    """Return the sum of squares that the first two harmonics of a day explain."""
+    count = len(values)
+    explained = 0.0
+    for harmonic in (1, 2):
+        for wave in (math.cos, math.sin):
+            product = math.fsum(
+                value * wave(2 * math.pi * harmonic * index / count)
+                for index, value in enumerate(values)
+            )
+            explained += 2 * product * product / count
+    return explained
+
+
+class WeekMemory:
+    """Hourly means of the last two weeks, to detect changes that recur daily or weekly."""
+
+    __slots__ = ("count", "explained", "hour", "means", "shifted", "total")
+
+    def __init__(self) -> None:
+        self.means = array("d", [math.nan]) * HOURS
+        self.shifted = array("d", [0.0]) * HOURS
+        self.explained = 0.0
+        self.hour = -1
+        self.total = 0.0
+        self.count = 0
+
+    def end_hour(self, hour: int) -> None:
+        """End the previous hour. Hours without values are unknown.
+
+        Future hours, after the wall clock was set back, are unknown, too.
+        """
+        if hour == self.hour:
+            return
+        for ahead in range(hour, min(self.hour + 1, hour + HOURS)):
+            self.means[ahead % HOURS] = math.nan
+        if self.count and self.hour < hour:
+            self.means[self.hour % HOURS] = self.total / self.count
+            self.shifted[self.hour % HOURS] = self.explained
+        for silent in range(max(self.hour + 1, hour - HOURS), hour):
+            self.means[silent % HOURS] = math.nan
+        self.hour, self.total, self.count = hour, 0.0, 0
+
+    def shift_before(self, since_s: float, lag_hours: int) -> float | None:
+        """Return the shift of the series at the same time of an earlier day; None if unknown.
+
+        Args:
+            since_s: Start of the change.
+            lag_hours: 24 for yesterday, 168 for last week.
+        """
+        began = int(since_s // HOUR_S) - lag_hours
+        before = self._mean(began - 3, began - 1)
+        after = [self._mean(began, began), self._mean(began + 1, began + 1)]
+        shifts = [mean - before for mean in after if mean is not None and before is not None]
+        return max(shifts, key=abs, default=None)
+
+    def wander(self, chance: float, since_hour: int) -> float:
+        """Return the standard deviation of slow changes of the level; 0 until it can be estimated.
+
+        Reported steps are removed, unless they themselves spread the means, as a false alarm does.
+
+        Args:
+            chance: Standard deviation of an hourly mean due to noise.
+            since_hour: First hour that counts: before it the daily pattern was unknown.
+        """
+        explained = 1.5 * chance / math.sqrt(BLOCK_HOURS)
+        spread = min(self._spread(since_hour, None), self._spread(since_hour, self.shifted))
+        return math.sqrt(max(0.0, spread * spread - explained * explained))
+
+    def _spread(self, since_hour: int, apart: array[float] | None) -> float:
+        """Return the robust standard deviation of block means; 0 with too few blocks."""
+        first_hour = max(since_hour, self.hour - HOURS + 1)
+        blocks = [
+            mean
+            for first in range(first_hour, self.hour - BLOCK_HOURS, BLOCK_HOURS)
+            if (mean := self._mean(first, first + BLOCK_HOURS - 1, apart)) is not None
+        ]
+        if len(blocks) < LEAST_BLOCKS:
+            return 0.0
+        middle = median(blocks)
+        return MAD_TO_SIGMA * median(abs(block - middle) for block in blocks)
+
+    def _mean(self, first: int, last: int, apart: array[float] | None = None) -> float | None:
+        if last >= self.hour or first <= self.hour - HOURS or first < 0:
+            return None
+        means = [
+            self.means[hour % HOURS] - (apart[hour % HOURS] if apart else 0.0)
+            for hour in range(first, last + 1)
+            if not math.isnan(self.means[hour % HOURS])
+        ]
+        return math.fsum(means) / len(means) if means else None
+
+
+def noise_of(values: Sequence[float]) -> tuple[float, float]:
+    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
+
+    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
+    2 s^2 (1 - phi^2); their ratio is 1 + phi.
+    """
+    lag1 = MAD_TO_SIGMA * median(abs(b - a) for a, b in pairwise(values))
+    lag2 = MAD_TO_SIGMA * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
+    if lag1 < ROUNDING_NOISE:
+        return 0.0, 0.0
+    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
+    return lag1 / math.sqrt(2 * (1 - phi)), phi
+
+
+def _median_error(noise: float, phi: float) -> float:
+    """Return the standard error of a median of AR(1) noise, times the root of its number."""
+    return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
+
+
+def pattern_free(values: Sequence[float], reach: int) -> list[float]:
+    """Return the differences of the known values from a running median, which follows a pattern.
+
+    Args:
+        values: The series; NaN where it is unknown.
+        reach: Values on each side of the median.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    return [
+        value - median(known[max(0, index - reach) : index + reach + 1])
+        for index, value in enumerate(known)
+    ]
+
+
+def _autocorrelation(residuals: Sequence[float], noise: float) -> float:
+    """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
+
+    It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
+    on the side of fewer false alarms.
+
+    Args:
+        residuals: Values as from `pattern_free`.
+        noise: Their standard deviation.
+    """
+    limit = 3 * noise
+    clipped = [max(-limit, min(limit, value)) for value in residuals]
+    square = math.fsum(value * value for value in clipped)
+    product = math.fsum(b * a for a, b in pairwise(clipped))
+    return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0

@@ -10,6 +10,7 @@ from typing import Final
 
 from costprobe.core.money import price_scale, scale_words
 from costprobe.drift.causes import UNKNOWN, Cause, Events, Explanation, explain_change
+from costprobe.drift.findings import Metric
 from costprobe.drift.message import (
     SAME_PRICE,
     WORDS,
@@ -22,7 +23,6 @@ from costprobe.drift.message import (
     with_amounts,
 )
 from costprobe.drift.runs import DetectionRun, factors
-from costprobe.drift.settings import Metric
 from costprobe.unit_costs.change import (
     LEAST_PART,
     Driver,

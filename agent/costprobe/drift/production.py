@@ -21,11 +21,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
-from costprobe.core.clock import ClockStep
+from costprobe.core.clock_step import ClockStep
 from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import HOUR_S
 from costprobe.drift.detector import Detector
+from costprobe.drift.findings import DetectorSettings, Finding, ServingMetric
 from costprobe.drift.load_model import (
     LEAST_AFTER,
     LoadModel,
@@ -33,7 +35,7 @@ from costprobe.drift.load_model import (
     Residual,
     most_likely_shift,
 )
-from costprobe.drift.settings import DetectorSettings, Finding, ServingMetric
+from costprobe.drift.normal import DAY_S
 from costprobe.unit_costs.change import (
     Kind,
     ModelSums,
@@ -60,6 +62,488 @@ SUSPECTED_ERRORS = 3.0
 SETTLING = 48
 SETTLED_SHARE = 0.05
 _SAMPLE_NUMBERS = 6
+
+# A block that windows with a known cost cover less has no value.
+COVERED_SHARE = 0.8
+# A block with less traffic continues until it is MOST_BLOCKS long.
+LEAST_REQUESTS = 50.0
+# Where requests are not counted.
+LEAST_TOKENS = 20_000.0
+MOST_BLOCKS = 4
+# A block with a smaller busy share measures background activity.
+LEAST_BUSY_SHARE = 0.005
+_SUMS = (
+    "window_s",
+    "hardware",
+    "electricity",
+    "idle_cost",
+    "device_s",
+    "busy_s",
+    "energy_j",
+)
+# Rows of a block that are kept.
+MAX_ROWS = 1000
+
+# A value of a new week enters the profile with at least this weight.
+LEAST_GAIN = 0.25
+# An hour of one week moves the profile by at most this, in log units.
+MOST_MOVE = 0.5
+# Departures are judged after a week.
+LEARNED_S = 7 * DAY_S
+MOST_HOUR = 0.5
+# The level follows growth with this time constant, as long as the departure is tolerated.
+LEVEL_HOURS = 100.0
+# A departure is as large as it was in the last hours.
+RECENT_HOURS = 6.0
+
+# Blocks that a change is explained by: those of eight days.
+MAX_BLOCKS = 8 * 48
+# Kinds of tokens of models with a weight; further ones do not count.
+MAX_KINDS = 500
+# Expected change of the logarithm of device time and of energy per work with that of the load: batches,
+# and idle power.
+TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
+# Devices with a larger busy share were busy all the time.
+CAPPED_SHARE = 0.97
+# An idle block counts as this share of the mean work of a block.
+LEAST_WORK = 0.02
+WORK_GAIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionBlock:
+    """Sums over consecutive windows of a service.
+
+    Attributes:
+        end_s: UTC in s of its end.
+        sums: Its sums.
+        has_traffic: Whether the traffic suffices for ratios.
+    """
+
+    end_s: float
+    sums: ProductionSums
+    has_traffic: bool
+
+    @property
+    def hours(self) -> float:
+        """Length of its windows in hours."""
+        return self.sums.window_s / HOUR_S
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens are counted."""
+        return self.sums.total.tokens > 0
+
+    @property
+    def mix(self) -> tuple[float, float]:
+        """Logarithms of output per input, and of requests per token; 0 where they are not counted."""
+        total = self.sums.total
+        if not total.tokens:
+            return 0.0, 0.0
+        per_input = math.log((total.tokens_out + 1) / (total.computed + 1))
+        return per_input, math.log(total.requests / total.tokens) if total.requests else 0.0
+
+    @property
+    def busy_share(self) -> float:
+        """Busy share of the devices; 0 if unknown."""
+        return (self.sums.busy_s or 0.0) / self.sums.device_s if self.sums.device_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What a departure must exceed to be reported.
+
+    Attributes:
+        effect: Smallest departure, in log units.
+        hours: Hours of the largest departure that counts until it is reported.
+        collapse: Departure that is reported at once, in log units.
+        collapse_hours: Hours that it must last.
+    """
+
+    effect: float
+    hours: float
+    collapse: float = math.inf
+    collapse_hours: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A lasting departure from the profile.
+
+    Attributes:
+        since_s: Its start, UTC in s.
+        change: Departure of the last hours, in log units.
+        is_collapse: Whether it was reported for its size.
+    """
+
+    since_s: float
+    change: float
+    is_collapse: bool = False
+
+
+# A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
+# hours; a mix that is heavier by a third for half a day.
+DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
+MIX = Tolerance(effect=0.15, hours=6.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionFinding:
+    """A detected change of a service.
+
+    Attributes:
+        metric: The monitored series.
+        time_s: UTC in s of the end of the block that completed it.
+        since_s: Estimated start, UTC in s.
+        change: ln(after / before).
+        is_collapse: Whether nearly all traffic is gone.
+        unit: What work is counted in.
+    """
+
+    metric: ServingMetric
+    time_s: float
+    since_s: float
+    change: float
+    is_collapse: bool = False
+    unit: Unit = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """Two periods that are compared.
+
+    Attributes:
+        before_s: Start and end of the earlier one, UTC in s.
+        after_s: Of the later one.
+        before: Sums of the earlier one.
+        after: Sums of the later one.
+    """
+
+    before_s: tuple[float, float]
+    after_s: tuple[float, float]
+    before: ProductionSums
+    after: ProductionSums
+
+
+class ProductionDetector:
+    """Detect changes of one service: no clock, no I/O.
+
+    Args:
+        settings: Sensitivity of the detectors of efficiency.
+        block_s: Time over which windows are added up, in s.
+    """
+
+    def __init__(self, settings: DetectorSettings, block_s: float) -> None:
+        self.block_s = block_s
+        self._builder = BlockBuilder(block_s)
+        busy = EffortSeries(settings, TIME_SLOPE)
+        self.efforts: dict[ServingMetric, EffortSeries] = {
+            "serving_time": busy,
+            "serving_energy": EffortSeries(settings, ENERGY_SLOPE, busy),
+        }
+        self._profiles: dict[ServingMetric, WeeklyProfile] = {
+            "demand": WeeklyProfile(DEMAND),
+            "mix": WeeklyProfile(MIX),
+        }
+        self._mean_work = 0.0
+        # Weights must not move with the load that they are estimated from: they are those of the training.
+        self._weights: dict[tuple[str, Kind], float] = {}
+        self._training: list[ProductionBlock] | None = []
+        self._blocks: deque[ProductionBlock] = deque(maxlen=MAX_BLOCKS)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it has a state; before, it is trained from its history again after a restart."""
+        return self._training is None
+
+    def update(self, rows: Sequence[Point]) -> list[ProductionFinding]:
+        """Add a window; return the changes that it completes.
+
+        Args:
+            rows: Rows of `cost` of one time: the service's, and those of its models.
+        """
+        findings = []
+        for block in self._builder.add(rows):
+            self._blocks.append(block)
+            if self._training is None:
+                findings += self._judged(block)
+                continue
+            self._training.append(block)
+            if len(self._training) >= TRAINING:
+                for known in self._training:
+                    self._judged(known)
+                self._training = None
+        return findings
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        for effort in self.efforts.values():
+            effort.detector.clock_was_stepped(step)
+        for profile in self._profiles.values():
+            profile.clock_was_stepped(step)
+        self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices of the last block."""
+        return self._blocks[-1].sums.devices if self._blocks else ()
+
+    @property
+    def ended_ns(self) -> int:
+        """UTC in ns of the end of the last block."""
+        return self._builder.ended_ns
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as JSON, without the rows of an unfinished block."""
+        return {
+            "ended_ns": self._builder.ended_ns,
+            "mean_work": self._mean_work,
+            "weights": [[*kind, weight] for kind, weight in self._weights.items()],
+            "blocks": _pack_blocks(self._blocks),
+            "efforts": {name: effort.document() for name, effort in self.efforts.items()},
+            "profiles": {name: profile.document() for name, profile in self._profiles.items()},
+        }
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Replace the state by one that `document` returned.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: It is damaged, or of other settings.
+        """
+        self._builder.ended_ns = int(document["ended_ns"])
+        self._mean_work = float(document["mean_work"])
+        self._weights = {
+            (model, kind): float(weight) for model, kind, weight in document["weights"]
+        }
+        self._blocks = deque(_unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
+        for name, effort in self.efforts.items():
+            effort.restore(document["efforts"][name])
+        for name, profile in self._profiles.items():
+            profile.restore(document["profiles"][name])
+        self._training = None
+
+    def periods(self, since_s: float, until_s: float) -> Periods | None:
+        """Return a period and one before it with the same hours; None where one is not covered.
+
+        The earlier one is that a week before, else some days before, else the time just before.
+
+        Args:
+            since_s: UTC in s.
+            until_s: UTC in s.
+        """
+        length_s = until_s - since_s
+        after = self._sums(since_s, until_s)
+        shifts_s = [7 * DAY_S, *(days * DAY_S for days in range(1, 7))]
+        spans = [(since_s - shift, until_s - shift) for shift in shifts_s if shift >= length_s]
+        spans.append((since_s - max(length_s, DAY_S), since_s))
+        for span in spans:
+            before = self._sums(*span)
+            if after is not None and before is not None:
+                return Periods(span, (since_s, until_s), before, after)
+        return None
+
+    def effect_of_load(self, periods: Periods) -> float:
+        """Return the change of device time per work that the change of load explains, in log units."""
+        model = self.efforts["serving_time"].model
+        before, after = periods.before, periods.after
+        work = [work_of(sums, self._weights) for sums in (before, after)]
+        if model is None or min(*work, before.device_s, after.device_s) <= 0:
+            return 0.0
+        return model.effect_of_load(
+            math.log(work[0] / before.device_s), math.log(work[1] / after.device_s)
+        )
+
+    def _sums(self, since_s: float, until_s: float) -> ProductionSums | None:
+        """Return the sums of a period; None where blocks cover too little of it."""
+        blocks = [block.sums for block in self._blocks if since_s < block.end_s <= until_s]
+        covered_s = math.fsum(sums.window_s for sums in blocks)
+        return added_sums(blocks) if covered_s >= COVERED_SHARE * (until_s - since_s) else None
+
+    def _work(self, block: ProductionBlock) -> float:
+        """Return the work of a block; a kind that is new gets its weight from it."""
+        is_by_token = block.has_tokens
+        prices = kind_prices(block.sums, is_by_token=is_by_token)
+        # Windows with requests to one model only are not divided among models.
+        whole = kind_prices(as_one(block.sums), is_by_token=is_by_token)
+        if not self._weights:
+            all_sums = added_sums([known.sums for known in self._training or [block]])
+            for sums in (all_sums, as_one(all_sums)):
+                self._weights |= kind_prices(sums, is_by_token=is_by_token)
+        common = [kind for kind in prices if kind in self._weights]
+        reference = prices if common else whole
+        common = common or [kind for kind in whole if kind in self._weights]
+        new = [kind for kind in prices if kind not in self._weights]
+        if new and common and len(self._weights) < MAX_KINDS:
+            scale = fmean(math.log(self._weights[kind] / reference[kind]) for kind in common)
+            self._weights |= {kind: prices[kind] * math.exp(scale) for kind in new}
+        return work_of(block.sums, self._weights)
+
+    def _judged(self, block: ProductionBlock) -> list[ProductionFinding]:
+        work = self._work(block)
+        gain = WORK_GAIN if self._mean_work else 1.0
+        self._mean_work += gain * (work - self._mean_work)
+        unit: Unit = "token" if block.has_tokens else "inference"
+        findings = self._departures(block, work, unit)
+        sums = block.sums
+        if not block.has_traffic or work <= 0 or sums.device_s <= 0:
+            return findings
+        load = math.log(work / sums.device_s)
+        efforts: dict[ServingMetric, float] = {}
+        if sums.busy_s and block.busy_share >= LEAST_BUSY_SHARE:
+            efforts["serving_time"] = sums.busy_s / work
+        if sums.energy_j:
+            efforts["serving_energy"] = sums.energy_j / work
+        for metric, effort in efforts.items():
+            is_capped = block.busy_share >= CAPPED_SHARE
+            sample = LoadSample(block.end_s, load, block.mix, math.log(effort), is_capped)
+            for since_s, change in self.efforts[metric].update(sample):
+                findings.append(ProductionFinding(metric, block.end_s, since_s, change, unit=unit))
+        return findings
+
+    def _departures(
+        self, block: ProductionBlock, work: float, unit: Unit
+    ) -> list[ProductionFinding]:
+        values: dict[ServingMetric, float] = {}
+        if self._mean_work > 0 and block.sums.device_s > 0:
+            counted = max(work, LEAST_WORK * self._mean_work)
+            values["demand"] = math.log(block.sums.device_s / counted)
+        total = block.sums.total
+        items = total.requests or total.inferences
+        if block.has_traffic and total.tokens and items:
+            values["mix"] = math.log(work / items)
+        findings = []
+        for metric, value in values.items():
+            found = self._profiles[metric].update(block.end_s, value, block.hours)
+            if found is not None:
+                findings.append(
+                    ProductionFinding(
+                        metric, block.end_s, found.since_s, found.change, found.is_collapse, unit
+                    )
+                )
+        return findings
+
+
+class BlockBuilder:
+    """Add up the rows of one service.
+
+    Args:
+        block_s: Length of a block in s; windows longer than that are a block each.
+    """
+
+    def __init__(self, block_s: float) -> None:
+        self._block_ns = round(block_s * NS_PER_S)
+        self._rows: list[Point] = []
+        self._last_ns = 0
+        self.ended_ns = 0
+
+    def add(self, rows: Sequence[Point]) -> list[ProductionBlock]:
+        """Add the rows of the next window; return the blocks that it completes.
+
+        Args:
+            rows: The service's row, and those of its models. A window that was added is skipped.
+        """
+        row = rows[0]
+        if row.time_ns <= max(self.ended_ns, self._rows[-1].time_ns if self._rows else 0):
+            return []
+        blocks = []
+        middle_ns = row.time_ns - _window_ns(row) // 2
+        if self._rows and self._number(middle_ns) != self._number(self._last_ns):
+            blocks += self._ended(is_last=row.time_ns - self._first_ns > self._longest_ns)
+        self._rows.extend(rows)
+        self._last_ns = middle_ns
+        del self._rows[:-MAX_ROWS]
+        if self._number(row.time_ns) != self._number(self._last_ns):
+            blocks += self._ended(is_last=row.time_ns - self._first_ns >= self._longest_ns)
+        return blocks
+
+    @property
+    def _longest_ns(self) -> int:
+        return MOST_BLOCKS * self._block_ns
+
+    @property
+    def _first_ns(self) -> int:
+        return self._rows[0].time_ns - _window_ns(self._rows[0])
+
+    def _number(self, time_ns: int) -> int:
+        return time_ns // self._block_ns
+
+    def _ended(self, *, is_last: bool) -> list[ProductionBlock]:
+        """Return the block of the rows; none while it continues, and for one without coverage."""
+        block = _block(self._rows)
+        if block is None or not (block.has_traffic or is_last):
+            return []
+        end_ns, length_ns = self._rows[-1].time_ns, self._rows[-1].time_ns - self._first_ns
+        self._rows.clear()
+        self.ended_ns = end_ns
+        least_s = COVERED_SHARE * max(length_ns, self._block_ns) / NS_PER_S
+        return [block] if block.sums.window_s >= least_s else []
+
+
+def _window_ns(row: Point) -> int:
+    return round((number(row, "window_s") or 0.0) * NS_PER_S)
+
+
+def _block(rows: Sequence[Point]) -> ProductionBlock | None:
+    sums = production_sums(rows)
+    if sums is None:
+        return None
+    total = sums.total
+    requests = total.requests or total.inferences
+    is_enough = requests >= LEAST_REQUESTS if requests else total.tokens >= LEAST_TOKENS
+    return ProductionBlock(rows[-1].time_ns / NS_PER_S, sums, is_enough)
+
+
+def _pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
+    """Return blocks as JSON, without the division among models."""
+    all_blocks = list(blocks)
+    numbers = array("f")
+    for block in all_blocks:
+        sums = block.sums
+        known = [math.nan if (value := getattr(sums, name)) is None else value for name in _SUMS]
+        total = sums.total
+        numbers.extend([*known, *(getattr(total, name) for name in ModelSums.__slots__)])
+    newest = all_blocks[-1].sums if all_blocks else None
+    return {
+        "ends_s": [block.end_s for block in all_blocks],
+        "sums": base64.b64encode(numbers.tobytes()).decode(),
+        "devices": list(newest.devices) if newest else [],
+        "currency": newest.currency if newest else "",
+    }
+
+
+def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
+    """Return the blocks of a document.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is damaged.
+    """
+    numbers = array("f")
+    numbers.frombytes(base64.b64decode(document["sums"], validate=True))
+    width = len(_SUMS) + len(ModelSums.__slots__)
+    blocks = []
+    for index, end_s in enumerate(document["ends_s"]):
+        values = numbers[index * width : (index + 1) * width]
+        if len(values) != width:
+            raise ValueError("the blocks are truncated")
+        window_s, hardware, electricity, idle_cost, device_s, busy_s, energy_j, *total = values
+        sums = ProductionSums(
+            window_s=window_s,
+            hardware=hardware,
+            electricity=electricity,
+            idle_cost=_known(idle_cost),
+            device_s=device_s,
+            busy_s=_known(busy_s),
+            energy_j=_known(energy_j),
+            models={"": ModelSums(*total)},
+            devices=tuple(document["devices"]),
+            currency=str(document["currency"]),
+        )
+        blocks.append(ProductionBlock(float(end_s), sums, has_traffic=True))
+    return blocks
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 class EffortSeries:
@@ -271,237 +755,6 @@ def _moved(sample: LoadSample, change: float) -> LoadSample:
     return replace(sample, effort=sample.effort + change)
 
 
-# A block that windows with a known cost cover less has no value.
-COVERED_SHARE = 0.8
-# A block with less traffic continues until it is MOST_BLOCKS long.
-LEAST_REQUESTS = 50.0
-# Where requests are not counted.
-LEAST_TOKENS = 20_000.0
-MOST_BLOCKS = 4
-# A block with a smaller busy share measures background activity.
-LEAST_BUSY_SHARE = 0.005
-_SUMS = (
-    "window_s",
-    "hardware",
-    "electricity",
-    "idle_cost",
-    "device_s",
-    "busy_s",
-    "energy_j",
-)
-# Rows of a block that are kept.
-MAX_ROWS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ProductionBlock:
-    """Sums over consecutive windows of a service.
-
-    Attributes:
-        end_s: UTC in s of its end.
-        sums: Its sums.
-        has_traffic: Whether the traffic suffices for ratios.
-    """
-
-    end_s: float
-    sums: ProductionSums
-    has_traffic: bool
-
-    @property
-    def hours(self) -> float:
-        """Length of its windows in hours."""
-        return self.sums.window_s / 3600
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether tokens are counted."""
-        return self.sums.total.tokens > 0
-
-    @property
-    def mix(self) -> tuple[float, float]:
-        """Logarithms of output per input, and of requests per token; 0 where they are not counted."""
-        total = self.sums.total
-        if not total.tokens:
-            return 0.0, 0.0
-        per_input = math.log((total.tokens_out + 1) / (total.computed + 1))
-        return per_input, math.log(total.requests / total.tokens) if total.requests else 0.0
-
-    @property
-    def busy_share(self) -> float:
-        """Busy share of the devices; 0 if unknown."""
-        return (self.sums.busy_s or 0.0) / self.sums.device_s if self.sums.device_s else 0.0
-
-
-class BlockBuilder:
-    """Add up the rows of one service.
-
-    Args:
-        block_s: Length of a block in s; windows longer than that are a block each.
-    """
-
-    def __init__(self, block_s: float) -> None:
-        self._block_ns = round(block_s * NS_PER_S)
-        self._rows: list[Point] = []
-        self._last_ns = 0
-        self.ended_ns = 0
-
-    def add(self, rows: Sequence[Point]) -> list[ProductionBlock]:
-        """Add the rows of the next window; return the blocks that it completes.
-
-        Args:
-            rows: The service's row, and those of its models. A window that was added is skipped.
-        """
-        row = rows[0]
-        if row.time_ns <= max(self.ended_ns, self._rows[-1].time_ns if self._rows else 0):
-            return []
-        blocks = []
-        middle_ns = row.time_ns - _window_ns(row) // 2
-        if self._rows and self._number(middle_ns) != self._number(self._last_ns):
-            blocks += self._ended(is_last=row.time_ns - self._first_ns > self._longest_ns)
-        self._rows.extend(rows)
-        self._last_ns = middle_ns
-        del self._rows[:-MAX_ROWS]
-        if self._number(row.time_ns) != self._number(self._last_ns):
-            blocks += self._ended(is_last=row.time_ns - self._first_ns >= self._longest_ns)
-        return blocks
-
-    @property
-    def _longest_ns(self) -> int:
-        return MOST_BLOCKS * self._block_ns
-
-    @property
-    def _first_ns(self) -> int:
-        return self._rows[0].time_ns - _window_ns(self._rows[0])
-
-    def _number(self, time_ns: int) -> int:
-        return time_ns // self._block_ns
-
-    def _ended(self, *, is_last: bool) -> list[ProductionBlock]:
-        """Return the block of the rows; none while it continues, and for one without coverage."""
-        block = _block(self._rows)
-        if block is None or not (block.has_traffic or is_last):
-            return []
-        end_ns, length_ns = self._rows[-1].time_ns, self._rows[-1].time_ns - self._first_ns
-        self._rows.clear()
-        self.ended_ns = end_ns
-        least_s = COVERED_SHARE * max(length_ns, self._block_ns) / NS_PER_S
-        return [block] if block.sums.window_s >= least_s else []
-
-
-def pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
-    """Return blocks as JSON, without the division among models."""
-    all_blocks = list(blocks)
-    numbers = array("f")
-    for block in all_blocks:
-        sums = block.sums
-        known = [math.nan if (value := getattr(sums, name)) is None else value for name in _SUMS]
-        total = sums.total
-        numbers.extend([*known, *(getattr(total, name) for name in ModelSums.__slots__)])
-    newest = all_blocks[-1].sums if all_blocks else None
-    return {
-        "ends_s": [block.end_s for block in all_blocks],
-        "sums": base64.b64encode(numbers.tobytes()).decode(),
-        "devices": list(newest.devices) if newest else [],
-        "currency": newest.currency if newest else "",
-    }
-
-
-def unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
-    """Return the blocks of a document.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is damaged.
-    """
-    numbers = array("f")
-    numbers.frombytes(base64.b64decode(document["sums"], validate=True))
-    width = len(_SUMS) + len(ModelSums.__slots__)
-    blocks = []
-    for index, end_s in enumerate(document["ends_s"]):
-        values = numbers[index * width : (index + 1) * width]
-        if len(values) != width:
-            raise ValueError("the blocks are truncated")
-        window_s, hardware, electricity, idle_cost, device_s, busy_s, energy_j, *total = values
-        sums = ProductionSums(
-            window_s=window_s,
-            hardware=hardware,
-            electricity=electricity,
-            idle_cost=_known(idle_cost),
-            device_s=device_s,
-            busy_s=_known(busy_s),
-            energy_j=_known(energy_j),
-            models={"": ModelSums(*total)},
-            devices=tuple(document["devices"]),
-            currency=str(document["currency"]),
-        )
-        blocks.append(ProductionBlock(float(end_s), sums, has_traffic=True))
-    return blocks
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _window_ns(row: Point) -> int:
-    return round((number(row, "window_s") or 0.0) * NS_PER_S)
-
-
-def _block(rows: Sequence[Point]) -> ProductionBlock | None:
-    sums = production_sums(rows)
-    if sums is None:
-        return None
-    total = sums.total
-    requests = total.requests or total.inferences
-    is_enough = requests >= LEAST_REQUESTS if requests else total.tokens >= LEAST_TOKENS
-    return ProductionBlock(rows[-1].time_ns / NS_PER_S, sums, is_enough)
-
-
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
-# A value of a new week enters the profile with at least this weight.
-LEAST_GAIN = 0.25
-# An hour of one week moves the profile by at most this, in log units.
-MOST_MOVE = 0.5
-# Departures are judged after a week.
-LEARNED_S = 7 * DAY_S
-MOST_HOUR = 0.5
-# The level follows growth with this time constant, as long as the departure is tolerated.
-LEVEL_HOURS = 100.0
-# A departure is as large as it was in the last hours.
-RECENT_HOURS = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """What a departure must exceed to be reported.
-
-    Attributes:
-        effect: Smallest departure, in log units.
-        hours: Hours of the largest departure that counts until it is reported.
-        collapse: Departure that is reported at once, in log units.
-        collapse_hours: Hours that it must last.
-    """
-
-    effect: float
-    hours: float
-    collapse: float = math.inf
-    collapse_hours: float = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A lasting departure from the profile.
-
-    Attributes:
-        since_s: Its start, UTC in s.
-        change: Departure of the last hours, in log units.
-        is_collapse: Whether it was reported for its size.
-    """
-
-    since_s: float
-    change: float
-    is_collapse: bool = False
-
-
 class WeeklyProfile:
     """The profile of one series, hour by hour: no clock, the same values give the same departures.
 
@@ -620,260 +873,3 @@ class WeeklyProfile:
             if is_collapse or total > tolerance.hours * (MOST_HOUR - tolerance.effect):
                 return Departure(since_s, sign * recent, is_collapse)
         return None
-
-
-# Blocks that a change is explained by: those of eight days.
-MAX_BLOCKS = 8 * 48
-# Kinds of tokens of models with a weight; further ones do not count.
-MAX_KINDS = 500
-# Expected change of the logarithm of device time and of energy per work with that of the load: batches,
-# and idle power.
-TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
-# Devices with a larger busy share were busy all the time.
-CAPPED_SHARE = 0.97
-# An idle block counts as this share of the mean work of a block.
-LEAST_WORK = 0.02
-WORK_GAIN = 0.02
-# A demand that is lower by a quarter for two days, by 40 % for longer than a holiday, or by 80 % for three
-# hours; a mix that is heavier by a third for half a day.
-DEMAND = Tolerance(effect=0.1, hours=28.0, collapse=math.log(5))
-MIX = Tolerance(effect=0.15, hours=6.0)
-
-
-@dataclass(frozen=True, slots=True)
-class ProductionFinding:
-    """A detected change of a service.
-
-    Attributes:
-        metric: The monitored series.
-        time_s: UTC in s of the end of the block that completed it.
-        since_s: Estimated start, UTC in s.
-        change: ln(after / before).
-        is_collapse: Whether nearly all traffic is gone.
-        unit: What work is counted in.
-    """
-
-    metric: ServingMetric
-    time_s: float
-    since_s: float
-    change: float
-    is_collapse: bool = False
-    unit: Unit = "token"
-
-
-@dataclass(frozen=True, slots=True)
-class Periods:
-    """Two periods that are compared.
-
-    Attributes:
-        before_s: Start and end of the earlier one, UTC in s.
-        after_s: Of the later one.
-        before: Sums of the earlier one.
-        after: Sums of the later one.
-    """
-
-    before_s: tuple[float, float]
-    after_s: tuple[float, float]
-    before: ProductionSums
-    after: ProductionSums
-
-
-class ProductionDetector:
-    """Detect changes of one service: no clock, no I/O.
-
-    Args:
-        settings: Sensitivity of the detectors of efficiency.
-        block_s: Time over which windows are added up, in s.
-    """
-
-    def __init__(self, settings: DetectorSettings, block_s: float) -> None:
-        self.block_s = block_s
-        self._builder = BlockBuilder(block_s)
-        busy = EffortSeries(settings, TIME_SLOPE)
-        self.efforts: dict[ServingMetric, EffortSeries] = {
-            "serving_time": busy,
-            "serving_energy": EffortSeries(settings, ENERGY_SLOPE, busy),
-        }
-        self._profiles: dict[ServingMetric, WeeklyProfile] = {
-            "demand": WeeklyProfile(DEMAND),
-            "mix": WeeklyProfile(MIX),
-        }
-        self._mean_work = 0.0
-        # Weights must not move with the load that they are estimated from: they are those of the training.
-        self._weights: dict[tuple[str, Kind], float] = {}
-        self._training: list[ProductionBlock] | None = []
-        self._blocks: deque[ProductionBlock] = deque(maxlen=MAX_BLOCKS)
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether it has a state; before, it is trained from its history again after a restart."""
-        return self._training is None
-
-    def update(self, rows: Sequence[Point]) -> list[ProductionFinding]:
-        """Add a window; return the changes that it completes.
-
-        Args:
-            rows: Rows of `cost` of one time: the service's, and those of its models.
-        """
-        findings = []
-        for block in self._builder.add(rows):
-            self._blocks.append(block)
-            if self._training is None:
-                findings += self._judged(block)
-                continue
-            self._training.append(block)
-            if len(self._training) >= TRAINING:
-                self._train(self._training)
-                self._training = None
-        return findings
-
-    def clock_was_stepped(self, step: ClockStep) -> None:
-        """Shift stored instants after a wall-clock step."""
-        for effort in self.efforts.values():
-            effort.detector.clock_was_stepped(step)
-        for profile in self._profiles.values():
-            profile.clock_was_stepped(step)
-        self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices of the last block."""
-        return self._blocks[-1].sums.devices if self._blocks else ()
-
-    @property
-    def ended_ns(self) -> int:
-        """UTC in ns of the end of the last block."""
-        return self._builder.ended_ns
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON, without the rows of an unfinished block."""
-        return {
-            "ended_ns": self._builder.ended_ns,
-            "mean_work": self._mean_work,
-            "weights": [[*kind, weight] for kind, weight in self._weights.items()],
-            "blocks": pack_blocks(self._blocks),
-            "efforts": {name: effort.document() for name, effort in self.efforts.items()},
-            "profiles": {name: profile.document() for name, profile in self._profiles.items()},
-        }
-
-    def restore(self, document: dict[str, Any]) -> None:
-        """Replace the state by one that `document` returned.
-
-        Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is damaged, or of other settings.
-        """
-        self._builder.ended_ns = int(document["ended_ns"])
-        self._mean_work = float(document["mean_work"])
-        self._weights = {
-            (model, kind): float(weight) for model, kind, weight in document["weights"]
-        }
-        self._blocks = deque(unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
-        for name, effort in self.efforts.items():
-            effort.restore(document["efforts"][name])
-        for name, profile in self._profiles.items():
-            profile.restore(document["profiles"][name])
-        self._training = None
-
-    def periods(self, since_s: float, until_s: float) -> Periods | None:
-        """Return a period and one before it with the same hours; None where one is not covered.
-
-        The earlier one is that a week before, else some days before, else the time just before.
-
-        Args:
-            since_s: UTC in s.
-            until_s: UTC in s.
-        """
-        length_s = until_s - since_s
-        after = self._sums(since_s, until_s)
-        shifts_s = [7 * DAY_S, *(days * DAY_S for days in range(1, 7))]
-        spans = [(since_s - shift, until_s - shift) for shift in shifts_s if shift >= length_s]
-        spans.append((since_s - max(length_s, DAY_S), since_s))
-        for span in spans:
-            before = self._sums(*span)
-            if after is not None and before is not None:
-                return Periods(span, (since_s, until_s), before, after)
-        return None
-
-    def effect_of_load(self, periods: Periods) -> float:
-        """Return the change of device time per work that the change of load explains, in log units."""
-        model = self.efforts["serving_time"].model
-        before, after = periods.before, periods.after
-        work = [work_of(sums, self._weights) for sums in (before, after)]
-        if model is None or min(*work, before.device_s, after.device_s) <= 0:
-            return 0.0
-        return model.effect_of_load(
-            math.log(work[0] / before.device_s), math.log(work[1] / after.device_s)
-        )
-
-    def _sums(self, since_s: float, until_s: float) -> ProductionSums | None:
-        """Return the sums of a period; None where blocks cover too little of it."""
-        blocks = [block.sums for block in self._blocks if since_s < block.end_s <= until_s]
-        covered_s = math.fsum(sums.window_s for sums in blocks)
-        return added_sums(blocks) if covered_s >= COVERED_SHARE * (until_s - since_s) else None
-
-    def _train(self, blocks: Sequence[ProductionBlock]) -> None:
-        for block in blocks:
-            self._judged(block)
-
-    def _work(self, block: ProductionBlock) -> float:
-        """Return the work of a block; a kind that is new gets its weight from it."""
-        is_by_token = block.has_tokens
-        prices = kind_prices(block.sums, is_by_token=is_by_token)
-        # Windows with requests to one model only are not divided among models.
-        whole = kind_prices(as_one(block.sums), is_by_token=is_by_token)
-        if not self._weights:
-            all_sums = added_sums([known.sums for known in self._training or [block]])
-            for sums in (all_sums, as_one(all_sums)):
-                self._weights |= kind_prices(sums, is_by_token=is_by_token)
-        common = [kind for kind in prices if kind in self._weights]
-        reference = prices if common else whole
-        common = common or [kind for kind in whole if kind in self._weights]
-        new = [kind for kind in prices if kind not in self._weights]
-        if new and common and len(self._weights) < MAX_KINDS:
-            scale = fmean(math.log(self._weights[kind] / reference[kind]) for kind in common)
-            self._weights |= {kind: prices[kind] * math.exp(scale) for kind in new}
-        return work_of(block.sums, self._weights)
-
-    def _judged(self, block: ProductionBlock) -> list[ProductionFinding]:
-        work = self._work(block)
-        gain = WORK_GAIN if self._mean_work else 1.0
-        self._mean_work += gain * (work - self._mean_work)
-        unit: Unit = "token" if block.has_tokens else "inference"
-        findings = self._departures(block, work, unit)
-        sums = block.sums
-        if not block.has_traffic or work <= 0 or sums.device_s <= 0:
-            return findings
-        load = math.log(work / sums.device_s)
-        efforts: dict[ServingMetric, float] = {}
-        if sums.busy_s and block.busy_share >= LEAST_BUSY_SHARE:
-            efforts["serving_time"] = sums.busy_s / work
-        if sums.energy_j:
-            efforts["serving_energy"] = sums.energy_j / work
-        for metric, effort in efforts.items():
-            is_capped = block.busy_share >= CAPPED_SHARE
-            sample = LoadSample(block.end_s, load, block.mix, math.log(effort), is_capped)
-            for since_s, change in self.efforts[metric].update(sample):
-                findings.append(ProductionFinding(metric, block.end_s, since_s, change, unit=unit))
-        return findings
-
-    def _departures(
-        self, block: ProductionBlock, work: float, unit: Unit
-    ) -> list[ProductionFinding]:
-        values: dict[ServingMetric, float] = {}
-        if self._mean_work > 0 and block.sums.device_s > 0:
-            counted = max(work, LEAST_WORK * self._mean_work)
-            values["demand"] = math.log(block.sums.device_s / counted)
-        total = block.sums.total
-        items = total.requests or total.inferences
-        if block.has_traffic and total.tokens and items:
-            values["mix"] = math.log(work / items)
-        findings = []
-        for metric, value in values.items():
-            found = self._profiles[metric].update(block.end_s, value, block.hours)
-            if found is not None:
-                findings.append(
-                    ProductionFinding(
-                        metric, block.end_s, found.since_s, found.change, found.is_collapse, unit
-                    )
-                )
-        return findings

@@ -14,20 +14,30 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from costprobe.core.columns import number
-from costprobe.core.records import (
-    BOARD,
-    NS_PER_S,
-    FieldValue,
-    Point,
-)
+from costprobe.core.records import BOARD, NS_PER_S, FieldValue, Point
+from costprobe.drift.findings import Metric
 from costprobe.drift.production import BlockBuilder
-from costprobe.drift.settings import Metric
 from costprobe.unit_costs.change import CostFactors, ProductionSums, as_one, kind_weights, work_of
 
 # Smallest difference in its own standard errors. Conditions are autocorrelated: more than
 # LEAST_INDEPENDENT runs do not reduce the error further.
 NOISE_ERRORS = 4.0
 LEAST_INDEPENDENT = 4
+
+# Number of runs before a change that represent the previous conditions.
+BEFORE_RUNS = 300
+# Kind of the events of annotations.
+ANNOTATION = "annotation"
+
+_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_share": "mem_used_pct"}
+
+# Rows of `device` of a block that its conditions are read from.
+DEVICE_ROWS = 30
+# What a probe finds of the software that serves production on its device, too: not the probe's own model.
+SHARED_SOFTWARE = ("driver", "device_name", BOARD, "server_version")
+
+# Returns the newest rows of a device between two UTC ns, at most DEVICE_ROWS.
+DeviceRows = Callable[[str, int, int], Sequence[Point]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ class Conditions:
         throttled_thermal_pct: Share of the time throttled by temperature, in percent.
         temp_c: Highest temperature.
         contended_share: Share of the runs during which another process used the device.
+        cpu_wait_pct: Share of its time that the probe waited for a processor.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
         mem_used_share: Share of the device's memory in use.
         mem_clock_mhz: Clock of the memory.
@@ -73,6 +84,7 @@ class Conditions:
     throttled_thermal_pct: SignalSample | None = None
     temp_c: SignalSample | None = None
     contended_share: SignalSample | None = None
+    cpu_wait_pct: SignalSample | None = None
     ecc_uncorrected: int | None = None
     mem_used_share: SignalSample | None = None
     mem_clock_mhz: SignalSample | None = None
@@ -113,20 +125,6 @@ class Comparison:
         if self.sign and difference * self.sign * direction < 0:
             return None
         return before.mean, after.mean
-
-
-def _noise(before: SignalSample, after: SignalSample) -> float:
-    """Return the difference of two means that noise may cause."""
-    # A short period shows less of the noise.
-    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
-    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
-    return NOISE_ERRORS * spread * math.sqrt(math.fsum(1 / count for count in counts) / 2)
-
-
-# Number of runs before a change that represent the previous conditions.
-BEFORE_RUNS = 300
-# Kind of the events of annotations.
-ANNOTATION = "annotation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +172,28 @@ class SoftwareChange:
     time_ns: int
     before: Mapping[str, str]
     after: Mapping[str, str]
+
+
+class BlockEffort(NamedTuple):
+    """What a unit of work took in a block.
+
+    Attributes:
+        end_s: UTC in s of its end.
+        log_time: Logarithm of the device time per unit of work.
+        log_energy: Likewise of the energy; None if unknown.
+    """
+
+    end_s: float
+    log_time: float
+    log_energy: float | None = None
+
+
+def _noise(before: SignalSample, after: SignalSample) -> float:
+    """Return the difference of two means that noise may cause."""
+    # A short period shows less of the noise.
+    spread = before.spread if before.count > after.count else max(before.spread, after.spread)
+    counts = [min(sample.count, LEAST_INDEPENDENT) for sample in (before, after)]
+    return NOISE_ERRORS * spread * math.sqrt(math.fsum(1 / count for count in counts) / 2)
 
 
 def run_of(probe: Point, cost: Point | None) -> DetectionRun | None:
@@ -240,26 +260,24 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
         software: Versions and hashes at its end.
     """
     ecc = _values(runs, "ecc_uncorrected")
-    mem_used_pct = _sample(_values(runs, "mem_used_pct"))
+    mem_used_pct = sample_of(_values(runs, "mem_used_pct"))
     return Conditions(
         software=software,
         batch=runs[-1].batch,
-        sm_clock_mhz=_sample(_values(runs, "sm_clock_mhz")),
-        throttled_power_pct=_sample(_values(runs, "throttled_power_pct")),
-        throttled_thermal_pct=_sample(_values(runs, "throttled_thermal_pct")),
-        temp_c=_sample(_values(runs, "temp_max_c")),
-        contended_share=_sample(_values(runs, "contended")),
+        sm_clock_mhz=sample_of(_values(runs, "sm_clock_mhz")),
+        throttled_power_pct=sample_of(_values(runs, "throttled_power_pct")),
+        throttled_thermal_pct=sample_of(_values(runs, "throttled_thermal_pct")),
+        temp_c=sample_of(_values(runs, "temp_max_c")),
+        contended_share=sample_of(_values(runs, "contended")),
+        cpu_wait_pct=sample_of(_values(runs, "cpu_wait_pct")),
         ecc_uncorrected=int(max(ecc)) if ecc else None,
-        mem_clock_mhz=_sample(_values(runs, "mem_clock_mhz")),
-        power_limit_w=_sample(_values(runs, "power_limit_w")),
-        tokens_in=_sample(_values(runs, "tokens_in")),
-        tokens_out=_sample(_values(runs, "tokens_out")),
+        mem_clock_mhz=sample_of(_values(runs, "mem_clock_mhz")),
+        power_limit_w=sample_of(_values(runs, "power_limit_w")),
+        tokens_in=sample_of(_values(runs, "tokens_in")),
+        tokens_out=sample_of(_values(runs, "tokens_out")),
         mem_used_share=mem_used_pct
         and SignalSample(mem_used_pct.mean / 100, mem_used_pct.spread / 100, mem_used_pct.count),
     )
-
-
-_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_share": "mem_used_pct"}
 
 
 def signal_of(run: DetectionRun, signal: str) -> float | None:
@@ -273,7 +291,8 @@ def _values(runs: Sequence[DetectionRun], field: str) -> list[float]:
     return [value for run in runs if (value := _number(run.device, field)) is not None]
 
 
-def _sample(values: Sequence[float]) -> SignalSample | None:
+def sample_of(values: Sequence[float]) -> SignalSample | None:
+    """Return a signal from its values; None without any."""
     return SignalSample(fmean(values), pstdev(values), len(values)) if values else None
 
 
@@ -291,29 +310,6 @@ def _versions(keys: Sequence[str], text: str) -> dict[str, str]:
         versions[key] = following_text[: end if end >= 0 else len(following_text)]
         text = following_text[end + 2 :] if end >= 0 else ""
     return versions
-
-
-# Rows of `device` of a block that its conditions are read from.
-DEVICE_ROWS = 30
-# What a probe finds of the software that serves production on its device, too: not the probe's own model.
-SHARED_SOFTWARE = ("driver", "device_name", BOARD, "server_version")
-
-# Returns the newest rows of a device between two UTC ns, at most DEVICE_ROWS.
-DeviceRows = Callable[[str, int, int], Sequence[Point]]
-
-
-class BlockEffort(NamedTuple):
-    """What a unit of work took in a block.
-
-    Attributes:
-        end_s: UTC in s of its end.
-        log_time: Logarithm of the device time per unit of work.
-        log_energy: Likewise of the energy; None if unknown.
-    """
-
-    end_s: float
-    log_time: float
-    log_energy: float | None = None
 
 
 def block_efforts(

@@ -22,33 +22,6 @@ from costprobe.core.records import NS_PER_S
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-
-def started(
-    function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
-) -> Future[_Result]:
-    """Run a function in a thread of its own; return the future of its result or error."""
-    future: Future[_Result] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - raised by `result`
-            future.set_exception(error)
-
-    # A thread inherits what is blocked: an interrupt that it received would not wake the main thread from a lock.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        Thread(target=run, daemon=True).start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    return future
-
-
-def wait_for(*futures: Future[Any]) -> None:
-    """Wait until all have a result or an error."""
-    wait(futures)
-
-
 # Rows arrive in the database with a delay: up to a flush interval, and 30 s in VictoriaMetrics.
 ARRIVED_NS: Final = 60 * NS_PER_S
 FINE_S: Final = 300
@@ -79,6 +52,32 @@ class FleetPeriod(NamedTuple):
     def buckets(self) -> int:
         """The number of buckets."""
         return (self.end_ns - self.start_ns) // (self.bucket_s * NS_PER_S)
+
+
+def started(
+    function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> Future[_Result]:
+    """Run a function in a thread of its own; return the future of its result or error."""
+    future: Future[_Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            future.set_exception(error)
+
+    # A thread inherits what is blocked: an interrupt that it received would not wake the main thread from a lock.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        Thread(target=run, daemon=True).start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return future
+
+
+def wait_for(*futures: Future[Any]) -> None:
+    """Wait until all have a result or an error."""
+    wait(futures)
 
 
 def fleet_period(since_ns: int, until_ns: int, now_ns: int) -> FleetPeriod:

@@ -15,6 +15,12 @@ from costprobe.fleet.answers import FleetAnswers, Group
 # What distinguishes incidents, beside the host.
 _SUBJECT: Final = ("rule", "device", "probe", "service", "served_model", "budget")
 
+# So many hosts, with their newest rows within the span, are one incident: a switch, a rack, a sink.
+GROUP_HOSTS = 5
+SPAN_NS = 120 * NS_PER_S
+# A host that is no part of a group.
+ALONE = ""
+
 
 @dataclass(frozen=True, slots=True)
 class HostState:
@@ -94,13 +100,6 @@ def _firing(newest: Mapping[Group, float]) -> Mapping[str, int]:
         key = tuple(subject)
         states[key] = max(states.get(key, (0.0, "")), (time_s, state))
     return Counter(key[0] for key, (_, state) in states.items() if state == "firing")
-
-
-# So many hosts, with their newest rows within the span, are one incident: a switch, a rack, a sink.
-GROUP_HOSTS = 5
-SPAN_NS = 120 * NS_PER_S
-# A host that is no part of a group.
-ALONE = ""
 
 
 def silent_hosts(

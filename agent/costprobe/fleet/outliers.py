@@ -48,6 +48,40 @@ _CONDITIONS: Final[Mapping[str, Literal["mean", "max", "share"]]] = {
 # From so many hosts on, those of outliers and their peers are not listed in a question.
 _HOSTS_MAX: Final = 200
 
+_UNTESTED: Final = GpuExcess(None, None, is_listed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedGpu:
+    """A GPU that sent rows in the period.
+
+    Attributes:
+        host: Its host.
+        device: Its device id.
+        model: Its product name.
+        label: Value of the label that hosts are grouped by; empty without one.
+        excess: Its excess over its peers.
+    """
+
+    host: str
+    device: str
+    model: str
+    label: str
+    excess: GpuExcess
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMap:
+    """The GPUs of a fleet.
+
+    Attributes:
+        gpus: All of them, by host and device.
+        outliers: Those that deviate.
+    """
+
+    gpus: tuple[MappedGpu, ...]
+    outliers: FleetOutliers
+
 
 def fleet_outliers(answers: FleetAnswers, within: Sequence[str] = ()) -> FleetOutliers:
     """Return the GPUs that need more time or energy per inference than their peers.
@@ -240,41 +274,6 @@ class _Details:
             currency=currency,
         )
         return dataclasses.replace(gpu, run=run)
-
-
-_UNTESTED: Final = GpuExcess(None, None, is_listed=False)
-
-
-@dataclass(frozen=True, slots=True)
-class MappedGpu:
-    """A GPU that sent rows in the period.
-
-    Attributes:
-        host: Its host.
-        device: Its device id.
-        model: Its product name.
-        label: Value of the label that hosts are grouped by; empty without one.
-        excess: Its excess over its peers.
-    """
-
-    host: str
-    device: str
-    model: str
-    label: str
-    excess: GpuExcess
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMap:
-    """The GPUs of a fleet.
-
-    Attributes:
-        gpus: All of them, by host and device.
-        outliers: Those that deviate.
-    """
-
-    gpus: tuple[MappedGpu, ...]
-    outliers: FleetOutliers
 
 
 def fleet_gpu_map(answers: FleetAnswers, label: str = "", within: str = "") -> GpuMap:

@@ -42,6 +42,17 @@ LEAST_SPREAD = 0.002
 # A host further from the others, in spreads, is an outlier itself: its GPUs are compared with each other.
 FAR_HOST = 3.0
 
+# Expected share of false ones among the reported.
+FALSE_SHARE = 0.05
+# Smallest deviation that is reported.
+LEAST_EFFECT = 0.02
+
+# Peers whose conditions are compared, the nearest first.
+PEERS_COMPARED = 24
+
+FleetMetric = Literal["time", "energy"]
+_METRICS: Sequence[FleetMetric] = ("time", "energy")
+
 
 @dataclass(frozen=True, slots=True)
 class PeerValue:
@@ -116,156 +127,6 @@ class PeerGroup:
     levels: tuple[LabelLevel, ...] = ()
 
 
-def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
-    """Return the deviations of GPUs from each other; None if they are too few.
-
-    Args:
-        values: One value of each GPU.
-    """
-    if len(values) < LEAST_PEERS:
-        return None
-    members: dict[str, list[int]] = defaultdict(list)
-    for number, value in enumerate(values):
-        members[value.host].append(number)
-    rest, levels = _without_levels(values, list(members.values()))
-    hosts = {name: [rest[number] for number in numbers] for name, numbers in members.items()}
-    within = _spread_within(hosts.values())
-    medians = {name: median(found) for name, found in hosts.items()}
-    is_many = len(medians) >= LEAST_PEERS
-    among = spread_of(list(medians.values()), 0.0) ** 2 if is_many else 0.0
-    if within is None:
-        # One GPU in each host: both variances are one.
-        variance, between = max(spread_of(rest, 0.0), LEAST_SPREAD) ** 2, 0.0
-    else:
-        variance = within**2
-        noise = math.fsum(_median_variance(variance, len(one)) for one in hosts.values()) / len(
-            hosts
-        )
-        between = max(0.0, among - noise)
-    excesses = dict[int, tuple[float, float]]()
-    for name, numbers in members.items():
-        excesses.update(zip(numbers, _of_gpus(hosts[name], variance, between), strict=True))
-    gpus = [(one.host, one.device, *excesses[number]) for number, one in enumerate(values)]
-    # Of two GPUs the lower one: one that is sick does not make its host an outlier.
-    several = [
-        (name, "", median_low(found), math.sqrt(between + own))
-        for name, found in hosts.items()
-        if is_many and len(found) > 1
-        for own in (_median_variance(variance, len(found)),)
-    ]
-    return PeerGroup(_with_degrees(gpus), _with_degrees(several), tuple(levels))
-
-
-def _of_gpus(
-    found: Sequence[float], variance: float, between: float
-) -> Iterator[tuple[float, float]]:
-    """Yield the excess of each GPU of a host over what the others, and all hosts, predict, and its error."""
-    for number, value in enumerate(found):
-        others = [*found[:number], *found[number + 1 :]]
-        level, unknown = 0.0, between
-        if others:
-            noise = _median_variance(variance, len(others))
-            host = median(others)
-            is_far = abs(host) > FAR_HOST * math.sqrt(between + noise)
-            weight = 1.0 if is_far else between / (between + noise)
-            level = weight * host
-            unknown = noise if is_far else (1 - weight) * between
-        yield value - level, math.sqrt(variance + unknown)
-
-
-def _with_degrees(found: Sequence[tuple[str, str, float, float]]) -> tuple[Deviation, ...]:
-    degrees = min(
-        tail_degrees([excess / error for *_, excess, error in found]), max(1.0, len(found) - 1.0)
-    )
-    return tuple(Deviation(*one, degrees) for one in found)
-
-
-def _median_variance(variance: float, count: int) -> float:
-    """Return the variance of the median of normal values: that of one, and π/2 of that of the mean of many."""
-    return variance * (math.pi / 2) / (count + math.pi / 2 - 1)
-
-
-def _spread_within(hosts: Iterable[Sequence[float]]) -> float | None:
-    """Return the spread of GPUs in one host, from the differences of all pairs; None without pairs."""
-    pairs = [a - b for found in hosts for a, b in combinations(found, 2)]
-    return max(spread_of(pairs, 0.0) / math.sqrt(2), LEAST_SPREAD) if pairs else None
-
-
-def _without_levels(
-    values: Sequence[PeerValue], hosts: Sequence[Sequence[int]]
-) -> tuple[list[float], list[LabelLevel]]:
-    """Return the logarithms without the levels of the group, the labels and the slots, and the levels of labels.
-
-    Args:
-        values: One value of each GPU.
-        hosts: The numbers of the values of each host.
-    """
-    slots = [value.device for value in values]
-    labels = list(zip(*(value.labels for value in values), strict=True))
-    rest = _less_median([value.log_value for value in values])
-    removed: dict[tuple[int, str], float] = defaultdict(float)
-    counts: dict[tuple[int, str], int] = {}
-    for _ in range(ROUNDS):
-        rest = _less(rest, slots, _slot_levels(rest, slots, hosts))
-        for label, names in enumerate(labels):
-            found, known = _label_levels(rest, names, hosts)
-            rest = _less(rest, names, found)
-            for name, level in found.items():
-                removed[label, name] += level
-                counts[label, name] = known[name]
-        rest = _less_median(rest)
-    levels = [
-        LabelLevel(label, name, level, counts[label, name])
-        for (label, name), level in removed.items()
-    ]
-    return rest, levels
-
-
-def _slot_levels(
-    logs: Sequence[float], slots: Sequence[str], hosts: Sequence[Sequence[int]]
-) -> dict[str, float]:
-    """Return the level of each slot within its hosts."""
-    within: dict[str, list[float]] = defaultdict(list)
-    for numbers in hosts:
-        if len(numbers) > 1:
-            center = median([logs[number] for number in numbers])
-            for number in numbers:
-                within[slots[number]].append(logs[number] - center)
-    return _centered({name: median(v) for name, v in within.items() if len(v) >= LEAST_HOSTS})
-
-
-def _label_levels(
-    logs: Sequence[float], names: Sequence[str], hosts: Sequence[Sequence[int]]
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Return the level of each value of a label that enough hosts have, and the number of these hosts."""
-    medians: dict[str, list[float]] = defaultdict(list)
-    for numbers in hosts:
-        medians[names[numbers[0]]].append(median([logs[number] for number in numbers]))
-    known = {name: len(v) for name, v in medians.items() if len(v) >= LEAST_HOSTS}
-    return _centered({name: median(medians[name]) for name in known}), known
-
-
-def _centered(levels: Mapping[str, float]) -> dict[str, float]:
-    middle = median(levels.values()) if levels else 0.0
-    return {name: level - middle for name, level in levels.items()}
-
-
-def _less_median(logs: Sequence[float]) -> list[float]:
-    center = median(logs)
-    return [log_value - center for log_value in logs]
-
-
-def _less(logs: Sequence[float], keys: Sequence[str], levels: Mapping[str, float]) -> list[float]:
-    """Return the logarithms less the level of each one's key."""
-    return [log_value - levels.get(key, 0.0) for log_value, key in zip(logs, keys, strict=True)]
-
-
-# Expected share of false ones among the reported.
-FALSE_SHARE = 0.05
-# Smallest deviation that is reported.
-LEAST_EFFECT = 0.02
-
-
 @dataclass(frozen=True, slots=True)
 class Excess:
     """How much more than its peers, as a share: 0.05 for 5 % more.
@@ -279,47 +140,6 @@ class Excess:
     mean: float
     low: float
     high: float
-
-
-def discoveries(tests: Sequence[Deviation]) -> list[int]:
-    """Return which deviations are reported: at least 2 % more than peers, and at most 5 % of them false.
-
-    Source: Benjamini and Hochberg, "Controlling the false discovery rate", 1995, which holds for these tests
-    too, whose dependence within a host is weak (Storey et al. 2004). The p-values are two-sided, like the
-    intervals; smaller deviations count as tested and are never reported.
-
-    Args:
-        tests: Every deviation that is tested, reported or not.
-
-    Returns:
-        Their indices, the smallest p-value first.
-    """
-    ranked = sorted(
-        (2 * student_tail(one.score, one.degrees), n)
-        for n, one in enumerate(tests)
-        if math.expm1(one.log_excess) >= LEAST_EFFECT
-    )
-    allowed = FALSE_SHARE / max(1, len(tests))
-    last = max((rank for rank, (p, _) in enumerate(ranked, 1) if p <= allowed * rank), default=0)
-    return [n for _, n in ranked[:last]]
-
-
-def interval_of(deviation: Deviation, reported: int, tested: int) -> Excess:
-    """Return a reported deviation with an interval that allows for its selection.
-
-    The largest of many are too large. With R of m reported, intervals at the level 1 - 0.05 R / m miss at
-    most 5 % of the reported (Benjamini and Yekutieli, "False discovery rate-adjusted multiple confidence
-    intervals", 2005). The spread of healthy GPUs is part of the interval.
-
-    Args:
-        deviation: The deviation.
-        reported: Number of reported ones, at least 1.
-        tested: Number of all.
-    """
-    missed = FALSE_SHARE * reported / tested
-    half = student_quantile(1 - missed / 2, deviation.degrees) * deviation.error
-    mean = deviation.log_excess
-    return Excess(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,53 +180,6 @@ class ExcessCost:
     low: float
     high: float
     currency: str
-
-
-def monthly_cost(
-    own: Sequence[GpuLevel], time: Excess | None, energy: Excess | None
-) -> ExcessCost | None:
-    """Return what an excess costs a month: price rate times excess time, electricity times excess joules.
-
-    An inference at the measured factors is compared with one at those of the peers, times the inferences of
-    a month of 730 h at the GPU's present use. Excess that is not reported counts as 0.
-
-    Args:
-        own: Levels of the GPUs of an outlier.
-        time: Reported excess of the time per inference.
-        energy: Reported excess of the energy per inference.
-    """
-    currencies = {gpu.run.currency for gpu in own}
-    if len(currencies) != 1 or not all(currencies):
-        return None
-    if any(gpu.run.price_per_s is None or gpu.busy_share is None for gpu in own):
-        return None
-
-    def total(end: Literal["mean", "low", "high"]) -> float:
-        return math.fsum(
-            _gpu_cost(gpu, *(0.0 if one is None else getattr(one, end) for one in (time, energy)))
-            for gpu in own
-        )
-
-    return ExcessCost(total("mean"), total("low"), total("high"), *currencies)
-
-
-def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:
-    own = factors([gpu.run])
-    peer = CostFactors(
-        own.price_per_s,
-        own.time_s / (1 + time),
-        own.electricity_per_j,
-        own.energy_j / (1 + energy),
-    )
-    rate_per_s = (gpu.busy_share or 0.0) / own.time_s
-    return (own.cost - peer.cost) * rate_per_s * MONTH_H * HOUR_S
-
-
-# Peers whose conditions are compared, the nearest first.
-PEERS_COMPARED = 24
-
-FleetMetric = Literal["time", "energy"]
-_METRICS: Sequence[FleetMetric] = ("time", "energy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +247,21 @@ class FleetOutliers:
     levels: tuple[tuple[tuple[str, ...], LabelLevel], ...] = ()
     updated: int = 0
     tests: tuple[PeerTest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuExcess:
+    """What a GPU needs more than its peers, as shares: 0.05 for 5 % more.
+
+    Attributes:
+        time: Time per inference; None if it was not compared.
+        energy: Energy per inference; None if it was not compared.
+        is_listed: Whether the GPU, or its host, is an outlier.
+    """
+
+    time: float | None
+    energy: float | None
+    is_listed: bool
 
 
 def outliers_of(
@@ -648,19 +436,44 @@ def _rank(outlier: Outlier) -> tuple[float, float, str, str]:
     return -cost, -largest(outlier), outlier.host, outlier.device
 
 
-@dataclass(frozen=True, slots=True)
-class GpuExcess:
-    """What a GPU needs more than its peers, as shares: 0.05 for 5 % more.
+def monthly_cost(
+    own: Sequence[GpuLevel], time: Excess | None, energy: Excess | None
+) -> ExcessCost | None:
+    """Return what an excess costs a month: price rate times excess time, electricity times excess joules.
 
-    Attributes:
-        time: Time per inference; None if it was not compared.
-        energy: Energy per inference; None if it was not compared.
-        is_listed: Whether the GPU, or its host, is an outlier.
+    An inference at the measured factors is compared with one at those of the peers, times the inferences of
+    a month of 730 h at the GPU's present use. Excess that is not reported counts as 0.
+
+    Args:
+        own: Levels of the GPUs of an outlier.
+        time: Reported excess of the time per inference.
+        energy: Reported excess of the energy per inference.
     """
+    currencies = {gpu.run.currency for gpu in own}
+    if len(currencies) != 1 or not all(currencies):
+        return None
+    if any(gpu.run.price_per_s is None or gpu.busy_share is None for gpu in own):
+        return None
 
-    time: float | None
-    energy: float | None
-    is_listed: bool
+    def total(end: Literal["mean", "low", "high"]) -> float:
+        return math.fsum(
+            _gpu_cost(gpu, *(0.0 if one is None else getattr(one, end) for one in (time, energy)))
+            for gpu in own
+        )
+
+    return ExcessCost(total("mean"), total("low"), total("high"), *currencies)
+
+
+def _gpu_cost(gpu: GpuLevel, time: float, energy: float) -> float:
+    own = factors([gpu.run])
+    peer = CostFactors(
+        own.price_per_s,
+        own.time_s / (1 + time),
+        own.electricity_per_j,
+        own.energy_j / (1 + energy),
+    )
+    rate_per_s = (gpu.busy_share or 0.0) / own.time_s
+    return (own.cost - peer.cost) * rate_per_s * MONTH_H * HOUR_S
 
 
 def gpu_excesses(found: FleetOutliers) -> Mapping[tuple[str, str], GpuExcess]:
@@ -701,3 +514,188 @@ def gpu_excesses(found: FleetOutliers) -> Mapping[tuple[str, str], GpuExcess]:
         for key in list(own)
         if key[1]
     }
+
+
+def deviations_of(values: Sequence[PeerValue]) -> PeerGroup | None:
+    """Return the deviations of GPUs from each other; None if they are too few.
+
+    Args:
+        values: One value of each GPU.
+    """
+    if len(values) < LEAST_PEERS:
+        return None
+    members: dict[str, list[int]] = defaultdict(list)
+    for number, value in enumerate(values):
+        members[value.host].append(number)
+    rest, levels = _without_levels(values, list(members.values()))
+    hosts = {name: [rest[number] for number in numbers] for name, numbers in members.items()}
+    within = _spread_within(hosts.values())
+    medians = {name: median(found) for name, found in hosts.items()}
+    is_many = len(medians) >= LEAST_PEERS
+    among = spread_of(list(medians.values()), 0.0) ** 2 if is_many else 0.0
+    if within is None:
+        # One GPU in each host: both variances are one.
+        variance, between = max(spread_of(rest, 0.0), LEAST_SPREAD) ** 2, 0.0
+    else:
+        variance = within**2
+        noise = math.fsum(_median_variance(variance, len(one)) for one in hosts.values()) / len(
+            hosts
+        )
+        between = max(0.0, among - noise)
+    excesses = dict[int, tuple[float, float]]()
+    for name, numbers in members.items():
+        excesses.update(zip(numbers, _of_gpus(hosts[name], variance, between), strict=True))
+    gpus = [(one.host, one.device, *excesses[number]) for number, one in enumerate(values)]
+    # Of two GPUs the lower one: one that is sick does not make its host an outlier.
+    several = [
+        (name, "", median_low(found), math.sqrt(between + own))
+        for name, found in hosts.items()
+        if is_many and len(found) > 1
+        for own in (_median_variance(variance, len(found)),)
+    ]
+    return PeerGroup(_with_degrees(gpus), _with_degrees(several), tuple(levels))
+
+
+def _of_gpus(
+    found: Sequence[float], variance: float, between: float
+) -> Iterator[tuple[float, float]]:
+    """Yield the excess of each GPU of a host over what the others, and all hosts, predict, and its error."""
+    for number, value in enumerate(found):
+        others = [*found[:number], *found[number + 1 :]]
+        level, unknown = 0.0, between
+        if others:
+            noise = _median_variance(variance, len(others))
+            host = median(others)
+            is_far = abs(host) > FAR_HOST * math.sqrt(between + noise)
+            weight = 1.0 if is_far else between / (between + noise)
+            level = weight * host
+            unknown = noise if is_far else (1 - weight) * between
+        yield value - level, math.sqrt(variance + unknown)
+
+
+def _with_degrees(found: Sequence[tuple[str, str, float, float]]) -> tuple[Deviation, ...]:
+    degrees = min(
+        tail_degrees([excess / error for *_, excess, error in found]), max(1.0, len(found) - 1.0)
+    )
+    return tuple(Deviation(*one, degrees) for one in found)
+
+
+def _median_variance(variance: float, count: int) -> float:
+    """Return the variance of the median of normal values: that of one, and π/2 of that of the mean of many."""
+    return variance * (math.pi / 2) / (count + math.pi / 2 - 1)
+
+
+def _spread_within(hosts: Iterable[Sequence[float]]) -> float | None:
+    """Return the spread of GPUs in one host, from the differences of all pairs; None without pairs."""
+    pairs = [a - b for found in hosts for a, b in combinations(found, 2)]
+    return max(spread_of(pairs, 0.0) / math.sqrt(2), LEAST_SPREAD) if pairs else None
+
+
+def _without_levels(
+    values: Sequence[PeerValue], hosts: Sequence[Sequence[int]]
+) -> tuple[list[float], list[LabelLevel]]:
+    """Return the logarithms without the levels of the group, the labels and the slots, and the levels of labels.
+
+    Args:
+        values: One value of each GPU.
+        hosts: The numbers of the values of each host.
+    """
+    slots = [value.device for value in values]
+    labels = list(zip(*(value.labels for value in values), strict=True))
+    rest = _less_median([value.log_value for value in values])
+    removed: dict[tuple[int, str], float] = defaultdict(float)
+    counts: dict[tuple[int, str], int] = {}
+    for _ in range(ROUNDS):
+        rest = _less(rest, slots, _slot_levels(rest, slots, hosts))
+        for label, names in enumerate(labels):
+            found, known = _label_levels(rest, names, hosts)
+            rest = _less(rest, names, found)
+            for name, level in found.items():
+                removed[label, name] += level
+                counts[label, name] = known[name]
+        rest = _less_median(rest)
+    levels = [
+        LabelLevel(label, name, level, counts[label, name])
+        for (label, name), level in removed.items()
+    ]
+    return rest, levels
+
+
+def _slot_levels(
+    logs: Sequence[float], slots: Sequence[str], hosts: Sequence[Sequence[int]]
+) -> dict[str, float]:
+    """Return the level of each slot within its hosts."""
+    within: dict[str, list[float]] = defaultdict(list)
+    for numbers in hosts:
+        if len(numbers) > 1:
+            center = median([logs[number] for number in numbers])
+            for number in numbers:
+                within[slots[number]].append(logs[number] - center)
+    return _centered({name: median(v) for name, v in within.items() if len(v) >= LEAST_HOSTS})
+
+
+def _label_levels(
+    logs: Sequence[float], names: Sequence[str], hosts: Sequence[Sequence[int]]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the level of each value of a label that enough hosts have, and the number of these hosts."""
+    medians: dict[str, list[float]] = defaultdict(list)
+    for numbers in hosts:
+        medians[names[numbers[0]]].append(median([logs[number] for number in numbers]))
+    known = {name: len(v) for name, v in medians.items() if len(v) >= LEAST_HOSTS}
+    return _centered({name: median(medians[name]) for name in known}), known
+
+
+def _centered(levels: Mapping[str, float]) -> dict[str, float]:
+    middle = median(levels.values()) if levels else 0.0
+    return {name: level - middle for name, level in levels.items()}
+
+
+def _less_median(logs: Sequence[float]) -> list[float]:
+    center = median(logs)
+    return [log_value - center for log_value in logs]
+
+
+def _less(logs: Sequence[float], keys: Sequence[str], levels: Mapping[str, float]) -> list[float]:
+    """Return the logarithms less the level of each one's key."""
+    return [log_value - levels.get(key, 0.0) for log_value, key in zip(logs, keys, strict=True)]
+
+
+def discoveries(tests: Sequence[Deviation]) -> list[int]:
+    """Return which deviations are reported: at least 2 % more than peers, and at most 5 % of them false.
+
+    Source: Benjamini and Hochberg, "Controlling the false discovery rate", 1995, which holds for these tests
+    too, whose dependence within a host is weak (Storey et al. 2004). The p-values are two-sided, like the
+    intervals; smaller deviations count as tested and are never reported.
+
+    Args:
+        tests: Every deviation that is tested, reported or not.
+
+    Returns:
+        Their indices, the smallest p-value first.
+    """
+    ranked = sorted(
+        (2 * student_tail(one.score, one.degrees), n)
+        for n, one in enumerate(tests)
+        if math.expm1(one.log_excess) >= LEAST_EFFECT
+    )
+    allowed = FALSE_SHARE / max(1, len(tests))
+    last = max((rank for rank, (p, _) in enumerate(ranked, 1) if p <= allowed * rank), default=0)
+    return [n for _, n in ranked[:last]]
+
+
+def interval_of(deviation: Deviation, reported: int, tested: int) -> Excess:
+    """Return a reported deviation with an interval that allows for its selection.
+
+    The largest of many are too large. With R of m reported, intervals at the level 1 - 0.05 R / m miss at
+    most 5 % of the reported (Benjamini and Yekutieli, "False discovery rate-adjusted multiple confidence
+    intervals", 2005). The spread of healthy GPUs is part of the interval.
+
+    Args:
+        deviation: The deviation.
+        reported: Number of reported ones, at least 1.
+        tested: Number of all.
+    """
+    missed = FALSE_SHARE * reported / tested
+    half = student_quantile(1 - missed / 2, deviation.degrees) * deviation.error
+    mean = deviation.log_excess
+    return Excess(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half))

@@ -16,12 +16,7 @@ from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS
 from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started, wait_for
 from costprobe.fleet.peers import ExcessCost
-from costprobe.fleet.updates import (
-    ChangeEffect,
-    FactorSeries,
-    change_effect,
-    monthly_change,
-)
+from costprobe.fleet.updates import ChangeEffect, FactorSeries, change_effect, monthly_change
 from costprobe.unit_costs.change import CostFactors
 
 # A probe on a host.
@@ -29,112 +24,7 @@ Series = tuple[str, str]
 # The value of each bucket, None where unknown.
 Buckets = list[str | None]
 
-
-def bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
-    """Return the end of a bucket, UTC in ns."""
-    return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
-
-
-def moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
-    """Yield the buckets in which a value changed, with the value before and after."""
-    last: str | None = None
-    for bucket, value in enumerate(values):
-        if value is None:
-            continue
-        if last is not None and value != last:
-            yield bucket, last, value
-        last = value
-
-
-def timed_each(
-    answers: FleetAnswers, *questions: Question
-) -> list[Iterator[tuple[Group, int, float]]]:
-    """Return the group, the bucket and the value of each row, for each question."""
-    every_s = answers.period.bucket_s
-    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
-    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
-
-
-def _in_buckets(
-    period: FleetPeriod, rows: Iterable[GroupValue]
-) -> Iterator[tuple[Group, int, float]]:
-    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
-    for group, value, end_ns in rows:
-        bucket = (end_ns - period.start_ns) // step_ns - 1
-        if 0 <= bucket < buckets:
-            yield group, bucket, value
-
-
-def changed_tags(answers: FleetAnswers) -> list[str]:
-    """Return the tags of `software` that have several values on any host."""
-    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for host, probe, *versions in _software(answers):
-        for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
-            if value:
-                found[host, probe, tag].add(value)
-    changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
-    return [tag for tag in SOFTWARE_TAGS if tag in changed]
-
-
-def hosts_with(answers: FleetAnswers, key: str) -> set[str]:
-    """Return the hosts that had a value of a tag of `software`, or of a label, in the period."""
-    if key not in SOFTWARE_TAGS:
-        return set(labels_of(answers, key))
-    return {
-        host
-        for host, _, *versions in _software(answers)
-        if dict(zip(SOFTWARE_TAGS, versions, strict=True))[key]
-    }
-
-
-def _software(answers: FleetAnswers) -> Iterable[Group]:
-    by = ("host", "probe", *SOFTWARE_TAGS)
-    return answers.groups(Question("software", "probe_runs", "max", "max", by=by))
-
-
-def versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
-    """Return a tag of `software` of each probe on each host, by bucket."""
-    question = Question(
-        "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
-    )
-    buckets = answers.period.buckets
-    found: dict[Series, Buckets] = defaultdict(lambda: [None] * buckets)
-    (rows,) = timed_each(answers, question)
-    for (host, probe, value), bucket, _ in rows:
-        _take(found[host, probe], bucket, value)
-    return {series: _settled(values) for series, values in found.items()}
-
-
-def labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
-    """Return a label of each host, by bucket."""
-    question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
-    buckets = answers.period.buckets
-    found: dict[str, Buckets] = defaultdict(lambda: [None] * buckets)
-    (rows,) = timed_each(answers, question)
-    for (host, value), bucket, _ in rows:
-        _take(found[host], bucket, value)
-    return {host: _settled(values) for host, values in found.items()}
-
-
 _BOTH: Final = "\0"
-
-
-def _take(values: Buckets, bucket: int, value: str) -> None:
-    values[bucket] = value if values[bucket] in (None, value) else _BOTH
-
-
-def _settled(values: Buckets) -> Buckets:
-    """Return the values, where a bucket with both is the first one of the new value."""
-    following: str | None = None
-    settled: Buckets = []
-    for value in reversed(values):
-        if value == _BOTH:
-            settled.append(following)
-        else:
-            following = value or following
-            settled.append(value)
-    return settled[::-1]
-
 
 # Buckets of the window before and after a change.
 WINDOW_BUCKETS: Final = 4
@@ -197,10 +87,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         DeliveryError: The database did not answer.
     """
     buckets = answers.period.buckets
-    software = {tag: versions_of(answers, tag) for tag in changed_tags(answers)}
-    hosts = {} if key in SOFTWARE_TAGS else labels_of(answers, key)
+    software = {tag: _versions_of(answers, tag) for tag in _changed_tags(answers)}
+    hosts = {} if key in SOFTWARE_TAGS else _labels_of(answers, key)
     values: Mapping[Any, Buckets] = software.get(key, {}) if key in SOFTWARE_TAGS else hosts
-    changed_in = [bucket for one in values.values() for bucket, *_ in moves_of(one)]
+    changed_in = [bucket for one in values.values() for bucket, *_ in _moves_of(one)]
     if not changed_in:
         return []
     # The windows of the changes, and those before them.
@@ -219,10 +109,10 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         found = [
             (bucket, tag, before, after)
             for tag, values in software.items()
-            for bucket, before, after in moves_of(values.get(series, []))
+            for bucket, before, after in _moves_of(values.get(series, []))
         ]
         if hosts:
-            own = moves_of(hosts.get(series[0], []))
+            own = _moves_of(hosts.get(series[0], []))
             found += [(bucket, key, before, after) for bucket, before, after in own]
         moves[series] = found
     pairs = Counter(
@@ -266,8 +156,8 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
                 key,
                 before,
                 after,
-                bucket_end_ns(answers.period, min(changed.values())),
-                bucket_end_ns(answers.period, max(changed.values())),
+                _bucket_end_ns(answers.period, min(changed.values())),
+                _bucket_end_ns(answers.period, max(changed.values())),
                 effect,
                 len({host for host, _ in changed}),
                 {text: len(names) for text, names in beside.items()},
@@ -277,12 +167,101 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
     return sorted(changes, key=lambda change: (-change.hosts, change.before, change.after))
 
 
+def _changed_tags(answers: FleetAnswers) -> list[str]:
+    """Return the tags of `software` that have several values on any host."""
+    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for host, probe, *versions in _software(answers):
+        for tag, value in zip(SOFTWARE_TAGS, versions, strict=True):
+            if value:
+                found[host, probe, tag].add(value)
+    changed = {tag for (*_, tag), several in found.items() if len(several) > 1}
+    return [tag for tag in SOFTWARE_TAGS if tag in changed]
+
+
+def _versions_of(answers: FleetAnswers, tag: str) -> dict[Series, Buckets]:
+    """Return a tag of `software` of each probe on each host, by bucket."""
+    question = Question(
+        "software", "probe_runs", "max", "max", by=("host", "probe", tag), present=(tag,)
+    )
+    found = _by_bucket(answers, question)
+    return {(host, probe): values for (host, probe), values in found.items()}
+
+
+def _labels_of(answers: FleetAnswers, label: str) -> dict[str, Buckets]:
+    """Return a label of each host, by bucket."""
+    question = Question("device", "util_pct", "max", "max", by=("host", label), present=(label,))
+    return {host: values for (host,), values in _by_bucket(answers, question).items()}
+
+
+def _by_bucket(answers: FleetAnswers, question: Question) -> dict[Group, Buckets]:
+    """Return the last tag of a question by the others, by bucket."""
+    buckets = answers.period.buckets
+    found: dict[Group, Buckets] = defaultdict(lambda: [None] * buckets)
+    (rows,) = _timed_each(answers, question)
+    for (*subject, value), bucket, _ in rows:
+        values = found[tuple(subject)]
+        values[bucket] = value if values[bucket] in (None, value) else _BOTH
+    return {subject: _settled(values) for subject, values in found.items()}
+
+
+def _timed_each(
+    answers: FleetAnswers, *questions: Question
+) -> list[Iterator[tuple[Group, int, float]]]:
+    """Return the group, the bucket and the value of each row, for each question."""
+    every_s = answers.period.bucket_s
+    asked = (dataclasses.replace(question, every_s=every_s) for question in questions)
+    return [_in_buckets(answers.period, rows) for rows in answers.rows_of_each(*asked)]
+
+
+def _in_buckets(
+    period: FleetPeriod, rows: Iterable[GroupValue]
+) -> Iterator[tuple[Group, int, float]]:
+    step_ns, buckets = period.bucket_s * NS_PER_S, period.buckets
+    for group, value, end_ns in rows:
+        bucket = (end_ns - period.start_ns) // step_ns - 1
+        if 0 <= bucket < buckets:
+            yield group, bucket, value
+
+
+def _settled(values: Buckets) -> Buckets:
+    """Return the values, where a bucket with both is the first one of the new value."""
+    following: str | None = None
+    settled: Buckets = []
+    for value in reversed(values):
+        if value == _BOTH:
+            settled.append(following)
+        else:
+            following = value or following
+            settled.append(value)
+    return settled[::-1]
+
+
+def _moves_of(values: Sequence[str | None]) -> Iterator[tuple[int, str, str]]:
+    """Yield the buckets in which a value changed, with the value before and after."""
+    last: str | None = None
+    for bucket, value in enumerate(values):
+        if value is None:
+            continue
+        if last is not None and value != last:
+            yield bucket, last, value
+        last = value
+
+
+def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
+    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
+    by = ("host", "model", *((within,) if within else ()))
+    found: dict[str, set[Group]] = defaultdict(set)
+    for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
+        found[host].add(tuple(rest))
+    return {host: tuple(" ".join(one) for one in sorted(kinds)) for host, kinds in found.items()}
+
+
 def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
     """Return the cost of devices times their utilization in the last window, by (host, currency)."""
     period = answers.period
     hours = WINDOW_BUCKETS * period.bucket_s / HOUR_S
     last = answers.over(
-        period._replace(start_ns=bucket_end_ns(period, period.buckets - 1 - WINDOW_BUCKETS))
+        period._replace(start_ns=_bucket_end_ns(period, period.buckets - 1 - WINDOW_BUCKETS))
     )
     asked = Question("device", "cost", "weighted", by=("host", "currency"), weight="util_pct")
     return {
@@ -292,20 +271,9 @@ def _busy_cost_per_h(answers: FleetAnswers) -> dict[Group, float]:
     }
 
 
-def _monthly(
-    use: Mapping[Group, float], hosts: Container[str], effect: ChangeEffect | None
-) -> tuple[ExcessCost, ...]:
-    """Return what an effect costs a month on some hosts, by currency."""
-    if effect is None or effect.cost is None:
-        return ()
-    busy: dict[str, list[float]] = defaultdict(list)
-    for (host, currency), cost_per_h in use.items():
-        if host in hosts:
-            busy[currency].append(cost_per_h)
-    return tuple(
-        monthly_change(math.fsum(amounts), effect.cost, currency)
-        for currency, amounts in sorted(busy.items())
-    )
+def _bucket_end_ns(period: FleetPeriod, bucket: int) -> int:
+    """Return the end of a bucket, UTC in ns."""
+    return period.start_ns + (bucket + 1) * period.bucket_s * NS_PER_S
 
 
 def _factors(
@@ -324,12 +292,12 @@ def _factors(
     buckets = period.buckets
     asked = answers.over(
         period._replace(
-            start_ns=bucket_end_ns(period, around.start - 1),
-            end_ns=bucket_end_ns(period, around.stop - 1),
+            start_ns=_bucket_end_ns(period, around.start - 1),
+            end_ns=_bucket_end_ns(period, around.stop - 1),
         )
     )
     names = ("rate", "energy", "hardware", "electricity")
-    rows = timed_each(
+    rows = _timed_each(
         asked,
         Question("probe", "throughput_per_s", "median", "median", by=by),
         Question("probe", "energy_per_inference_j", "median", "median", by=by),
@@ -368,10 +336,33 @@ def _factor(
     return CostFactors(hardware * rate, 1 / rate, electricity_per_j, energy_j or 0.0)
 
 
-def _kinds(answers: FleetAnswers, within: str) -> dict[str, Group]:
-    """Return what hosts that are compared have in common: GPU models, and the value of a label."""
-    by = ("host", "model", *((within,) if within else ()))
-    found: dict[str, set[Group]] = defaultdict(set)
-    for host, *rest in answers.groups(Question("device", "util_pct", "max", "max", by=by)):
-        found[host].add(tuple(rest))
-    return {host: tuple(" ".join(one) for one in sorted(kinds)) for host, kinds in found.items()}
+def _monthly(
+    use: Mapping[Group, float], hosts: Container[str], effect: ChangeEffect | None
+) -> tuple[ExcessCost, ...]:
+    """Return what an effect costs a month on some hosts, by currency."""
+    if effect is None or effect.cost is None:
+        return ()
+    busy: dict[str, list[float]] = defaultdict(list)
+    for (host, currency), cost_per_h in use.items():
+        if host in hosts:
+            busy[currency].append(cost_per_h)
+    return tuple(
+        monthly_change(math.fsum(amounts), effect.cost, currency)
+        for currency, amounts in sorted(busy.items())
+    )
+
+
+def hosts_with(answers: FleetAnswers, key: str) -> set[str]:
+    """Return the hosts that had a value of a tag of `software`, or of a label, in the period."""
+    if key not in SOFTWARE_TAGS:
+        return set(_labels_of(answers, key))
+    return {
+        host
+        for host, _, *versions in _software(answers)
+        if dict(zip(SOFTWARE_TAGS, versions, strict=True))[key]
+    }
+
+
+def _software(answers: FleetAnswers) -> Iterable[Group]:
+    by = ("host", "probe", *SOFTWARE_TAGS)
+    return answers.groups(Question("software", "probe_runs", "max", "max", by=by))

@@ -7,14 +7,7 @@ from collections import Counter
 from pydantic import Field, model_validator
 
 from costprobe.adapters.databases.question import FleetConfig
-from costprobe.core.config.fields import (
-    Duration,
-    Labels,
-    Name,
-    Section,
-    Share,
-    key,
-)
+from costprobe.core.config.fields import Duration, Labels, Name, Section, Share, key
 from costprobe.spend.settings import PlannedSpend
 
 

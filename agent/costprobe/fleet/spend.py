@@ -11,27 +11,29 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from costprobe.adapters.databases.question import PAIRED, WEIGHTED, Question
-from costprobe.core.periods import TimeSpan
+from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.schema import Part
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.fleet.answers import FleetAnswers, Group
-from costprobe.spend.forecast import (
-    HourRate,
-    PeriodSpend,
-    remaining_hours,
-    robust_forecast,
-)
-from costprobe.spend.query import HISTORY_HOURS
+from costprobe.spend.forecast import HourRate, PeriodSpend, remaining_hours, robust_forecast
+from costprobe.spend.settings import HISTORY_HOURS
 
-if TYPE_CHECKING:
-    from costprobe.core.schema import Part
-
-
-# Rounding of sums, as a share of them.
+# Largest rounding error of a sum, as a share of it, of a share, and of a number of devices.
 _ROUNDING: Final = 1e-9
+
+STEP_S: Final = 3600
+# An hour in which so small a share of the devices around it has rows is no estimate of an hour.
+_LEAST_SHARE: Final = 0.5
+_AROUND_HOURS: Final = 12
+
+_SERVING: Final = {"basis": "serving"}
+_WHOLE: Final = {"basis": "serving", "served_model": ""}
+# Parts of an allocation that are of no service.
+_REMAINDERS: Final[tuple[Part, ...]] = ("probing", "unallocated")
 
 
 class CurrencyCost(NamedTuple):
@@ -96,7 +98,7 @@ class DeviceSums(NamedTuple):
                 coverage=coverage_of(answers, self.covered.get(group), self.devices.get(group)),
                 series=int(self.devices.get(group, 0)),
             )
-            for group, costs in by_currency(self.cost, idle).items()
+            for group, costs in _by_currency(self.cost, idle).items()
         ]
 
     def over(
@@ -125,102 +127,6 @@ class DeviceSums(NamedTuple):
         )
 
 
-def _added(sums: Mapping[Group, float], kept: tuple[int, ...]) -> dict[Group, float]:
-    """Add up over all tags but those at some positions."""
-    found: dict[Group, list[float]] = defaultdict(list)
-    for group, value in sums.items():
-        found[tuple([group[position] for position in kept])].append(value)
-    return {group: math.fsum(values) for group, values in found.items()}
-
-
-def device_tags(by: str) -> Group:
-    """Return the tags of rows of devices for a key of the command line."""
-    return {"device": ("host", "device"), "gpu_model": ("model",)}.get(by, (by,))
-
-
-def idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
-    """Return 1 minus the utilization of devices, weighted by cost; raises as `FleetAnswers.groups`.
-
-    Args:
-        answers: The database, and the period.
-        money: Tags of the groups, with the currency.
-    """
-    return _idle(*_parted(answers.groups(_utilization(money))))
-
-
-def _utilization(money: Group) -> Question:
-    """Return the question for cost times utilization in percent, and for the cost of devices with a utilization."""
-    return Question("device", "cost", "weighted", by=money, weight="util_pct")
-
-
-def _parted(found: Mapping[Group, float]) -> Iterator[Mapping[Group, float]]:
-    for part in (WEIGHTED, PAIRED):
-        yield {group[:-1]: value for group, value in found.items() if group[-1] == part}
-
-
-def _idle(used: Mapping[Group, float], known: Mapping[Group, float]) -> dict[Group, float]:
-    return {
-        group: min(1.0, max(0.0, 1 - used[group] / 100 / paid))
-        for group, paid in known.items()
-        if paid > 0 and group in used
-    }
-
-
-def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
-    """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
-    money = (*tags, "currency")
-    utilized, cost, *others = answers.each(
-        _utilization(money),
-        Question("device", "cost", "sum", by=money),
-        Question("device", "energy_j", "sum", by=tags),
-        Question("device", "carbon_g", "sum", by=tags),
-        Question("device", "carbon_energy_j", "sum", by=tags),
-        *presence(tags),
-    )
-    return DeviceSums(cost, *_parted(utilized), *others)
-
-
-def presence(tags: Group) -> tuple[Question, Question]:
-    """Return the questions for the covered intervals, and the number, of the devices of each group."""
-    return (
-        Question("device", "cost", "covered", by=tags),
-        Question("device", "cost", "count", "count", by=tags),
-    )
-
-
-def by_currency(
-    cost: Mapping[Group, float], idle: Mapping[Group, float]
-) -> dict[Group, tuple[CurrencyCost, ...]]:
-    """Return the amounts of each group; the last value of the keys is the currency."""
-    found: dict[Group, list[CurrencyCost]] = defaultdict(list)
-    for key, amount in cost.items():
-        found[key[:-1]].append(CurrencyCost(key[-1], amount, idle.get(key)))
-    return {
-        group: tuple(sorted(costs, key=lambda one: -one.cost)) for group, costs in found.items()
-    }
-
-
-def coverage_of(answers: FleetAnswers, covered: float | None, series: float | None) -> float | None:
-    """Return the covered share of the intervals of some series; None without series."""
-    if covered is None or not series:
-        return None
-    return min(1.0, covered / (series * answers.period.buckets))
-
-
-def _share(part: float | None, whole: float | None) -> float | None:
-    if not whole:
-        return None
-    share = (part or 0.0) / whole
-    return share if share < 1 - _ROUNDING else 1.0
-
-
-STEP_S: Final = 3600
-_HOUR_NS: Final = STEP_S * NS_PER_S
-# An hour in which so small a share of the devices around it has rows is no estimate of an hour.
-_LEAST_SHARE: Final = 0.5
-_AROUND_HOURS: Final = 12
-
-
 @dataclass(frozen=True, slots=True)
 class FleetForecast(PeriodSpend):
     """The spend of a period, in one currency.
@@ -235,87 +141,6 @@ class FleetForecast(PeriodSpend):
     currency: str
     coverage: float | None
     left_out: int
-
-
-def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> list[FleetForecast]:
-    """Return spend and forecast of a period by currency, the largest first.
-
-    Args:
-        answers: The database, and the history: whole hours that end now, and begin before the period.
-        period: The calendar period that contains the end of the history.
-        timezone: IANA name, for the hours of the week.
-
-    Raises:
-        DeliveryError: The database did not answer.
-    """
-    asked = answers.period
-    paid, present = answers.rows_of_each(
-        Question("device", "cost", "sum", by=("currency",), every_s=STEP_S),
-        Question("device", "cost", "count", "count", by=("currency",), every_s=STEP_S),
-    )
-    devices = {(row.tags, row.time_ns): row.value for row in present}
-    costs: dict[str, dict[int, float]] = defaultdict(dict)
-    for (currency,), amount, end_ns in paid:
-        costs[currency][end_ns] = amount
-    since_ns = asked.end_ns - HISTORY_HOURS * _HOUR_NS
-    found = []
-    for currency, by_hour in costs.items():
-        counted = {end_ns: devices.get(((currency,), end_ns), 0.0) for end_ns in by_hour}
-        recent = sorted(end_ns for end_ns in by_hour if end_ns > since_ns)
-        history = [
-            HourRate(end_ns - _HOUR_NS, by_hour[end_ns])
-            for end_ns in recent
-            if counted[end_ns] >= _LEAST_SHARE * _usual(counted, end_ns)
-        ]
-        elapsed = [end_ns for end_ns in by_hour if end_ns > period.start_ns]
-        hours = (asked.end_ns - period.start_ns) // _HOUR_NS
-        most = max((counted[end_ns] for end_ns in elapsed), default=0.0) * hours
-        rows = math.fsum(counted[end_ns] for end_ns in elapsed)
-        found.append(
-            FleetForecast(
-                currency,
-                spent=math.fsum(by_hour[end_ns] for end_ns in elapsed),
-                coverage=min(1.0, rows / most) if most > 0 else None,
-                remaining=robust_forecast(
-                    history, remaining_hours(asked.end_ns, period.end_ns), timezone
-                ),
-                left_out=len(recent) - len(history),
-            )
-        )
-    return sorted(found, key=lambda one: -one.spent)
-
-
-def _usual(counted: dict[int, float], end_ns: int) -> float:
-    """Return the most devices of the hours around one."""
-    around = range(-_AROUND_HOURS, _AROUND_HOURS + 1)
-    return max(counted.get(end_ns + hours * _HOUR_NS, 0.0) for hours in around)
-
-
-class Consolidation(NamedTuple):
-    """The devices that a group of equal devices could do without.
-
-    Attributes:
-        needed: Number of devices that the same work needs.
-        spare: Number of the others.
-    """
-
-    needed: int
-    spare: int
-
-
-def consolidation(devices: int, utilization: float, target: float) -> Consolidation:
-    """Return how many devices the same work needs: n u / t, rounded up, at least one.
-
-    It assumes that work may move between the devices, and scales with utilization; a mean hides peaks,
-    for which the target leaves room.
-
-    Args:
-        devices: Number of devices, n; at least one.
-        utilization: Their mean utilization, u, from 0 to 1.
-        target: Utilization that they may reach, t, above 0 up to 1.
-    """
-    needed = max(1, math.ceil(devices * utilization / target - _ROUNDING))
-    return Consolidation(min(devices, needed), max(0, devices - needed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,51 +164,6 @@ class FleetSaving:
     spare: int
     cost_per_month: float
     saving_per_month: float
-
-
-def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSaving]:
-    """Return what each group of devices could save, the largest saving first.
-
-    Groups without a known utilization are left out.
-
-    Args:
-        answers: The database, and the period.
-        by: `gpu_model`, `host`, or a label of hosts.
-        target: Utilization that devices may reach, above 0 up to 1.
-
-    Raises:
-        DeliveryError: The database did not answer.
-    """
-    money = (*device_tags(by), "currency")
-    cost = answers.groups(Question("device", "cost", "sum", by=money))
-    devices = answers.groups(Question("device", "cost", "count", "count", by=money))
-    idle = idle_shares(answers, money)
-    period = answers.period
-    months = MONTH_H * HOUR_S * NS_PER_S / (period.end_ns - period.start_ns)
-    found = []
-    for key, share in idle.items():
-        counted = int(devices.get(key, 0))
-        if counted and key in cost:
-            per_month = cost[key] * months
-            spare = consolidation(counted, 1 - share, target).spare
-            found.append(
-                FleetSaving(
-                    group=key[:-1],
-                    currency=key[-1],
-                    devices=counted,
-                    utilization=1 - share,
-                    spare=spare,
-                    cost_per_month=per_month,
-                    saving_per_month=per_month * spare / counted,
-                )
-            )
-    return sorted(found, key=lambda one: (-one.saving_per_month, natural(*one.group)))
-
-
-_SERVING: Final = {"basis": "serving"}
-_WHOLE: Final = {"basis": "serving", "served_model": ""}
-# Parts of an allocation that are of no service.
-_REMAINDERS: Final[tuple[Part, ...]] = ("probing", "unallocated")
 
 
 class SpendByKey(NamedTuple):
@@ -413,7 +193,7 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
         DeliveryError: The database did not answer.
     """
     if by and by not in _DIVIDED:
-        tags = device_tags(by)
+        tags = _device_tags(by)
         sums = device_sums(answers, tags)
         # A device belongs to one host, but it may have had two models, or two values of a label.
         present = [None, None] if "host" in tags else answers.each(*presence(()))
@@ -423,25 +203,19 @@ def fleet_spend(answers: FleetAnswers, by: str) -> SpendByKey:
             return SpendByKey(total, largest_first(parts), None)
     else:
         total = only(device_sums(answers, ()).spend(answers))
-    return divided_spend(answers, by, total) if by else SpendByKey(total, (), None)
+    return with_rest(total, spend_parts(answers, by)) if by else SpendByKey(total, (), None)
 
 
-def divided_spend(answers: FleetAnswers, by: str, total: FleetSpend) -> SpendByKey:
-    """Return what services, models or tenants cost, and the rest of what the devices cost.
+def spend_parts(answers: FleetAnswers, by: str) -> list[FleetSpend]:
+    """Return what services, models or tenants cost.
 
     Args:
         answers: The database, and the period.
         by: `model`, `service`, `tenant`, or a label of services.
-        total: What the devices cost.
 
     Raises:
         DeliveryError: The database did not answer.
     """
-    return with_rest(total, spend_parts(answers, by))
-
-
-def spend_parts(answers: FleetAnswers, by: str) -> list[FleetSpend]:
-    """Return what services, models or tenants cost; arguments and errors as of `divided_spend`."""
     divided = _DIVIDED.get(by)
     return _of_services(answers, by) if divided is None else divided(answers)
 
@@ -454,6 +228,105 @@ def with_rest(total: FleetSpend, parts: list[FleetSpend]) -> SpendByKey:
 def only(found: list[FleetSpend]) -> FleetSpend:
     """Return the spend of the only group; that of nothing without one."""
     return found[0] if found else FleetSpend((), ())
+
+
+def largest_first(parts: Iterable[FleetSpend]) -> tuple[FleetSpend, ...]:
+    """Order by the largest amount of any currency, then by name."""
+    return tuple(
+        sorted(parts, key=lambda part: (-max(one.cost for one in part.costs), natural(*part.group)))
+    )
+
+
+def _rest(total: FleetSpend, parts: list[FleetSpend]) -> FleetSpend:
+    """Return what the devices cost beside the groups: probing, and time of no service."""
+    spent: dict[str, float] = defaultdict(float)
+    for part in parts:
+        for one in part.costs:
+            spent[one.currency] += one.cost
+    costs = (
+        CurrencyCost(one.currency, max(0.0, one.cost - spent[one.currency]), None)
+        for one in total.costs
+    )
+    return FleetSpend((), tuple(costs))
+
+
+def device_sums(answers: FleetAnswers, tags: Group) -> DeviceSums:
+    """Ask for the sums of all devices by some tags; raises as `FleetAnswers.groups`."""
+    money = (*tags, "currency")
+    utilized, cost, *others = answers.each(
+        _utilization(money),
+        Question("device", "cost", "sum", by=money),
+        Question("device", "energy_j", "sum", by=tags),
+        Question("device", "carbon_g", "sum", by=tags),
+        Question("device", "carbon_energy_j", "sum", by=tags),
+        *presence(tags),
+    )
+    return DeviceSums(cost, *_parted(utilized), *others)
+
+
+def _device_tags(by: str) -> Group:
+    """Return the tags of rows of devices for a key of the command line."""
+    return {"device": ("host", "device"), "gpu_model": ("model",)}.get(by, (by,))
+
+
+def _utilization(money: Group) -> Question:
+    """Return the question for cost times utilization in percent, and for the cost of devices with a utilization."""
+    return Question("device", "cost", "weighted", by=money, weight="util_pct")
+
+
+def _parted(found: Mapping[Group, float]) -> Iterator[Mapping[Group, float]]:
+    for part in (WEIGHTED, PAIRED):
+        yield {group[:-1]: value for group, value in found.items() if group[-1] == part}
+
+
+def presence(tags: Group) -> tuple[Question, Question]:
+    """Return the questions for the covered intervals, and the number, of the devices of each group."""
+    return (
+        Question("device", "cost", "covered", by=tags),
+        Question("device", "cost", "count", "count", by=tags),
+    )
+
+
+def coverage_of(answers: FleetAnswers, covered: float | None, series: float | None) -> float | None:
+    """Return the covered share of the intervals of some series; None without series."""
+    if covered is None or not series:
+        return None
+    return min(1.0, covered / (series * answers.period.buckets))
+
+
+def _by_currency(
+    cost: Mapping[Group, float], idle: Mapping[Group, float]
+) -> dict[Group, tuple[CurrencyCost, ...]]:
+    """Return the amounts of each group; the last value of the keys is the currency."""
+    found: dict[Group, list[CurrencyCost]] = defaultdict(list)
+    for key, amount in cost.items():
+        found[key[:-1]].append(CurrencyCost(key[-1], amount, idle.get(key)))
+    return {
+        group: tuple(sorted(costs, key=lambda one: -one.cost)) for group, costs in found.items()
+    }
+
+
+def _idle(used: Mapping[Group, float], known: Mapping[Group, float]) -> dict[Group, float]:
+    return {
+        group: min(1.0, max(0.0, 1 - used[group] / 100 / paid))
+        for group, paid in known.items()
+        if paid > 0 and group in used
+    }
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    if not whole:
+        return None
+    share = (part or 0.0) / whole
+    return share if share < 1 - _ROUNDING else 1.0
+
+
+def _added(sums: Mapping[Group, float], kept: tuple[int, ...]) -> dict[Group, float]:
+    """Add up over all tags but those at some positions."""
+    found: dict[Group, list[float]] = defaultdict(list)
+    for group, value in sums.items():
+        found[tuple([group[position] for position in kept])].append(value)
+    return {group: math.fsum(values) for group, values in found.items()}
 
 
 def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend]:
@@ -488,7 +361,7 @@ def _of_services(answers: FleetAnswers, tag: str = "service") -> list[FleetSpend
             coverage=coverage_of(answers, covered.get(group), counted.get(group)),
             series=int(counted.get(group, 0)),
         )
-        for group, costs in by_currency(cost, shares).items()
+        for group, costs in _by_currency(cost, shares).items()
     ]
 
 
@@ -501,7 +374,7 @@ def _of_tenants(answers: FleetAnswers) -> list[FleetSpend]:
     )
     return [
         FleetSpend(group, costs, energy_j=energy.get(group), series=int(counted.get(group, 0)))
-        for group, costs in by_currency(cost, {}).items()
+        for group, costs in _by_currency(cost, {}).items()
     ]
 
 
@@ -526,7 +399,7 @@ def _of_models(answers: FleetAnswers) -> list[FleetSpend]:
         if amount > 0 and group in sums["cost_idle"]
     }
     return [
-        FleetSpend(group, costs) for group, costs in by_currency(sums["cost_total"], idle).items()
+        FleetSpend(group, costs) for group, costs in _by_currency(sums["cost_total"], idle).items()
     ]
 
 
@@ -559,21 +432,119 @@ def served_sums(field: str, dimension: Group = ()) -> tuple[Question, Question]:
     )
 
 
-def _rest(total: FleetSpend, parts: list[FleetSpend]) -> FleetSpend:
-    """Return what the devices cost beside the groups: probing, and time of no service."""
-    spent: dict[str, float] = defaultdict(float)
-    for part in parts:
-        for one in part.costs:
-            spent[one.currency] += one.cost
-    costs = (
-        CurrencyCost(one.currency, max(0.0, one.cost - spent[one.currency]), None)
-        for one in total.costs
+def fleet_forecast(answers: FleetAnswers, period: TimeSpan, timezone: str) -> list[FleetForecast]:
+    """Return spend and forecast of a period by currency, the largest first.
+
+    Args:
+        answers: The database, and the history: whole hours that end now, and begin before the period.
+        period: The calendar period that contains the end of the history.
+        timezone: IANA name, for the hours of the week.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    asked = answers.period
+    paid, present = answers.rows_of_each(
+        Question("device", "cost", "sum", by=("currency",), every_s=STEP_S),
+        Question("device", "cost", "count", "count", by=("currency",), every_s=STEP_S),
     )
-    return FleetSpend((), tuple(costs))
+    devices = {(row.tags, row.time_ns): row.value for row in present}
+    costs: dict[str, dict[int, float]] = defaultdict(dict)
+    for (currency,), amount, end_ns in paid:
+        costs[currency][end_ns] = amount
+    since_ns = asked.end_ns - HISTORY_HOURS * HOUR_NS
+    found = []
+    for currency, by_hour in costs.items():
+        counted = {end_ns: devices.get(((currency,), end_ns), 0.0) for end_ns in by_hour}
+        recent = sorted(end_ns for end_ns in by_hour if end_ns > since_ns)
+        history = [
+            HourRate(end_ns - HOUR_NS, by_hour[end_ns])
+            for end_ns in recent
+            if counted[end_ns] >= _LEAST_SHARE * _usual(counted, end_ns)
+        ]
+        elapsed = [end_ns for end_ns in by_hour if end_ns > period.start_ns]
+        hours = (asked.end_ns - period.start_ns) // HOUR_NS
+        most = max((counted[end_ns] for end_ns in elapsed), default=0.0) * hours
+        rows = math.fsum(counted[end_ns] for end_ns in elapsed)
+        found.append(
+            FleetForecast(
+                currency,
+                spent=math.fsum(by_hour[end_ns] for end_ns in elapsed),
+                coverage=min(1.0, rows / most) if most > 0 else None,
+                remaining=robust_forecast(
+                    history, remaining_hours(asked.end_ns, period.end_ns), timezone
+                ),
+                left_out=len(recent) - len(history),
+            )
+        )
+    return sorted(found, key=lambda one: -one.spent)
 
 
-def largest_first(parts: Iterable[FleetSpend]) -> tuple[FleetSpend, ...]:
-    """Order by the largest amount of any currency, then by name."""
-    return tuple(
-        sorted(parts, key=lambda part: (-max(one.cost for one in part.costs), natural(*part.group)))
-    )
+def _usual(counted: dict[int, float], end_ns: int) -> float:
+    """Return the most devices of the hours around one."""
+    around = range(-_AROUND_HOURS, _AROUND_HOURS + 1)
+    return max(counted.get(end_ns + hours * HOUR_NS, 0.0) for hours in around)
+
+
+def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSaving]:
+    """Return what each group of devices could save, the largest saving first.
+
+    Groups without a known utilization are left out.
+
+    Args:
+        answers: The database, and the period.
+        by: `gpu_model`, `host`, or a label of hosts.
+        target: Utilization that devices may reach, above 0 up to 1.
+
+    Raises:
+        DeliveryError: The database did not answer.
+    """
+    money = (*_device_tags(by), "currency")
+    cost = answers.groups(Question("device", "cost", "sum", by=money))
+    devices = answers.groups(Question("device", "cost", "count", "count", by=money))
+    idle = _idle_shares(answers, money)
+    period = answers.period
+    months = MONTH_H * HOUR_S * NS_PER_S / (period.end_ns - period.start_ns)
+    found = []
+    for key, share in idle.items():
+        counted = int(devices.get(key, 0))
+        if counted and key in cost:
+            per_month = cost[key] * months
+            spare = _spare_devices(counted, 1 - share, target)
+            found.append(
+                FleetSaving(
+                    group=key[:-1],
+                    currency=key[-1],
+                    devices=counted,
+                    utilization=1 - share,
+                    spare=spare,
+                    cost_per_month=per_month,
+                    saving_per_month=per_month * spare / counted,
+                )
+            )
+    return sorted(found, key=lambda one: (-one.saving_per_month, natural(*one.group)))
+
+
+def _idle_shares(answers: FleetAnswers, money: Group) -> dict[Group, float]:
+    """Return 1 minus the utilization of devices, weighted by cost; raises as `FleetAnswers.groups`.
+
+    Args:
+        answers: The database, and the period.
+        money: Tags of the groups, with the currency.
+    """
+    return _idle(*_parted(answers.groups(_utilization(money))))
+
+
+def _spare_devices(devices: int, utilization: float, target: float) -> int:
+    """Return how many devices the same work does not need; it needs n u / t, rounded up, at least one.
+
+    It assumes that work may move between the devices, and scales with utilization; a mean hides peaks,
+    for which the target leaves room.
+
+    Args:
+        devices: Number of devices, n; at least one.
+        utilization: Their mean utilization, u, from 0 to 1.
+        target: Utilization that they may reach, t, above 0 up to 1.
+    """
+    needed = max(1, math.ceil(devices * utilization / target - _ROUNDING))
+    return max(0, devices - needed)

@@ -18,7 +18,7 @@ from costprobe.core.money import price_scale
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import SERVING_RATIOS
 from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started, wait_for
-from costprobe.fleet.spend import FleetSpend, divided_spend, served_sums
+from costprobe.fleet.spend import served_sums, spend_parts
 from costprobe.unit_costs.change import DAY_NS, WEEK_NS
 
 _RATIOS: Final = (
@@ -34,6 +34,16 @@ _PROBED: Final = ("cost_per_inference", "energy_per_inference_j")
 SEVERAL: Final = "several"
 # Tags of the software of a run; of servers it is unknown.
 SOFTWARE: Final = tuple(SOFTWARE_TAGS)
+
+_MILLION: Final = 1_000_000
+# In the order of preference, as on the page of a host: unit, and the number of units of the field.
+_MEASURES: Final[tuple[tuple[Literal["token", "inference", "request"], str, int], ...]] = (
+    ("token", "cost_per_million_tokens_out", _MILLION),
+    ("inference", "cost_per_inference", 1),
+    ("request", "cost_per_request", 1),
+)
+# What identifies a unit cost between periods: basis, model, currency.
+_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,31 @@ class FleetUnitCost:
     energy_per_inference_j: float | None = None
     idle_share: float | None = None
     series: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitChange:
+    """The unit cost of a model in a period, and its change.
+
+    Attributes:
+        now: Its unit costs in the period.
+        unit: What the cost is divided by.
+        cost: Currency per unit.
+        scale: Number of units that the cost is written for.
+        change_24h_pct: Change against the same period a day before, in percent; None if unknown.
+        change_7d_pct: The same against a week before.
+        spread: Largest minus smallest cost of a host, as a share of the median; None for one host.
+        cost_per_h: What the model costs an hour on all hosts; None for a probe.
+    """
+
+    now: FleetUnitCost
+    unit: Literal["token", "inference", "request"]
+    cost: float
+    scale: int
+    change_24h_pct: float | None
+    change_7d_pct: float | None
+    spread: float | None
+    cost_per_h: float | None
 
 
 def fleet_unit_costs(answers: FleetAnswers, by: str) -> list[FleetUnitCost]:
@@ -273,42 +308,6 @@ def _only(groups: Iterable[Group]) -> dict[Group, str]:
     return {key: min(values) if len(values) == 1 else SEVERAL for key, values in found.items()}
 
 
-_MILLION: Final = 1_000_000
-# In the order of preference, as on the page of a host: unit, and the number of units of the field.
-_MEASURES: Final[tuple[tuple[Literal["token", "inference", "request"], str, int], ...]] = (
-    ("token", "cost_per_million_tokens_out", _MILLION),
-    ("inference", "cost_per_inference", 1),
-    ("request", "cost_per_request", 1),
-)
-# What identifies a unit cost between periods: basis, model, currency.
-_Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class UnitChange:
-    """The unit cost of a model in a period, and its change.
-
-    Attributes:
-        now: Its unit costs in the period.
-        unit: What the cost is divided by.
-        cost: Currency per unit.
-        scale: Number of units that the cost is written for.
-        change_24h_pct: Change against the same period a day before, in percent; None if unknown.
-        change_7d_pct: The same against a week before.
-        spread: Largest minus smallest cost of a host, as a share of the median; None for one host.
-        cost_per_h: What the model costs an hour on all hosts; None for a probe.
-    """
-
-    now: FleetUnitCost
-    unit: Literal["token", "inference", "request"]
-    cost: float
-    scale: int
-    change_24h_pct: float | None
-    change_7d_pct: float | None
-    spread: float | None
-    cost_per_h: float | None
-
-
 def unit_changes(answers: FleetAnswers) -> list[UnitChange]:
     """Return the unit costs of all models, those that cost most first, then probes by their name.
 
@@ -367,10 +366,9 @@ def _by_key(answers: FleetAnswers) -> dict[_Key, FleetUnitCost]:
 
 def _paid_per_h(answers: FleetAnswers) -> Mapping[tuple[str, str], float]:
     """Return what models cost an hour, by model and currency."""
-    spend = divided_spend(answers, "model", FleetSpend((), ()))
     return {
         (part.group[0], one.currency): one.cost / hours_of(answers.period)
-        for part in spend.parts
+        for part in spend_parts(answers, "model")
         for one in part.costs
     }
 

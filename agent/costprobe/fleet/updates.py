@@ -30,12 +30,7 @@ from statistics import median
 from costprobe.core.statistics import student_quantile
 from costprobe.core.units import MONTH_H
 from costprobe.fleet.peers import ExcessCost
-from costprobe.unit_costs.change import (
-    CostFactors,
-    Factor,
-    cost_terms,
-    log_mean_parts,
-)
+from costprobe.unit_costs.change import CostFactors, Factor, cost_terms, log_mean_parts
 
 # Fewer hosts that did not change are no comparison.
 LEAST_CONTROLS = 3
@@ -43,6 +38,9 @@ MANY_HOSTS = 10
 CONFIDENCE = 0.95
 # Share of the buckets on each side of a change that must have values.
 LEAST_KNOWN = 0.5
+
+# Parts below this everywhere are those of a price that did not change.
+_NO_PART = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,140 +80,6 @@ class Effect:
     hosts: int
     controls: int
     excluded: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Stratum:
-    """Hosts that changed in one bucket, and those of the same kind that they are compared with.
-
-    Attributes:
-        changed: Host, and its mean after the change less that before.
-        controls: The same of hosts that did not change.
-        common: Mean difference of those that did not change.
-    """
-
-    changed: Sequence[tuple[str, float]]
-    controls: Sequence[tuple[str, float]]
-    common: float
-
-
-def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) -> Effect | None:
-    """Return the mean effect of a change over the hosts that took it; None without any that can be counted.
-
-    Args:
-        units: All series; every `values` has the same length.
-        window: Buckets before and after the change that are compared; the bucket of the change is neither.
-        shift: Buckets by which both windows are earlier than the change: with `window + 1` the change has
-            no effect yet, and the answer shows whether both kinds of hosts moved alike before it.
-    """
-    adopters = {unit.host for unit in units if unit.adopted is not None}
-    strata = _strata(units, window, shift)
-    counts: dict[str, int] = defaultdict(int)
-    for stratum in strata:
-        for host, _ in stratum.changed:
-            counts[host] += 1
-    if not counts:
-        return None
-    weights = {host: 1 / count / len(counts) for host, count in counts.items()}
-    mean = math.fsum(
-        weights[host] * (value - stratum.common)
-        for stratum in strata
-        for host, value in stratum.changed
-    )
-    controls = {host for stratum in strata for host, _ in stratum.controls}
-    half = _half_width(strata, weights, mean)
-    return Effect(mean, half, len(counts), len(controls), len(adopters - counts.keys()))
-
-
-def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
-    by_kind: dict[Hashable, list[tuple[HostSeries, _Sums]]] = defaultdict(list)
-    for unit in units:
-        by_kind[unit.kind].append((unit, _Sums(unit.values)))
-    found = []
-    for members in by_kind.values():
-        for bucket in {unit.adopted for unit, _ in members if unit.adopted is not None}:
-            at = bucket - shift
-            changed: list[tuple[str, float]] = []
-            controls: list[tuple[str, float]] = []
-            for unit, sums in members:
-                is_changed = unit.adopted == bucket
-                first = unit.adopted
-                if not is_changed and first is not None and first <= at + window:
-                    continue
-                if unit.others and any(abs(other - at) <= window for other in unit.others):
-                    continue
-                difference = sums.difference(at, window)
-                if difference is not None:
-                    (changed if is_changed else controls).append((unit.host, difference))
-            if changed and len({host for host, _ in controls}) >= LEAST_CONTROLS:
-                common = math.fsum(one for _, one in controls) / len(controls)
-                found.append(_Stratum(changed, controls, common))
-    return found
-
-
-class _Sums:
-    """Sums of the known values of a series up to each bucket."""
-
-    def __init__(self, values: Sequence[float | None]) -> None:
-        self._sums = [0.0, *accumulate([value or 0.0 for value in values])]
-        self._counts = [0, *accumulate([value is not None for value in values])]
-        self._last = len(values)
-
-    def difference(self, at: int, window: int) -> float | None:
-        """Return the mean of the window after a bucket less that of the one before; None if unknown."""
-        if at < window or at + 1 >= self._last:
-            return None
-        before, after = self._mean(at - window, window), self._mean(at + 1, window)
-        return None if before is None or after is None else after - before
-
-    def _mean(self, start: int, window: int) -> float | None:
-        """Return the mean of the known values of a window; None if too few are known."""
-        end = min(self._last, start + window)
-        count = self._counts[end] - self._counts[start]
-        if count < max(1, math.ceil(LEAST_KNOWN * window)):
-            return None
-        return (self._sums[end] - self._sums[start]) / count
-
-
-def _half_width(strata: Sequence[_Stratum], weights: dict[str, float], mean: float) -> float:
-    """Return half of the interval of the mean effect."""
-    own: dict[str, float] = defaultdict(float)
-    compared: dict[str, float] = defaultdict(float)
-    noise = 0.0
-    for stratum in strata:
-        common = stratum.common
-        share = math.fsum(weights[host] for host, _ in stratum.changed)
-        for host, value in stratum.changed:
-            own[host] += weights[host] * (value - common - mean)
-        for host, value in stratum.controls:
-            compared[host] -= share * (value - common) / len(stratum.controls)
-        noise += share * _variance(stratum)
-    few = noise / len(weights) + math.fsum(value * value for value in compared.values())
-    half = _quantile(len(compared) - 1) * math.sqrt(few)
-    if len(weights) < MANY_HOSTS:
-        return half
-    influence = [own.get(host, 0.0) + compared.get(host, 0.0) for host in {*own, *compared}]
-    squares = math.fsum(value * value for value in influence)
-    robust = squares * len(weights) / (len(weights) - 1)
-    return max(half, _quantile(len(weights) - 1) * math.sqrt(robust))
-
-
-def _variance(stratum: _Stratum) -> float:
-    """Return the variance of the differences among the hosts that did not change."""
-    hosts: dict[str, list[float]] = defaultdict(list)
-    for host, value in stratum.controls:
-        hosts[host].append(value)
-    means = [math.fsum(one) / len(one) for one in hosts.values()]
-    center = math.fsum(means) / len(means)
-    return math.fsum((one - center) ** 2 for one in means) / (len(means) - 1)
-
-
-def _quantile(degrees: float) -> float:
-    return student_quantile((1 + CONFIDENCE) / 2, max(1.0, degrees))
-
-
-# Parts below this everywhere are those of a price that did not change.
-_NO_PART = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,3 +208,133 @@ def monthly_change(busy_cost_per_h: float, effect: Effect, currency: str) -> Exc
 
     low, high = effect.mean - effect.half_width, effect.mean + effect.half_width
     return ExcessCost(amount(effect.mean), amount(low), amount(high), currency)
+
+
+def adoption_effect(units: Sequence[HostSeries], window: int, shift: int = 0) -> Effect | None:
+    """Return the mean effect of a change over the hosts that took it; None without any that can be counted.
+
+    Args:
+        units: All series; every `values` has the same length.
+        window: Buckets before and after the change that are compared; the bucket of the change is neither.
+        shift: Buckets by which both windows are earlier than the change: with `window + 1` the change has
+            no effect yet, and the answer shows whether both kinds of hosts moved alike before it.
+    """
+    adopters = {unit.host for unit in units if unit.adopted is not None}
+    strata = _strata(units, window, shift)
+    counts: dict[str, int] = defaultdict(int)
+    for stratum in strata:
+        for host, _ in stratum.changed:
+            counts[host] += 1
+    if not counts:
+        return None
+    weights = {host: 1 / count / len(counts) for host, count in counts.items()}
+    mean = math.fsum(
+        weights[host] * (value - stratum.common)
+        for stratum in strata
+        for host, value in stratum.changed
+    )
+    controls = {host for stratum in strata for host, _ in stratum.controls}
+    half = _half_width(strata, weights, mean)
+    return Effect(mean, half, len(counts), len(controls), len(adopters - counts.keys()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stratum:
+    """Hosts that changed in one bucket, and those of the same kind that they are compared with.
+
+    Attributes:
+        changed: Host, and its mean after the change less that before.
+        controls: The same of hosts that did not change.
+        common: Mean difference of those that did not change.
+    """
+
+    changed: Sequence[tuple[str, float]]
+    controls: Sequence[tuple[str, float]]
+    common: float
+
+
+def _strata(units: Sequence[HostSeries], window: int, shift: int) -> list[_Stratum]:
+    by_kind: dict[Hashable, list[tuple[HostSeries, _Sums]]] = defaultdict(list)
+    for unit in units:
+        by_kind[unit.kind].append((unit, _Sums(unit.values)))
+    found = []
+    for members in by_kind.values():
+        for bucket in {unit.adopted for unit, _ in members if unit.adopted is not None}:
+            at = bucket - shift
+            changed: list[tuple[str, float]] = []
+            controls: list[tuple[str, float]] = []
+            for unit, sums in members:
+                is_changed = unit.adopted == bucket
+                first = unit.adopted
+                if not is_changed and first is not None and first <= at + window:
+                    continue
+                if unit.others and any(abs(other - at) <= window for other in unit.others):
+                    continue
+                difference = sums.difference(at, window)
+                if difference is not None:
+                    (changed if is_changed else controls).append((unit.host, difference))
+            if changed and len({host for host, _ in controls}) >= LEAST_CONTROLS:
+                common = math.fsum(one for _, one in controls) / len(controls)
+                found.append(_Stratum(changed, controls, common))
+    return found
+
+
+class _Sums:
+    """Sums of the known values of a series up to each bucket."""
+
+    def __init__(self, values: Sequence[float | None]) -> None:
+        self._sums = [0.0, *accumulate([value or 0.0 for value in values])]
+        self._counts = [0, *accumulate([value is not None for value in values])]
+        self._last = len(values)
+
+    def difference(self, at: int, window: int) -> float | None:
+        """Return the mean of the window after a bucket less that of the one before; None if unknown."""
+        if at < window or at + 1 >= self._last:
+            return None
+        before, after = self._mean(at - window, window), self._mean(at + 1, window)
+        return None if before is None or after is None else after - before
+
+    def _mean(self, start: int, window: int) -> float | None:
+        """Return the mean of the known values of a window; None if too few are known."""
+        end = min(self._last, start + window)
+        count = self._counts[end] - self._counts[start]
+        if count < max(1, math.ceil(LEAST_KNOWN * window)):
+            return None
+        return (self._sums[end] - self._sums[start]) / count
+
+
+def _half_width(strata: Sequence[_Stratum], weights: dict[str, float], mean: float) -> float:
+    """Return half of the interval of the mean effect."""
+    own: dict[str, float] = defaultdict(float)
+    compared: dict[str, float] = defaultdict(float)
+    noise = 0.0
+    for stratum in strata:
+        common = stratum.common
+        share = math.fsum(weights[host] for host, _ in stratum.changed)
+        for host, value in stratum.changed:
+            own[host] += weights[host] * (value - common - mean)
+        for host, value in stratum.controls:
+            compared[host] -= share * (value - common) / len(stratum.controls)
+        noise += share * _variance(stratum)
+    few = noise / len(weights) + math.fsum(value * value for value in compared.values())
+    half = _quantile(len(compared) - 1) * math.sqrt(few)
+    if len(weights) < MANY_HOSTS:
+        return half
+    influence = [own.get(host, 0.0) + compared.get(host, 0.0) for host in {*own, *compared}]
+    squares = math.fsum(value * value for value in influence)
+    robust = squares * len(weights) / (len(weights) - 1)
+    return max(half, _quantile(len(weights) - 1) * math.sqrt(robust))
+
+
+def _variance(stratum: _Stratum) -> float:
+    """Return the variance of the differences among the hosts that did not change."""
+    hosts: dict[str, list[float]] = defaultdict(list)
+    for host, value in stratum.controls:
+        hosts[host].append(value)
+    means = [math.fsum(one) / len(one) for one in hosts.values()]
+    center = math.fsum(means) / len(means)
+    return math.fsum((one - center) ** 2 for one in means) / (len(means) - 1)
+
+
+def _quantile(degrees: float) -> float:
+    return student_quantile((1 + CONFIDENCE) / 2, max(1.0, degrees))

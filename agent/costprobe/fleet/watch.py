@@ -13,11 +13,11 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.databases.question import Question
 from costprobe.adapters.databases.reader import FleetReader
@@ -33,6 +33,7 @@ from costprobe.core.units import counted, format_duration
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
 from costprobe.drift.actions import action_of
+from costprobe.drift.causes import UNKNOWN
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.hosts import ALONE, silent_hosts
 from costprobe.fleet.outliers import fleet_outliers
@@ -41,15 +42,107 @@ from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
 from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
-from costprobe.spend.query import HISTORY_HOURS
-from costprobe.spend.settings import BudgetConfig
+from costprobe.spend.query import DAY_NS
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+logger = logging.getLogger(__name__)
+
+_NO_HISTORY: Final = "there is too little data for a forecast"
+
+# Fewer hosts are no fleet.
+LEAST_HOSTS = 3
+# More than this share of the hosts must have moved in one direction.
+LEAST_SHARE = 0.5
+# A drift ends below this share of the change at which it begins.
+CLEAR_SHARE = 0.5
+
+# The same time of day: prices and temperatures have a daily pattern.
+_DAYS_BEFORE: Final = tuple(range(1, 8))
+# The same time of the same weekday: the work of services has a weekly pattern.
+_WEEKS_BEFORE: Final = (7, 14, 21)
+_BUCKET_S: Final = 300
+# Windows before the present one in which a cause is sought.
+_CAUSE_WINDOWS: Final = 4
+
+# Cost by workload, host and currency.
+_Costs = dict[tuple[str, str, str], float]
+
+# A lease lasts so many intervals after the heartbeat that renewed it.
+INTERVALS = 3
+_ACTIVE: Final = "active"
+_PASSIVE: Final = "passive"
+
+# An outlier ends when so many answers in a row do not list it, although it was tested.
+CLEAR_ANSWERS: Final = 3
+
+_NAMED_MAX: Final = 20
+
+STATE: Final = "fleet"
 
 
 class PartialAnswerError(Exception):
     """The database answered for a part of the fleet or of the time; the text gives the reason."""
+
+
+class DriftKey(NamedTuple):
+    """What hosts with the same cost have in common.
+
+    Attributes:
+        workload: Name of the probe or service.
+        model: GPU models of the host.
+        currency: ISO 4217 code.
+    """
+
+    workload: str
+    model: str
+    currency: str
+
+
+class HostCost(NamedTuple):
+    """The cost per inference, or per token, of a workload on a host.
+
+    Attributes:
+        key: What is compared.
+        host: The host.
+        before: Usual cost; above 0.
+        after: Present cost; above 0.
+    """
+
+    key: DriftKey
+    host: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommonDrift:
+    """A change of cost that most hosts share.
+
+    Attributes:
+        key: What changed.
+        hosts: The hosts whose cost changed, by name.
+        compared: Number of hosts with a cost before and after.
+        change: Median change of the hosts that changed, as a share: 0.08 for 8 % more.
+    """
+
+    key: DriftKey
+    hosts: tuple[str, ...]
+    compared: int
+    change: float
+
+
+class Heartbeat(NamedTuple):
+    """The newest row of `watcher` of one watcher in one state.
+
+    Attributes:
+        watcher: Name of its host.
+        is_active: Whether it held the lease.
+        time_ns: UTC in ns of its evaluation.
+    """
+
+    watcher: str
+    is_active: bool
+    time_ns: int
 
 
 class FleetQuery:
@@ -134,657 +227,6 @@ class FleetCheck(ABC):
         Raises:
             AttributeError, KeyError, TypeError, ValueError: It is damaged.
         """
-
-
-_NO_HISTORY: Final = "there is too little data for a forecast"
-
-
-class FleetBudgets(FleetCheck):
-    """Computes the status of each budget, whose rows the rules of budgets evaluate.
-
-    Args:
-        budgets: The tables [[fleet.watch.budget]].
-        tags: Labels, on every row.
-    """
-
-    name = "budgets"
-
-    def __init__(self, budgets: Sequence[FleetBudgetConfig], tags: Mapping[str, str]) -> None:
-        self._budgets = budgets
-        self._tags = dict(tags)
-        self._watches = {budget.name: BudgetWatch() for budget in budgets}
-        self._points: list[Point] = []
-        self.statuses: tuple[BudgetStatus, ...] = ()
-
-    def evaluate(self, query: FleetQuery) -> None:
-        """See `FleetCheck.evaluate`."""
-        statuses = tuple(fleet_budget(query, budget) for budget in self._budgets)
-        self.statuses = statuses
-        for status in statuses:
-            flags, _ = self._watches[status.budget.name].take(status)
-            self._points.append(budget_point(status, flags, self._tags))
-
-    def faults(self) -> list[Fault]:
-        """Return nothing: budgets have rules of their own."""
-        return []
-
-    def points(self) -> list[Point]:
-        """Return and remove the rows of `budget`."""
-        points, self._points = self._points, []
-        return points
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the conditions of each budget."""
-        return {
-            budget.name: [_identity(budget), self._watches[budget.name].document()]
-            for budget in self._budgets
-        }
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state of the budgets that are unchanged."""
-        for budget in self._budgets:
-            identity, watch = document.get(budget.name, (None, None))
-            if identity == _identity(budget):
-                self._watches[budget.name] = BudgetWatch.restore(watch)
-
-
-def _identity(budget: FleetBudgetConfig) -> dict[str, Any]:
-    return budget.model_dump(mode="json")
-
-
-def local_budget(budget: FleetBudgetConfig) -> BudgetConfig:
-    """Return a budget of the fleet without its labels."""
-    return BudgetConfig.model_validate(budget.model_dump(exclude={"labels"}))
-
-
-def fleet_budget(query: FleetQuery, budget: FleetBudgetConfig) -> BudgetStatus:
-    """Return the status of a budget: the cost of all devices with its labels.
-
-    Raises:
-        DeliveryError: The database did not answer.
-        PartialAnswerError: It answered in part.
-    """
-    end_ns = (query.now_ns - ARRIVED_NS) // HOUR_NS * HOUR_NS
-    period = period_at(budget.period, budget.timezone, end_ns - 1)
-    since_ns = min(period.start_ns, end_ns - HISTORY_HOURS * HOUR_NS)
-    with query.over(since_ns, end_ns, STEP_S, budget.labels) as answers:
-        found = {one.currency: one for one in fleet_forecast(answers, period, budget.timezone)}
-    own = found.pop(budget.currency, None)
-    return BudgetStatus(
-        local_budget(budget),
-        period,
-        end_ns,
-        spent=own.spent if own else 0.0,
-        coverage=(own.coverage or 0.0) if own else 0.0,
-        remaining=own.remaining if own else None,
-        note="" if own and own.remaining else _NO_HISTORY,
-        foreign={currency: one.spent for currency, one in found.items()},
-    )
-
-
-# Fewer hosts are no fleet.
-LEAST_HOSTS = 3
-# More than this share of the hosts must have moved in one direction.
-LEAST_SHARE = 0.5
-# A drift ends below this share of the change at which it begins.
-CLEAR_SHARE = 0.5
-
-
-class DriftKey(NamedTuple):
-    """What hosts with the same cost have in common.
-
-    Attributes:
-        workload: Name of the probe or service.
-        model: GPU models of the host.
-        currency: ISO 4217 code.
-    """
-
-    workload: str
-    model: str
-    currency: str
-
-
-class HostCost(NamedTuple):
-    """The cost per inference, or per token, of a workload on a host.
-
-    Attributes:
-        key: What is compared.
-        host: The host.
-        before: Usual cost; above 0.
-        after: Present cost; above 0.
-    """
-
-    key: DriftKey
-    host: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
-class CommonDrift:
-    """A change of cost that most hosts share.
-
-    Attributes:
-        key: What changed.
-        hosts: The hosts whose cost changed, by name.
-        compared: Number of hosts with a cost before and after.
-        change: Median change of the hosts that changed, as a share: 0.08 for 8 % more.
-    """
-
-    key: DriftKey
-    hosts: tuple[str, ...]
-    compared: int
-    change: float
-
-
-def common_drifts(
-    costs: Sequence[HostCost], at_least: float, present: Collection[DriftKey] = ()
-) -> list[CommonDrift]:
-    """Return the drifts of a fleet, by key.
-
-    Args:
-        costs: One for each host and key.
-        at_least: Least change of a host, as a share.
-        present: Keys of drifts that have begun; they end below half of that change.
-    """
-    by_key: dict[DriftKey, list[HostCost]] = defaultdict(list)
-    for cost in costs:
-        by_key[cost.key].append(cost)
-    drifts = []
-    for key, members in sorted(by_key.items()):
-        least = math.log1p(at_least) * (CLEAR_SHARE if key in present else 1)
-        changes = {one.host: math.log(one.after / one.before) for one in members}
-        up = {host: change for host, change in changes.items() if change >= least}
-        down = {host: change for host, change in changes.items() if change <= -least}
-        moved = max(up, down, key=len)
-        if len(changes) >= LEAST_HOSTS and len(moved) > LEAST_SHARE * len(changes):
-            change = math.expm1(median(moved.values()))
-            drifts.append(CommonDrift(key, tuple(sorted(moved)), len(changes), change))
-    return drifts
-
-
-_DAY_NS: Final = 86_400 * NS_PER_S
-# The same time of day: prices and temperatures have a daily pattern.
-_DAYS_BEFORE: Final = tuple(range(1, 8))
-# The same time of the same weekday: the work of services has a weekly pattern.
-_WEEKS_BEFORE: Final = (7, 14, 21)
-_BUCKET_S: Final = 300
-# Windows before the present one in which a cause is sought.
-_CAUSE_WINDOWS: Final = 4
-UNKNOWN: Final = "unknown"
-
-# Cost by workload, host and currency.
-_Costs = dict[tuple[str, str, str], float]
-
-
-class FleetDrift(FleetCheck):
-    """Compares the cost of each probe and service with that of the same time before, on all hosts.
-
-    Of a probe it is the cost per inference, of a service the cost without idle time per generated token, or
-    per inference.
-
-    Args:
-        config: The section [fleet.watch].
-    """
-
-    name = "drift"
-
-    def __init__(self, config: FleetWatchConfig) -> None:
-        self._config = config
-        self._window_s = max(_BUCKET_S, int(config.drift_window_s) // _BUCKET_S * _BUCKET_S)
-        self._faults: dict[DriftKey, Fault] = {}
-
-    def evaluate(self, query: FleetQuery) -> None:
-        """See `FleetCheck.evaluate`."""
-        costs = [
-            *self._host_costs(query, _probe_costs, _DAYS_BEFORE),
-            *self._host_costs(query, _service_costs, _WEEKS_BEFORE),
-        ]
-        drifts = common_drifts(costs, self._config.drift_at_least, self._faults)
-        faults = {}
-        for drift in drifts:
-            before = self._faults.get(drift.key)
-            if before is not None and before.cause != UNKNOWN:
-                cause, detail = before.cause, before.detail
-            else:
-                cause, detail = self._coincidence(query, drift)
-            faults[drift.key] = _drift_fault(drift, cause, detail, self._window_s)
-        self._faults = faults
-
-    def faults(self) -> list[Fault]:
-        """Return a fault for each drift."""
-        return list(self._faults.values())
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the drifts."""
-        return [
-            [*key, [fault.text, fault.cause, fault.detail, fault.value]]
-            for key, fault in self._faults.items()
-        ]
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state."""
-        self._faults = {}
-        for workload, model, currency, (text, cause, detail, value) in document:
-            key = DriftKey(workload, model, currency)
-            self._faults[key] = _fault_of(key, text, cause, detail, value)
-
-    def _host_costs(
-        self,
-        query: FleetQuery,
-        costs_of: Callable[[FleetAnswers], _Costs],
-        days_before: tuple[int, ...],
-    ) -> list[HostCost]:
-        """Return the present and the usual cost of each workload on each host."""
-        end_ns = query.now_ns - ARRIVED_NS
-        window_ns = self._window_s * NS_PER_S
-        with query.over(end_ns - window_ns, end_ns) as answers:
-            after = costs_of(answers)
-            models = _models(answers) if after else {}
-        if not after:
-            return []
-        before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for days in days_before:
-            then_ns = end_ns - days * _DAY_NS
-            with query.over(then_ns - window_ns, then_ns) as answers:
-                found = costs_of(answers)
-            for series, cost in found.items():
-                before[series].append(cost)
-        return [
-            HostCost(DriftKey(workload, models.get(host, ""), currency), host, usual, cost)
-            for (workload, host, currency), cost in after.items()
-            if cost > 0 and (usual := _usual(before.get((workload, host, currency)))) > 0
-        ]
-
-    def _coincidence(self, query: FleetQuery, drift: CommonDrift) -> tuple[str, str]:
-        """Return what changed on most of the hosts at the time, as a cause and a sentence."""
-        end_ns = query.now_ns - ARRIVED_NS
-        window_ns = self._window_s * NS_PER_S
-        try:
-            with query.over(end_ns - _CAUSE_WINDOWS * window_ns, end_ns) as answers:
-                answers.period = aligned(answers.period, self._window_s)
-                for key in SOFTWARE_TAGS:
-                    for change in fleet_changes(answers, key):
-                        if 2 * change.hosts >= len(drift.hosts):
-                            return key, _change_words(change)
-        except (DeliveryError, PartialAnswerError):
-            # Asked again at the next evaluation; the drift itself is known.
-            return UNKNOWN, ""
-        return UNKNOWN, "no version of driver, PyTorch, CUDA, dtype or weights changed on them"
-
-
-def _probe_costs(answers: FleetAnswers) -> _Costs:
-    by = ("probe", "host", "currency")
-    where = {"basis": "probe"}
-    groups = answers.groups(
-        Question("cost", "cost_per_inference", "median", "median", by=by, where=where)
-    )
-    return {(probe, host, currency): cost for (probe, host, currency), cost in groups.items()}
-
-
-def _service_costs(answers: FleetAnswers) -> _Costs:
-    where = {"basis": "serving", "served_model": ""}
-    paid, counts = ("service", "host", "currency"), ("service", "host")
-    sums = {
-        field: answers.groups(Question("cost", field, "sum", by=paid, where=where))
-        for field in ("cost_total", "cost_idle")
-    }
-    if not sums["cost_total"]:
-        return {}
-    done = {
-        field: answers.groups(Question("cost", field, "sum", by=counts, where=where))
-        for field in ("tokens_out", "inferences")
-    }
-    found = {}
-    for (service, host, currency), total in sums["cost_total"].items():
-        busy = total - sums["cost_idle"].get((service, host, currency), 0.0)
-        made = done["tokens_out"].get((service, host)) or done["inferences"].get((service, host))
-        # Counts of /metrics have no currency.
-        if currency and made and busy > 0:
-            found[service, host, currency] = busy / made
-    return found
-
-
-def _models(answers: FleetAnswers) -> dict[str, str]:
-    """Return the GPU models of each host."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for host, model in answers.groups(
-        Question("device", "util_pct", "max", "max", by=("host", "model"))
-    ):
-        found[host].add(model)
-    return {host: ", ".join(sorted(models)) for host, models in found.items()}
-
-
-def _usual(costs: list[float] | None) -> float:
-    return median(costs) if costs else 0.0
-
-
-def _drift_fault(drift: CommonDrift, cause: str, detail: str, window_s: float) -> Fault:
-    key = drift.key
-    on = f" on {key.model}" if key.model else ""
-    text = (
-        f"{key.workload}{on}: cost {drift.change * 100:+.1f} % on {len(drift.hosts):,} of"
-        f" {counted(drift.compared, 'host')} in the last {format_duration(window_s)}, compared with the"
-        " same time before"
-    )
-    return _fault_of(key, text, cause, detail, drift.change * 100)
-
-
-def _fault_of(key: DriftKey, text: str, cause: str, detail: str, value: float) -> Fault:
-    labels = {name: value for name, value in key._asdict().items() if value}
-    subject = " ".join(labels.values())
-    return Fault(
-        "fleet_drift", subject, text, "warning", labels, cause=cause, detail=detail, value=value
-    )
-
-
-def _change_words(change: FleetChange) -> str:
-    words = f"{change.key} {change.before} → {change.after} on {counted(change.hosts, 'host')}"
-    beside = [f"{text} on {counted(hosts, 'host')}" for text, hosts in change.beside.items()]
-    cost = change.effect.cost or change.effect.time if change.effect else None
-    if cost is None:
-        effect = "too few other hosts to know its effect"
-    else:
-        ends = (cost.mean - cost.half_width, cost.mean + cost.half_width)
-        low, high = (f"{math.expm1(end) * 100:+.1f}" for end in ends)
-        effect = (
-            f"its effect, compared with hosts that did not change yet: {math.expm1(cost.mean) * 100:+.1f} %"
-            f" ({low} to {high} %)"
-        )
-    return "; ".join((words, *beside, effect))
-
-
-# A lease lasts so many intervals after the heartbeat that renewed it.
-INTERVALS = 3
-
-
-class Heartbeat(NamedTuple):
-    """The newest row of `watcher` of one watcher in one state.
-
-    Attributes:
-        watcher: Name of its host.
-        is_active: Whether it held the lease.
-        time_ns: UTC in ns of its evaluation.
-    """
-
-    watcher: str
-    is_active: bool
-    time_ns: int
-
-
-def holds_lease(
-    own: str, heartbeats: Sequence[Heartbeat], now_ns: int, every_ns: int, *, held: bool
-) -> bool:
-    """Return whether a watcher holds the lease from now on.
-
-    It keeps a lease that it held until another watcher holds one in force, so that none changes hands while
-    the database is away. A free one goes, after an interval in which all watchers have sent a heartbeat, to the
-    smallest name; of two in force, as after a network partition, the smaller name keeps it.
-
-    Args:
-        own: Name of the watcher.
-        heartbeats: The newest of all watchers, its own included.
-        now_ns: UTC in ns of the present evaluation, at a multiple of the interval.
-        every_ns: Length of the interval in ns, the same of all watchers.
-        held: Whether it held the lease before.
-    """
-    fresh = [one for one in heartbeats if one.time_ns > now_ns - INTERVALS * every_ns]
-    active = {one.watcher for one in fresh if one.is_active}
-    if active:
-        return own == min(active)
-    if held:
-        return True
-    waited = any(one.watcher == own and one.time_ns <= now_ns - every_ns for one in fresh)
-    return waited and own == min(one.watcher for one in fresh)
-
-
-_ACTIVE: Final = "active"
-_PASSIVE: Final = "passive"
-
-
-class Lease:
-    """The lease of one watcher.
-
-    Args:
-        sink: The sink that writes to the fleet's database.
-        name: Name of the watcher: the tag `host` of its heartbeats.
-        every_s: Interval of the evaluations in s, the same of all watchers.
-        clock: For the sink.
-
-    Attributes:
-        is_held: Whether this watcher notifies; unchanged while the database does not answer.
-        others_ns: UTC in ns of the newest heartbeat of another watcher that holds it; 0 without one.
-    """
-
-    def __init__(self, sink: SinkConfig, name: str, every_s: float, clock: Clock) -> None:
-        self._sink = build_sink(sink, clock)
-        self._name = name
-        self._every_s = every_s
-        self.is_held = False
-        self.others_ns = 0
-
-    def renew(self, query: FleetQuery) -> None:
-        """Read all heartbeats, decide who holds the lease, and write the own heartbeat.
-
-        Args:
-            query: The database, at a multiple of the interval.
-
-        Raises:
-            DeliveryError: The database did not answer or did not accept the heartbeat.
-            PartialAnswerError: It answered in part.
-        """
-        now_ns, every_ns = query.now_ns, int(self._every_s * NS_PER_S)
-        since_ns = now_ns - INTERVALS * every_ns
-        # A heartbeat has the time of the evaluation, which may be that of this one.
-        with query.over(since_ns - NS_PER_S, now_ns + NS_PER_S, 1) as answers:
-            found = answers.groups(Question("watcher", "every_s", "newest", by=("host", "state")))
-        heartbeats = [
-            Heartbeat(host, state == _ACTIVE, round(time_s * NS_PER_S))
-            for (host, state), time_s in found.items()
-        ]
-        self.others_ns = max(
-            (one.time_ns for one in heartbeats if one.is_active and one.watcher != self._name),
-            default=0,
-        )
-        holds = holds_lease(self._name, heartbeats, now_ns, every_ns, held=self.is_held)
-        self.is_held = self.is_held and holds
-        tags = {"host": self._name, "state": _ACTIVE if holds else _PASSIVE}
-        point = make_point("watcher", tags, {"every_s": self._every_s}, now_ns)
-        self._sink.post(self._sink.encode(render(point).encode()))
-        self.is_held = holds
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._sink.close()
-
-
-# An outlier ends when so many answers in a row do not list it, although it was tested.
-CLEAR_ANSWERS: Final = 3
-
-
-@dataclass(slots=True)
-class _Listed:
-    """An outlier.
-
-    Attributes:
-        fault: What is reported.
-        missed: Number of answers in a row that tested it and did not list it.
-        tested_ns: UTC in ns of the last answer that tested it.
-    """
-
-    fault: Fault
-    missed: int
-    tested_ns: int
-
-
-class NewOutliers(FleetCheck):
-    """Finds outliers among the GPUs, as `costprobe fleet outliers` does.
-
-    A GPU that cannot be tested, because its software or model changed or it has too few runs, stays listed for the
-    period.
-
-    Args:
-        config: The section [fleet.watch].
-    """
-
-    name = "outliers"
-
-    def __init__(self, config: FleetWatchConfig) -> None:
-        self._config = config
-        self._period_ns = int(config.outliers_period_s * NS_PER_S)
-        self._listed: dict[str, _Listed] = {}
-
-    def evaluate(self, query: FleetQuery) -> None:
-        """See `FleetCheck.evaluate`."""
-        now_ns = query.now_ns
-        end_ns = now_ns - ARRIVED_NS
-        with query.over(end_ns - self._period_ns, end_ns) as answers:
-            found = fleet_outliers(answers, self._config.within)
-        tested = {(test.deviation.host, test.deviation.device) for test in found.tests}
-        now = {_subject(one.host, one.device): one for one in found.outliers}
-        for subject, listed in list(self._listed.items()):
-            host, device = listed.fault.labels["host"], listed.fault.labels.get("device", "")
-            if (host, device) in tested:
-                listed.missed, listed.tested_ns = listed.missed + 1, now_ns
-            is_over = listed.missed >= CLEAR_ANSWERS
-            if subject not in now and (is_over or now_ns - listed.tested_ns > self._period_ns):
-                del self._listed[subject]
-        for subject, one in now.items():
-            self._listed[subject] = _Listed(_outlier_fault(one), 0, now_ns)
-
-    def faults(self) -> list[Fault]:
-        """Return a fault for each outlier."""
-        return [listed.fault for listed in self._listed.values()]
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the outliers."""
-        return [asdict(listed) for listed in self._listed.values()]
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state."""
-        self._listed = {
-            entry["fault"]["subject"]: _Listed(
-                Fault(**entry["fault"]), int(entry["missed"]), int(entry["tested_ns"])
-            )
-            for entry in document
-        }
-
-
-def _subject(host: str, device: str) -> str:
-    return f"{host} {device}".strip()
-
-
-def _outlier_fault(one: Outlier) -> Fault:
-    excesses = [
-        f"{excess.mean * 100:+.1f} % {metric}"
-        for metric, excess in (("time", one.time), ("energy", one.energy))
-        if excess is not None
-    ]
-    cost = f"; {money(one.cost.mean, one.cost.currency)} a month" if one.cost else ""
-    causes = "; ".join(cause.text for cause in one.explanation.causes) or "no signal differs"
-    peers = ", ".join(part for part in one.peers if part)
-    return Fault(
-        "gpu_outlier",
-        _subject(one.host, one.device),
-        f"{one.host} {one.device or 'all GPUs'}: {' and '.join(excesses)} per inference above"
-        f" {one.peer_count:,} peers{cost}",
-        "warning",
-        {"host": one.host, **({"device": one.device} if one.device else {})},
-        cause=one.explanation.name,
-        detail=f"{causes}: {action_of(one.explanation.name)}; peers: {peers}",
-        value=largest(one) * 100,
-    )
-
-
-_NAMED_MAX: Final = 20
-
-
-class SilentHosts(FleetCheck):
-    """Finds hosts without a new row of `agent`.
-
-    If no host of several sends rows, the database receives none: that is a fault of it or of what lies before
-    it, and no host is reported. A host that an answer lacks keeps its newest known row.
-
-    Args:
-        config: The section [fleet].
-    """
-
-    name = "silent hosts"
-    is_analysis = False
-
-    def __init__(self, config: FleetSection) -> None:
-        self._config = config
-        self._newest: dict[str, int] = {}
-        self._silent: dict[str, str] = {}
-
-    @property
-    def hosts(self) -> int:
-        """Number of hosts that belong to the fleet."""
-        return len(self._newest)
-
-    @property
-    def silent(self) -> int:
-        """Number of silent hosts."""
-        return len(self._silent)
-
-    def evaluate(self, query: FleetQuery) -> None:
-        """See `FleetCheck.evaluate`."""
-        now_ns = query.now_ns
-        since_ns = now_ns - int(self._config.watched.forget_after_s * NS_PER_S)
-        with query.over(since_ns, now_ns, 1) as answers:
-            found = answers.groups(Question("agent", "rss_bytes", "newest", by=("host",)))
-        newest = dict(self._newest)
-        for (host,), time_s in found.items():
-            newest[host] = max(newest.get(host, 0), round(time_s * NS_PER_S))
-        newest = {host: time_ns for host, time_ns in newest.items() if time_ns > since_ns}
-        if not newest:
-            raise PartialAnswerError("there is no row of any host; check that the hosts push to it")
-        after_ns = int(self._config.silent_after_s * NS_PER_S)
-        last_ns = max(newest.values())
-        if len(newest) > 1 and last_ns <= now_ns - after_ns:
-            raise PartialAnswerError(
-                f"no host has sent a row since {iso(last_ns)}; check that the database accepts rows"
-            )
-        self._newest = newest
-        self._silent = silent_hosts(newest, self._silent, now_ns, after_ns)
-
-    def faults(self) -> list[Fault]:
-        """Return a fault for each silent host, and for each group of hosts."""
-        groups: dict[str, list[str]] = defaultdict(list)
-        faults = []
-        for host, group in sorted(self._silent.items(), key=lambda item: natural(item[0])):
-            groups[group].append(host)
-        for host in groups.pop(ALONE, []):
-            text = f"{host} is silent: its newest row is of {iso(self._newest[host])}"
-            faults.append(Fault("host_silent", host, text, "warning", {"host": host}))
-        for since, hosts in groups.items():
-            named = ", ".join(hosts[:_NAMED_MAX])
-            more = f" and {len(hosts) - _NAMED_MAX} more" if len(hosts) > _NAMED_MAX else ""
-            text = f"{len(hosts):,} of {self.hosts:,} hosts are silent since {since}: {named}{more}"
-            labels = {"silent_since": since}
-            value = float(len(hosts))
-            faults.append(
-                Fault("host_silent", f"since {since}", text, "critical", labels, value=value)
-            )
-        return faults
-
-    def document(self) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the newest row of each host, and the silent ones."""
-        return {"newest_ns": self._newest, "silent": self._silent}
-
-    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Replace the state."""
-        self._newest = {str(host): int(time_ns) for host, time_ns in document["newest_ns"].items()}
-        self._silent = {
-            str(host): str(group)
-            for host, group in document["silent"].items()
-            if host in self._newest
-        }
-
-
-logger = logging.getLogger(__name__)
-
-STATE: Final = "fleet"
 
 
 class FleetWatch:
@@ -917,3 +359,548 @@ class FleetWatch:
             self._analyzed[name] = number
             return False
         return number != last
+
+
+class SilentHosts(FleetCheck):
+    """Finds hosts without a new row of `agent`.
+
+    If no host of several sends rows, the database receives none: that is a fault of it or of what lies before
+    it, and no host is reported. A host that an answer lacks keeps its newest known row.
+
+    Args:
+        config: The section [fleet].
+    """
+
+    name = "silent hosts"
+    is_analysis = False
+
+    def __init__(self, config: FleetSection) -> None:
+        self._config = config
+        self._newest: dict[str, int] = {}
+        self._silent: dict[str, str] = {}
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts that belong to the fleet."""
+        return len(self._newest)
+
+    @property
+    def silent(self) -> int:
+        """Number of silent hosts."""
+        return len(self._silent)
+
+    def evaluate(self, query: FleetQuery) -> None:
+        """See `FleetCheck.evaluate`."""
+        now_ns = query.now_ns
+        since_ns = now_ns - int(self._config.watched.forget_after_s * NS_PER_S)
+        with query.over(since_ns, now_ns, 1) as answers:
+            found = answers.groups(Question("agent", "rss_bytes", "newest", by=("host",)))
+        newest = dict(self._newest)
+        for (host,), time_s in found.items():
+            newest[host] = max(newest.get(host, 0), round(time_s * NS_PER_S))
+        newest = {host: time_ns for host, time_ns in newest.items() if time_ns > since_ns}
+        if not newest:
+            raise PartialAnswerError("there is no row of any host; check that the hosts push to it")
+        after_ns = int(self._config.silent_after_s * NS_PER_S)
+        last_ns = max(newest.values())
+        if len(newest) > 1 and last_ns <= now_ns - after_ns:
+            raise PartialAnswerError(
+                f"no host has sent a row since {iso(last_ns)}; check that the database accepts rows"
+            )
+        self._newest = newest
+        self._silent = silent_hosts(newest, self._silent, now_ns, after_ns)
+
+    def faults(self) -> list[Fault]:
+        """Return a fault for each silent host, and for each group of hosts."""
+        groups: dict[str, list[str]] = defaultdict(list)
+        faults = []
+        for host, group in sorted(self._silent.items(), key=lambda item: natural(item[0])):
+            groups[group].append(host)
+        for host in groups.pop(ALONE, []):
+            text = f"{host} is silent: its newest row is of {iso(self._newest[host])}"
+            faults.append(Fault("host_silent", host, text, "warning", {"host": host}))
+        for since, hosts in groups.items():
+            named = ", ".join(hosts[:_NAMED_MAX])
+            more = f" and {len(hosts) - _NAMED_MAX} more" if len(hosts) > _NAMED_MAX else ""
+            text = f"{len(hosts):,} of {self.hosts:,} hosts are silent since {since}: {named}{more}"
+            labels = {"silent_since": since}
+            value = float(len(hosts))
+            faults.append(
+                Fault("host_silent", f"since {since}", text, "critical", labels, value=value)
+            )
+        return faults
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the newest row of each host, and the silent ones."""
+        return {"newest_ns": self._newest, "silent": self._silent}
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Replace the state."""
+        self._newest = {str(host): int(time_ns) for host, time_ns in document["newest_ns"].items()}
+        self._silent = {
+            str(host): str(group)
+            for host, group in document["silent"].items()
+            if host in self._newest
+        }
+
+
+class FleetBudgets(FleetCheck):
+    """Computes the status of each budget, whose rows the rules of budgets evaluate.
+
+    Args:
+        budgets: The tables [[fleet.watch.budget]].
+        tags: Labels, on every row.
+    """
+
+    name = "budgets"
+
+    def __init__(self, budgets: Sequence[FleetBudgetConfig], tags: Mapping[str, str]) -> None:
+        self._budgets = budgets
+        self._tags = dict(tags)
+        self._watches = {budget.name: BudgetWatch() for budget in budgets}
+        self._points: list[Point] = []
+        self.statuses: tuple[BudgetStatus, ...] = ()
+
+    def evaluate(self, query: FleetQuery) -> None:
+        """See `FleetCheck.evaluate`."""
+        statuses = tuple(_fleet_budget(query, budget) for budget in self._budgets)
+        self.statuses = statuses
+        for status in statuses:
+            flags, _ = self._watches[status.budget.name].take(status)
+            self._points.append(budget_point(status, flags, self._tags))
+
+    def faults(self) -> list[Fault]:
+        """Return nothing: budgets have rules of their own."""
+        return []
+
+    def points(self) -> list[Point]:
+        """Return and remove the rows of `budget`."""
+        points, self._points = self._points, []
+        return points
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the conditions of each budget."""
+        return {
+            budget.name: [_identity(budget), self._watches[budget.name].document()]
+            for budget in self._budgets
+        }
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Replace the state of the budgets that are unchanged."""
+        for budget in self._budgets:
+            identity, watch = document.get(budget.name, (None, None))
+            if identity == _identity(budget):
+                self._watches[budget.name] = BudgetWatch.restore(watch)
+
+
+def _identity(budget: FleetBudgetConfig) -> dict[str, Any]:
+    return budget.model_dump(mode="json")
+
+
+def _local_budget(budget: FleetBudgetConfig) -> BudgetConfig:
+    """Return a budget of the fleet without its labels."""
+    return BudgetConfig.model_validate(budget.model_dump(exclude={"labels"}))
+
+
+def _fleet_budget(query: FleetQuery, budget: FleetBudgetConfig) -> BudgetStatus:
+    """Return the status of a budget: the cost of all devices with its labels.
+
+    Raises:
+        DeliveryError: The database did not answer.
+        PartialAnswerError: It answered in part.
+    """
+    end_ns = (query.now_ns - ARRIVED_NS) // HOUR_NS * HOUR_NS
+    period = period_at(budget.period, budget.timezone, end_ns - 1)
+    since_ns = min(period.start_ns, end_ns - HISTORY_HOURS * HOUR_NS)
+    with query.over(since_ns, end_ns, STEP_S, budget.labels) as answers:
+        found = {one.currency: one for one in fleet_forecast(answers, period, budget.timezone)}
+    own = found.pop(budget.currency, None)
+    return BudgetStatus(
+        _local_budget(budget),
+        period,
+        end_ns,
+        spent=own.spent if own else 0.0,
+        coverage=(own.coverage or 0.0) if own else 0.0,
+        remaining=own.remaining if own else None,
+        note="" if own and own.remaining else _NO_HISTORY,
+        foreign={currency: one.spent for currency, one in found.items()},
+    )
+
+
+class FleetDrift(FleetCheck):
+    """Compares the cost of each probe and service with that of the same time before, on all hosts.
+
+    Of a probe it is the cost per inference, of a service the cost without idle time per generated token, or
+    per inference.
+
+    Args:
+        config: The section [fleet.watch].
+    """
+
+    name = "drift"
+
+    def __init__(self, config: FleetWatchConfig) -> None:
+        self._config = config
+        self._window_s = max(_BUCKET_S, int(config.drift_window_s) // _BUCKET_S * _BUCKET_S)
+        self._faults: dict[DriftKey, Fault] = {}
+
+    def evaluate(self, query: FleetQuery) -> None:
+        """See `FleetCheck.evaluate`."""
+        costs = [
+            *self._host_costs(query, _probe_costs, _DAYS_BEFORE),
+            *self._host_costs(query, _service_costs, _WEEKS_BEFORE),
+        ]
+        drifts = common_drifts(costs, self._config.drift_at_least, self._faults)
+        faults = {}
+        for drift in drifts:
+            before = self._faults.get(drift.key)
+            if before is not None and before.cause != UNKNOWN:
+                cause, detail = before.cause, before.detail
+            else:
+                cause, detail = self._coincidence(query, drift)
+            faults[drift.key] = _drift_fault(drift, cause, detail, self._window_s)
+        self._faults = faults
+
+    def faults(self) -> list[Fault]:
+        """Return a fault for each drift."""
+        return list(self._faults.values())
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the drifts."""
+        return [
+            [*key, [fault.text, fault.cause, fault.detail, fault.value]]
+            for key, fault in self._faults.items()
+        ]
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Replace the state."""
+        self._faults = {}
+        for workload, model, currency, (text, cause, detail, value) in document:
+            key = DriftKey(workload, model, currency)
+            self._faults[key] = _fault_of(key, text, cause, detail, value)
+
+    def _host_costs(
+        self,
+        query: FleetQuery,
+        costs_of: Callable[[FleetAnswers], _Costs],
+        days_before: tuple[int, ...],
+    ) -> list[HostCost]:
+        """Return the present and the usual cost of each workload on each host."""
+        end_ns = query.now_ns - ARRIVED_NS
+        window_ns = self._window_s * NS_PER_S
+        with query.over(end_ns - window_ns, end_ns) as answers:
+            after = costs_of(answers)
+            models = _models(answers) if after else {}
+        if not after:
+            return []
+        before: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        for days in days_before:
+            then_ns = end_ns - days * DAY_NS
+            with query.over(then_ns - window_ns, then_ns) as answers:
+                found = costs_of(answers)
+            for series, cost in found.items():
+                before[series].append(cost)
+        return [
+            HostCost(DriftKey(workload, models.get(host, ""), currency), host, usual, cost)
+            for (workload, host, currency), cost in after.items()
+            if cost > 0 and (usual := _usual(before.get((workload, host, currency)))) > 0
+        ]
+
+    def _coincidence(self, query: FleetQuery, drift: CommonDrift) -> tuple[str, str]:
+        """Return what changed on most of the hosts at the time, as a cause and a sentence."""
+        end_ns = query.now_ns - ARRIVED_NS
+        window_ns = self._window_s * NS_PER_S
+        try:
+            with query.over(end_ns - _CAUSE_WINDOWS * window_ns, end_ns) as answers:
+                answers.period = aligned(answers.period, self._window_s)
+                for key in SOFTWARE_TAGS:
+                    for change in fleet_changes(answers, key):
+                        if 2 * change.hosts >= len(drift.hosts):
+                            return key, _change_words(change)
+        except (DeliveryError, PartialAnswerError):
+            # Asked again at the next evaluation; the drift itself is known.
+            return UNKNOWN, ""
+        return UNKNOWN, "no version of driver, PyTorch, CUDA, dtype or weights changed on them"
+
+
+def common_drifts(
+    costs: Sequence[HostCost], at_least: float, present: Collection[DriftKey] = ()
+) -> list[CommonDrift]:
+    """Return the drifts of a fleet, by key.
+
+    Args:
+        costs: One for each host and key.
+        at_least: Least change of a host, as a share.
+        present: Keys of drifts that have begun; they end below half of that change.
+    """
+    by_key: dict[DriftKey, list[HostCost]] = defaultdict(list)
+    for cost in costs:
+        by_key[cost.key].append(cost)
+    drifts = []
+    for key, members in sorted(by_key.items()):
+        least = math.log1p(at_least) * (CLEAR_SHARE if key in present else 1)
+        changes = {one.host: math.log(one.after / one.before) for one in members}
+        up = {host: change for host, change in changes.items() if change >= least}
+        down = {host: change for host, change in changes.items() if change <= -least}
+        moved = max(up, down, key=len)
+        if len(changes) >= LEAST_HOSTS and len(moved) > LEAST_SHARE * len(changes):
+            change = math.expm1(median(moved.values()))
+            drifts.append(CommonDrift(key, tuple(sorted(moved)), len(changes), change))
+    return drifts
+
+
+def _probe_costs(answers: FleetAnswers) -> _Costs:
+    by = ("probe", "host", "currency")
+    where = {"basis": "probe"}
+    groups = answers.groups(
+        Question("cost", "cost_per_inference", "median", "median", by=by, where=where)
+    )
+    return {(probe, host, currency): cost for (probe, host, currency), cost in groups.items()}
+
+
+def _service_costs(answers: FleetAnswers) -> _Costs:
+    where = {"basis": "serving", "served_model": ""}
+    paid, counts = ("service", "host", "currency"), ("service", "host")
+    sums = {
+        field: answers.groups(Question("cost", field, "sum", by=paid, where=where))
+        for field in ("cost_total", "cost_idle")
+    }
+    if not sums["cost_total"]:
+        return {}
+    done = {
+        field: answers.groups(Question("cost", field, "sum", by=counts, where=where))
+        for field in ("tokens_out", "inferences")
+    }
+    found = {}
+    for (service, host, currency), total in sums["cost_total"].items():
+        busy = total - sums["cost_idle"].get((service, host, currency), 0.0)
+        made = done["tokens_out"].get((service, host)) or done["inferences"].get((service, host))
+        # Counts of /metrics have no currency.
+        if currency and made and busy > 0:
+            found[service, host, currency] = busy / made
+    return found
+
+
+def _models(answers: FleetAnswers) -> dict[str, str]:
+    """Return the GPU models of each host."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for host, model in answers.groups(
+        Question("device", "util_pct", "max", "max", by=("host", "model"))
+    ):
+        found[host].add(model)
+    return {host: ", ".join(sorted(models)) for host, models in found.items()}
+
+
+def _usual(costs: list[float] | None) -> float:
+    return median(costs) if costs else 0.0
+
+
+def _drift_fault(drift: CommonDrift, cause: str, detail: str, window_s: float) -> Fault:
+    key = drift.key
+    on = f" on {key.model}" if key.model else ""
+    text = (
+        f"{key.workload}{on}: cost {drift.change * 100:+.1f} % on {len(drift.hosts):,} of"
+        f" {counted(drift.compared, 'host')} in the last {format_duration(window_s)}, compared with the"
+        " same time before"
+    )
+    return _fault_of(key, text, cause, detail, drift.change * 100)
+
+
+def _fault_of(key: DriftKey, text: str, cause: str, detail: str, value: float) -> Fault:
+    labels = {name: value for name, value in key._asdict().items() if value}
+    subject = " ".join(labels.values())
+    return Fault(
+        "fleet_drift", subject, text, "warning", labels, cause=cause, detail=detail, value=value
+    )
+
+
+def _change_words(change: FleetChange) -> str:
+    words = f"{change.key} {change.before} → {change.after} on {counted(change.hosts, 'host')}"
+    beside = [f"{text} on {counted(hosts, 'host')}" for text, hosts in change.beside.items()]
+    cost = change.effect.cost or change.effect.time if change.effect else None
+    if cost is None:
+        effect = "too few other hosts to know its effect"
+    else:
+        ends = (cost.mean - cost.half_width, cost.mean + cost.half_width)
+        low, high = (f"{math.expm1(end) * 100:+.1f}" for end in ends)
+        effect = (
+            f"its effect, compared with hosts that did not change yet: {math.expm1(cost.mean) * 100:+.1f} %"
+            f" ({low} to {high} %)"
+        )
+    return "; ".join((words, *beside, effect))
+
+
+class NewOutliers(FleetCheck):
+    """Finds outliers among the GPUs, as `costprobe fleet outliers` does.
+
+    A GPU that cannot be tested, because its software or model changed or it has too few runs, stays listed for the
+    period.
+
+    Args:
+        config: The section [fleet.watch].
+    """
+
+    name = "outliers"
+
+    def __init__(self, config: FleetWatchConfig) -> None:
+        self._config = config
+        self._period_ns = int(config.outliers_period_s * NS_PER_S)
+        self._listed: dict[str, _Listed] = {}
+
+    def evaluate(self, query: FleetQuery) -> None:
+        """See `FleetCheck.evaluate`."""
+        now_ns = query.now_ns
+        end_ns = now_ns - ARRIVED_NS
+        with query.over(end_ns - self._period_ns, end_ns) as answers:
+            found = fleet_outliers(answers, self._config.within)
+        tested = {(test.deviation.host, test.deviation.device) for test in found.tests}
+        now = {_subject(one.host, one.device): one for one in found.outliers}
+        for subject, listed in list(self._listed.items()):
+            host, device = listed.fault.labels["host"], listed.fault.labels.get("device", "")
+            if (host, device) in tested:
+                listed.missed, listed.tested_ns = listed.missed + 1, now_ns
+            is_over = listed.missed >= CLEAR_ANSWERS
+            if subject not in now and (is_over or now_ns - listed.tested_ns > self._period_ns):
+                del self._listed[subject]
+        for subject, one in now.items():
+            self._listed[subject] = _Listed(_outlier_fault(one), 0, now_ns)
+
+    def faults(self) -> list[Fault]:
+        """Return a fault for each outlier."""
+        return [listed.fault for listed in self._listed.values()]
+
+    def document(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the outliers."""
+        return [asdict(listed) for listed in self._listed.values()]
+
+    def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Replace the state."""
+        self._listed = {
+            entry["fault"]["subject"]: _Listed(
+                Fault(**entry["fault"]), int(entry["missed"]), int(entry["tested_ns"])
+            )
+            for entry in document
+        }
+
+
+@dataclass(slots=True)
+class _Listed:
+    """An outlier.
+
+    Attributes:
+        fault: What is reported.
+        missed: Number of answers in a row that tested it and did not list it.
+        tested_ns: UTC in ns of the last answer that tested it.
+    """
+
+    fault: Fault
+    missed: int
+    tested_ns: int
+
+
+def _subject(host: str, device: str) -> str:
+    return f"{host} {device}".strip()
+
+
+def _outlier_fault(one: Outlier) -> Fault:
+    excesses = [
+        f"{excess.mean * 100:+.1f} % {metric}"
+        for metric, excess in (("time", one.time), ("energy", one.energy))
+        if excess is not None
+    ]
+    cost = f"; {money(one.cost.mean, one.cost.currency)} a month" if one.cost else ""
+    causes = "; ".join(cause.text for cause in one.explanation.causes) or "no signal differs"
+    peers = ", ".join(part for part in one.peers if part)
+    return Fault(
+        "gpu_outlier",
+        _subject(one.host, one.device),
+        f"{one.host} {one.device or 'all GPUs'}: {' and '.join(excesses)} per inference above"
+        f" {one.peer_count:,} peers{cost}",
+        "warning",
+        {"host": one.host, **({"device": one.device} if one.device else {})},
+        cause=one.explanation.name,
+        detail=f"{causes}: {action_of(one.explanation.name)}; peers: {peers}",
+        value=largest(one) * 100,
+    )
+
+
+class Lease:
+    """The lease of one watcher.
+
+    Args:
+        sink: The sink that writes to the fleet's database.
+        name: Name of the watcher: the tag `host` of its heartbeats.
+        every_s: Interval of the evaluations in s, the same of all watchers.
+        clock: For the sink.
+
+    Attributes:
+        is_held: Whether this watcher notifies; unchanged while the database does not answer.
+        others_ns: UTC in ns of the newest heartbeat of another watcher that holds it; 0 without one.
+    """
+
+    def __init__(self, sink: SinkConfig, name: str, every_s: float, clock: Clock) -> None:
+        self._sink = build_sink(sink, clock)
+        self._name = name
+        self._every_s = every_s
+        self.is_held = False
+        self.others_ns = 0
+
+    def renew(self, query: FleetQuery) -> None:
+        """Read all heartbeats, decide who holds the lease, and write the own heartbeat.
+
+        Args:
+            query: The database, at a multiple of the interval.
+
+        Raises:
+            DeliveryError: The database did not answer or did not accept the heartbeat.
+            PartialAnswerError: It answered in part.
+        """
+        now_ns, every_ns = query.now_ns, int(self._every_s * NS_PER_S)
+        since_ns = now_ns - INTERVALS * every_ns
+        # A heartbeat has the time of the evaluation, which may be that of this one.
+        with query.over(since_ns - NS_PER_S, now_ns + NS_PER_S, 1) as answers:
+            found = answers.groups(Question("watcher", "every_s", "newest", by=("host", "state")))
+        heartbeats = [
+            Heartbeat(host, state == _ACTIVE, round(time_s * NS_PER_S))
+            for (host, state), time_s in found.items()
+        ]
+        self.others_ns = max(
+            (one.time_ns for one in heartbeats if one.is_active and one.watcher != self._name),
+            default=0,
+        )
+        holds = holds_lease(self._name, heartbeats, now_ns, every_ns, held=self.is_held)
+        self.is_held = self.is_held and holds
+        tags = {"host": self._name, "state": _ACTIVE if holds else _PASSIVE}
+        point = make_point("watcher", tags, {"every_s": self._every_s}, now_ns)
+        self._sink.post(self._sink.encode(render(point).encode()))
+        self.is_held = holds
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._sink.close()
+
+
+def holds_lease(
+    own: str, heartbeats: Sequence[Heartbeat], now_ns: int, every_ns: int, *, held: bool
+) -> bool:
+    """Return whether a watcher holds the lease from now on.
+
+    It keeps a lease that it held until another watcher holds one in force, so that none changes hands while
+    the database is away. A free one goes, after an interval in which all watchers have sent a heartbeat, to the
+    smallest name; of two in force, as after a network partition, the smaller name keeps it.
+
+    Args:
+        own: Name of the watcher.
+        heartbeats: The newest of all watchers, its own included.
+        now_ns: UTC in ns of the present evaluation, at a multiple of the interval.
+        every_ns: Length of the interval in ns, the same of all watchers.
+        held: Whether it held the lease before.
+    """
+    fresh = [one for one in heartbeats if one.time_ns > now_ns - INTERVALS * every_ns]
+    active = {one.watcher for one in fresh if one.is_active}
+    if active:
+        return own == min(active)
+    if held:
+        return True
+    waited = any(one.watcher == own and one.time_ns <= now_ns - every_ns for one in fresh)
+    return waited and own == min(one.watcher for one in fresh)

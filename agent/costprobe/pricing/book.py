@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from costprobe.core.money import money
-from costprobe.core.records import NS_PER_S, TOGETHER, Device, Event
+from costprobe.core.periods import utc_day
+from costprobe.core.records import TOGETHER, Device, Event
 from costprobe.core.units import KWH_J
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.electricity import ElectricityConfig, Intensity, metered_per_kwh
@@ -176,7 +176,7 @@ class PriceBook:
         """Return the rate by the newest plan for the device: by name first, then by unit."""
         if not self._plans:
             return None
-        day = _day(time_ns)
+        day = utc_day(time_ns)
         in_force = [plan for plan in reversed(self._plans) if plan.valid_from <= day]
         candidates: list[Plan] = [plan for plan in in_force if plan.device == device.name]
         general = [plan for plan in in_force if plan.device is None]
@@ -228,10 +228,6 @@ def _of_slices(rate: Rate, slices: int, slices_of: int) -> Rate | None:
         return None
     source = f"{rate.source}, {slices} of {slices_of} slices"
     return replace(rate.scaled(slices, slices_of), source=source)
-
-
-def _day(time_ns: int) -> date:
-    return datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).date()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -109,7 +109,15 @@ def rows_of(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
         raise ValueError(f"line {reader.line_num}: not valid CSV ({error})") from error
 
 
-GPU_COLUMNS = ("gpu_model", "memory_gb", "tdp_w", "source")
+_PEAKS = ("fp32", "tf32", "fp16", "bf16")
+GPU_COLUMNS = (
+    "gpu_model",
+    "memory_gb",
+    "tdp_w",
+    "memory_gb_per_s",
+    *(f"{precision}_tflops" for precision in _PEAKS),
+    "source",
+)
 # Old drivers omit the vendor's name, new ones the product line's.
 _BRANDS = {"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "AMD", "INSTINCT", "HGX"}
 _NO_PART_OF_A_MODEL = {"GENERATION", "EDITION", "AC", "LC", "GPU"}
@@ -117,6 +125,7 @@ _MEMORY = re.compile(r"(\d+)(?:G|GB|GIB)")
 _MEMORY_KIND = re.compile(r"HBM\d?E?")
 _FORM = re.compile(r"(SXM|PCIE|NVL|OAM|FHHL)\d*")
 _GIB = 1 << 30
+GIGA, TERA = 1e9, 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +135,15 @@ class GpuModel:
     Attributes:
         model: Name as NVML reports it.
         memory_gb: Memory; None if unknown.
+        memory_bytes_per_s: Peak bandwidth of the memory; None if unknown.
+        flop_per_s: Peak rates of dense matrix products that accumulate in fp32, by precision, where
+            known.
     """
 
     model: str
     memory_gb: Decimal | None
+    memory_bytes_per_s: float | None
+    flop_per_s: Mapping[str, float]
 
 
 class _Parts(NamedTuple):
@@ -150,6 +164,11 @@ class GpuNames:
     def __init__(self, gpus: Sequence[GpuModel]) -> None:
         self.gpus = tuple(gpus)
         self._parts = [(gpu, _parts(gpu.model)) for gpu in gpus]
+
+    def named(self, name: str) -> GpuModel | None:
+        """Return the model of a product name, with its form factor and memory; None if unknown."""
+        parts = _parts(name)
+        return next((gpu for gpu, own in self._parts if own == parts), None)
 
     def models_of(self, name: str, memory_bytes: int | None = None) -> list[GpuModel]:
         """Return the models of a product name, the nearest first; empty for an unknown name.
@@ -187,9 +206,20 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
         GpuModel(
             row.text("gpu_model", required=True),
             row.number("memory_gb", Decimal(1), Decimal(1024)),
+            None if (bandwidth := _peak(row, "memory_gb_per_s")) is None else bandwidth * GIGA,
+            {
+                precision: peak * TERA
+                for precision in _PEAKS
+                if (peak := _peak(row, f"{precision}_tflops")) is not None
+            },
         )
         for row in rows_of(lines_of(text), GPU_COLUMNS)
     )
+
+
+def _peak(row: Row, column: str) -> float | None:
+    value = row.number(column, Decimal(1), Decimal(100_000))
+    return None if value is None else float(value)
 
 
 def _parts(name: str) -> _Parts:

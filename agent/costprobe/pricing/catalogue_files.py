@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import read_regular
+from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S
 from costprobe.pricing.catalogue import (
     Catalogue,
@@ -38,8 +38,13 @@ def packaged() -> Catalogue:
     """Return the catalogue of this version of costprobe."""
     table = _read(_PACKAGED / "prices.csv")
     purchases = parse_purchases(_read(_PACKAGED / "purchases.csv"))
-    gpus = GpuNames(parse_gpus(_read(_PACKAGED / "gpus.csv")))
-    return Catalogue(version_of(table), PackedOffers(table), purchases, gpus)
+    return Catalogue(version_of(table), PackedOffers(table), purchases, gpu_names())
+
+
+@cache
+def gpu_names() -> GpuNames:
+    """Return the GPU models that this version of costprobe knows."""
+    return GpuNames(parse_gpus(_read(_PACKAGED / "gpus.csv")))
 
 
 def hosted_models() -> dict[str, HostedPrice]:
@@ -104,7 +109,7 @@ class CatalogueFolder:
             catalogue = parsed(content.decode())
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8 text") from None
-        if catalogue.version > _day(now_ns):
+        if catalogue.version > utc_day(now_ns):
             raise ValueError(f"its version {catalogue.version} is in the future")
         current = self.at(now_ns).version
         if catalogue.version <= current:
@@ -135,7 +140,3 @@ def _read(path: Path) -> str:
     if len(content) > MAX_BYTES:
         raise ValueError(f"is larger than {MAX_BYTES} bytes")
     return content.decode()
-
-
-def _day(time_ns: int) -> date:
-    return datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).date()

@@ -1,8 +1,6 @@
 """The price and the emissions of a kilowatt-hour at an instant: tariff, carbon intensity, PUE.
 
-The tariff is flat, or by the hours of the week.
-
-Emissions are in grams of CO2-equivalent, of an inference or a device, PUE included. Source: GHG
+A tariff is flat or by the hours of the week, a carbon intensity may also be a series. Emissions are in grams of CO2-equivalent, of an inference or a device, PUE included. Source: GHG
 Protocol, Scope 2 Guidance (2015): emissions = activity data x emission factor, here g = E / 3.6e6
 x PUE x intensity, E in joules. It covers operation; manufacturing the hardware is not included.
 """
@@ -27,13 +25,24 @@ from costprobe.core.config.fields import (
     Zone,
     check_each_applies,
 )
+from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S, TOGETHER, Device
 from costprobe.core.units import KWH_J
-from costprobe.pricing.timed import (
-    FigureFormat,
-    TimedValue,
-    TimedValues,
-    parse_timed,
+from costprobe.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
+
+# The most carbon-intensive plants emit about a third of it: a larger figure has another unit.
+_LARGEST_G_PER_KWH = 5000
+# Grams of CO2-equivalent per kWh.
+GramsPerKwh = Annotated[Decimal, Field(ge=0, le=_LARGEST_G_PER_KWH)]
+CarbonMethod = Literal["flat", "hours", "series", "stale"]
+FORMAT = FigureFormat(
+    noun="carbon intensity",
+    example="time,g_per_kwh",
+    largest=_LARGEST_G_PER_KWH,
+    # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
+    time_keys=("time", "timestamp", "datetime", "from"),
+    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
+    list_keys=("history", "data"),
 )
 
 
@@ -106,7 +115,7 @@ def tariff_in_force(electricity: ElectricityConfig, time_ns: int) -> TariffConfi
         electricity: The current tariff and earlier ones.
         time_ns: UTC in ns since 1970.
     """
-    day = datetime.fromtimestamp(time_ns // NS_PER_S, tz=UTC).date()
+    day = utc_day(time_ns)
     in_force = [tariff for tariff in electricity.earlier if day < tariff.until]
     return min(in_force, key=lambda tariff: tariff.until, default=electricity)
 
@@ -133,10 +142,6 @@ def metered_per_kwh(electricity: ElectricityConfig, time_ns: int) -> Decimal:
         time_ns: UTC in ns since 1970.
     """
     return tariff_per_kwh(electricity, time_ns) * tariff_in_force(electricity, time_ns).pue
-
-
-# Grams of CO2-equivalent per kWh; the most carbon-intensive plants emit a third of the maximum.
-GramsPerKwh = Annotated[Decimal, Field(ge=0, le=5000)]
 
 
 class CarbonHoursConfig(WeeklyHoursConfig):
@@ -182,20 +187,6 @@ class CarbonConfig(SourceConfig):
             raise ValueError("hours need g_per_kwh for the other hours; add it")
         check_each_applies(self.hours)
         return self
-
-
-CarbonMethod = Literal["flat", "hours", "series", "stale"]
-
-FORMAT = FigureFormat(
-    noun="carbon intensity",
-    example="time,g_per_kwh",
-    # The most carbon-intensive plants emit about a third of it: a larger figure has another unit.
-    largest=5000,
-    # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
-    time_keys=("time", "timestamp", "datetime", "from"),
-    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
-    list_keys=("history", "data"),
-)
 
 
 @dataclass(frozen=True, slots=True)

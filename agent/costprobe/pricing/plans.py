@@ -31,17 +31,42 @@ from costprobe.core.config.fields import (
     matching,
 )
 from costprobe.core.outside import bounded_object
+from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import HOUR_S, MONTH_H, YEAR_H
-from costprobe.pricing.timed import (
-    FigureFormat,
-    TimedValue,
-    TimedValues,
-    parse_timed,
-)
+from costprobe.pricing.timed import FigureFormat, TimedValue, TimedValues, parse_timed
 
 # Names and amounts that sum to a price.
 Parts = tuple[tuple[str, Decimal], ...]
+FORMAT = FigureFormat(
+    noun="price",
+    example="time,per_hour",
+    # A higher price per hour is an error.
+    largest=10**9,
+    time_keys=("time", "timestamp", "Timestamp"),
+    value_keys=("per_hour", "price", "SpotPrice"),
+    # Format of `aws ec2 describe-spot-price-history`.
+    list_keys=("SpotPriceHistory",),
+)
+Spots = Mapping[str, TimedValues]
+NO_SPOTS: Spots = {}
+# An exact share: it is multiplied with money.
+ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
+# The first day of a plan without one.
+ALWAYS: Final = date(1970, 1, 1)
+PriceApi = Literal["aws", "azure", "gcp", "catalogue"]
+# Keys that an API requires, beside those that it may have.
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "aws": ("instance", "region"),
+    "azure": ("instance", "region"),
+    "gcp": ("skus", "key_file"),
+    "catalogue": ("instance", "region"),
+}
+# No quotation mark: it would end the name in Azure's filter.
+_IS_NAME = matching(
+    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
+)
+_API_KEYS = ("instance", "region", "skus", "key_file")
 
 
 class Quote(NamedTuple):
@@ -123,21 +148,6 @@ class Rate:
         return (self.currency, self.per_hour, self.electricity_included)
 
 
-FORMAT = FigureFormat(
-    noun="price",
-    example="time,per_hour",
-    # A higher price per hour is an error.
-    largest=10**9,
-    time_keys=("time", "timestamp", "Timestamp"),
-    value_keys=("per_hour", "price", "SpotPrice"),
-    # Format of `aws ec2 describe-spot-price-history`.
-    list_keys=("SpotPriceHistory",),
-)
-
-Spots = Mapping[str, TimedValues]
-NO_SPOTS: Spots = {}
-
-
 def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[TimedValue]:
     """Parse prices per hour in any format of `parse_timed`.
 
@@ -156,12 +166,6 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
             price = only_price(list(aws_price_list(document, currency)), "one instance on demand")
             return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)
-
-
-# An exact share: it is multiplied with money.
-ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
-# The first day of a plan without one.
-ALWAYS: Final = date(1970, 1, 1)
 
 
 class Plan(Section, ABC):
@@ -269,7 +273,7 @@ def device_rate(plan: Plan, quote: Quote, sharing: int, slices: int = 1) -> Rate
     )
 
 
-def decimal_hours(seconds: float) -> Decimal:
+def _decimal_hours(seconds: float) -> Decimal:
     """Return seconds as exact hours."""
     return Decimal(str(seconds)) / Decimal(int(HOUR_S))
 
@@ -290,21 +294,6 @@ def _scaled_origin(origin: str, factor: Decimal, divisor: Decimal) -> str:
     if factor != 1:
         return f"{origin}, x {factor} slices"
     return f"{origin}, / {divisor} devices" if divisor != 1 else origin
-
-
-PriceApi = Literal["aws", "azure", "gcp", "catalogue"]
-# Keys that an API requires, beside those that it may have.
-_REQUIRED: dict[str, tuple[str, ...]] = {
-    "aws": ("instance", "region"),
-    "azure": ("instance", "region"),
-    "gcp": ("skus", "key_file"),
-    "catalogue": ("instance", "region"),
-}
-# No quotation mark: it would end the name in Azure's filter.
-_IS_NAME = matching(
-    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
-)
-_API_KEYS = ("instance", "region", "skus", "key_file")
 
 
 class FeedPlan(Plan, SourceConfig):
@@ -465,7 +454,7 @@ class OwnedPlan(Plan):
         Interest is on the mean capital employed: it falls evenly from the purchase price to the
         residual value (average-investment method of engineering economics).
         """
-        lifetime_h = decimal_hours(self.lifetime_s)
+        lifetime_h = _decimal_hours(self.lifetime_s)
         lost = self.purchase_price - self.residual_value
         parts: Parts = (("depreciation", lost / lifetime_h),)
         hours = f"{lifetime_h.normalize():f} h"
@@ -523,7 +512,7 @@ class ReservedPlan(Plan):
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote:  # noqa: ARG002 - of the contract
         """Return the reduced price plus the upfront payment per hour; after the term the list price."""
-        last_day = datetime.fromtimestamp(self.ends_ns // NS_PER_S, tz=UTC).date()
+        last_day = utc_day(self.ends_ns)
         if time_ns >= self.ends_ns:
             note = f"the reserved term ended on {last_day}: the list price applies again"
             rent = (("rent", self.per_hour),)
@@ -537,7 +526,7 @@ class ReservedPlan(Plan):
             parts = (("rent", self.per_hour * (1 - discount)),)
             origins = (f"{self.per_hour} x (1 - {discount})",)
         if self.upfront:
-            hours = decimal_hours(self.term_s)
+            hours = _decimal_hours(self.term_s)
             parts += (("upfront", self.upfront / hours),)
             origins += (f"{self.upfront} / {hours.normalize():f} h",)
         return Quote("reserved", parts, f"until {last_day}", origins=origins)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -22,12 +21,7 @@ from typing import Any, Final
 
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.clouds.price_lists import only_price
-from costprobe.adapters.clouds.source import (
-    TIMEOUT_S,
-    SourceError,
-    read_price_list,
-    read_source,
-)
+from costprobe.adapters.clouds.source import TIMEOUT_S, SourceError, read_price_list, read_source
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.errors import RetryBackoff
 from costprobe.adapters.store.database import StoreError
@@ -35,6 +29,7 @@ from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
 from costprobe.core.config.fields import HostConfig, SourceConfig
+from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook, Prices, Terms
@@ -51,99 +46,16 @@ from costprobe.pricing.electricity import (
 from costprobe.pricing.plans import FeedPlan, Plan, Spots, parse_spot
 from costprobe.pricing.timed import TimedValue, TimedValues
 
+logger = logging.getLogger(__name__)
+
 # Beside the store, which the service's user may write.
 FOLDER: Final = "catalogue"
 CATALOGUE_EVERY_S: Final = 86_400.0
 INSTANCE_EVERY_S: Final = 600.0
 _AGE_STATE: Final = "price catalogue"
-
-
-def catalogue_folder(store_path: Path) -> CatalogueFolder:
-    """Return the installed price tables of a store's user."""
-    return CatalogueFolder(store_path.parent / FOLDER)
-
-
-def assumed_prices(
-    plans: Sequence[Plan], host: HostConfig, store_path: Path, detector: InstanceDetector
-) -> AssumedPrices:
-    """Return the prices of this host; the catalogue is read when the first is needed.
-
-    Args:
-        plans: The configured prices; with one the instance is not detected.
-        host: Whether the instance may be detected.
-        store_path: The store, beside which newer price tables are installed.
-        detector: Detects the instance.
-    """
-    wanted = not plans and host.detect == "auto"
-    instance = detector.instance() if wanted else None
-    return AssumedPrices(catalogue_folder(store_path).at, os.cpu_count() or 1, instance)
-
-
-class HostPricing:
-    """The prices of a host in a running daemon: they follow the instance, and report their age.
-
-    Args:
-        plans: The configured prices.
-        host: Whether the instance may be detected.
-        store_path: The store, beside which newer price tables are installed.
-        detector: Detects the instance.
-        ledger: Keeps which version of the catalogue was reported as old.
-        clock: The host's clocks.
-        on_event: Receives the event of an old catalogue.
-    """
-
-    def __init__(
-        self,
-        plans: Sequence[Plan],
-        host: HostConfig,
-        store_path: Path,
-        detector: InstanceDetector,
-        ledger: Ledger,
-        clock: Clock,
-        *,
-        on_event: Callable[[Event], None],
-    ) -> None:
-        self.assumed = assumed_prices(plans, host, store_path, detector)
-        self._is_assumed = not plans
-        self._detector = detector
-        self._ledger = ledger
-        self._clock = clock
-        self._on_event = on_event
-
-    def jobs(self) -> Iterator[tuple[str, float, Callable[[], None]]]:
-        """Yield name, period in s and function of each job; none with a configured price."""
-        if self._is_assumed:
-            yield "price catalogue", CATALOGUE_EVERY_S, self.report_age
-        if self.assumed.instance is not None and not self.assumed.instance.is_complete:
-            # The metadata service may not answer while the network starts.
-            yield "cloud instance", INSTANCE_EVERY_S, self._locate
-
-    def report_age(self) -> None:
-        """Report once that this version of the catalogue is older than six months, if it is."""
-        now_ns = self._clock.time_ns()
-        catalogue = self.assumed.catalogue(now_ns)
-        version = catalogue.version.isoformat()
-        day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
-        if not catalogue.is_old(day) or self._ledger.state(_AGE_STATE) == {"reported": version}:
-            return
-        self._ledger.put_state(_AGE_STATE, {"reported": version})
-        detail = (
-            "list prices may have changed since: set [[price]], or install a newer catalogue with"
-            " costprobe price update"
-        )
-        title = f"price catalogue of {version} is older than six months"
-        self._on_event(
-            Event("price", "warning", title, now_ns, detail=detail, cause="old catalogue")
-        )
-
-    def _locate(self) -> None:
-        self.assumed.locate(self._detector.instance())
-
-
-logger = logging.getLogger(__name__)
-
 # Limit of the wait after a first failure; it doubles with each, up to the source's own interval.
 RETRY_S: Final = 300.0
+CARBON_STATE: Final = "carbon intensity"
 
 
 def _now(news: Sequence[TimedValue], now_ns: int) -> int:
@@ -170,7 +82,7 @@ class FeedKind:
     valid_until_ns: Callable[[Sequence[TimedValue], int], int] = _now
 
 
-def read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[TimedValue]:
+def _read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[TimedValue]:
     """Read and parse the values of a source.
 
     Args:
@@ -255,7 +167,7 @@ class TimedFeed:
         with self._lock:
             self._known = self._known.without_future(now_ns)
         try:
-            news = read_values(self.kind, self.source, now_ns)
+            news = _read_values(self.kind, self.source, now_ns)
         except SourceError as error:
             self._failed(str(error))
         else:
@@ -338,8 +250,7 @@ class TimedFeed:
         self._on_event(Event("fault", "warning", title, now_ns, detail=detail, cause=cause))
 
 
-STATE = "carbon intensity"
-KIND = FeedKind(STATE, "intensity", STATE, parse_carbon, valid_until_ns)
+_CARBON: Final = FeedKind(CARBON_STATE, "intensity", CARBON_STATE, parse_carbon, valid_until_ns)
 
 
 class CarbonFeed:
@@ -362,7 +273,7 @@ class CarbonFeed:
         self.source = carbon if carbon is not None and carbon.sources else None
         self._feed: TimedFeed | None = None
         if self.source is not None:
-            self._feed = TimedFeed(KIND, self.source, ledger, clock, on_event)
+            self._feed = TimedFeed(_CARBON, self.source, ledger, clock, on_event)
 
     def current(self) -> TimedValues:
         """Return the known intensities."""
@@ -384,6 +295,67 @@ class CarbonFeed:
             return {}
         status = self._feed.status()
         return {"g_per_kwh": status.pop("value"), "intensities": status.pop("values"), **status}
+
+
+class SpotFeeds:
+    """The prices of all plans of a configuration that read a source.
+
+    Args:
+        plans: All plans.
+        ledger: Stores prices, so that they survive a restart and past rows keep their price.
+        clock: The host's clocks.
+        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        ledger: Ledger,
+        clock: Clock,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._plans = {plan.name: plan for plan in plans if isinstance(plan, FeedPlan)}
+        self._feeds = {
+            name: TimedFeed(_kind_of(plan), plan, ledger, clock, on_event)
+            for name, plan in self._plans.items()
+        }
+
+    @property
+    def plans(self) -> tuple[FeedPlan, ...]:
+        """The plans whose prices are read."""
+        return tuple(self._plans.values())
+
+    def current(self) -> Spots:
+        """Return the known prices, by the plans' names."""
+        return {name: feed.current() for name, feed in self._feeds.items()}
+
+    def refresh(self, name: str) -> None:
+        """Read a plan's source; if it fails the last known price stays in force."""
+        self._feeds[name].refresh()
+
+    def retry(self, name: str) -> None:
+        """Read a plan's source again after a failure."""
+        self._feeds[name].retry()
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return the state of each plan's series."""
+        statuses = {}
+        for name, feed in self._feeds.items():
+            status = feed.status()
+            statuses[name] = {
+                "price_per_h": status.pop("value"),
+                "currency": self._plans[name].currency,
+                "prices": status.pop("values"),
+                **status,
+            }
+        return statuses
+
+
+def _kind_of(plan: FeedPlan) -> FeedKind:
+    """Return the feed kind of a plan, whose currency the source must not contradict."""
+    title = f"{plan.plan} price {plan.name}"
+    parse = partial(parse_spot, currency=plan.currency)
+    return FeedKind(title, "price", f"{plan.plan} {plan.name}", parse)
 
 
 class RememberedPrices:
@@ -441,65 +413,87 @@ def _terms_name(device: str) -> str:
     return f"terms {device}"
 
 
-class SpotFeeds:
-    """The prices of all plans of a configuration that read a source.
+def catalogue_folder(store_path: Path) -> CatalogueFolder:
+    """Return the installed price tables of a store's user."""
+    return CatalogueFolder(store_path.parent / FOLDER)
+
+
+def assumed_prices(
+    plans: Sequence[Plan], host: HostConfig, store_path: Path, detector: InstanceDetector
+) -> AssumedPrices:
+    """Return the prices of this host; the catalogue is read when the first is needed.
 
     Args:
-        plans: All plans.
-        ledger: Stores prices, so that they survive a restart and past rows keep their price.
+        plans: The configured prices; with one the instance is not detected.
+        host: Whether the instance may be detected.
+        store_path: The store, beside which newer price tables are installed.
+        detector: Detects the instance.
+    """
+    wanted = not plans and host.detect == "auto"
+    instance = detector.instance() if wanted else None
+    return AssumedPrices(catalogue_folder(store_path).at, os.cpu_count() or 1, instance)
+
+
+class HostPricing:
+    """The prices of a host in a running daemon: they follow the instance, and report their age.
+
+    Args:
+        plans: The configured prices.
+        host: Whether the instance may be detected.
+        store_path: The store, beside which newer price tables are installed.
+        detector: Detects the instance.
+        ledger: Keeps which version of the catalogue was reported as old.
         clock: The host's clocks.
-        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+        on_event: Receives the event of an old catalogue.
     """
 
     def __init__(
         self,
         plans: Sequence[Plan],
+        host: HostConfig,
+        store_path: Path,
+        detector: InstanceDetector,
         ledger: Ledger,
         clock: Clock,
+        *,
         on_event: Callable[[Event], None],
     ) -> None:
-        self._plans = {plan.name: plan for plan in plans if isinstance(plan, FeedPlan)}
-        self._feeds = {
-            name: TimedFeed(kind_of(plan), plan, ledger, clock, on_event)
-            for name, plan in self._plans.items()
-        }
+        self.assumed = assumed_prices(plans, host, store_path, detector)
+        self._is_assumed = not plans
+        self._detector = detector
+        self._ledger = ledger
+        self._clock = clock
+        self._on_event = on_event
 
-    @property
-    def plans(self) -> tuple[FeedPlan, ...]:
-        """The plans whose prices are read."""
-        return tuple(self._plans.values())
+    def jobs(self) -> Iterator[tuple[str, float, Callable[[], None]]]:
+        """Yield name, period in s and function of each job; none with a configured price."""
+        if self._is_assumed:
+            yield "price catalogue", CATALOGUE_EVERY_S, self.report_age
+        if self.assumed.instance is not None and not self.assumed.instance.is_complete:
+            # The metadata service may not answer while the network starts.
+            yield "cloud instance", INSTANCE_EVERY_S, self._locate
 
-    def current(self) -> Spots:
-        """Return the known prices, by the plans' names."""
-        return {name: feed.current() for name, feed in self._feeds.items()}
+    def report_age(self) -> None:
+        """Report once that this version of the catalogue is older than six months, if it is."""
+        now_ns = self._clock.time_ns()
+        catalogue = self.assumed.catalogue(now_ns)
+        version = catalogue.version.isoformat()
+        if not catalogue.is_old(utc_day(now_ns)) or self._ledger.state(_AGE_STATE) == {
+            "reported": version
+        }:
+            return
+        self._ledger.put_state(_AGE_STATE, {"reported": version})
+        detail = (
+            "list prices may have changed since: set [[price]], or install a newer catalogue with"
+            " costprobe price update"
+        )
+        title = f"price catalogue of {version} is older than six months"
+        self._on_event(
+            Event("price", "warning", title, now_ns, detail=detail, cause="old catalogue")
+        )
 
-    def refresh(self, name: str) -> None:
-        """Read a plan's source; if it fails the last known price stays in force."""
-        self._feeds[name].refresh()
-
-    def retry(self, name: str) -> None:
-        """Read a plan's source again after a failure."""
-        self._feeds[name].retry()
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        """Return the state of each plan's series."""
-        statuses = {}
-        for name, feed in self._feeds.items():
-            status = feed.status()
-            statuses[name] = {
-                "price_per_h": status.pop("value"),
-                "currency": self._plans[name].currency,
-                "prices": status.pop("values"),
-                **status,
-            }
-        return statuses
-
-
-def kind_of(plan: FeedPlan) -> FeedKind:
-    """Return the feed kind of a plan, whose currency the source must not contradict."""
-    title = f"{plan.plan} price {plan.name}"
-    parse = partial(parse_spot, currency=plan.currency)
-    return FeedKind(title, "price", f"{plan.plan} {plan.name}", parse)
+    def _locate(self) -> None:
+        self.assumed.locate(self._detector.instance())
 
 
 @cache
@@ -567,7 +561,7 @@ class StoredPrices:
         carbon = self._carbon
         intensities = TimedValues()
         if carbon is not None and carbon.sources:
-            intensities = self._known(KIND, carbon, self._states())
+            intensities = self._known(_CARBON, carbon, self._states())
         return CarbonBook(carbon, self.electricity, devices, lambda: intensities)
 
     def spots(self, more: Sequence[Plan] = ()) -> Spots:
@@ -578,7 +572,7 @@ class StoredPrices:
         """
         plans = [plan for plan in (*self.plans, *more) if isinstance(plan, FeedPlan)]
         states = self._states() if plans else {}
-        return {plan.name: self._known(kind_of(plan), plan, states) for plan in plans}
+        return {plan.name: self._known(_kind_of(plan), plan, states) for plan in plans}
 
     def _states(self) -> dict[str, tuple[Any, int]]:
         try:
@@ -598,7 +592,7 @@ class StoredPrices:
                 self.notes.append(f"{kind.title}: the stored values are damaged")
         now_ns = time.time_ns()
         try:
-            news = read_values(kind, source, now_ns)
+            news = _read_values(kind, source, now_ns)
         except SourceError as error:
             self.notes.append(f"{kind.title}: {error}")
             return TimedValues()

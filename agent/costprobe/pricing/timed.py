@@ -190,7 +190,7 @@ def _json_row(entry: Any, format_: FigureFormat) -> tuple[Any, Any]:  # noqa: AN
     return _named(entry, format_.time_keys), value
 
 
-def _named(entry: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - as above
+def _named(entry: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - output of the source
     return next((entry[name] for name in names if entry.get(name) is not None), None)
 
 
@@ -216,7 +216,7 @@ def _csv_rows(text: str, format_: FigureFormat) -> list[tuple[Any, Any]]:
         raise ValueError(f"a line is too short; expected {format_.example}") from error
 
 
-def _time_ns(when: Any, now_ns: int) -> int:  # noqa: ANN401 - as above
+def _time_ns(when: Any, now_ns: int) -> int:  # noqa: ANN401 - output of the source
     if when is None or when == "":
         return now_ns
     try:
@@ -230,7 +230,7 @@ def _time_ns(when: Any, now_ns: int) -> int:  # noqa: ANN401 - as above
     return int(seconds * NS_PER_S)
 
 
-def _figure(value: Any, format_: FigureFormat) -> Decimal:  # noqa: ANN401 - as above
+def _figure(value: Any, format_: FigureFormat) -> Decimal:  # noqa: ANN401 - output of the source
     try:
         figure = value if isinstance(value, Decimal) else Decimal(str(value).strip())
     except InvalidOperation as error:

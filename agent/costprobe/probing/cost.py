@@ -10,19 +10,13 @@ board with those of earlier runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from costprobe.core.records import (
-    BOARD,
-    CostSample,
-    Event,
-    Point,
-    ProbeResult,
-)
+from costprobe.core.records import BATCH, BOARD, CostSample, Event, Point, ProbeResult
 from costprobe.core.schema import event_point
-from costprobe.core.statistics import Rolled, RollingCosts, RollingSample
+from costprobe.core.statistics import Rolled, RollingCosts, RollingSample, quantile
 from costprobe.pricing.book import Prices, Terms, price_events
 from costprobe.pricing.electricity import emission
 from costprobe.probing.rows import (
@@ -40,17 +34,20 @@ from costprobe.probing.rows import (
 def software_event(
     result: ProbeResult, before: Mapping[str, Any], now: Mapping[str, Any], time_ns: int
 ) -> Event:
-    """Return the event of changed software or another board.
+    """Return the event of changed software, another board or another batch.
 
     Args:
         result: The first run after the change.
-        before: Names and versions of the previous run's software; its board's identity as BOARD.
+        before: Names and versions of the previous run's software; its board's identity as BOARD, and
+            its batch as BATCH.
         now: The same of this run.
         time_ns: UTC in ns of the end of the steady-state window.
     """
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
     changed_part = (
-        "another board" if changed == [BOARD] else f"other software: {', '.join(changed)}"
+        f"another {changed[0]}"
+        if changed in ([BOARD], [BATCH])
+        else f"other software: {', '.join(changed)}"
     )
     return Event(
         kind="software",
@@ -73,6 +70,7 @@ def cost_sample(
     window_s: float,
     inferences: float,
     energy_per_inference_j: float | None,
+    roofline_share: float | None = None,
 ) -> CostSample | None:
     """Return the cost of one inference in a window.
 
@@ -85,6 +83,7 @@ def cost_sample(
         window_s: Seconds of the window that were spent on inferences.
         inferences: Inferences in the window.
         energy_per_inference_j: Joules per inference; None if unknown.
+        roofline_share: Least time of a pass on the board over the measured one; None if unknown.
 
     Returns:
         None without inferences, or if electricity is paid separately and the energy is unknown: a
@@ -107,6 +106,7 @@ def cost_sample(
         energy=energy,
         reference=reference_hardware + reference_energy,
         is_stale=terms.rate.is_stale,
+        roofline=None if roofline_share is None else roofline_share * hardware + energy,
     )
 
 
@@ -121,6 +121,11 @@ def _split(
     return hardware, terms.electricity_per_j * energy_per_inference_j
 
 
+# Runs that the spread between runs is computed from, and the fewest for it.
+SPREAD_RUNS = 50
+SPREAD_RUNS_MIN = 10
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
     """Software and board that a probe ran on.
@@ -129,11 +134,13 @@ class Platform:
         fingerprint: Hash of software and model.
         software: Names and versions that the fingerprint is computed from.
         board: Permanent identity of the board; empty if there is none.
+        batch: Items of a forward pass; 0 if unknown.
     """
 
     fingerprint: str
     software: Mapping[str, str]
     board: str
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,7 @@ class ProbeState:
         energy: The last measured energy per inference; None before the first.
         costs: Rolling costs per inference in `currency`; None before the first.
         currency: ISO 4217 code of `costs`.
+        medians_ms: Median latencies of the last runs with the same software, board and batch.
     """
 
     reference: Terms | None = None
@@ -153,6 +161,7 @@ class ProbeState:
     energy: KnownEnergy | None = None
     costs: RollingCosts | None = None
     currency: str = ""
+    medians_ms: tuple[float, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the state as JSON, without the costs, which are read from the stored rows."""
@@ -165,7 +174,9 @@ class ProbeState:
                 "fingerprint": platform.fingerprint,
                 "software": dict(platform.software),
                 "board": platform.board,
+                "batch": platform.batch,
             },
+            "medians_ms": list(self.medians_ms),
         }
 
     @classmethod
@@ -175,6 +186,7 @@ class ProbeState:
         return cls(
             reference=None if reference is None else Terms.from_document(reference),
             platform=None if platform is None else Platform(**platform),
+            medians_ms=tuple(document.get("medians_ms", ())),
         )
 
 
@@ -218,13 +230,16 @@ def account_run(
         tags: Host and static labels.
         time_ns: UTC in ns of the end of the steady-state window.
     """
-    result = run.result
     energy, known = _energy(run, before.energy)
+    platform = _platform(run, before.platform)
+    medians_ms = _medians_ms(run, before, platform)
+    spread = latency_spread(medians_ms)
+    result = replace(run.result, fields={**run.result.fields, "latency_spread": spread})
     emitted = emission(energy.per_inference_j if energy else None, prices.intensity)
     cost = _priced(run, energy, prices.terms, before, time_ns)
     known_contended = run.activity.get("contended")
     contended = None if known_contended is None else bool(known_contended)
-    points = [probe_point(result, energy, run.activity, tags, time_ns)]
+    points = [probe_point(result, energy, run.activity, tags, time_ns, run.limit)]
     if cost.sample is not None:
         method = energy.method if energy else None
         points.append(
@@ -239,7 +254,6 @@ def account_run(
                 contended=contended,
             )
         )
-    platform = _platform(run, before.platform)
     events = (
         *price_events(result.device, prices.terms_before, prices.terms, time_ns),
         *_platform_events(result, before.platform, platform, time_ns),
@@ -255,10 +269,16 @@ def account_run(
         time_ns,
         emitted,
         contended=contended,
+        limit=run.limit,
     )
     software = software_point(result, tags, time_ns)
     state = replace(
-        before, reference=cost.reference, platform=platform, energy=known, costs=cost.windows
+        before,
+        reference=cost.reference,
+        platform=platform,
+        energy=known,
+        costs=cost.windows,
+        medians_ms=medians_ms,
     )
     return AccountedRun(
         report,
@@ -270,6 +290,30 @@ def account_run(
         ),
         state,
     )
+
+
+def _medians_ms(run: MeasuredRun, before: ProbeState, platform: Platform) -> tuple[float, ...]:
+    """Return the latencies of the last comparable runs, this one included unless it is contended."""
+    earlier = before.medians_ms if before.platform == platform else ()
+    if run.activity.get("contended") is True:
+        return earlier
+    return (*earlier, run.result.latency_ms["p50"])[-SPREAD_RUNS:]
+
+
+def latency_spread(medians_ms: Sequence[float]) -> float | None:
+    """Return half of the range that contains 90 % of runs, relative to their median; None if too few.
+
+    A run's own interval contains what varies within it. What differs from run to run, such as
+    clocks, placement and temperature, is only seen in the runs.
+
+    Args:
+        medians_ms: Median latencies of runs, in any order.
+    """
+    if len(medians_ms) < SPREAD_RUNS_MIN:
+        return None
+    ordered = sorted(medians_ms)
+    low, middle, high = (quantile(ordered, share) for share in (0.05, 0.5, 0.95))
+    return (high - low) / 2 / middle if middle > 0 else None
 
 
 def _energy(
@@ -302,6 +346,7 @@ def _priced(
         window_s=run.result.inferring_s,
         inferences=run.result.inferences,
         energy_per_inference_j=energy.per_inference_j if energy else None,
+        roofline_share=run.limit.cost_share,
     )
     if sample is None:
         return _Cost(reference=reference, windows=before.costs)
@@ -314,18 +359,20 @@ def _priced(
 def _platform(run: MeasuredRun, before: Platform | None) -> Platform:
     """Return software and board of a run; if the board is unknown, that of the previous run."""
     board = run.board or (before.board if before else "")
-    return Platform(run.result.fingerprint, dict(run.result.software), board)
+    return Platform(run.result.fingerprint, dict(run.result.software), board, run.result.batch)
 
 
 def _platform_events(
     result: ProbeResult, before: Platform | None, now: Platform, time_ns: int
 ) -> list[Event]:
-    """Return an event if software or board changed since the previous run."""
+    """Return an event if software, board or batch changed since the previous run."""
     if before is None:
         return []
-    # A board that was unknown before has not changed.
-    old_board = before.board or now.board
-    if before.fingerprint == now.fingerprint and old_board == now.board:
+    # A board or a batch that was unknown before has not changed.
+    before = replace(before, board=before.board or now.board, batch=before.batch or now.batch)
+    if replace(before, software=now.software) == now:
         return []
-    old = {**before.software, BOARD: old_board}
-    return [software_event(result, old, {**now.software, BOARD: now.board}, time_ns)]
+    old, new = (
+        {**each.software, BOARD: each.board, BATCH: str(each.batch)} for each in (before, now)
+    )
+    return [software_event(result, old, new, time_ns)]

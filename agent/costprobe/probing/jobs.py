@@ -17,16 +17,15 @@ from itertools import islice
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from costprobe import __version__
-from costprobe.adapters.host.schedule import Schedule, stagger_offset_s
 from costprobe.adapters.probe_child.results import ProbeFault
 from costprobe.adapters.probe_child.runner import is_busy
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock, row_ns, utc_ns
+from costprobe.core.clock import Clock, row_ns, stagger_offset_s, utc_ns
 from costprobe.core.columns import number
 from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
@@ -40,15 +39,26 @@ from costprobe.probing.rows import MeasuredRun, ProbeReport, report_document
 from costprobe.probing.run import AnyProbe, Listeners, Measurer, ProbeTarget, targets
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfig
 
-Plan = Literal["full", "latency", "skip"]
+logger = logging.getLogger(__name__)
 
 # Length of the sliding window.
+if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
+    from costprobe.adapters.host.schedule import Schedule
+
 WINDOW_S = 3600.0
 # Runs of a probe that end in the same part of the window are kept as one, which ends with the last.
 PART_S = 30.0
 # Energy runs may use this share of the budget, and latency runs the rest: latency shows a change
 # first, and the last measured energy is reused between energy windows.
 ENERGY_PART = 0.5
+
+Plan = Literal["full", "latency", "skip"]
+# Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
+CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
+
+FULL_DUTY = 1.0
+# Interval at which a deferred run checks whether the device is still busy, in s.
+BUSY_CHECK_S = 2.0
 
 
 class DutyRun(NamedTuple):
@@ -65,263 +75,6 @@ class DutyRun(NamedTuple):
     time_s: float
     busy_s: float
     energy: bool
-
-
-class DutyBudget:
-    """At most a share of a device's time over a sliding window, for all its probes together.
-
-    A run is never shortened to fit. A run includes an energy window if it fits into half of the
-    budget beside the other energy runs, or if its probe had none in the whole sliding window.
-    Otherwise it measures latency only; if even that does not fit, it is skipped.
-
-    Args:
-        share: Largest share of the device's time, from 0 to 1.
-        runs: Earlier runs, oldest first.
-    """
-
-    def __init__(self, share: float, runs: Iterable[DutyRun] = ()) -> None:
-        self._allowed_s = share * WINDOW_S
-        self._runs = list(runs)
-
-    def record(self, probe: str, time_s: float, busy_s: float, *, energy: bool) -> None:
-        """Record a run that ended at monotonic time_s and used the device for busy_s."""
-        runs = self.runs(time_s)
-        for index, run in enumerate(reversed(runs), start=1):
-            if run.time_s // PART_S != time_s // PART_S:
-                break
-            if (run.probe, run.energy) == (probe, energy):
-                del runs[-index]
-                busy_s += run.busy_s
-                break
-        # Another thread may be reading the previous list.
-        self._runs = [*runs, DutyRun(probe, time_s, busy_s, energy)]
-
-    def runs(self, time_s: float) -> list[DutyRun]:
-        """Return the runs in the window before monotonic time_s, oldest first."""
-        return [run for run in self._runs if run.time_s > time_s - WINDOW_S]
-
-    def used_share(self, time_s: float) -> float:
-        """Return the share of the device's time used by runs in the window."""
-        return math.fsum(run.busy_s for run in self.runs(time_s)) / WINDOW_S
-
-    def plan(self, probe: str, time_s: float, full_s: float, latency_only_s: float) -> Plan:
-        """Return what kind of run the budget allows at monotonic time_s.
-
-        Args:
-            probe: Name of the probe.
-            time_s: Now.
-            full_s: Duration in s of a run with an energy window; 0 if none has run yet.
-            latency_only_s: Duration in s of one without.
-        """
-        return self._plan(self.runs(time_s), probe, full_s, latency_only_s)
-
-    def wait_s(
-        self, probe: str, time_s: float, full_s: float, latency_only_s: float
-    ) -> float | None:
-        """Return the seconds after monotonic time_s until a run is allowed; None if none ever is."""
-        runs = self.runs(time_s)
-        for ended in range(len(runs) + 1):
-            left = list(islice(runs, ended, None))
-            if self._plan(left, probe, full_s, latency_only_s) != "skip":
-                return runs[ended - 1].time_s + WINDOW_S - time_s if ended else 0.0
-        return None
-
-    def _plan(
-        self, runs: Sequence[DutyRun], probe: str, full_s: float, latency_only_s: float
-    ) -> Plan:
-        left_s = self._allowed_s - math.fsum(run.busy_s for run in runs)
-        energy_s = math.fsum(run.busy_s for run in runs if run.energy)
-        has_energy = any(run.energy and run.probe == probe for run in runs)
-        fits_part = energy_s + full_s <= ENERGY_PART * self._allowed_s
-        if full_s <= left_s and (fits_part or not has_energy):
-            return "full"
-        # If not even one energy run fits beside latency runs, the budget for it is reserved.
-        keeps_room = not has_energy and full_s <= self._allowed_s
-        reserve_s = full_s if keeps_room and latency_only_s + full_s > left_s else 0.0
-        return "latency" if latency_only_s + reserve_s <= left_s else "skip"
-
-
-class StoredHistory:
-    """Reads earlier runs; each question opens the store for itself.
-
-    Args:
-        store_path: The store.
-        clock: UTC.
-        names: When names moved to other boards.
-    """
-
-    def __init__(self, store_path: Path, clock: Clock, names: MovedNames = NOT_MOVED) -> None:
-        self._store_path = store_path
-        self._names = names
-        self._clock = clock
-
-    def ran_lately(self, device: str, probe: str, every_s: float) -> bool:
-        """Return whether the last run is more recent than a period, so that a start runs no other.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
-        since_ns = self._clock.time_ns() - int(every_s * NS_PER_S)
-        with closing(StoreReader.open(self._store_path)) as reader:
-            found = (
-                any(reader.points("probe", start_ns, end_ns, {"device": name, "probe": probe}))
-                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
-            )
-            return any(found)
-
-    def costs(
-        self, device: str, probe: str, currency: str, since_ns: int
-    ) -> Iterable[RollingSample]:
-        """Return the costs per inference of a probe since UTC ns, in order of time.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
-        tags = {"probe": probe, "basis": "probe", "currency": currency}
-        with closing(StoreReader.open(self._store_path)) as reader:
-            return sorted(
-                RollingSample(row.time_ns, value, row.fields.get("contended") is True)
-                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
-                for row in reader.points("cost", start_ns, end_ns, {**tags, "device": name})
-                if (value := number(row, "cost_per_inference")) is not None
-            )
-
-
-class DeviceQueue:
-    """Shared by the probes of one device: they run one after another, within one budget.
-
-    Args:
-        device: Name of the device.
-        share: Largest share of the device's time that probing may take.
-        ledger: Keeps the runs of the last hour for a restart or a reload.
-        clock: The host's clocks.
-    """
-
-    def __init__(self, device: str, share: float, ledger: Ledger, clock: Clock) -> None:
-        self.lock = Lock()
-        self.share = share
-        self._state = f"duty {device}"
-        self._ledger = ledger
-        self._clock = clock
-        self.budget = DutyBudget(share, self._stored())
-
-    def record(self, probe: str, busy_s: float, *, energy: bool) -> None:
-        """Record a run that ends now, and store it.
-
-        Args:
-            probe: Name of the probe.
-            busy_s: Device time of the run in s.
-            energy: Whether it included an energy window.
-        """
-        now_s = self._clock.monotonic_ns() / NS_PER_S
-        self.budget.record(probe, now_s, busy_s, energy=energy)
-        offset_ns = utc_ns(self._clock, 0)
-        runs = [
-            [run.probe, offset_ns + int(run.time_s * NS_PER_S), run.busy_s, run.energy]
-            for run in self.budget.runs(now_s)
-        ]
-        self._ledger.put_state(self._state, runs)
-
-    def _stored(self) -> list[DutyRun]:
-        """Return the stored runs of the last hour; a run from the future counts as of now."""
-        now_s = self._clock.monotonic_ns() / NS_PER_S
-        offset_ns = utc_ns(self._clock, 0)
-
-        def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
-            return [
-                DutyRun(
-                    str(probe),
-                    min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
-                    float(busy_s),
-                    bool(energy),
-                )
-                for probe, time_ns, busy_s, energy in document
-            ]
-
-        runs = restored(self._ledger, self._state, runs_of) or []
-        return sorted(
-            (run for run in runs if run.time_s > now_s - WINDOW_S), key=lambda run: run.time_s
-        )
-
-
-# Costs per inference of (device, probe, currency) since a UTC ns, oldest first.
-CostHistory = Callable[[str, str, str, int], Iterable[RollingSample]]
-
-
-class ProbeAccounts:
-    """Price probe runs and store them.
-
-    Args:
-        prices: The prices, with the terms before.
-        ledger: Stores rows.
-        clock: The host's clocks.
-        tags: Host and static labels, on every row.
-        history: Stored costs, from which the rolling windows are filled after a start.
-    """
-
-    def __init__(
-        self,
-        prices: RememberedPrices,
-        ledger: Ledger,
-        clock: Clock,
-        tags: Mapping[str, str],
-        history: CostHistory,
-    ) -> None:
-        self._prices = prices
-        self._ledger = ledger
-        self._clock = clock
-        self._tags = dict(tags)
-        self._history = history
-        self._states: dict[tuple[str, str], ProbeState] = {}
-
-    def take_event(self, event: Event) -> None:
-        """Store an event of a probe."""
-        self._ledger.append([event_point(event, self._tags)])
-
-    def take_probe(self, run: MeasuredRun) -> ProbeReport:
-        """Store a probe run as priced rows of `probe` and `cost`, with its events."""
-        device, probe = run.result.device, run.result.probe
-        time_ns = row_ns(self._clock, run.result.window_end_ns)
-        prices = self._prices.at(device, time_ns)
-        before = self._state(run, prices.terms, time_ns)
-        accounted = account_run(run, prices, before, self._tags, time_ns)
-        self._states[device, probe] = accounted.state
-        document = accounted.state.document()
-        changed = {_state_name(device, probe): document} if document != before.document() else {}
-        # In one transaction: a crash between them would lose or repeat an event.
-        self._ledger.append(accounted.rows, {**changed, **terms_state(device, prices)})
-        return accounted.report
-
-    def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
-        """Return the probe's state, with rolling costs in the currency of the terms in force."""
-        device, probe = run.result.device, run.result.probe
-        state = self._states.get((device, probe))
-        if state is None:
-            name = _state_name(device, probe)
-            state = restored(self._ledger, name, ProbeState.from_document) or ProbeState()
-        if terms is None:
-            return state
-        currency = terms.rate.currency
-        # After the wall clock was set back only the stored rows are complete: samples taken while it
-        # was ahead removed older ones.
-        is_continued = state.costs is not None and state.costs.newest_ns <= time_ns
-        if is_continued and state.currency == currency:
-            return state
-        since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
-        stored = self._history(device, probe, currency, since_ns)
-        costs = RollingCosts.of(run.every_s, (cost for cost in stored if cost.time_ns < time_ns))
-        return replace(state, costs=costs, currency=currency)
-
-
-def _state_name(device: str, probe: str) -> str:
-    return f"probe {device} {probe}"
-
-
-logger = logging.getLogger(__name__)
-
-FULL_DUTY = 1.0
-# Interval at which a deferred run checks whether the device is still busy, in s.
-BUSY_CHECK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,34 +96,123 @@ class JobParts:
     listeners: Listeners
 
 
-@dataclass(frozen=True, slots=True)
-class _JobState:
-    """What a job continues with after a restart.
+class HostProbes:
+    """The probe jobs of this host.
 
-    Attributes:
-        full_s: How long a run with an energy window took.
-        latency_only_s: How long a run without one took.
-        last: The last result, for `costprobe status`; None before the first.
-        fault: The fault of the last run; None if it had none.
+    Args:
+        probing: The section [probing].
+        probes: The configured probes.
+        devices: The discovered devices.
+        sensor: Measures the energy of the runs.
+        accounts: Prices and stores the results.
+        ledger: Keeps the last results for a restart or a reload.
+        clock: The host's clocks.
+        listeners: Callbacks.
+        runs: Receives when the probes used the devices.
+        missing: Returns why devices are not measured, by name.
+        lock_folder: Folder of the devices' lock files.
+        stop: Ends running probes.
     """
 
-    full_s: float = 0.0
-    latency_only_s: float = 0.0
-    last: dict[str, Any] | None = None
-    fault: dict[str, Any] | None = None
+    def __init__(  # noqa: PLR0913 - the parts that it combines
+        self,
+        probing: ProbingConfig,
+        probes: Sequence[AnyProbeConfig],
+        devices: Sequence[Device],
+        sensor: SensorSupervisor,
+        accounts: ProbeAccounts,
+        ledger: Ledger,
+        *,
+        clock: Clock,
+        listeners: Listeners,
+        runs: ProbeRuns,
+        missing: Callable[[], Mapping[str, str]],
+        lock_folder: Path,
+        stop: Flag,
+    ) -> None:
+        self._probing = probing
+        self._probes = probes
+        self._names = {device.name for device in devices}
+        self._missing = missing
+        self._built_ns = clock.time_ns()
+        self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
+        queues = {
+            device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
+        }
+        parts = JobParts(self._measurer, accounts, ledger, clock, listeners)
+        self.jobs = [
+            ProbeJob(probe, target, [queues[device.name] for device in target.devices], parts)
+            for probe in probes
+            for target in targets(probe, devices)
+        ]
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> _JobState | None:
-        """Return a stored state; None of another version, which may have other keys."""
-        if document["version"] != __version__:
-            return None
-        last, fault = document["last"], document["fault"]
-        return cls(
-            float(document["full_s"]),
-            float(document["latency_only_s"]),
-            None if last is None else dict(last),
-            None if fault is None else {**fault, "title": str(fault["title"])},
-        )
+    def schedule_on(self, schedule: Schedule, host: str, history: StoredHistory) -> None:
+        """Add the jobs to a schedule; one that did not run for a period also runs now.
+
+        Args:
+            schedule: The schedule.
+            host: Name of this host, which staggers the runs of a fleet.
+            history: The runs in the store.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        for job in self.jobs:
+            schedule.add(
+                job.name,
+                job.probe.every_s,
+                job,
+                offset_s=stagger_offset_s(host, job.probe.stagger_s),
+                at_once=self._probing.duty >= FULL_DUTY
+                or not history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
+            )
+
+    def status(self, schedule: Schedule) -> list[dict[str, Any]]:
+        """Return the status of each job, with its next run in UTC ns; None if it does not run.
+
+        A probe of a device that is absent has a fault, and no job.
+        """
+        states = [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
+        missing = self._missing()
+        return states + [
+            self._without_device(probe, name, missing.get(name))
+            for probe in self._probes
+            for name in (missing if probe.devices == "all" else probe.devices)
+            if name not in self._names
+        ]
+
+    def _without_device(
+        self, probe: AnyProbeConfig, name: str, reason: str | None
+    ) -> dict[str, Any]:
+        """Return the status of a probe whose device is absent."""
+        return {
+            "probe": probe.name,
+            "device": name,
+            "every_s": probe.every_s,
+            "skipped_for_budget": 0,
+            "skipped_for_neighbour": 0,
+            "deferred": 0,
+            "budget_share": self._probing.duty,
+            "budget_used_share": 0.0,
+            "last": None,
+            "fault": {
+                "time_ns": self._built_ns,
+                "kind": "device",
+                "title": reason or f"{name} is no device of this host",
+                "stderr_tail": [],
+            },
+            "next_ns": None,
+        }
+
+    def close(self) -> None:
+        """End the running probes."""
+        self._measurer.close()
+
+
+def _next_run_ns(job: ProbeJob, schedule: Schedule) -> int | None:
+    """Return when a probe runs next within its duty budget; None if it does not."""
+    wait_s = job.wait_s()
+    return None if wait_s is None else schedule.next_run_ns(job.name, wait_s)
 
 
 class ProbeJob:
@@ -579,120 +421,277 @@ class ProbeJob:
         self._listeners.on_fault(self.probe, self.target, fault)
 
 
-class HostProbes:
-    """The probe jobs of this host.
+@dataclass(frozen=True, slots=True)
+class _JobState:
+    """What a job continues with after a restart.
 
-    Args:
-        probing: The section [probing].
-        probes: The configured probes.
-        devices: The discovered devices.
-        sensor: Measures the energy of the runs.
-        accounts: Prices and stores the results.
-        ledger: Keeps the last results for a restart or a reload.
-        clock: The host's clocks.
-        listeners: Callbacks.
-        runs: Receives when the probes used the devices.
-        missing: Returns why devices are not measured, by name.
-        lock_folder: Folder of the devices' lock files.
-        stop: Ends running probes.
+    Attributes:
+        full_s: How long a run with an energy window took.
+        latency_only_s: How long a run without one took.
+        last: The last result, for `costprobe status`; None before the first.
+        fault: The fault of the last run; None if it had none.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts that it combines
-        self,
-        probing: ProbingConfig,
-        probes: Sequence[AnyProbeConfig],
-        devices: Sequence[Device],
-        sensor: SensorSupervisor,
-        accounts: ProbeAccounts,
-        ledger: Ledger,
-        *,
-        clock: Clock,
-        listeners: Listeners,
-        runs: ProbeRuns,
-        missing: Callable[[], Mapping[str, str]],
-        lock_folder: Path,
-        stop: Flag,
-    ) -> None:
-        self._probing = probing
-        self._probes = probes
-        self._names = {device.name for device in devices}
-        self._missing = missing
-        self._built_ns = clock.time_ns()
-        self._measurer = Measurer(sensor, ledger, lock_folder, stop, clock.monotonic_ns, runs)
-        queues = {
-            device.name: DeviceQueue(device.name, probing.duty, ledger, clock) for device in devices
-        }
-        parts = JobParts(self._measurer, accounts, ledger, clock, listeners)
-        self.jobs = [
-            ProbeJob(probe, target, [queues[device.name] for device in target.devices], parts)
-            for probe in probes
-            for target in targets(probe, devices)
-        ]
+    full_s: float = 0.0
+    latency_only_s: float = 0.0
+    last: dict[str, Any] | None = None
+    fault: dict[str, Any] | None = None
 
-    def schedule_on(self, schedule: Schedule, host: str, history: StoredHistory) -> None:
-        """Add the jobs to a schedule; one that did not run for a period also runs now.
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _JobState | None:
+        """Return a stored state; None of another version, which may have other keys."""
+        if document["version"] != __version__:
+            return None
+        last, fault = document["last"], document["fault"]
+        return cls(
+            float(document["full_s"]),
+            float(document["latency_only_s"]),
+            None if last is None else dict(last),
+            None if fault is None else {**fault, "title": str(fault["title"])},
+        )
+
+
+class DeviceQueue:
+    """Shared by the probes of one device: they run one after another, within one budget.
+
+    Args:
+        device: Name of the device.
+        share: Largest share of the device's time that probing may take.
+        ledger: Keeps the runs of the last hour for a restart or a reload.
+        clock: The host's clocks.
+    """
+
+    def __init__(self, device: str, share: float, ledger: Ledger, clock: Clock) -> None:
+        self.lock = Lock()
+        self.share = share
+        self._state = f"duty {device}"
+        self._ledger = ledger
+        self._clock = clock
+        self.budget = DutyBudget(share, self._stored())
+
+    def record(self, probe: str, busy_s: float, *, energy: bool) -> None:
+        """Record a run that ends now, and store it.
 
         Args:
-            schedule: The schedule.
-            host: Name of this host, which staggers the runs of a fleet.
-            history: The runs in the store.
+            probe: Name of the probe.
+            busy_s: Device time of the run in s.
+            energy: Whether it included an energy window.
+        """
+        now_s = self._clock.monotonic_ns() / NS_PER_S
+        self.budget.record(probe, now_s, busy_s, energy=energy)
+        offset_ns = utc_ns(self._clock, 0)
+        runs = [
+            [run.probe, offset_ns + int(run.time_s * NS_PER_S), run.busy_s, run.energy]
+            for run in self.budget.runs(now_s)
+        ]
+        self._ledger.put_state(self._state, runs)
+
+    def _stored(self) -> list[DutyRun]:
+        """Return the stored runs of the last hour; a run from the future counts as of now."""
+        now_s = self._clock.monotonic_ns() / NS_PER_S
+        offset_ns = utc_ns(self._clock, 0)
+
+        def runs_of(document: Iterable[Iterable[Any]]) -> list[DutyRun]:
+            return [
+                DutyRun(
+                    str(probe),
+                    min((int(time_ns) - offset_ns) / NS_PER_S, now_s),
+                    float(busy_s),
+                    bool(energy),
+                )
+                for probe, time_ns, busy_s, energy in document
+            ]
+
+        runs = restored(self._ledger, self._state, runs_of) or []
+        return sorted(
+            (run for run in runs if run.time_s > now_s - WINDOW_S), key=lambda run: run.time_s
+        )
+
+
+class DutyBudget:
+    """At most a share of a device's time over a sliding window, for all its probes together.
+
+    A run is never shortened to fit. A run includes an energy window if it fits into half of the
+    budget beside the other energy runs, or if its probe had none in the whole sliding window.
+    Otherwise it measures latency only; if even that does not fit, it is skipped.
+
+    Args:
+        share: Largest share of the device's time, from 0 to 1.
+        runs: Earlier runs, oldest first.
+    """
+
+    def __init__(self, share: float, runs: Iterable[DutyRun] = ()) -> None:
+        self._allowed_s = share * WINDOW_S
+        self._runs = list(runs)
+
+    def record(self, probe: str, time_s: float, busy_s: float, *, energy: bool) -> None:
+        """Record a run that ended at monotonic time_s and used the device for busy_s."""
+        runs = self.runs(time_s)
+        for index, run in enumerate(reversed(runs), start=1):
+            if run.time_s // PART_S != time_s // PART_S:
+                break
+            if (run.probe, run.energy) == (probe, energy):
+                del runs[-index]
+                busy_s += run.busy_s
+                break
+        # Another thread may be reading the previous list.
+        self._runs = [*runs, DutyRun(probe, time_s, busy_s, energy)]
+
+    def runs(self, time_s: float) -> list[DutyRun]:
+        """Return the runs in the window before monotonic time_s, oldest first."""
+        return [run for run in self._runs if run.time_s > time_s - WINDOW_S]
+
+    def used_share(self, time_s: float) -> float:
+        """Return the share of the device's time used by runs in the window."""
+        return math.fsum(run.busy_s for run in self.runs(time_s)) / WINDOW_S
+
+    def plan(self, probe: str, time_s: float, full_s: float, latency_only_s: float) -> Plan:
+        """Return what kind of run the budget allows at monotonic time_s.
+
+        Args:
+            probe: Name of the probe.
+            time_s: Now.
+            full_s: Duration in s of a run with an energy window; 0 if none has run yet.
+            latency_only_s: Duration in s of one without.
+        """
+        return self._plan(self.runs(time_s), probe, full_s, latency_only_s)
+
+    def wait_s(
+        self, probe: str, time_s: float, full_s: float, latency_only_s: float
+    ) -> float | None:
+        """Return the seconds after monotonic time_s until a run is allowed; None if none ever is."""
+        runs = self.runs(time_s)
+        for ended in range(len(runs) + 1):
+            left = list(islice(runs, ended, None))
+            if self._plan(left, probe, full_s, latency_only_s) != "skip":
+                return runs[ended - 1].time_s + WINDOW_S - time_s if ended else 0.0
+        return None
+
+    def _plan(
+        self, runs: Sequence[DutyRun], probe: str, full_s: float, latency_only_s: float
+    ) -> Plan:
+        left_s = self._allowed_s - math.fsum(run.busy_s for run in runs)
+        energy_s = math.fsum(run.busy_s for run in runs if run.energy)
+        has_energy = any(run.energy and run.probe == probe for run in runs)
+        fits_part = energy_s + full_s <= ENERGY_PART * self._allowed_s
+        if full_s <= left_s and (fits_part or not has_energy):
+            return "full"
+        # If not even one energy run fits beside latency runs, the budget for it is reserved.
+        keeps_room = not has_energy and full_s <= self._allowed_s
+        reserve_s = full_s if keeps_room and latency_only_s + full_s > left_s else 0.0
+        return "latency" if latency_only_s + reserve_s <= left_s else "skip"
+
+
+class ProbeAccounts:
+    """Price probe runs and store them.
+
+    Args:
+        prices: The prices, with the terms before.
+        ledger: Stores rows.
+        clock: The host's clocks.
+        tags: Host and static labels, on every row.
+        history: Stored costs, from which the rolling windows are filled after a start.
+    """
+
+    def __init__(
+        self,
+        prices: RememberedPrices,
+        ledger: Ledger,
+        clock: Clock,
+        tags: Mapping[str, str],
+        history: CostHistory,
+    ) -> None:
+        self._prices = prices
+        self._ledger = ledger
+        self._clock = clock
+        self._tags = dict(tags)
+        self._history = history
+        self._states: dict[tuple[str, str], ProbeState] = {}
+
+    def take_event(self, event: Event) -> None:
+        """Store an event of a probe."""
+        self._ledger.append([event_point(event, self._tags)])
+
+    def take_probe(self, run: MeasuredRun) -> ProbeReport:
+        """Store a probe run as priced rows of `probe` and `cost`, with its events."""
+        device, probe = run.result.device, run.result.probe
+        time_ns = row_ns(self._clock, run.result.window_end_ns)
+        prices = self._prices.at(device, time_ns)
+        before = self._state(run, prices.terms, time_ns)
+        accounted = account_run(run, prices, before, self._tags, time_ns)
+        self._states[device, probe] = accounted.state
+        document = accounted.state.document()
+        changed = {_state_name(device, probe): document} if document != before.document() else {}
+        # In one transaction: a crash between them would lose or repeat an event.
+        self._ledger.append(accounted.rows, {**changed, **terms_state(device, prices)})
+        return accounted.report
+
+    def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
+        """Return the probe's state, with rolling costs in the currency of the terms in force."""
+        device, probe = run.result.device, run.result.probe
+        state = self._states.get((device, probe))
+        if state is None:
+            name = _state_name(device, probe)
+            state = restored(self._ledger, name, ProbeState.from_document) or ProbeState()
+        if terms is None:
+            return state
+        currency = terms.rate.currency
+        # After the wall clock was set back only the stored rows are complete: samples taken while it
+        # was ahead removed older ones.
+        is_continued = state.costs is not None and state.costs.newest_ns <= time_ns
+        if is_continued and state.currency == currency:
+            return state
+        since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
+        stored = self._history(device, probe, currency, since_ns)
+        costs = RollingCosts.of(run.every_s, (cost for cost in stored if cost.time_ns < time_ns))
+        return replace(state, costs=costs, currency=currency)
+
+
+def _state_name(device: str, probe: str) -> str:
+    return f"probe {device} {probe}"
+
+
+class StoredHistory:
+    """Reads earlier runs; each question opens the store for itself.
+
+    Args:
+        store_path: The store.
+        clock: UTC.
+        names: When names moved to other boards.
+    """
+
+    def __init__(self, store_path: Path, clock: Clock, names: MovedNames = NOT_MOVED) -> None:
+        self._store_path = store_path
+        self._names = names
+        self._clock = clock
+
+    def ran_lately(self, device: str, probe: str, every_s: float) -> bool:
+        """Return whether the last run is more recent than a period, so that a start runs no other.
 
         Raises:
             StoreError: The store cannot be read.
         """
-        for job in self.jobs:
-            schedule.add(
-                job.name,
-                job.probe.every_s,
-                job,
-                offset_s=stagger_offset_s(host, job.probe.stagger_s),
-                at_once=self._probing.duty >= FULL_DUTY
-                or not history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
+        since_ns = self._clock.time_ns() - int(every_s * NS_PER_S)
+        with closing(StoreReader.open(self._store_path)) as reader:
+            found = (
+                any(reader.points("probe", start_ns, end_ns, {"device": name, "probe": probe}))
+                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
             )
+            return any(found)
 
-    def status(self, schedule: Schedule) -> list[dict[str, Any]]:
-        """Return the status of each job, with its next run in UTC ns; None if it does not run.
+    def costs(
+        self, device: str, probe: str, currency: str, since_ns: int
+    ) -> Iterable[RollingSample]:
+        """Return the costs per inference of a probe since UTC ns, in order of time.
 
-        A probe of a device that is absent has a fault, and no job.
+        Raises:
+            StoreError: The store cannot be read.
         """
-        states = [{**job.status(), "next_ns": _next_run_ns(job, schedule)} for job in self.jobs]
-        missing = self._missing()
-        return states + [
-            self._without_device(probe, name, missing.get(name))
-            for probe in self._probes
-            for name in (missing if probe.devices == "all" else probe.devices)
-            if name not in self._names
-        ]
-
-    def _without_device(
-        self, probe: AnyProbeConfig, name: str, reason: str | None
-    ) -> dict[str, Any]:
-        """Return the status of a probe whose device is absent."""
-        return {
-            "probe": probe.name,
-            "device": name,
-            "every_s": probe.every_s,
-            "skipped_for_budget": 0,
-            "skipped_for_neighbour": 0,
-            "deferred": 0,
-            "budget_share": self._probing.duty,
-            "budget_used_share": 0.0,
-            "last": None,
-            "fault": {
-                "time_ns": self._built_ns,
-                "kind": "device",
-                "title": reason or f"{name} is no device of this host",
-                "stderr_tail": [],
-            },
-            "next_ns": None,
-        }
-
-    def close(self) -> None:
-        """End the running probes."""
-        self._measurer.close()
-
-
-def _next_run_ns(job: ProbeJob, schedule: Schedule) -> int | None:
-    """Return when a probe runs next within its duty budget; None if it does not."""
-    wait_s = job.wait_s()
-    return None if wait_s is None else schedule.next_run_ns(job.name, wait_s)
+        tags = {"probe": probe, "basis": "probe", "currency": currency}
+        with closing(StoreReader.open(self._store_path)) as reader:
+            return sorted(
+                RollingSample(row.time_ns, value, row.fields.get("contended") is True)
+                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
+                for row in reader.points("cost", start_ns, end_ns, {**tags, "device": name})
+                if (value := number(row, "cost_per_inference")) is not None
+            )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
+from costprobe.core.columns import as_number
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.probing.load_settings import RATE_SHARES, LoadConfig
@@ -37,6 +38,16 @@ FIGURES: Final = (
 # Quantiles of a normal distribution: the 90th percentile, and two-sided 95 %.
 _Z90, _Z95 = 1.2816, 1.96
 
+# An open loop whose answers fall short of this share of its requests has a growing queue.
+KEPT_UP: Final = 0.9
+# Why a loop ended.
+LoopEnd = Literal["saturated", "errors", "complete"]
+
+# Start of the worker, rise and tail of the load, and the end of requests in flight, in s.
+POINT_OVERHEAD_S = 6.0
+# Start of the worker, name resolution and queries take less.
+DEADLINE_MARGIN_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
@@ -60,6 +71,40 @@ class LoadStep:
         if self.rate_per_s is not None:
             return f"{self.rate_per_s:.3g} requests/s"
         return f"{self.concurrency} in flight"
+
+
+@dataclass(slots=True)
+class MeasuredLoops:
+    """The points of both loops.
+
+    Attributes:
+        points: In the order of their measurement.
+        ends: Why each loop ended.
+        stopped: Why the measurement was ended before; empty if it was not.
+    """
+
+    points: list[LoadPoint] = field(default_factory=list)
+    ends: dict[Loop, str] = field(default_factory=dict)
+    stopped: str = ""
+
+
+class LoadStoppedError(Exception):
+    """The measurement has to end; the text states why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What a load curve takes.
+
+    Attributes:
+        points: Most points.
+        expected_s: Seconds that they take if windows and answers are short.
+        longest_s: Most seconds that they take.
+    """
+
+    points: int
+    expected_s: float
+    longest_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +211,7 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
     result, energy, cost = run.result, report.energy, report.cost
     known: dict[str, FieldValue | None] = {**result.fields, **run.load, **latency_fields(result)}
     tpot_ms = known.get("tpot_p50_ms")
-    figures = {name: _number(known.get(name)) for name in FIGURES}
+    figures = {name: as_number(known.get(name)) for name in FIGURES}
     figures |= {
         "throughput_per_s": result.throughput_per_s,
         "window_s": result.window_s,
@@ -195,16 +240,6 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
         energy_method=None if energy is None else energy.method,
         contended=report.contended,
     )
-
-
-def _number(value: FieldValue | None) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-# An open loop whose answers fall short of this share of its requests has a growing queue.
-KEPT_UP: Final = 0.9
-# Why a loop ended.
-LoopEnd = Literal["saturated", "errors", "complete"]
 
 
 def loop_end(points: Sequence[LoadPoint], min_gain: float, max_errors: float) -> LoopEnd | None:
@@ -297,31 +332,6 @@ class LoadCurve:
         return point.cost or 0.0
 
 
-# Start of the worker, rise and tail of the load, and the end of requests in flight, in s.
-POINT_OVERHEAD_S = 6.0
-# Start of the worker, name resolution and queries take less.
-DEADLINE_MARGIN_S = 60.0
-
-
-@dataclass(slots=True)
-class MeasuredLoops:
-    """The points of both loops.
-
-    Attributes:
-        points: In the order of their measurement.
-        ends: Why each loop ended.
-        stopped: Why the measurement was ended before; empty if it was not.
-    """
-
-    points: list[LoadPoint] = field(default_factory=list)
-    ends: dict[Loop, str] = field(default_factory=dict)
-    stopped: str = ""
-
-
-class LoadStoppedError(Exception):
-    """The measurement has to end; the text states why."""
-
-
 def measured_loops(
     config: LoadConfig, measure: Callable[[LoadStep], LoadPoint], why_stop: Callable[[], str]
 ) -> MeasuredLoops:
@@ -374,21 +384,6 @@ def _open_steps(config: LoadConfig, closed: Sequence[LoadPoint]) -> Iterable[Loa
         rates = tuple(share * highest for share in RATE_SHARES if highest)
     for number, rate_per_s in enumerate(sorted(set(rates)), 1):
         yield LoadStep("open", number, rate_per_s=rate_per_s)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What a load curve takes.
-
-    Attributes:
-        points: Most points.
-        expected_s: Seconds that they take if windows and answers are short.
-        longest_s: Most seconds that they take.
-    """
-
-    points: int
-    expected_s: float
-    longest_s: float
 
 
 def load_plan(probe: ServedProbeConfig) -> LoadPlan:
@@ -492,17 +487,13 @@ def slo_text(bounds_ms: Mapping[str, float]) -> str:
 
 
 def _point(row: Point) -> LoadPoint:
-    figures: dict[str, float | None] = {}
-    for name in FIGURES:
-        value = row.fields.get(name)
-        figures[name] = float(value) if isinstance(value, int | float) else None
     method, contended = row.fields.get("energy_method"), row.fields.get("contended")
     concurrency, step = row.tags.get("concurrency", ""), row.tags.get("step", "")
     return LoadPoint(
         loop=cast("Loop", row.tags["loop"]),
         number=int(step) if step.isdigit() else 0,
         concurrency=int(concurrency) if concurrency.isdigit() else None,
-        figures=figures,
+        figures={name: as_number(row.fields.get(name)) for name in FIGURES},
         energy_method=None if method is None else str(method),
         contended=contended if isinstance(contended, bool) else None,
     )

@@ -9,14 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from costprobe.core.config.fields import (
-    Duration,
-    Pause,
-    Section,
-    Share,
-    WindowDuration,
-    key,
-)
+from costprobe.core.config.fields import Duration, Pause, Section, Share, WindowDuration, key
 
 MAX_TOKENS: Final = 131_072
 # Shares of the closed loop's highest rate at which the open loop is measured by default.
@@ -222,7 +215,6 @@ class LoadConfig(Section):
         ),
         examples=["50%"],
     )
-
     when_busy: Literal["run", "skip", "defer"] = Field(
         "defer",
         description=(

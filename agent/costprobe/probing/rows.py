@@ -1,14 +1,12 @@
 """A measured and priced probe run, or a start of its model: as rows of the series and as JSON.
 
-Energy per inference is measured, or carried over from an earlier run. Price terms and the
-process's own resource use are written as JSON here as well.
+Energy per inference is measured, or carried over from an earlier run. Price terms are written as
+JSON here as well.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -31,6 +29,15 @@ from costprobe.core.schema import make_point
 from costprobe.core.statistics import Rolled
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import Emission
+from costprobe.probing.roofline import UNKNOWN_LIMIT, PassLimit
+
+MILLION = 1_000_000
+# Fields of a latency; a percentile that too few samples support is None.
+LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
+
+# Whether the files that a start reads were in the page cache.
+PageCache = Literal["warm", "cold"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +112,6 @@ class KnownEnergy:
         return replace(self.energy, method="last_known")
 
 
-MILLION = 1_000_000
-_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}")
-
-
 def latency_fields(result: ProbeResult) -> dict[str, float]:
     """Return the latencies of a result under the names of the series: `latency_p50_ms` in ms."""
     return {
@@ -123,6 +126,7 @@ def probe_point(
     activity: Mapping[str, FieldValue | None],
     tags: Mapping[str, str],
     time_ns: int,
+    limit: PassLimit = UNKNOWN_LIMIT,
 ) -> Point:
     """Return a row of `probe`.
 
@@ -132,6 +136,7 @@ def probe_point(
         activity: Conditions of the device in the steady-state window, as fields; only known ones.
         tags: Host and static labels.
         time_ns: UTC in ns of the end of the steady-state window.
+        limit: Physical limit of a pass on the board.
     """
     fields: dict[str, FieldValue | None] = {
         **latency_fields(result),
@@ -145,6 +150,7 @@ def probe_point(
         "outliers": result.outliers,
         **result.fields,
         **token_fields(result, energy),
+        **work_fields(result, limit),
         **(energy.fields() if energy else {}),
         **activity,
     }
@@ -203,17 +209,13 @@ def cost_point(  # noqa: PLR0913 - what a row holds
         "cost_hardware": cost.hardware,
         "cost_energy": cost.energy,
         "cost_reference": cost.reference,
+        "cost_roofline": cost.roofline,
         "price_stale": cost.is_stale or None,
         "contended": contended,
         "energy_method": energy_method if cost.energy or emitted else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,
-        "cost_per_million_tokens_in": per_million_tokens(
-            cost.per_inference, result, result.tokens_in
-        ),
-        "cost_per_million_tokens_out": per_million_tokens(
-            cost.per_inference, result, result.tokens_out
-        ),
+        **token_cost_fields(cost, result),
     }
     for name, summary in rolled.items():
         fields[f"rolling_{name}"] = summary.median
@@ -247,6 +249,28 @@ def token_fields(result: ProbeResult, energy: ProbeEnergy | None) -> dict[str, f
     return fields
 
 
+def token_cost_fields(cost: CostSample, result: ProbeResult) -> dict[str, float | None]:
+    """Return the cost of a run's tokens, and that at the physical limit; None where unknown."""
+    each = {"cost": cost.per_inference, "cost_roofline": cost.roofline}
+    counts = {"in": result.tokens_in, "out": result.tokens_out}
+    return {
+        f"{name}_per_million_tokens_{kind}": None
+        if amount is None
+        else per_million_tokens(amount, result, tokens)
+        for name, amount in each.items()
+        for kind, tokens in counts.items()
+    }
+
+
+def work_fields(result: ProbeResult, limit: PassLimit) -> dict[str, FieldValue | None]:
+    """Return the work of a pass and the shares of the board's peaks; None where unknown."""
+    return {
+        "flop_per_pass": result.flop_per_pass,
+        "bytes_per_pass": result.bytes_per_pass,
+        **limit.fields(),
+    }
+
+
 def per_million_tokens(
     per_inference: float, result: ProbeResult, tokens: float | None
 ) -> float | None:
@@ -277,6 +301,7 @@ class MeasuredRun:
         board: Permanent identity of the board, or of several boards in order; empty if there is none.
         naive: What common mistakes of timing report; empty if not asked for.
         load: Figures that only a point of a load curve has.
+        limit: Physical limit of a pass on the board.
     """
 
     result: ProbeResult
@@ -288,6 +313,7 @@ class MeasuredRun:
     board: str = ""
     naive: Sequence[NaiveTiming] = ()
     load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    limit: PassLimit = UNKNOWN_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +331,7 @@ class ProbeReport:
         time_ns: UTC in ns of the window's end.
         emitted: Grams of CO2-equivalent per inference; None if unknown.
         contended: Whether others used the device during the run; None where unknown.
+        limit: Physical limit of a pass on the board.
     """
 
     result: ProbeResult
@@ -317,23 +344,7 @@ class ProbeReport:
     time_ns: int
     emitted: Emission | None = None
     contended: bool | None = None
-
-
-# Fields of a latency; a percentile that too few samples support is None.
-LATENCIES = ("latency_p50_ms", "latency_mean_ms", "latency_cv", "latency_p90_ms", "latency_p99_ms")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def rss_bytes() -> int:
-    """Return the resident memory of this process in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
-        return int(file.read().split()[1]) * PAGE_BYTES
-
-
-def cpu_s() -> float:
-    """Return the CPU seconds that this process has used."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    limit: PassLimit = UNKNOWN_LIMIT
 
 
 def report_document(report: ProbeReport) -> dict[str, Any]:
@@ -359,7 +370,13 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "contended": report.contended,
         "threads": result.threads,
         "tags": dict(result.tags),
-        "fields": present({**result.fields, **token_fields(result, energy)}),
+        "fields": present(
+            {
+                **result.fields,
+                **token_fields(result, energy),
+                **work_fields(result, report.limit),
+            }
+        ),
         "fingerprint": result.fingerprint,
         "software": dict(result.software),
         "energy": None,
@@ -392,12 +409,8 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
             "cost_hardware": cost.hardware,
             "cost_energy": cost.energy,
             "cost_reference": cost.reference,
-            "cost_per_million_tokens_in": per_million_tokens(
-                cost.per_inference, result, result.tokens_in
-            ),
-            "cost_per_million_tokens_out": per_million_tokens(
-                cost.per_inference, result, result.tokens_out
-            ),
+            "cost_roofline": cost.roofline,
+            **token_cost_fields(cost, result),
         }
         for name, rolled in report.rolled.items():
             document["rolling"] |= {
@@ -425,10 +438,6 @@ def terms_document(terms: Terms) -> dict[str, Any]:
 def optional_text(amount: Decimal | None) -> str | None:
     """Return an exact amount as JSON has it; None for none."""
     return None if amount is None else str(amount)
-
-
-# Whether the files that a start reads were in the page cache.
-PageCache = Literal["warm", "cold"]
 
 
 def start_point(

@@ -30,6 +30,7 @@ from costprobe.adapters.probe_child.runner import (
     ProbeRequest,
     ProbeRunner,
     device_lock,
+    reaches_mps,
     worker_command,
 )
 from costprobe.adapters.sensors.messages import Absent, Activity, worst_of
@@ -37,8 +38,11 @@ from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
 from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
+from costprobe.pricing.catalogue import GpuModel
+from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.load_curve import LoadStep
 from costprobe.probing.load_settings import length_document
+from costprobe.probing.roofline import pass_limit
 from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.settings import (
     KserveProbeConfig,
@@ -54,136 +58,18 @@ TAIL_S: Final = 2.0
 # Requests in the window of a point of a load curve: so many give a p90.
 LOAD_SAMPLES: Final = 64
 
-
-def model_request(
-    probe: ProbeConfig,
-    device: Device,
-    remembered: Mapping[str, Any],
-    *,
-    energy: bool,
-    naive: bool = False,
-) -> ProbeRequest:
-    """Return the request for a run of a model.
-
-    Args:
-        probe: The probe.
-        device: Its device.
-        remembered: Stored result of an earlier batch search, with its `batch` and `fingerprint`:
-            other software needs a new search; empty if there is none.
-        energy: True for a run with an energy window.
-        naive: True to measure with common mistakes of timing, too.
-    """
-    run = {
-        "kind": probe.source,
-        "model": probe.model,
-        "dtype": probe.measured_dtype,
-        "energy": energy and probe.carries_energy,
-        "naive": naive,
-        "torch_device": "cpu" if device.is_host else "cuda:0",
-        "known_batch": remembered.get("batch"),
-        "known_fingerprint": remembered.get("fingerprint"),
-        "tail_s": TAIL_S,
-        "seed": SEED,
-    }
-    gpu_uuid = None if device.is_host else device.uuid
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, gpu_uuid)
-
-
-def start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
-    """Return the request for a start of a model in a new process.
-
-    Args:
-        probe: The probe.
-        device: Its device.
-        list_files: Whether the files that the start reads are reported, which delays it.
-    """
-    request = model_request(probe, device, {}, energy=False)
-    run = {"cold_start": True, "list_files": list_files}
-    return replace(request, document={**request.document, **run})
-
-
-def served_request(
-    probe: ServedProbeConfig, *, energy: bool, load: LoadStep | None = None
-) -> ProbeRequest:
-    """Return the request for a run against a server.
-
-    Args:
-        probe: The probe.
-        energy: True for a run with an energy window.
-        load: Point of a load curve that the run measures; None for a run of the probe.
-    """
-    token = _token_path(probe)
-    if token is not None:
-        # The child reads it; here the redactor learns it. The child reports why it cannot.
-        with suppress(ValueError):
-            read_secret(Path(token), "token")
-    run: dict[str, Any] = {
-        "energy": energy and probe.energy,
-        "token_file": token,
-        "tail_s": TAIL_S,
-        "seed": SEED,
-        "load": None if load is None else load_document(probe, load),
-    }
-    if isinstance(probe, KserveProbeConfig):
-        run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
-
-
-def load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
-    """Return what the worker reads of a load curve and of one of its points."""
-    config = probe.load_curve
-    lengths = {"tokens_in": config.tokens_in, "tokens_out": config.tokens_out}
-    bounds_ms: dict[str, float] = {}
-    # An answer is good within the longest bound of each figure.
-    for name, bound_ms in (probe.slo.bounds_ms if probe.slo else {}).items():
-        figure = name.partition("_")[0]
-        bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
-    return {
-        **config.model_dump(
-            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
-        ),
-        **{
-            name: None if length is None else length_document(length)
-            for name, length in lengths.items()
-        },
-        "shared_prefix": config.shared_prefix or 0.0,
-        "samples": LOAD_SAMPLES,
-        "slo_ms": bounds_ms,
-        "loop": step.loop,
-        "concurrency": step.concurrency or config.concurrency_max,
-        "rate_per_s": step.rate_per_s,
-        # Each point has another schedule; a repeated curve has the same ones.
-        "seed": step.number,
-    }
-
-
-def batch_name(probe: ProbeConfig, device: Device) -> str:
-    """Return the name under which a batch search's result is stored.
-
-    It is valid for one device, model and latency bound; the worker checks the software.
-    """
-    bound = "" if probe.latency_bound_s is None else f" within {probe.latency_bound_s:g} s"
-    return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
-
-
-def _tensor(tensor: TensorConfig) -> dict[str, Any]:
-    data = tensor.data or (tensor.fill,) * math.prod(tensor.shape)
-    described = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
-    return {**described, "data": list(data)}
-
-
-def _token_path(probe: ServedProbeConfig) -> str | None:
-    """Return the file of the server's token; systemd stores credentials in a folder."""
-    if probe.token_credential is not None:
-        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / probe.token_credential)
-    return None if probe.token_file is None else str(probe.token_file)
-
-
 MIB: Final = 1 << 20
 # Least share of the evicted bytes that a cold start reads from storage: of a library only the parts
 # that are used are read.
 COLD_SHARE_MIN: Final = 0.1
+
+AnyProbe = ProbeConfig | ServedProbeConfig
+
+ANSWER_TIMEOUT_S = 10.0
+# The load of a device is that of this time before now, in ns.
+LOAD_SPAN_NS = 2 * NS_PER_S
+# All metrics are still sampled for this time after a run, in s, so that a short run has a sample.
+WATCH_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,56 +95,6 @@ class Start(Protocol):
         ...
 
 
-def measured_starts(
-    start: Start, evict: Callable[[Iterable[Path]], int], runs: int
-) -> ColdStarts | ProbeFault:
-    """Measure starts, with a warm and a cold page cache in turn.
-
-    The first start is not measured: it fills the page cache, and lists the files.
-
-    Args:
-        start: Starts the model.
-        evict: Evicts files from the page cache, and returns their size in bytes.
-        runs: Number of starts with each state of the page cache.
-    """
-    first = start(list_files=True)
-    if isinstance(first, ProbeFault):
-        return first
-    warm: list[ModelStart] = []
-    cold: list[ModelStart] = []
-    not_cold = ""
-    for _ in range(runs):
-        outcome = start(list_files=False)
-        if isinstance(outcome, ProbeFault):
-            return outcome
-        warm.append(outcome.start)
-        evicted_bytes = evict(first.files)
-        outcome = start(list_files=False)
-        if isinstance(outcome, ProbeFault):
-            return outcome
-        reason = _why_not_cold(outcome.start.read_bytes, evicted_bytes)
-        if reason:
-            not_cold = reason
-        else:
-            cold.append(outcome.start)
-    return ColdStarts(tuple(warm), tuple(cold), not_cold)
-
-
-def _why_not_cold(read_bytes: int | None, evicted_bytes: int) -> str:
-    """Return why a start was not cold, by what it read from storage; empty if it was."""
-    if read_bytes is None:
-        return "the kernel does not count what a process reads from storage (/proc/self/io)"
-    if read_bytes < COLD_SHARE_MIN * evicted_bytes or not evicted_bytes:
-        return (
-            f"{read_bytes / MIB:,.0f} of {evicted_bytes / MIB:,.0f} MiB were read from storage: the"
-            " files are in use by other processes, or in memory (tmpfs)"
-        )
-    return ""
-
-
-AnyProbe = ProbeConfig | ServedProbeConfig
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
     """The devices of one run: one for a model, one or several for a server.
@@ -281,22 +117,6 @@ class ProbeTarget:
         return TOGETHER.join(device.uuid for device in self.devices) if has_one else ""
 
 
-def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
-    """Return a target for each device of a model's probe, or one for all devices of a server.
-
-    A board that is partitioned into MIG devices is not a target, because it cannot run a model.
-    """
-    divided = {device.parent for device in devices}
-    chosen = [
-        device
-        for device in devices
-        if (device.name in probe.devices if probe.devices != "all" else device.name not in divided)
-    ]
-    if isinstance(probe, ProbeConfig):
-        return [ProbeTarget((device,)) for device in chosen]
-    return [ProbeTarget(tuple(chosen))] if chosen else []
-
-
 @dataclass(frozen=True, slots=True)
 class Listeners:
     """Callbacks for probe runs.
@@ -312,11 +132,20 @@ class Listeners:
     on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
 
 
-ANSWER_TIMEOUT_S = 10.0
-# The load of a device is that of this time before now, in ns.
-LOAD_SPAN_NS = 2 * NS_PER_S
-# All metrics are still sampled for this time after a run, in s, so that a short run has a sample.
-WATCH_AFTER_S = 2.0
+def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
+    """Return a target for each device of a model's probe, or one for all devices of a server.
+
+    A board that is partitioned into MIG devices is not a target, because it cannot run a model.
+    """
+    divided = {device.parent for device in devices}
+    chosen = [
+        device
+        for device in devices
+        if (device.name in probe.devices if probe.devices != "all" else device.name not in divided)
+    ]
+    if isinstance(probe, ProbeConfig):
+        return [ProbeTarget((device,)) for device in chosen]
+    return [ProbeTarget(tuple(chosen))] if chosen else []
 
 
 class Measurer:
@@ -378,12 +207,15 @@ class Measurer:
                     return ProbeFault("busy", f"another probe was using {device.name}", ())
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
+            if isinstance(probe, ProbeConfig):
+                refusal = self._refusal(target.devices[0])
+                if refusal is not None:
+                    return refusal
             # The cost of a probe of a server is allocated to the requests of the service.
             runs = self._runs if isinstance(probe, ProbeConfig) else None
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
             outcome: ProbeOutcome | ProbeFault | None = None
-            began_ns = self._now_ns()
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
@@ -402,8 +234,8 @@ class Measurer:
                     runs.end(target.name, self._now_ns(), outcome)
         if isinstance(outcome, ProbeFault):
             return outcome
-        if isinstance(probe, ProbeConfig):
-            self._remember_batch(probe, target.devices[0], outcome, began_ns)
+        if isinstance(probe, ProbeConfig) and probe.batch == "auto" and outcome.curve:
+            self._ledger.put_state(_batch_name(probe, target.devices[0]), batch_document(outcome))
         return self._joined(probe, target, outcome)
 
     def start(
@@ -425,17 +257,35 @@ class Measurer:
         with device_lock(self._lock_folder, device.name, self._stop, probe.every_s) as is_locked:
             if not is_locked:
                 return ProbeFault("busy", f"another probe was using {device.name}", ())
+            refusal = self._refusal(device)
+            if refusal is not None:
+                return refusal
             return self._runner(probe, ProbeTarget((device,))).start(
-                start_request(probe, device, list_files=list_files), on_progress=on_progress
+                _start_request(probe, device, list_files=list_files), on_progress=on_progress
             )
 
-    def load(self, device: Device) -> DeviceLoad:
-        """Return the recent load on a device."""
+    def load(self, device: Device, own_pids: Iterable[int] = ()) -> DeviceLoad:
+        """Return the recent load on a device, except by processes of our own."""
         now_ns = self._now_ns()
         activity = self._sensor.activity(
-            device.name, now_ns - LOAD_SPAN_NS, now_ns, own_pids=(), timeout_s=ANSWER_TIMEOUT_S
+            device.name,
+            now_ns - LOAD_SPAN_NS,
+            now_ns,
+            own_pids=tuple(own_pids),
+            timeout_s=ANSWER_TIMEOUT_S,
         )
-        return DeviceLoad(activity.util_pct, has_processes=activity.contended)
+        return DeviceLoad(activity.util_pct, activity.contended, activity.is_open)
+
+    def _refusal(self, device: Device) -> ProbeFault | None:
+        """Return why a model may not run: a GPU for one process at a time has one already."""
+        if not device.is_exclusive or reaches_mps(os.environ):
+            return None
+        own_pids = [pid for runner in list(self._runners.values()) for pid in runner.pids]
+        if not self.load(device, own_pids).is_open:
+            return None
+        fix = f"let this program reach MPS, or run nvidia-smi -i {visible_gpu(device)} -c DEFAULT"
+        title = f"{device.name} is in compute mode EXCLUSIVE_PROCESS, and another process has it"
+        return ProbeFault("busy", f"{title}: {fix}", ())
 
     def is_ended_within(self, seconds: float) -> bool:
         """Wait; return True as soon as runs have to end."""
@@ -480,33 +330,15 @@ class Measurer:
         naive: bool,
     ) -> ProbeRequest:
         device = target.devices[0]
-        name = batch_name(probe, device)
+        name = _batch_name(probe, device)
         remembered = None if search_anew else restored(self._ledger, name, dict)
         return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
-
-    def _remember_batch(
-        self, probe: ProbeConfig, device: Device, outcome: ProbeOutcome, began_ns: int
-    ) -> None:
-        """Store the batch that a search found."""
-        if probe.batch != "auto" or not outcome.curve:
-            return
-        result = outcome.result
-        searching = self._sensor.activity(
-            device.name,
-            began_ns,
-            result.window_end_ns,
-            own_pids=outcome.pids,
-            timeout_s=ANSWER_TIMEOUT_S,
-        )
-        document = batch_document(outcome, searching)
-        if document is not None:
-            self._ledger.put_state(batch_name(probe, device), document)
 
     def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
         result = outcome.result
         energy: Energy | Absent = Absent("this run had no energy window")
         if result.has_energy_window:
-            energy = summed([self._energy(device, outcome) for device in target.devices])
+            energy = _summed([self._energy(device, outcome) for device in target.devices])
         activity = worst_of([self._activity(device, outcome) for device in target.devices])
         if not isinstance(probe, ProbeConfig):
             # The server is the other process.
@@ -523,6 +355,7 @@ class Measurer:
             board=target.board,
             naive=outcome.naive,
             load=outcome.load,
+            limit=pass_limit(result, _gpu_of(target)),
         )
 
     def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:
@@ -548,6 +381,13 @@ class Measurer:
         )
 
 
+def _gpu_of(target: ProbeTarget) -> GpuModel | None:
+    """Return the model of the board that a target is; None for a part of one, a CPU or a group."""
+    if len(target.devices) > 1 or not target.devices[0].is_board:
+        return None
+    return gpu_names().named(target.devices[0].model)
+
+
 def _child_command(probe: AnyProbe) -> tuple[str, ...]:
     """Return the command line of a probe's child: one that runs a model may need another interpreter."""
     if isinstance(probe, ProbeConfig):
@@ -555,15 +395,21 @@ def _child_command(probe: AnyProbe) -> tuple[str, ...]:
     return LOAD_COMMAND
 
 
-def batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any] | None:
-    """Return the batch that a search found as JSON; None if it was found beside other work.
+def _batch_name(probe: ProbeConfig, device: Device) -> str:
+    """Return the name under which a batch search's result is stored.
 
-    Args:
-        outcome: The run with the search.
-        searching: Conditions of the device since the start of the run.
+    It is valid for one device, model and latency bound; the worker checks the software.
     """
-    if outcome.search_contended or searching.contended:
-        return None  # another batch may be the best on an idle device
+    bound = "" if probe.latency_bound_s is None else f" within {probe.latency_bound_s:g} s"
+    return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
+
+
+def batch_document(outcome: ProbeOutcome) -> dict[str, Any]:
+    """Return the batch that a search found as JSON.
+
+    Also one that was found beside other work: a series whose batch changed from run to run would
+    have no level.
+    """
     return {
         "batch": outcome.result.batch,
         "fingerprint": outcome.result.fingerprint,
@@ -571,7 +417,7 @@ def batch_document(outcome: ProbeOutcome, searching: Activity) -> dict[str, Any]
     }
 
 
-def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
+def _summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
     """Return the energy of devices that work as one; if one is absent, the sum is.
 
     Args:
@@ -581,3 +427,177 @@ def summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
     if len(known_energies) < len(energies):
         return next(energy for energy in energies if isinstance(energy, Absent))
     return energy_sum(known_energies)
+
+
+def model_request(
+    probe: ProbeConfig,
+    device: Device,
+    remembered: Mapping[str, Any],
+    *,
+    energy: bool,
+    naive: bool = False,
+) -> ProbeRequest:
+    """Return the request for a run of a model.
+
+    Args:
+        probe: The probe.
+        device: Its device.
+        remembered: Stored result of an earlier batch search, with its `batch` and `fingerprint`:
+            other software needs a new search; empty if there is none.
+        energy: True for a run with an energy window.
+        naive: True to measure with common mistakes of timing, too.
+    """
+    run = {
+        "kind": probe.source,
+        "model": probe.model,
+        "dtype": probe.measured_dtype,
+        "energy": energy and probe.carries_energy,
+        "naive": naive,
+        "torch_device": "cpu" if device.is_host else "cuda:0",
+        "known_batch": remembered.get("batch"),
+        "known_fingerprint": remembered.get("fingerprint"),
+        "tail_s": TAIL_S,
+        "seed": SEED,
+    }
+    visible = None if device.is_host else visible_gpu(device)
+    return ProbeRequest(probe.name, {**probe.model_dump(), **run}, visible)
+
+
+def visible_gpu(device: Device) -> str:
+    """Return a GPU as CUDA_VISIBLE_DEVICES names it.
+
+    A UUID without the usual prefix, as of a Jetson, would be read as the number that it begins with: such
+    a GPU is named by its own number, that of NVML.
+    """
+    if device.uuid.startswith(("GPU-", "MIG-")):
+        return device.uuid
+    return device.name.removeprefix("gpu")
+
+
+def _start_request(probe: ProbeConfig, device: Device, *, list_files: bool) -> ProbeRequest:
+    """Return the request for a start of a model in a new process.
+
+    Args:
+        probe: The probe.
+        device: Its device.
+        list_files: Whether the files that the start reads are reported, which delays it.
+    """
+    request = model_request(probe, device, {}, energy=False)
+    run = {"cold_start": True, "list_files": list_files}
+    return replace(request, document={**request.document, **run})
+
+
+def served_request(
+    probe: ServedProbeConfig, *, energy: bool, load: LoadStep | None = None
+) -> ProbeRequest:
+    """Return the request for a run against a server.
+
+    Args:
+        probe: The probe.
+        energy: True for a run with an energy window.
+        load: Point of a load curve that the run measures; None for a run of the probe.
+    """
+    token = _token_path(probe)
+    if token is not None:
+        # The child reads it; here the redactor learns it. The child reports why it cannot.
+        with suppress(ValueError):
+            read_secret(Path(token), "token")
+    run: dict[str, Any] = {
+        "energy": energy and probe.energy,
+        "token_file": token,
+        "tail_s": TAIL_S,
+        "seed": SEED,
+        "load": None if load is None else _load_document(probe, load),
+    }
+    if isinstance(probe, KserveProbeConfig):
+        run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
+    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
+
+
+def _token_path(probe: ServedProbeConfig) -> str | None:
+    """Return the file of the server's token; systemd stores credentials in a folder."""
+    if probe.token_credential is not None:
+        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
+        return str(Path(folder) / probe.token_credential)
+    return None if probe.token_file is None else str(probe.token_file)
+
+
+def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
+    """Return what the worker reads of a load curve and of one of its points."""
+    config = probe.load_curve
+    lengths = {"tokens_in": config.tokens_in, "tokens_out": config.tokens_out}
+    bounds_ms: dict[str, float] = {}
+    # An answer is good within the longest bound of each figure.
+    for name, bound_ms in (probe.slo.bounds_ms if probe.slo else {}).items():
+        figure = name.partition("_")[0]
+        bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
+    return {
+        **config.model_dump(
+            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
+        ),
+        **{
+            name: None if length is None else length_document(length)
+            for name, length in lengths.items()
+        },
+        "shared_prefix": config.shared_prefix or 0.0,
+        "samples": LOAD_SAMPLES,
+        "slo_ms": bounds_ms,
+        "loop": step.loop,
+        "concurrency": step.concurrency or config.concurrency_max,
+        "rate_per_s": step.rate_per_s,
+        # Each point has another schedule; a repeated curve has the same ones.
+        "seed": step.number,
+    }
+
+
+def _tensor(tensor: TensorConfig) -> dict[str, Any]:
+    data = tensor.data or (tensor.fill,) * math.prod(tensor.shape)
+    described = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    return {**described, "data": list(data)}
+
+
+def measured_starts(
+    start: Start, evict: Callable[[Iterable[Path]], int], runs: int
+) -> ColdStarts | ProbeFault:
+    """Measure starts, with a warm and a cold page cache in turn.
+
+    The first start is not measured: it fills the page cache, and lists the files.
+
+    Args:
+        start: Starts the model.
+        evict: Evicts files from the page cache, and returns their size in bytes.
+        runs: Number of starts with each state of the page cache.
+    """
+    first = start(list_files=True)
+    if isinstance(first, ProbeFault):
+        return first
+    warm: list[ModelStart] = []
+    cold: list[ModelStart] = []
+    not_cold = ""
+    for _ in range(runs):
+        outcome = start(list_files=False)
+        if isinstance(outcome, ProbeFault):
+            return outcome
+        warm.append(outcome.start)
+        evicted_bytes = evict(first.files)
+        outcome = start(list_files=False)
+        if isinstance(outcome, ProbeFault):
+            return outcome
+        reason = _why_not_cold(outcome.start.read_bytes, evicted_bytes)
+        if reason:
+            not_cold = reason
+        else:
+            cold.append(outcome.start)
+    return ColdStarts(tuple(warm), tuple(cold), not_cold)
+
+
+def _why_not_cold(read_bytes: int | None, evicted_bytes: int) -> str:
+    """Return why a start was not cold, by what it read from storage; empty if it was."""
+    if read_bytes is None:
+        return "the kernel does not count what a process reads from storage (/proc/self/io)"
+    if read_bytes < COLD_SHARE_MIN * evicted_bytes or not evicted_bytes:
+        return (
+            f"{read_bytes / MIB:,.0f} of {evicted_bytes / MIB:,.0f} MiB were read from storage: the"
+            " files are in use by other processes, or in memory (tmpfs)"
+        )
+    return ""

@@ -175,7 +175,6 @@ class ProbeConfig(CommonProbeConfig):
         description='Items a pass, or "auto" for the best throughput within `latency_bound`.',
         examples=["auto"],
     )
-    max_batch: int = Field(256, ge=1, le=65536, description="Largest batch that the search tries.")
     min_samples: int = Field(
         300, ge=30, le=1_000_000, description="Fewest timed passes, unless `sample_cap` ends them."
     )
@@ -207,6 +206,14 @@ class ProbeConfig(CommonProbeConfig):
     compile: bool = Field(False, description="Whether the model is compiled with torch.compile.")
     cuda_graph: bool = Field(
         False, description="Whether a pass is captured once as a CUDA graph and replayed."
+    )
+    autograd: Literal["inference_mode", "no_grad", "enable_grad"] = Field(
+        "inference_mode",
+        description=(
+            "torch's mode in which a pass runs; one that computes gradients needs "
+            '"enable_grad", or "no_grad" if it enables them itself.'
+        ),
+        examples=["enable_grad"],
     )
     keep_alive: bool = Field(
         False,

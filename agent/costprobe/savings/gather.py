@@ -34,19 +34,14 @@ from costprobe.core.records import (
     natural,
     parse_kind,
 )
-from costprobe.core.schema import (
-    RUN_FIELDS,
-    UNITS,
-    WORK,
-    WORK_FIELDS,
-)
+from costprobe.core.schema import RUN_FIELDS, UNITS, WORK, WORK_FIELDS
 from costprobe.core.units import KWH_J
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.plans import OwnedPlan, Plan, SpotPlan
 from costprobe.pricing.prices import StoredPrices
 from costprobe.probing.load_curve import LoadCurve, curves_from_rows
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ServedProbeConfig
-from costprobe.savings.evidence import BY_THE_HOUR, ExpectedLoad, History, LoadEvidence
+from costprobe.savings.evidence import BY_THE_HOUR, WEEK_NS, ExpectedLoad, History, LoadEvidence
 from costprobe.savings.history import Known, ServiceHistory, measured_cold_starts, probe_histories
 from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.settings import WorkloadConfig
@@ -54,152 +49,7 @@ from costprobe.savings.supply import DevicePrice
 from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import production_load
 
-_WEEK_NS: Final = 7 * 86_400 * NS_PER_S
 _PORTS: Final = {"http": 80, "https": 443}
-
-
-def load_evidence(
-    reader: StoreReader,
-    services: Sequence[ServiceConfig],
-    probes: Sequence[AnyProbeConfig],
-    now_ns: int,
-) -> dict[str, LoadEvidence]:
-    """Return the newest load curve of a server of each service, with the service's requests.
-
-    Args:
-        reader: The store.
-        services: The configured services.
-        probes: The configured probes.
-        now_ns: UTC in ns.
-    """
-    found = {}
-    for service in services:
-        curves = [
-            curve
-            for probe in probes_of(probes, service)
-            if (curve := newest_curve(reader, probe, now_ns)) is not None
-        ]
-        if curves:
-            curve = max(curves, key=lambda each: each.time_ns)
-            found[service.name] = _evidence(reader, service, curve, now_ns)
-    return found
-
-
-def probes_of(probes: Sequence[AnyProbeConfig], service: ServiceConfig) -> list[ServedProbeConfig]:
-    """Return the probes of the servers of a service: those with one of its addresses."""
-    addresses = {address(url) for url in service.url}
-    return [
-        probe
-        for probe in probes
-        if isinstance(probe, ServedProbeConfig) and address(probe.url) in addresses
-    ]
-
-
-def address(url: str) -> tuple[str, int | None]:
-    """Return host and port of an address."""
-    parts = urlsplit(url)
-    return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
-
-
-def newest_curve(reader: StoreReader, probe: ServedProbeConfig, now_ns: int) -> LoadCurve | None:
-    """Return the newest load curve of a probe; None without one."""
-    bounds_ms = probe.slo.bounds_ms if probe.slo else {}
-    rows = reader.points("sweep", 0, now_ns, {"probe": probe.name})
-    curves = curves_from_rows(rows, bounds_ms)
-    return curves[-1] if curves else None
-
-
-def _evidence(
-    reader: StoreReader, service: ServiceConfig, curve: LoadCurve, now_ns: int
-) -> LoadEvidence:
-    since_ns = now_ns - _WEEK_NS
-    rows, models = [], set()
-    for row in reader.points("serving", since_ns, now_ns, {"service": service.name}):
-        model = row.tags.get("served_model")
-        if model is None:
-            rows.append(row)
-        elif number(row, "requests") or number(row, "tokens_out"):
-            models.add(model)
-    replicas = len(service.url)
-    return LoadEvidence(
-        curve,
-        replicas,
-        production_load(rows, replicas).mix,
-        max(1, len(models)),
-        _fingerprint(reader, curve, curve.time_ns),
-        _fingerprint(reader, curve, now_ns),
-    )
-
-
-def _fingerprint(reader: StoreReader, curve: LoadCurve, until_ns: int) -> str | None:
-    """Return the fingerprint of the probe's newest run until an instant; None without one."""
-    tags: Mapping[str, str] = {"probe": curve.probe, "device": curve.device}
-    newest = max(reader.last("probe", until_ns, tags), key=lambda row: row.time_ns, default=None)
-    found = None if newest is None else newest.fields.get("fingerprint")
-    return found if isinstance(found, str) else None
-
-
-def prices_of(
-    stored: StoredPrices, devices: Sequence[Device], plans: Sequence[Plan], now_ns: int
-) -> dict[str, list[DevicePrice]]:
-    """Return the prices of each device, the one in force first.
-
-    Args:
-        stored: The prices of this host.
-        devices: Every device of the host.
-        plans: Plans besides those of the configuration.
-        now_ns: UTC ns.
-    """
-    assumed = stored.assumed()
-    spots = stored.spots(plans)
-    book = PriceBook(stored.plans, stored.electricity, devices, assumed, lambda: spots)
-    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
-    offers = []
-    for plan in (*stored.plans, *plans):
-        # A plan of the past or the future, as if it began today.
-        alone = [plan.model_copy(update={"valid_from": day})]
-        offers.append((plan, PriceBook(alone, stored.electricity, devices, None, lambda: spots)))
-    prices: dict[str, list[DevicePrice]] = {}
-    for device in devices:
-        terms = book.terms(device.name, now_ns)
-        found = (
-            [] if terms is None else [_price(terms, _plan_in_force(stored.plans, terms), now_ns)]
-        )
-        for plan, offer in offers:
-            other = offer.terms(device.name, now_ns)
-            if other is not None and (terms is None or other.rate.price != terms.rate.price):
-                found.append(_price(other, plan, now_ns))
-        prices[device.name] = found
-    return prices
-
-
-def _plan_in_force(plans: Sequence[Plan], terms: Terms) -> Plan | None:
-    """Return the configured plan of a rate, by the day in its source."""
-    found = (plan for plan in plans if terms.rate.source.startswith(f"{plan.source},"))
-    return next(found, None)
-
-
-def _price(terms: Terms, plan: Plan | None, now_ns: int) -> DevicePrice:
-    rate = terms.rate
-    cash = running = Decimal(0)
-    if isinstance(plan, OwnedPlan):
-        quote = plan.quote(now_ns)
-        # The share of a host's price that one of its devices pays.
-        share = rate.per_hour / quote.per_hour if quote.per_hour else Decimal(0)
-        cash, running = plan.purchase_price * share, plan.monthly_costs * share
-    spot = plan if isinstance(plan, SpotPlan) else None
-    return DevicePrice(
-        words=rate.plan.replace("_", " ") if plan is None or not plan.name else plan.name,
-        rate=rate,
-        electricity_per_j=terms.electricity_per_j,
-        is_always_paid=rate.plan not in BY_THE_HOUR,
-        cash=cash,
-        running_per_month=running,
-        interruptions_per_month=None if spot is None else spot.interruptions_per_month,
-        recovery_s=0.0 if spot is None else spot.recovery_s,
-    )
-
-
 # A device without a row for longer than this, while others have rows, was removed.
 GONE_AFTER_NS = 86_400 * NS_PER_S
 
@@ -255,7 +105,7 @@ def history_of(
         device.name: _device_history(reader, device, (since_ns, now_ns), ends_ns, every_s)
         for device in devices
     }
-    prices = prices_of(stored, devices, plans, now_ns)
+    prices = _prices_of(stored, devices, plans, now_ns)
     carbon = stored.carbon_book(devices)
     grams = {device.name: carbon.intensity(device.name, now_ns) for device in devices}
     return History(
@@ -274,7 +124,7 @@ def history_of(
             if load.is_expected
         ],
         cold_starts=measured_cold_starts(reader.points("cold_start", 0, now_ns)),
-        load_curves=load_evidence(reader, sections.services, sections.probes, now_ns),
+        load_curves=_load_evidence(reader, sections.services, sections.probes, now_ns),
         rented_together=_rented_together(stored.plans, histories, now_ns),
         prices=prices,
         grams_per_kwh={name: found.g_per_j * KWH_J for name, found in grams.items() if found},
@@ -413,3 +263,145 @@ def _rented_together(
         if history.device.is_board and name not in dedicated
     ]
     return [tuple(names)] if len(names) > 1 else []
+
+
+def _prices_of(
+    stored: StoredPrices, devices: Sequence[Device], plans: Sequence[Plan], now_ns: int
+) -> dict[str, list[DevicePrice]]:
+    """Return the prices of each device, the one in force first.
+
+    Args:
+        stored: The prices of this host.
+        devices: Every device of the host.
+        plans: Plans besides those of the configuration.
+        now_ns: UTC ns.
+    """
+    assumed = stored.assumed()
+    spots = stored.spots(plans)
+    book = PriceBook(stored.plans, stored.electricity, devices, assumed, lambda: spots)
+    day = datetime.fromtimestamp(now_ns // NS_PER_S, tz=UTC).date()
+    offers = []
+    for plan in (*stored.plans, *plans):
+        # A plan of the past or the future, as if it began today.
+        alone = [plan.model_copy(update={"valid_from": day})]
+        offers.append((plan, PriceBook(alone, stored.electricity, devices, None, lambda: spots)))
+    prices: dict[str, list[DevicePrice]] = {}
+    for device in devices:
+        terms = book.terms(device.name, now_ns)
+        found = (
+            [] if terms is None else [_price(terms, _plan_in_force(stored.plans, terms), now_ns)]
+        )
+        for plan, offer in offers:
+            other = offer.terms(device.name, now_ns)
+            if other is not None and (terms is None or other.rate.price != terms.rate.price):
+                found.append(_price(other, plan, now_ns))
+        prices[device.name] = found
+    return prices
+
+
+def _plan_in_force(plans: Sequence[Plan], terms: Terms) -> Plan | None:
+    """Return the configured plan of a rate, by the day in its source."""
+    found = (plan for plan in plans if terms.rate.source.startswith(f"{plan.source},"))
+    return next(found, None)
+
+
+def _price(terms: Terms, plan: Plan | None, now_ns: int) -> DevicePrice:
+    rate = terms.rate
+    cash = running = Decimal(0)
+    if isinstance(plan, OwnedPlan):
+        quote = plan.quote(now_ns)
+        # The share of a host's price that one of its devices pays.
+        share = rate.per_hour / quote.per_hour if quote.per_hour else Decimal(0)
+        cash, running = plan.purchase_price * share, plan.monthly_costs * share
+    spot = plan if isinstance(plan, SpotPlan) else None
+    return DevicePrice(
+        words=rate.plan.replace("_", " ") if plan is None or not plan.name else plan.name,
+        rate=rate,
+        electricity_per_j=terms.electricity_per_j,
+        is_always_paid=rate.plan not in BY_THE_HOUR,
+        cash=cash,
+        running_per_month=running,
+        interruptions_per_month=None if spot is None else spot.interruptions_per_month,
+        recovery_s=0.0 if spot is None else spot.recovery_s,
+    )
+
+
+def _load_evidence(
+    reader: StoreReader,
+    services: Sequence[ServiceConfig],
+    probes: Sequence[AnyProbeConfig],
+    now_ns: int,
+) -> dict[str, LoadEvidence]:
+    """Return the newest load curve of a server of each service, with the service's requests.
+
+    Args:
+        reader: The store.
+        services: The configured services.
+        probes: The configured probes.
+        now_ns: UTC in ns.
+    """
+    found = {}
+    for service in services:
+        curves = [
+            curve
+            for probe in probes_of(probes, service)
+            if (curve := _newest_curve(reader, probe, now_ns)) is not None
+        ]
+        if curves:
+            curve = max(curves, key=lambda each: each.time_ns)
+            found[service.name] = _evidence(reader, service, curve, now_ns)
+    return found
+
+
+def probes_of(probes: Sequence[AnyProbeConfig], service: ServiceConfig) -> list[ServedProbeConfig]:
+    """Return the probes of the servers of a service: those with one of its addresses."""
+    addresses = {_address(url) for url in service.url}
+    return [
+        probe
+        for probe in probes
+        if isinstance(probe, ServedProbeConfig) and _address(probe.url) in addresses
+    ]
+
+
+def _address(url: str) -> tuple[str, int | None]:
+    """Return host and port of an address."""
+    parts = urlsplit(url)
+    return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
+
+
+def _newest_curve(reader: StoreReader, probe: ServedProbeConfig, now_ns: int) -> LoadCurve | None:
+    """Return the newest load curve of a probe; None without one."""
+    bounds_ms = probe.slo.bounds_ms if probe.slo else {}
+    rows = reader.points("sweep", 0, now_ns, {"probe": probe.name})
+    curves = curves_from_rows(rows, bounds_ms)
+    return curves[-1] if curves else None
+
+
+def _evidence(
+    reader: StoreReader, service: ServiceConfig, curve: LoadCurve, now_ns: int
+) -> LoadEvidence:
+    since_ns = now_ns - WEEK_NS
+    rows, models = [], set()
+    for row in reader.points("serving", since_ns, now_ns, {"service": service.name}):
+        model = row.tags.get("served_model")
+        if model is None:
+            rows.append(row)
+        elif number(row, "requests") or number(row, "tokens_out"):
+            models.add(model)
+    replicas = len(service.url)
+    return LoadEvidence(
+        curve,
+        replicas,
+        production_load(rows, replicas).mix,
+        max(1, len(models)),
+        _fingerprint(reader, curve, curve.time_ns),
+        _fingerprint(reader, curve, now_ns),
+    )
+
+
+def _fingerprint(reader: StoreReader, curve: LoadCurve, until_ns: int) -> str | None:
+    """Return the fingerprint of the probe's newest run until an instant; None without one."""
+    tags: Mapping[str, str] = {"probe": curve.probe, "device": curve.device}
+    newest = max(reader.last("probe", until_ns, tags), key=lambda row: row.time_ns, default=None)
+    found = None if newest is None else newest.fields.get("fingerprint")
+    return found if isinstance(found, str) else None

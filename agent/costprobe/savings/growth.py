@@ -35,16 +35,10 @@ from typing import NamedTuple
 
 from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import student_quantile
+from costprobe.core.statistics import MAD_TO_SIGMA, student_quantile
 from costprobe.core.units import HOUR_S, MONTH_H
 from costprobe.savings.evidence import History
-from costprobe.savings.placements import (
-    DEVICE_HOURS,
-    LoadSubject,
-    by_day,
-    day_of,
-    load_subjects,
-)
+from costprobe.savings.placements import DEVICE_HOURS, LoadSubject, by_day, day_of, load_subjects
 from costprobe.savings.supply import HEADROOM, DevicePrice, Placement
 
 INTERVAL = 0.8
@@ -58,7 +52,6 @@ IDLE_FACTOR = 0.02
 LEAST_SHARE = 0.01
 # Smallest deviation of a logarithm: without noise every change would count as unusual.
 LEAST_DEVIATION = 0.01
-_MAD_TO_SIGMA = 1.4826
 _AHEAD_DAYS = (1, WEEK_DAYS, MONTH_DAYS)
 _ALPHAS = (0.05, 0.1, 0.2, 0.4)
 # beta / alpha.
@@ -66,6 +59,10 @@ _TREND_SHARES = (0.0, 0.02, 0.05, 0.1)
 _PHIS = (0.9, 0.95, 0.98, 0.99, 0.995)
 # A mean of the days around a day needs this many of seven.
 _LEAST_OF_WEEK = 5
+
+# The slope of energy over load needs a week of hours.
+LEAST_HOURS = HOURS_A_WEEK
+PER_THOUSAND = 1000
 
 
 class DayForecast(NamedTuple):
@@ -95,207 +92,6 @@ class LoadForecast:
     now: float
     then: DayForecast
     days: Sequence[DayForecast]
-
-
-@dataclass(frozen=True, slots=True)
-class _Smoothing:
-    """Parameters of the damped trend."""
-
-    alpha: float
-    beta: float
-    phi: float
-
-    def damped(self, ahead: int) -> float:
-        """Return phi + phi^2 + ... + phi^ahead."""
-        return self.phi * (1 - self.phi**ahead) / (1 - self.phi)
-
-    def variance(self, ahead: int) -> float:
-        """Return the variance of a forecast for errors of variance 1 (table 8.8: A, Ad, N)."""
-        alpha, beta, phi = self.alpha, self.beta, self.phi
-        inner = 2 * alpha * (1 - phi) + beta * phi
-        outer = 2 * alpha * (1 - phi**2) + beta * phi * (1 + 2 * phi - phi**ahead)
-        return (
-            1
-            + alpha**2 * (ahead - 1)
-            + beta * phi * ahead / (1 - phi) ** 2 * inner
-            - beta * phi * (1 - phi**ahead) / ((1 - phi) ** 2 * (1 - phi**2)) * outer
-        )
-
-
-class _State(NamedTuple):
-    level: float
-    trend: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """A damped trend of a history.
-
-    Attributes:
-        smoothing: Its parameters.
-        last: State after the last day.
-        squares: Mean squared error by days ahead.
-    """
-
-    smoothing: _Smoothing
-    last: _State
-    squares: Mapping[int, float]
-
-
-def damped_forecast(values: Sequence[float | None], horizon_days: int) -> list[DayForecast]:
-    """Return the forecast of the days after a history.
-
-    Args:
-        values: Non-negative values, one a day, oldest first; None where unknown.
-        horizon_days: Number of days to forecast.
-
-    Returns:
-        None of them if fewer than LEAST_DAYS values are known.
-    """
-    known = [value for value in values if value is not None]
-    if len(known) < LEAST_DAYS:
-        return []
-    if not any(known):
-        return [DayForecast(0.0, 0.0, 0.0)] * horizon_days
-    factors = _weekly_factors(values)
-    least = LEAST_SHARE * statistics.fmean(known)
-    logs = [
-        None if value is None or factor < IDLE_FACTOR else math.log(max(value / factor, least))
-        for value, factor in ((value, factors[day % WEEK_DAYS]) for day, value in enumerate(values))
-    ]
-    fit = min(_fits(logs), key=lambda fit: math.fsum(fit.squares.values()))
-    quantile = student_quantile((1 + INTERVAL) / 2, len(known) / MONTH_DAYS)
-    forecasts = []
-    for ahead in range(1, horizon_days + 1):
-        middle = fit.last.level + fit.smoothing.damped(ahead) * fit.last.trend
-        half = quantile * math.sqrt(_variance(fit, ahead))
-        factor = factors[(len(values) - 1 + ahead) % WEEK_DAYS]
-        forecasts.append(
-            DayForecast(*(factor * math.exp(y) for y in (middle, middle - half, middle + half)))
-        )
-    return forecasts
-
-
-def load_forecast(
-    values: Sequence[float | None], horizon_days: int, week: Callable[[Iterable[float]], float]
-) -> LoadForecast | None:
-    """Return `damped_forecast` with its first and last week; None if there is none.
-
-    Args:
-        values: As for `damped_forecast`.
-        horizon_days: Number of days to forecast.
-        week: Combines the values of a week.
-    """
-    days = damped_forecast(values, horizon_days)
-    if not days:
-        return None
-    known = [value for value in values if value is not None]
-    then = DayForecast(*(week(column) for column in zip(*days[-WEEK_DAYS:], strict=True)))
-    return LoadForecast(week(known[-WEEK_DAYS:]), then, days)
-
-
-def _weekly_factors(values: Sequence[float | None]) -> list[float]:
-    """Return the factor of each day of the week, the first that of the first value; 1 on average."""
-    ratios: list[list[float]] = [[] for _ in range(WEEK_DAYS)]
-    half = WEEK_DAYS // 2
-    for day in range(half, len(values) - half):
-        around = [v for v in values[day - half : day + half + 1] if v is not None]
-        value, mean = values[day], statistics.fmean(around) if around else 0.0
-        if value is not None and len(around) >= _LEAST_OF_WEEK and mean > 0:
-            ratios[day % WEEK_DAYS].append(value / mean)
-    factors = [statistics.median(found) if found else 1.0 for found in ratios]
-    total = math.fsum(factors)
-    return [factor * WEEK_DAYS / total for factor in factors] if total else [1.0] * WEEK_DAYS
-
-
-def _fits(logs: Sequence[float | None]) -> Iterator[_Fit]:
-    """Yield the damped trend of each point of the grid."""
-    steps = [
-        after - before
-        for before, after in pairwise(logs)
-        if before is not None and after is not None
-    ]
-    # The difference of two days has twice the variance of one.
-    scale = max(_robust_deviation(steps) / math.sqrt(2), LEAST_DEVIATION)
-    first = _line(logs[: max(2 * WEEK_DAYS, min(MONTH_DAYS, len(logs) // 2))])
-    for alpha in _ALPHAS:
-        for share in _TREND_SHARES:
-            for phi in _PHIS:
-                smoothing = _Smoothing(alpha, alpha * share, phi)
-                states = _states(logs, smoothing, first, CLIPPED_AT * scale)
-                squares = _squares(logs, smoothing, states, scale)
-                yield _Fit(smoothing, states[-1], squares)
-
-
-def _line(logs: Sequence[float | None]) -> _State:
-    """Return level and trend before the first day, by least squares."""
-    points = [(day, log) for day, log in enumerate(logs) if log is not None]
-    mean_day = statistics.fmean(day for day, _ in points)
-    mean = statistics.fmean(log for _, log in points)
-    spread = math.fsum((day - mean_day) ** 2 for day, _ in points)
-    trend = math.fsum((day - mean_day) * (log - mean) for day, log in points) / spread
-    return _State(mean - trend * (mean_day + 1), trend)
-
-
-def _states(
-    logs: Sequence[float | None], smoothing: _Smoothing, first: _State, most: float
-) -> list[_State]:
-    """Return the state after each day; an unknown day changes no level beside the trend."""
-    level, trend = first
-    states = []
-    for log in logs:
-        trend *= smoothing.phi
-        level += trend
-        if log is not None:
-            error = min(most, max(-most, log - level))
-            level += smoothing.alpha * error
-            trend += smoothing.beta * error
-        states.append(_State(level, trend))
-    return states
-
-
-def _squares(
-    logs: Sequence[float | None], smoothing: _Smoothing, states: Sequence[_State], scale: float
-) -> dict[int, float]:
-    """Return the mean squared error by days ahead, from two weeks after the first day."""
-    squares = {}
-    for ahead in _AHEAD_DAYS:
-        damped = smoothing.damped(ahead)
-        errors = [
-            log - (state.level + damped * state.trend)
-            for state, log in zip(
-                states[2 * WEEK_DAYS :], logs[2 * WEEK_DAYS + ahead :], strict=False
-            )
-            if log is not None
-        ]
-        if errors and (ahead == 1 or len(errors) >= ahead):
-            most = CLIPPED_AT * max(_robust_deviation(errors), scale)
-            squares[ahead] = math.fsum(min(abs(e), most) ** 2 for e in errors) / len(errors)
-    return squares
-
-
-def _variance(fit: _Fit, ahead: int) -> float:
-    one_day = fit.squares[1]
-    drift = max(
-        0.0,
-        *(
-            (square - one_day * fit.smoothing.variance(days)) / days
-            for days, square in fit.squares.items()
-        ),
-    )
-    return one_day * fit.smoothing.variance(ahead) + drift * ahead
-
-
-def _robust_deviation(values: Sequence[float]) -> float:
-    if not values:
-        return 0.0
-    middle = statistics.median(values)
-    return _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
-
-
-# The slope of energy over load needs a week of hours.
-LEAST_HOURS = HOURS_A_WEEK
-PER_THOUSAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,123 +127,6 @@ class MarginalCost:
     energy_j: float | None
     electricity: float | None
     device: float | None
-
-
-def prices_in_force(
-    history: History, devices: Sequence[str]
-) -> tuple[list[DevicePrice], list[str]]:
-    """Return the prices in force of devices; none, and what is missing, unless all have one."""
-    found = [history.prices.get(name) for name in devices]
-    on = " and ".join(name for name, prices in zip(devices, found, strict=True) if not prices)
-    if on:
-        return [], [f"a price of {on} in [[price]]"]
-    prices = [prices[0] for prices in found if prices]
-    if len({price.rate.currency for price in prices}) > 1:
-        return [], [f"one currency for {' and '.join(devices)}"]
-    return prices, []
-
-
-def monthly_money(
-    history: History,
-    subject: LoadSubject,
-    prices: Sequence[DevicePrice],
-    forecasts: tuple[LoadForecast | None, LoadForecast],
-    slope_j: float | None,
-) -> Money | None:
-    """Return what the devices of a subject cost a month, now and at the end of a forecast.
-
-    Args:
-        history: The history of the host.
-        subject: The subject.
-        prices: The prices of its devices.
-        forecasts: Of its load, and of the busy devices in the busiest hour.
-        slope_j: Joules per unit of load; None if unknown: then electricity stays as it is.
-
-    Returns:
-        None if electricity is billed separately and the power is unknown.
-    """
-    load, peak = forecasts
-    devices = subject.workload.devices
-    hardware = float(sum(price.rate.per_hour for price in prices)) * MONTH_H
-    electricity = 0.0
-    for name, price in zip(devices, prices, strict=True):
-        if price.electricity_per_j:
-            power_w = history.devices[name].mean_power_w
-            if power_w is None:
-                return None
-            electricity += power_w * MONTH_H * HOUR_S * price.electricity_per_j
-    next_device = float(prices[0].rate.per_hour) * MONTH_H
-    # Devices that are rented as one host are added as one.
-    step = next((len(n) for n in history.rented_together if set(n) & set(devices)), 1)
-
-    def needed(busy: float) -> int:
-        more = max(0, Placement(devices[0], devices[0]).needed(busy) - len(devices))
-        return len(devices) + math.ceil(more / step) * step
-
-    counts = [needed(busy) for busy in peak.then]
-    more_paid = [0.0] * len(counts)
-    if load is not None:
-        days_a_month = MONTH_H / HOURS_A_DAY
-        paid_each = (slope_j or 0.0) * prices[0].electricity_per_j
-        more_paid = [(then - load.now) * days_a_month * paid_each for then in load.then]
-    totals = [
-        hardware + (count - len(devices)) * next_device + max(0.0, electricity + more)
-        for count, more in zip(counts, more_paid, strict=True)
-    ]
-    return Money(
-        currency=prices[0].rate.currency,
-        now=hardware + electricity,
-        then=DayForecast(*totals),
-        devices_then=DayForecast(*counts),
-        next_device=next_device * step,
-    )
-
-
-def marginal_cost(subject: LoadSubject, price: DevicePrice, slope_j: float | None) -> MarginalCost:
-    """Return the marginal cost of a service that uses its devices alone.
-
-    Args:
-        subject: The service; it counts requests, tokens or inferences.
-        price: The price of its first device.
-        slope_j: Joules per unit of load; None if unknown.
-    """
-    both = [
-        (subject.amounts[number], hour.mean)
-        for number, hour in subject.workload.hours.items()
-        if number in subject.amounts
-    ]
-    busy_h = math.fsum(busy for _, busy in both)
-    per_busy_h = math.fsum(amount for amount, _ in both) / busy_h if busy_h else 0.0
-    device = None
-    if per_busy_h:
-        device = float(price.rate.per_hour) / (per_busy_h * (1 - HEADROOM)) * PER_THOUSAND
-    energy_j = None if slope_j is None else slope_j * PER_THOUSAND
-    electricity = None if energy_j is None else energy_j * price.electricity_per_j
-    return MarginalCost(energy_j, electricity if price.electricity_per_j else 0.0, device)
-
-
-def slope_j(history: History, subject: LoadSubject) -> float | None:
-    """Return joules per unit of load: the slope of hourly energy by least squares, at least 0.
-
-    Idle power is drawn in any case, and is not in the slope.
-
-    Returns:
-        None with less than a week of hours, or if the load is the same in all of them.
-    """
-    devices = [history.devices[name] for name in subject.workload.devices]
-    points = []
-    for number, amount in subject.amounts.items():
-        hours = [device.hours.get(number) for device in devices]
-        powers = [h.energy_j / h.power_s for h in hours if h is not None and h.power_s]
-        if len(powers) == len(devices):
-            points.append((amount / subject.shares[number], math.fsum(powers) * HOUR_S))
-    if len(points) < LEAST_HOURS:
-        return None
-    mean_x, mean_y = (statistics.fmean(column) for column in zip(*points, strict=True))
-    spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
-    if not spread:
-        return None
-    return max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,8 +197,8 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     per_day = by_day(subject.amounts, subject.shares, zone, first, math.fsum)
     busy = {number: hour.mean for number, hour in workload.hours.items()}
     peaks = by_day(busy, dict.fromkeys(busy, 1.0), zone, first, max)
-    load = load_forecast(per_day, horizon_days, statistics.fmean)
-    peak = load_forecast(peaks, horizon_days, max)
+    load = _load_forecast(per_day, horizon_days, statistics.fmean)
+    peak = _load_forecast(peaks, horizon_days, max)
     known = sum(value is not None for value in per_day)
     needs, notes = [], []
     if load is None:
@@ -532,16 +211,16 @@ def _growth(history: History, subject: LoadSubject, first: date, horizon_days: i
     if others:
         notes.append(f"capacity and cost are those of {on}, shared with {' and '.join(others)}")
     # Which of several services keeps a device busy is unknown.
-    per_unit_j = None if others or not busy else slope_j(history, subject)
-    prices, missing = prices_in_force(history, workload.devices)
+    per_unit_j = None if others or not busy else _energy_slope_j(history, subject)
+    prices, missing = _prices_in_force(history, workload.devices)
     needs += missing
     marginal = money = None
     if prices and not others and subject.unit != DEVICE_HOURS:
-        marginal = marginal_cost(subject, prices[0], per_unit_j)
+        marginal = _marginal_cost(subject, prices[0], per_unit_j)
         if per_unit_j is None:
             needs.append(f"energy of 1,000 more: a week of hours with load and power of {on}")
     if prices and peak is not None:
-        money = monthly_money(history, subject, prices, (load, peak), per_unit_j)
+        money = _monthly_money(history, subject, prices, (load, peak), per_unit_j)
         if money is None:
             needs.append(f"the power of {on}, because electricity is billed separately")
         elif per_unit_j is None and prices[0].electricity_per_j:
@@ -571,3 +250,316 @@ def _capacity_end(peak: LoadForecast, count: int, first: date) -> CapacityEnd:
 
     expected, low, high = zip(*peak.days, strict=True)
     return CapacityEnd(usable, crossing(expected), earliest=crossing(high), latest=crossing(low))
+
+
+def _prices_in_force(
+    history: History, devices: Sequence[str]
+) -> tuple[list[DevicePrice], list[str]]:
+    """Return the prices in force of devices; none, and what is missing, unless all have one."""
+    found = [history.prices.get(name) for name in devices]
+    on = " and ".join(name for name, prices in zip(devices, found, strict=True) if not prices)
+    if on:
+        return [], [f"a price of {on} in [[price]]"]
+    prices = [prices[0] for prices in found if prices]
+    if len({price.rate.currency for price in prices}) > 1:
+        return [], [f"one currency for {' and '.join(devices)}"]
+    return prices, []
+
+
+def _monthly_money(
+    history: History,
+    subject: LoadSubject,
+    prices: Sequence[DevicePrice],
+    forecasts: tuple[LoadForecast | None, LoadForecast],
+    slope_j: float | None,
+) -> Money | None:
+    """Return what the devices of a subject cost a month, now and at the end of a forecast.
+
+    Args:
+        history: The history of the host.
+        subject: The subject.
+        prices: The prices of its devices.
+        forecasts: Of its load, and of the busy devices in the busiest hour.
+        slope_j: Joules per unit of load; None if unknown: then electricity stays as it is.
+
+    Returns:
+        None if electricity is billed separately and the power is unknown.
+    """
+    load, peak = forecasts
+    devices = subject.workload.devices
+    hardware = float(sum(price.rate.per_hour for price in prices)) * MONTH_H
+    electricity = 0.0
+    for name, price in zip(devices, prices, strict=True):
+        if price.electricity_per_j:
+            power_w = history.devices[name].mean_power_w
+            if power_w is None:
+                return None
+            electricity += power_w * MONTH_H * HOUR_S * price.electricity_per_j
+    next_device = float(prices[0].rate.per_hour) * MONTH_H
+    # Devices that are rented as one host are added as one.
+    step = next((len(n) for n in history.rented_together if set(n) & set(devices)), 1)
+
+    def needed(busy: float) -> int:
+        more = max(0, Placement(devices[0], devices[0]).needed(busy) - len(devices))
+        return len(devices) + math.ceil(more / step) * step
+
+    counts = [needed(busy) for busy in peak.then]
+    more_paid = [0.0] * len(counts)
+    if load is not None:
+        days_a_month = MONTH_H / HOURS_A_DAY
+        paid_each = (slope_j or 0.0) * prices[0].electricity_per_j
+        more_paid = [(then - load.now) * days_a_month * paid_each for then in load.then]
+    totals = [
+        hardware + (count - len(devices)) * next_device + max(0.0, electricity + more)
+        for count, more in zip(counts, more_paid, strict=True)
+    ]
+    return Money(
+        currency=prices[0].rate.currency,
+        now=hardware + electricity,
+        then=DayForecast(*totals),
+        devices_then=DayForecast(*counts),
+        next_device=next_device * step,
+    )
+
+
+def _marginal_cost(subject: LoadSubject, price: DevicePrice, slope_j: float | None) -> MarginalCost:
+    """Return the marginal cost of a service that uses its devices alone.
+
+    Args:
+        subject: The service; it counts requests, tokens or inferences.
+        price: The price of its first device.
+        slope_j: Joules per unit of load; None if unknown.
+    """
+    both = [
+        (subject.amounts[number], hour.mean)
+        for number, hour in subject.workload.hours.items()
+        if number in subject.amounts
+    ]
+    busy_h = math.fsum(busy for _, busy in both)
+    per_busy_h = math.fsum(amount for amount, _ in both) / busy_h if busy_h else 0.0
+    device = None
+    if per_busy_h:
+        device = float(price.rate.per_hour) / (per_busy_h * (1 - HEADROOM)) * PER_THOUSAND
+    energy_j = None if slope_j is None else slope_j * PER_THOUSAND
+    electricity = None if energy_j is None else energy_j * price.electricity_per_j
+    return MarginalCost(energy_j, electricity if price.electricity_per_j else 0.0, device)
+
+
+def _energy_slope_j(history: History, subject: LoadSubject) -> float | None:
+    """Return joules per unit of load: the slope of hourly energy by least squares, at least 0.
+
+    Idle power is drawn in any case, and is not in the slope.
+
+    Returns:
+        None with less than a week of hours, or if the load is the same in all of them.
+    """
+    devices = [history.devices[name] for name in subject.workload.devices]
+    points = []
+    for number, amount in subject.amounts.items():
+        hours = [device.hours.get(number) for device in devices]
+        powers = [h.energy_j / h.power_s for h in hours if h is not None and h.power_s]
+        if len(powers) == len(devices):
+            points.append((amount / subject.shares[number], math.fsum(powers) * HOUR_S))
+    if len(points) < LEAST_HOURS:
+        return None
+    mean_x, mean_y = (statistics.fmean(column) for column in zip(*points, strict=True))
+    spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
+    if not spread:
+        return None
+    return max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
+
+
+def _load_forecast(
+    values: Sequence[float | None], horizon_days: int, week: Callable[[Iterable[float]], float]
+) -> LoadForecast | None:
+    """Return `damped_forecast` with its first and last week; None if there is none.
+
+    Args:
+        values: As for `damped_forecast`.
+        horizon_days: Number of days to forecast.
+        week: Combines the values of a week.
+    """
+    days = damped_forecast(values, horizon_days)
+    if not days:
+        return None
+    known = [value for value in values if value is not None]
+    then = DayForecast(*(week(column) for column in zip(*days[-WEEK_DAYS:], strict=True)))
+    return LoadForecast(week(known[-WEEK_DAYS:]), then, days)
+
+
+def damped_forecast(values: Sequence[float | None], horizon_days: int) -> list[DayForecast]:
+    """Return the forecast of the days after a history.
+
+    Args:
+        values: Non-negative values, one a day, oldest first; None where unknown.
+        horizon_days: Number of days to forecast.
+
+    Returns:
+        None of them if fewer than LEAST_DAYS values are known.
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < LEAST_DAYS:
+        return []
+    if not any(known):
+        return [DayForecast(0.0, 0.0, 0.0)] * horizon_days
+    factors = _weekly_factors(values)
+    least = LEAST_SHARE * statistics.fmean(known)
+    logs = [
+        None if value is None or factor < IDLE_FACTOR else math.log(max(value / factor, least))
+        for value, factor in ((value, factors[day % WEEK_DAYS]) for day, value in enumerate(values))
+    ]
+    fit = min(_fits(logs), key=lambda fit: math.fsum(fit.squares.values()))
+    quantile = student_quantile((1 + INTERVAL) / 2, len(known) / MONTH_DAYS)
+    forecasts = []
+    for ahead in range(1, horizon_days + 1):
+        middle = fit.last.level + fit.smoothing.damped(ahead) * fit.last.trend
+        half = quantile * math.sqrt(_variance(fit, ahead))
+        factor = factors[(len(values) - 1 + ahead) % WEEK_DAYS]
+        forecasts.append(
+            DayForecast(*(factor * math.exp(y) for y in (middle, middle - half, middle + half)))
+        )
+    return forecasts
+
+
+def _weekly_factors(values: Sequence[float | None]) -> list[float]:
+    """Return the factor of each day of the week, the first that of the first value; 1 on average."""
+    ratios: list[list[float]] = [[] for _ in range(WEEK_DAYS)]
+    half = WEEK_DAYS // 2
+    for day in range(half, len(values) - half):
+        around = [v for v in values[day - half : day + half + 1] if v is not None]
+        value, mean = values[day], statistics.fmean(around) if around else 0.0
+        if value is not None and len(around) >= _LEAST_OF_WEEK and mean > 0:
+            ratios[day % WEEK_DAYS].append(value / mean)
+    factors = [statistics.median(found) if found else 1.0 for found in ratios]
+    total = math.fsum(factors)
+    return [factor * WEEK_DAYS / total for factor in factors] if total else [1.0] * WEEK_DAYS
+
+
+def _fits(logs: Sequence[float | None]) -> Iterator[_Fit]:
+    """Yield the damped trend of each point of the grid."""
+    steps = [
+        after - before
+        for before, after in pairwise(logs)
+        if before is not None and after is not None
+    ]
+    # The difference of two days has twice the variance of one.
+    scale = max(_robust_deviation(steps) / math.sqrt(2), LEAST_DEVIATION)
+    first = _line(logs[: max(2 * WEEK_DAYS, min(MONTH_DAYS, len(logs) // 2))])
+    for alpha in _ALPHAS:
+        for share in _TREND_SHARES:
+            for phi in _PHIS:
+                smoothing = _Smoothing(alpha, alpha * share, phi)
+                states = _states(logs, smoothing, first, CLIPPED_AT * scale)
+                squares = _squares(logs, smoothing, states, scale)
+                yield _Fit(smoothing, states[-1], squares)
+
+
+@dataclass(frozen=True, slots=True)
+class _Smoothing:
+    """Parameters of the damped trend."""
+
+    alpha: float
+    beta: float
+    phi: float
+
+    def damped(self, ahead: int) -> float:
+        """Return phi + phi^2 + ... + phi^ahead."""
+        return self.phi * (1 - self.phi**ahead) / (1 - self.phi)
+
+    def variance(self, ahead: int) -> float:
+        """Return the variance of a forecast for errors of variance 1 (table 8.8: A, Ad, N)."""
+        alpha, beta, phi = self.alpha, self.beta, self.phi
+        inner = 2 * alpha * (1 - phi) + beta * phi
+        outer = 2 * alpha * (1 - phi**2) + beta * phi * (1 + 2 * phi - phi**ahead)
+        return (
+            1
+            + alpha**2 * (ahead - 1)
+            + beta * phi * ahead / (1 - phi) ** 2 * inner
+            - beta * phi * (1 - phi**ahead) / ((1 - phi) ** 2 * (1 - phi**2)) * outer
+        )
+
+
+class _State(NamedTuple):
+    level: float
+    trend: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A damped trend of a history.
+
+    Attributes:
+        smoothing: Its parameters.
+        last: State after the last day.
+        squares: Mean squared error by days ahead.
+    """
+
+    smoothing: _Smoothing
+    last: _State
+    squares: Mapping[int, float]
+
+
+def _line(logs: Sequence[float | None]) -> _State:
+    """Return level and trend before the first day, by least squares."""
+    points = [(day, log) for day, log in enumerate(logs) if log is not None]
+    mean_day = statistics.fmean(day for day, _ in points)
+    mean = statistics.fmean(log for _, log in points)
+    spread = math.fsum((day - mean_day) ** 2 for day, _ in points)
+    trend = math.fsum((day - mean_day) * (log - mean) for day, log in points) / spread
+    return _State(mean - trend * (mean_day + 1), trend)
+
+
+def _states(
+    logs: Sequence[float | None], smoothing: _Smoothing, first: _State, most: float
+) -> list[_State]:
+    """Return the state after each day; an unknown day changes no level beside the trend."""
+    level, trend = first
+    states = []
+    for log in logs:
+        trend *= smoothing.phi
+        level += trend
+        if log is not None:
+            error = min(most, max(-most, log - level))
+            level += smoothing.alpha * error
+            trend += smoothing.beta * error
+        states.append(_State(level, trend))
+    return states
+
+
+def _squares(
+    logs: Sequence[float | None], smoothing: _Smoothing, states: Sequence[_State], scale: float
+) -> dict[int, float]:
+    """Return the mean squared error by days ahead, from two weeks after the first day."""
+    squares = {}
+    for ahead in _AHEAD_DAYS:
+        damped = smoothing.damped(ahead)
+        errors = [
+            log - (state.level + damped * state.trend)
+            for state, log in zip(
+                states[2 * WEEK_DAYS :], logs[2 * WEEK_DAYS + ahead :], strict=False
+            )
+            if log is not None
+        ]
+        if errors and (ahead == 1 or len(errors) >= ahead):
+            most = CLIPPED_AT * max(_robust_deviation(errors), scale)
+            squares[ahead] = math.fsum(min(abs(e), most) ** 2 for e in errors) / len(errors)
+    return squares
+
+
+def _variance(fit: _Fit, ahead: int) -> float:
+    one_day = fit.squares[1]
+    drift = max(
+        0.0,
+        *(
+            (square - one_day * fit.smoothing.variance(days)) / days
+            for days, square in fit.squares.items()
+        ),
+    )
+    return one_day * fit.smoothing.variance(ahead) + drift * ahead
+
+
+def _robust_deviation(values: Sequence[float]) -> float:
+    if not values:
+        return 0.0
+    middle = statistics.median(values)
+    return MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)

@@ -13,16 +13,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from costprobe.core.columns import RowColumns, columns_of, number, numbers_of
-from costprobe.core.hours import (
-    HOUR_NS,
-    MINUTE_NS,
-    MINUTES,
-    add_evenly,
-)
+from costprobe.core.hours import MINUTE_NS, MINUTES, add_evenly
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import UNITS
 from costprobe.core.units import counted
 from costprobe.unit_costs.compare import newest_part, sifted
+
+# Fewer runs at a batch are not representative; a sweep has one long run per batch.
+LEAST_RUNS = 5
+_WAYS = ("cold", "compile", "cuda_graph", "weights", "concurrency")
+
+# Rows do not begin and end at full minutes exactly.
+WHOLE_MINUTE_S = 59.0
+_NO_MINUTES = array("d", [0.0] * MINUTES)
+ALL_MINUTES = (1 << MINUTES) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +41,6 @@ class ColdStart:
 
     seconds: float
     words: str
-
-
-def measured_cold_starts(rows: Iterable[Point]) -> Mapping[tuple[str, str], ColdStart]:
-    """Return the median start of each probe on each device, of the newest software.
-
-    Starts with a cold page cache are preferred: a device that was released has none.
-
-    Args:
-        rows: Rows of `cold_start`.
-    """
-    by_place: dict[tuple[str, str], list[Point]] = {}
-    for row in rows:
-        if number(row, "total_s") is not None:
-            by_place.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
-    return {place: _median_start(place, starts) for place, starts in by_place.items()}
-
-
-def _median_start(place: tuple[str, str], starts: list[Point]) -> ColdStart:
-    newest = max(starts, key=lambda row: row.time_ns).fields.get("fingerprint")
-    present = [row for row in starts if row.fields.get("fingerprint") == newest]
-    cold = [row for row in present if row.tags.get("cache") == "cold"]
-    totals_s = [number(row, "total_s") or 0.0 for row in cold or present]
-    cache = "cold" if cold else "warm"
-    runs = counted(len(totals_s), "start")
-    words = f"{place[0]} on {place[1]}, median of {runs} with a {cache} page cache"
-    return ColdStart(statistics.median(totals_s), words)
-
-
-# Fewer runs at a batch are not representative; a sweep has one long run per batch.
-LEAST_RUNS = 5
-_WAYS = ("cold", "compile", "cuda_graph", "weights", "concurrency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +132,32 @@ class Known:
 
     model: str
     bound_ms: float | None
+
+
+def measured_cold_starts(rows: Iterable[Point]) -> Mapping[tuple[str, str], ColdStart]:
+    """Return the median start of each probe on each device, of the newest software.
+
+    Starts with a cold page cache are preferred: a device that was released has none.
+
+    Args:
+        rows: Rows of `cold_start`.
+    """
+    by_place: dict[tuple[str, str], list[Point]] = {}
+    for row in rows:
+        if number(row, "total_s") is not None:
+            by_place.setdefault((row.tags["probe"], row.tags["device"]), []).append(row)
+    return {place: _median_start(place, starts) for place, starts in by_place.items()}
+
+
+def _median_start(place: tuple[str, str], starts: list[Point]) -> ColdStart:
+    newest = max(starts, key=lambda row: row.time_ns).fields.get("fingerprint")
+    present = [row for row in starts if row.fields.get("fingerprint") == newest]
+    cold = [row for row in present if row.tags.get("cache") == "cold"]
+    totals_s = [number(row, "total_s") or 0.0 for row in cold or present]
+    cache = "cold" if cold else "warm"
+    runs = counted(len(totals_s), "start")
+    words = f"{place[0]} on {place[1]}, median of {runs} with a {cache} page cache"
+    return ColdStart(statistics.median(totals_s), words)
 
 
 def probe_histories(
@@ -269,12 +269,6 @@ def _median(parts: Sequence[RowColumns], field: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-# Rows do not begin and end at full minutes exactly.
-_WHOLE_MINUTE_S = 59.0
-_NO_MINUTES = array("d", [0.0] * MINUTES)
-_ALL_MINUTES = (1 << MINUTES) - 1
-
-
 def _by_minute() -> array[float]:
     return _NO_MINUTES[:]
 
@@ -300,19 +294,19 @@ class ServedHour:
     @property
     def idle(self) -> int:
         """One bit for each minute that is known to be without work."""
-        if self.active == _ALL_MINUTES:
+        if self.active == ALL_MINUTES:
             return 0
         known = sum(
             1 << minute
             for minute, covered_s in enumerate(self.covered_s)
-            if covered_s >= _WHOLE_MINUTE_S
+            if covered_s >= WHOLE_MINUTE_S
         )
         return known & ~self.active
 
     @property
     def is_known(self) -> bool:
         """Whether complete rows cover all of it."""
-        return not self.is_doubtful and min(self.covered_s) >= _WHOLE_MINUTE_S
+        return not self.is_doubtful and min(self.covered_s) >= WHOLE_MINUTE_S
 
     @property
     def requests(self) -> float:

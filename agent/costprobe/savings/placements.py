@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
 
-from costprobe.core.hours import HOUR_NS, DeviceHistory
-from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
+from costprobe.core.hours import DeviceHistory
+from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.core.records import DEVICE_KINDS, natural
 from costprobe.core.units import HOUR_S, significant
 from costprobe.savings.evidence import ExpectedLoad, History
@@ -34,6 +34,20 @@ Group = tuple[tuple[str, ...], tuple[str, ...], str]
 # Headroom above the peak of memory in use.
 MEMORY_SPARE = 1.2
 
+# Units of a load, the one that users count first.
+UNITS = ("requests", "tokens_out", "inferences")
+# The unit where a service counts none of these, and of a device without a service.
+DEVICE_HOURS = "device_hours"
+# An hour or a day of which less is known is unknown; a day of which more is known is scaled.
+LEAST_SHARE = 0.9
+
+# Product names, and the compute slices of the board.
+_BOARDS: tuple[tuple[re.Pattern[str], int], ...] = (
+    (re.compile(r"\bA30\b"), 4),
+    (re.compile(r"\b([AH][18]00|H20|G?H200|G?B[23]00)(?!\d)"), 7),
+)
+_PROFILE = re.compile(r"\bMIG (?:(\d+)c\.)?(\d+)g\.")
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWorkload:
@@ -50,6 +64,25 @@ class MeasuredWorkload:
     placements: Sequence[Placement]
     bound_ms: float | None = None
     missing: Sequence[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSubject:
+    """A service, or a device without one, with its hours.
+
+    Attributes:
+        workload: Load of its devices.
+        service: Name of the service; empty without one.
+        unit: One of UNITS, or DEVICE_HOURS: busy hours of its devices.
+        amounts: Load by hour number since 1970.
+        shares: Known share of each of these hours.
+    """
+
+    workload: WorkloadHistory
+    service: str
+    unit: str
+    amounts: Mapping[int, float]
+    shares: Mapping[int, float]
 
 
 def measured_workloads(history: History) -> Iterator[MeasuredWorkload]:
@@ -305,33 +338,6 @@ def _evidence(probe: ProbeHistory, figures: BatchFigures) -> str:
     return f"{subject}: {per_s} a second, p50 {p50_ms} ms ({figures.words})"
 
 
-# Units of a load, the one that users count first.
-UNITS = ("requests", "tokens_out", "inferences")
-# The unit where a service counts none of these, and of a device without a service.
-DEVICE_HOURS = "device_hours"
-# An hour or a day of which less is known is unknown; a day of which more is known is scaled.
-LEAST_SHARE = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSubject:
-    """A service, or a device without one, with its hours.
-
-    Attributes:
-        workload: Load of its devices.
-        service: Name of the service; empty without one.
-        unit: One of UNITS, or DEVICE_HOURS: busy hours of its devices.
-        amounts: Load by hour number since 1970.
-        shares: Known share of each of these hours.
-    """
-
-    workload: WorkloadHistory
-    service: str
-    unit: str
-    amounts: Mapping[int, float]
-    shares: Mapping[int, float]
-
-
 def load_subjects(history: History) -> Iterator[LoadSubject]:
     """Yield each service with its load, and each device without one."""
     seen: set[tuple[str, ...]] = set()
@@ -395,14 +401,6 @@ def by_day(
             value = combined(days[day])
             values.append(value / share if combined is math.fsum else value)
     return values
-
-
-# Product names, and the compute slices of the board.
-_BOARDS: tuple[tuple[re.Pattern[str], int], ...] = (
-    (re.compile(r"\bA30\b"), 4),
-    (re.compile(r"\b([AH][18]00|H20|G?H200|G?B[23]00)(?!\d)"), 7),
-)
-_PROFILE = re.compile(r"\bMIG (?:(\d+)c\.)?(\d+)g\.")
 
 
 def slices_of(model: str) -> int | None:

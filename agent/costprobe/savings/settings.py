@@ -23,6 +23,7 @@ from costprobe.core.config.fields import (
 from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.pricing.catalogue import HostedPrice
 
+PerSecond = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _IS_MODEL = matching(
     r"[A-Za-z0-9][A-Za-z0-9_.:/@ -]*", "write letters, digits, blanks and _ . : / @ -"
 )
@@ -105,9 +106,6 @@ def api_problems(
         for service in api.services:
             if service not in services:
                 yield f'api[{index}].services: no [[service]] is named "{service}"'
-
-
-PerSecond = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class WorkloadHoursConfig(WeeklyHoursConfig):

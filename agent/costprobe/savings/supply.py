@@ -27,6 +27,24 @@ from costprobe.savings.workload import HourLoad, Minutes, WorkloadHistory, hour_
 WAITING_SHARE_MAX = 0.01
 _MINUTE_S = 60.0
 
+# Free capacity at the highest minute: load grows, and latency rises before a device is saturated.
+HEADROOM = 0.2
+# Two-sided 95 % of a normal distribution.
+_Z = 1.96
+_ROUNDING = 1e-9
+
+# Share of the held-out hours in which a supply may lack capacity for a minute.
+SHORT_SHARE_MAX = 0.01
+
+# Each hour of the week must be observed at least twice.
+LEAST_WEEKS = 2
+# Restarting takes minutes: shorter blocks are not worth it.
+LEAST_BLOCK_H = 2
+# A schedule that people can follow has few blocks.
+BLOCKS_MAX = 3
+# Probability of advice on load without a weekly pattern.
+FALSE_ADVICE_MAX = 0.05
+
 
 @dataclass(slots=True)
 class ScaledHour:
@@ -98,114 +116,6 @@ class Scaling:
             total.waiting += hour.waiting
             total.wait_s += hour.wait_s
         return total
-
-
-def replayed(
-    hours: Mapping[int, HourLoad], needed: Callable[[float], int], least: int, start: ColdStart
-) -> Scaling:
-    """Replay a workload by minute.
-
-    Device k is used in the minutes that need k devices or more. It is released after an idle time
-    as long as its start: an idle device costs as much by then as the start that it avoids. Whatever
-    the gaps, this costs at most twice as much as knowing them in advance (ski rental: Karlin,
-    Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988).
-
-    The first request of a start waits for all of it; those that arrive meanwhile, evenly over their
-    minute, wait for the rest. There is no other queue: what is needed has free capacity. No device
-    is up before the first hour; a gap in the telemetry is not a gap between requests.
-
-    Args:
-        hours: By hour number, each known by minute.
-        needed: Returns the devices for a load.
-        least: Devices that are never released.
-        start: Start of a device.
-    """
-    timeout_s = start.seconds
-    scaled: dict[int, ScaledHour] = {}
-    idle_s: list[float] = []
-    before = None
-    for number, minutes in _by_hour(hours):
-        hour = scaled[number] = ScaledHour(requests=math.fsum(minutes.requests))
-        if before is not None and number != before + 1:
-            idle_s = [0.0] * len(idle_s)
-        before = number
-        up_s = 0.0
-        for minute, load in enumerate(minutes.load):
-            need = max(1, needed(load)) if minutes.held >> minute & 1 else 0
-            idle_s += [math.inf] * (need - len(idle_s))
-            up_s += _MINUTE_S * least
-            for level in range(least, len(idle_s)):
-                if level >= need:
-                    up_s += min(_MINUTE_S, max(0.0, timeout_s - idle_s[level]))
-                    idle_s[level] += _MINUTE_S
-                    continue
-                if idle_s[level] > timeout_s:
-                    up_s += start.seconds
-                    _add_start(hour, minutes.requests[minute], need, start.seconds)
-                up_s += _MINUTE_S
-                idle_s[level] = 0.0
-        hour.device_h = up_s / HOUR_S
-    return Scaling(least, timeout_s, start, scaled)
-
-
-def least_devices(
-    hours: Mapping[int, HourLoad], needed: Callable[[float], int], most: int, start: ColdStart
-) -> int:
-    """Return the fewest devices that must never be released so that few requests wait for a start.
-
-    Args:
-        hours: By hour number, each known by minute.
-        needed: Returns the devices for a load.
-        most: Devices that carry every load; with so many none waits.
-        start: Start of a device.
-    """
-
-    def is_enough(least: int) -> bool:
-        scaling = replayed(hours, needed, least, start)
-        return scaling.over(hours).waiting_share <= WAITING_SHARE_MAX
-
-    # The more devices stay, the fewer starts there are.
-    return bisect_left(range(most), x=True, key=is_enough)
-
-
-def is_known_by_minute(hours: Mapping[int, HourLoad]) -> bool:
-    """Return whether the requests of all hours are known by minute."""
-    return all(hour.minutes is not None for hour in hours.values())
-
-
-def _by_hour(hours: Mapping[int, HourLoad]) -> Iterator[tuple[int, Minutes]]:
-    for number in sorted(hours):
-        minutes = hours[number].minutes
-        if minutes is not None:
-            yield number, minutes
-
-
-def _add_start(hour: ScaledHour, per_minute: float, need: int, start_s: float) -> None:
-    """Add a start of one of the devices that a minute needs, and the requests that wait for it.
-
-    Args:
-        hour: The hour.
-        per_minute: Requests of the minute, and of those after it.
-        need: Devices that the minute needs; each answers the same share.
-        start_s: Duration of the start.
-    """
-    meanwhile = max(0.0, per_minute - 1) * start_s / _MINUTE_S / need
-    hour.starts += 1
-    hour.waiting += 1 + meanwhile
-    hour.wait_s += start_s + meanwhile * start_s / 2
-
-
-def idle_share(hours: Mapping[int, HourLoad]) -> float:
-    """Return the share of the minutes of hours known by minute that are known to be without work."""
-    minutes = sum(len(one.load) - one.held.bit_count() for _, one in _by_hour(hours))
-    return minutes / (MINUTES * len(hours))
-
-
-# Free capacity at the highest minute: load grows, and latency rises before a device is saturated.
-HEADROOM = 0.2
-# Two-sided 95 % of a normal distribution.
-_Z = 1.96
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +261,68 @@ class MonthlyCost:
         return None if self.electricity is None else self.hardware + self.electricity
 
 
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A supply on the held-out weeks, from which it was not decided.
+
+    Attributes:
+        hours: Number of these hours.
+        hours_short: Hours in which the load of a minute exceeded the capacity.
+        refused_per_week: Mean requests in hours in which everything was off.
+        refused_per_week_max: Those of the worst week.
+        scaled: Sums over these hours of devices that are started and released; None if they are not.
+    """
+
+    hours: int
+    hours_short: int
+    refused_per_week: float
+    refused_per_week_max: float
+    scaled: ScaledHour | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The same hours on some days.
+
+    Attributes:
+        hour: First hour of the day, 0 to 23.
+        length_h: Number of hours.
+        days: Days on which it starts, 0 = Monday.
+    """
+
+    hour: int
+    length_h: int
+    days: tuple[int, ...]
+
+    @property
+    def starts(self) -> list[int]:
+        """Hours of the week at which it starts."""
+        return [day * HOURS_A_DAY + self.hour for day in self.days]
+
+    @property
+    def hours_of_week(self) -> set[int]:
+        """Hours of the week that it contains."""
+        return {
+            (start + step) % HOURS_A_WEEK for start in self.starts for step in range(self.length_h)
+        }
+
+    @property
+    def words(self) -> str:
+        """The block as text, such as "mon tue 20:00 to 08:00 1 day later"."""
+        if self.length_h == HOURS_A_WEEK:
+            return "all week"
+        first = " ".join(WEEKDAYS[day] for day in self.days)
+        end_day, end_hour = divmod(self.hour + self.length_h, HOURS_A_DAY)
+        if end_hour == 0:
+            end_day, end_hour = end_day - 1, HOURS_A_DAY
+        end = f"{end_hour:02}:00"
+        if end_day and len(self.days) == 1:
+            end = f"{WEEKDAYS[(self.days[0] + end_day) % len(WEEKDAYS)]} {end}"
+        elif end_day:
+            end = f"{end} {end_day} day{'s' if end_day > 1 else ''} later"
+        return f"{first} {self.hour:02}:00 to {end}"
+
+
 def monthly_cost(workload: WorkloadHistory, choice: Choice) -> MonthlyCost:
     """Replay a workload's hours on a supply.
 
@@ -439,29 +411,6 @@ def break_even_share(
     return fixed_per_hour / saved if saved > 0 else None
 
 
-# Share of the held-out hours in which a supply may lack capacity for a minute.
-SHORT_SHARE_MAX = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """A supply on the held-out weeks, from which it was not decided.
-
-    Attributes:
-        hours: Number of these hours.
-        hours_short: Hours in which the load of a minute exceeded the capacity.
-        refused_per_week: Mean requests in hours in which everything was off.
-        refused_per_week_max: Those of the worst week.
-        scaled: Sums over these hours of devices that are started and released; None if they are not.
-    """
-
-    hours: int
-    hours_short: int
-    refused_per_week: float
-    refused_per_week_max: float
-    scaled: ScaledHour | None = None
-
-
 def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: Choice) -> HeldOut:
     """Replay held-out hours on a supply."""
     hours_short = 0
@@ -513,57 +462,105 @@ def failure(
     return ""
 
 
-# Each hour of the week must be observed at least twice.
-LEAST_WEEKS = 2
-# Restarting takes minutes: shorter blocks are not worth it.
-LEAST_BLOCK_H = 2
-# A schedule that people can follow has few blocks.
-BLOCKS_MAX = 3
-# Probability of advice on load without a weekly pattern.
-FALSE_ADVICE_MAX = 0.05
+def replayed(
+    hours: Mapping[int, HourLoad], needed: Callable[[float], int], least: int, start: ColdStart
+) -> Scaling:
+    """Replay a workload by minute.
+
+    Device k is used in the minutes that need k devices or more. It is released after an idle time
+    as long as its start: an idle device costs as much by then as the start that it avoids. Whatever
+    the gaps, this costs at most twice as much as knowing them in advance (ski rental: Karlin,
+    Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988).
+
+    The first request of a start waits for all of it; those that arrive meanwhile, evenly over their
+    minute, wait for the rest. There is no other queue: what is needed has free capacity. No device
+    is up before the first hour; a gap in the telemetry is not a gap between requests.
+
+    Args:
+        hours: By hour number, each known by minute.
+        needed: Returns the devices for a load.
+        least: Devices that are never released.
+        start: Start of a device.
+    """
+    timeout_s = start.seconds
+    scaled: dict[int, ScaledHour] = {}
+    idle_s: list[float] = []
+    before = None
+    for number, minutes in _by_hour(hours):
+        hour = scaled[number] = ScaledHour(requests=math.fsum(minutes.requests))
+        if before is not None and number != before + 1:
+            idle_s = [0.0] * len(idle_s)
+        before = number
+        up_s = 0.0
+        for minute, load in enumerate(minutes.load):
+            need = max(1, needed(load)) if minutes.held >> minute & 1 else 0
+            idle_s += [math.inf] * (need - len(idle_s))
+            up_s += _MINUTE_S * least
+            for level in range(least, len(idle_s)):
+                if level >= need:
+                    up_s += min(_MINUTE_S, max(0.0, timeout_s - idle_s[level]))
+                    idle_s[level] += _MINUTE_S
+                    continue
+                if idle_s[level] > timeout_s:
+                    up_s += start.seconds
+                    _add_start(hour, minutes.requests[minute], need, start.seconds)
+                up_s += _MINUTE_S
+                idle_s[level] = 0.0
+        hour.device_h = up_s / HOUR_S
+    return Scaling(least, timeout_s, start, scaled)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The same hours on some days.
+def _by_hour(hours: Mapping[int, HourLoad]) -> Iterator[tuple[int, Minutes]]:
+    for number in sorted(hours):
+        minutes = hours[number].minutes
+        if minutes is not None:
+            yield number, minutes
 
-    Attributes:
-        hour: First hour of the day, 0 to 23.
-        length_h: Number of hours.
-        days: Days on which it starts, 0 = Monday.
+
+def _add_start(hour: ScaledHour, per_minute: float, need: int, start_s: float) -> None:
+    """Add a start of one of the devices that a minute needs, and the requests that wait for it.
+
+    Args:
+        hour: The hour.
+        per_minute: Requests of the minute, and of those after it.
+        need: Devices that the minute needs; each answers the same share.
+        start_s: Duration of the start.
+    """
+    meanwhile = max(0.0, per_minute - 1) * start_s / _MINUTE_S / need
+    hour.starts += 1
+    hour.waiting += 1 + meanwhile
+    hour.wait_s += start_s + meanwhile * start_s / 2
+
+
+def least_devices(
+    hours: Mapping[int, HourLoad], needed: Callable[[float], int], most: int, start: ColdStart
+) -> int:
+    """Return the fewest devices that must never be released so that few requests wait for a start.
+
+    Args:
+        hours: By hour number, each known by minute.
+        needed: Returns the devices for a load.
+        most: Devices that carry every load; with so many none waits.
+        start: Start of a device.
     """
 
-    hour: int
-    length_h: int
-    days: tuple[int, ...]
+    def is_enough(least: int) -> bool:
+        scaling = replayed(hours, needed, least, start)
+        return scaling.over(hours).waiting_share <= WAITING_SHARE_MAX
 
-    @property
-    def starts(self) -> list[int]:
-        """Hours of the week at which it starts."""
-        return [day * HOURS_A_DAY + self.hour for day in self.days]
+    # The more devices stay, the fewer starts there are.
+    return bisect_left(range(most), x=True, key=is_enough)
 
-    @property
-    def hours_of_week(self) -> set[int]:
-        """Hours of the week that it contains."""
-        return {
-            (start + step) % HOURS_A_WEEK for start in self.starts for step in range(self.length_h)
-        }
 
-    @property
-    def words(self) -> str:
-        """The block as text, such as "mon tue 20:00 to 08:00 1 day later"."""
-        if self.length_h == HOURS_A_WEEK:
-            return "all week"
-        first = " ".join(WEEKDAYS[day] for day in self.days)
-        end_day, end_hour = divmod(self.hour + self.length_h, HOURS_A_DAY)
-        if end_hour == 0:
-            end_day, end_hour = end_day - 1, HOURS_A_DAY
-        end = f"{end_hour:02}:00"
-        if end_day and len(self.days) == 1:
-            end = f"{WEEKDAYS[(self.days[0] + end_day) % len(WEEKDAYS)]} {end}"
-        elif end_day:
-            end = f"{end} {end_day} day{'s' if end_day > 1 else ''} later"
-        return f"{first} {self.hour:02}:00 to {end}"
+def is_known_by_minute(hours: Mapping[int, HourLoad]) -> bool:
+    """Return whether the requests of all hours are known by minute."""
+    return all(hour.minutes is not None for hour in hours.values())
+
+
+def idle_share(hours: Mapping[int, HourLoad]) -> float:
+    """Return the share of the minutes of hours known by minute that are known to be without work."""
+    minutes = sum(len(one.load) - one.held.bit_count() for _, one in _by_hour(hours))
+    return minutes / (MINUTES * len(hours))
 
 
 def idle_blocks(

@@ -16,10 +16,9 @@ from costprobe.core.hours import MINUTES, DeviceHistory, Hour
 from costprobe.core.periods import HOURS_A_DAY, HOURS_A_WEEK
 from costprobe.core.records import natural
 from costprobe.core.units import HOUR_S
-from costprobe.savings.history import ProbeHistory, ServedHour, ServiceHistory
+from costprobe.savings.history import ALL_MINUTES, ProbeHistory, ServedHour, ServiceHistory
 
 _MINUTE_S, _PCT = 60.0, 100
-_ALL_MINUTES = (1 << MINUTES) - 1
 # Of four weeks the last one is held out, of three as well; fewer have none.
 _WEEKS_WITH_HOLDOUT, _HELD_OUT_ONE_IN = 3, 3
 
@@ -215,12 +214,12 @@ def _minutes(
     idle_s = idle_pct / _PCT * _MINUTE_S
     for hour in hours:
         if min(hour.busy_s_by_minute) >= idle_s:
-            held = _ALL_MINUTES  # as most hours of a device that is in use
+            held = ALL_MINUTES  # as most hours of a device that is in use
             break
         for minute, busy_s in enumerate(hour.busy_s_by_minute):
             held |= (busy_s >= idle_s) << minute
     for one in served:
-        held |= ~one.idle & _ALL_MINUTES
+        held |= ~one.idle & ALL_MINUTES
     return Minutes(busy, _added([one.counts["requests"] for one in served]), held)
 
 

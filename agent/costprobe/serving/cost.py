@@ -34,10 +34,14 @@ from costprobe.devices.use import energy_sum
 from costprobe.pricing.electricity import Emission
 from costprobe.serving.allocation import Allocation, DeviceUse, Line, allocate
 from costprobe.serving.meter import Counts, ServedWindow, summed
-from costprobe.serving.tokens import TokenWeighing
+from costprobe.serving.tokens import MILLION, TokenWeighing
 
 TokenSplit = Literal["measured", "calibrated", "weights"]
 ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
+THOUSAND = 1000
+# The share of a device's energy by the name of a service; that of none is under "".
+EnergyShares = Mapping[str, Fraction]
+_KINDS: Final = ("tokens_in", "tokens_out", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class TokenShares:
     tokens_out: Fraction
 
 
-def model_shares(
+def _model_shares(
     models: Mapping[str, Counts], weighing: TokenWeighing
 ) -> tuple[list[Fraction], ModelSplit]:
     """Return weights of models by a measure that is known of all; a batch counts once in it.
@@ -124,10 +128,6 @@ def _weighted_tokens(model: str, counts: Counts, weighing: TokenWeighing) -> flo
     if counts.tokens_in is None and counts.tokens_out is None:
         return None
     return sum(_weighted_parts(model, counts, weighing))
-
-
-MILLION = 1_000_000
-THOUSAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def _divided_among_models(
     named_models = {model: counts for model, counts in models.items() if model}
     if len(named_models) <= 1:
         return (), "alone"
-    shares, split = model_shares(named_models, weighing)
+    shares, split = _model_shares(named_models, weighing)
     parts = zip(
         named_models.items(),
         divided(total.hardware, shares),
@@ -324,10 +324,6 @@ def _ratio(amount: Decimal | None, count: float | None, per: int = 1) -> float |
     if amount is None or not count:
         return None
     return float(Fraction(amount) * per / Fraction(exact(count)))
-
-
-# The share of a device's energy by the name of a service; that of none is under "".
-EnergyShares = Mapping[str, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,9 +544,6 @@ class RollingRatio:
                 coverage=min(1.0, sum(window[1] for window in inside) / window_s),
             )
         return summaries
-
-
-_KINDS: Final = ("tokens_in", "tokens_out", "requests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,27 +19,18 @@ from threading import Lock
 
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.money import exact, total_of
-from costprobe.core.records import (
-    END_OF_TIME_NS,
-    NS_PER_S,
-    Device,
-    Energy,
-)
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy
 from costprobe.devices.charges import Charge, DeviceCharges
 from costprobe.devices.use import DeviceLog, ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import NO_CARBON, CarbonBook, Emission, emission
-from costprobe.serving.allocation import (
-    Allocation,
-    Claim,
-    DeviceUse,
-    allocate,
-)
+from costprobe.serving.allocation import Allocation, Claim, DeviceUse, allocate
 from costprobe.serving.cost import EnergyShares, energy_shares
 from costprobe.serving.settings import ServiceConfig, board_of
 
 # The kernel truncates names to this length.
 COMM_CHARS = 15
+MAX_PIDS = 4096
 
 
 def service_pids(
@@ -196,9 +187,6 @@ class DeviceBill:
         return next(
             (currency for name in devices for currency in self.currencies.get(name, ())), ""
         )
-
-
-MAX_PIDS = 4096
 
 
 class ProcessOwners:

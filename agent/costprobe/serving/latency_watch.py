@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self
@@ -15,6 +16,12 @@ from costprobe.serving.settings import ServiceConfig
 
 # Fewer requests give no level.
 REQUESTS_MIN: Final = 3
+# Length in s of the observation before the load.
+BASE_S = 15.0
+POLL_S = 5.0
+# Readings that may fail in a row.
+FAILURES_MAX = 2
+Read = Callable[[], LatencyTotal]
 
 
 class LatencyWatch:
@@ -59,15 +66,6 @@ class LatencyWatch:
 def _mean(before: tuple[float, float], after: tuple[float, float]) -> float | None:
     requests = after[1] - before[1]
     return (after[0] - before[0]) / requests if requests >= REQUESTS_MIN else None
-
-
-# Length in s of the observation before the load.
-BASE_S = 15.0
-POLL_S = 5.0
-# Readings that may fail in a row.
-FAILURES_MAX = 2
-
-Read = Callable[[], LatencyTotal]
 
 
 class ProductionWatch:
@@ -175,9 +173,5 @@ def watched(services: Sequence[ServiceConfig], devices: Sequence[str]) -> list[t
     for service in services:
         if service.engine in LATENCIES and set(service.devices) & set(devices):
             fetch = MetricsFetcher(service, credentials)
-            found.append((service.name, _reader(service, fetch)))
+            found.append((service.name, partial(read_latency, service, fetch)))
     return found
-
-
-def _reader(service: ServiceConfig, fetch: MetricsFetcher) -> Read:
-    return lambda: read_latency(service, fetch)

@@ -49,6 +49,17 @@ _SHARED = (
 
 Increases = dict[tuple[Measure, str], float]
 _Key = tuple[Measure, str, Labels]
+MAX_AT_ONCE = 8
+MAX_PROBLEMS = 8
+# Share of one core for parsing, and its bounds for one response in s.
+PARSE_SHARE = 0.02
+MIN_PARSE_S = 0.05
+# With more resets in a window, counts across them are unreliable.
+MAX_RESTARTS = 3
+_TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
+_COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "requests")
+# LiteLLM writes a request without a team, user or key with this value of the label.
+_ABSENT: Final = frozenset({"", "None", UNATTRIBUTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,15 +421,6 @@ def summed(counts: Sequence[Counts]) -> Counts:
     return Counts(**sums)
 
 
-MAX_AT_ONCE = 8
-MAX_PROBLEMS = 8
-# Share of one core for parsing, and its bounds for one response in s.
-PARSE_SHARE = 0.02
-MIN_PARSE_S = 0.05
-# With more resets in a window, counts across them are unreliable.
-MAX_RESTARTS = 3
-
-
 @dataclass(frozen=True, slots=True)
 class Scrape:
     """The outcome of scraping a service's servers.
@@ -601,12 +603,6 @@ def _by_model(window: _Window) -> dict[str, Counts]:
             if is_known:
                 counts[measure] = counted.get(model, 0.0)
     return {model: Counts(**counts) for model, counts in by_model.items()}
-
-
-_TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
-_COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "requests")
-# LiteLLM writes a request without a team, user or key with this value of the label.
-_ABSENT: Final = frozenset({"", "None", UNATTRIBUTED})
 
 
 def tenants_engine(config: TenantsConfig) -> Engine:

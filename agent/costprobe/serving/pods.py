@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -35,12 +35,23 @@ from costprobe.core.units import format_duration
 from costprobe.serving.device_costs import Claimant
 from costprobe.serving.settings import ServiceConfig
 
+logger = logging.getLogger(__name__)
+
+# Longest timeout of a scrape.
 TIMEOUT_S: Final = 5.0
 # A label as long as Kubernetes' own names.
 _LABEL_CHARS: Final = 200
 
 # The engine whose metrics a URL serves; None if it does not answer, or has no known counters.
 FindEngine = Callable[[str], str | None]
+# A pod without known metrics is asked again after this time.
+RETRY_ENGINE_S: Final = 300.0
+# Workloads with names of their own, of those that are seen within a week.
+MAX_WORKLOADS: Final = 256
+# URLs whose engine is remembered.
+MAX_ENGINES: Final = 1024
+# Problems that a fault lists.
+MAX_LISTED: Final = 8
 
 
 @dataclass(slots=True)
@@ -206,14 +217,7 @@ def _served(
         reason = outside_text(str(error.errors()[0]["msg"]), _LABEL_CHARS)
         problems.append(f"{claimant.name}: the annotations cannot be used: {reason}")
         return None
-    return Claimant(
-        claimant.name,
-        claimant.devices,
-        claimant.shares,
-        window_s=claimant.window_s,
-        labels=claimant.labels,
-        service=service,
-    )
+    return replace(claimant, service=service)
 
 
 def _service(claimant: Claimant, urls: Sequence[str], engine: str, every_s: float) -> ServiceConfig:
@@ -228,16 +232,6 @@ def _service(claimant: Claimant, urls: Sequence[str], engine: str, every_s: floa
             "window": format_duration(claimant.window_s),
         }
     )
-
-
-logger = logging.getLogger(__name__)
-
-# A pod without known metrics is asked again after this time.
-RETRY_ENGINE_S: Final = 300.0
-# Those that are seen within a week.
-MAX_WORKLOADS: Final = 256
-MAX_ENGINES: Final = 1024
-MAX_LISTED: Final = 8
 
 
 class Pods:

@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costprobe import __version__
-from costprobe.core.records import (
-    NS_PER_S,
-    TOGETHER,
-    Energy,
-    FieldValue,
-    Point,
-)
+from costprobe.core.records import NS_PER_S, TOGETHER, Energy, FieldValue, Point
 from costprobe.core.schema import MEASURES, make_point
 from costprobe.pricing.electricity import Emission
 from costprobe.serving.allocation import Line
@@ -29,6 +23,10 @@ from costprobe.serving.cost import (
     served_energy,
 )
 from costprobe.serving.meter import Counts, ServedWindow
+
+MAX_DETAIL_CHARS = 500
+# Counts that a row of `cost` repeats: databases divide sums of one measurement only.
+UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens")
 
 
 def last_window(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -124,11 +122,6 @@ def tenants_document(split: TenantSplit) -> dict[str, Any]:
             for part in split.tenants
         ],
     }
-
-
-MAX_DETAIL_CHARS = 500
-# Counts that a row of `cost` repeats: databases divide sums of one measurement only.
-UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens")
 
 
 def serving_points(

@@ -15,30 +15,19 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
-from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
-from costprobe.core.records import (
-    END_OF_TIME_NS,
-    NS_PER_S,
-    Device,
-    Energy,
-    Event,
-    Point,
-    Reading,
-)
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy, Event, Point, Reading
 from costprobe.core.statistics import WINDOWS_S
-from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.settings import TelemetryConfig
-from costprobe.devices.use import DeviceLog, ProbeRuns, longest_gap_s
-from costprobe.pricing.electricity import NO_CARBON, CarbonBook
+from costprobe.devices.use import DeviceLog, longest_gap_s
 from costprobe.serving.cost import (
     RolledRatio,
     RollingRatio,
@@ -58,6 +47,7 @@ from costprobe.serving.device_costs import (
     grouped,
 )
 from costprobe.serving.meter import (
+    MAX_AT_ONCE,
     Scrape,
     ServedWindow,
     ServiceMeter,
@@ -75,8 +65,8 @@ from costprobe.serving.rows import (
     window_document,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
+from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import (
-    Calibrated,
     CalibrationInForce,
     StoredCalibration,
     TokenWeighing,
@@ -85,26 +75,62 @@ from costprobe.serving.tokens import (
     stored_calibration,
 )
 
+if TYPE_CHECKING:  # apscheduler takes time, and commands run no jobs
+    from costprobe.adapters.host.schedule import Schedule
+
 logger = logging.getLogger(__name__)
 
-# Rows of `cost` of a service in a currency since a UTC ns, in any order.
-History = Callable[[str, str, int], Iterable[Point]]
-# Values of a tag with rows of a measurement of a service, and UTC in ns of their newest rows.
-Known = Callable[[str, str, str], Mapping[str, int]]
+MAX_PENDING = 100
+# Longest wait for a probe that was running when the window ended.
+PROBE_PATIENCE_NS = 120 * NS_PER_S
+# A window below this share of the usual length, as after a start, is merged into the next.
+SHORT_SHARE = 0.1
+# Interval of the check for windows that the sensors' readings cover.
+SETTLE_S = 5.0
+MIN_SETTLE_S = 0.25
+SPARE_PATIENCE_S = 5.0
 
 
-class StoredRows(NamedTuple):
-    """Questions about stored rows.
+class _StoredRows:
+    """Questions about stored rows of a service.
 
-    Attributes:
-        history: Rows from which the rolling windows are filled after a start.
-        known: Served models and tenants that already have series.
-        calibrated: The calibration of a service.
+    Args:
+        store_path: The store.
+        clock: The host's clocks.
     """
 
-    history: History
-    known: Known
-    calibrated: Calibrated
+    def __init__(self, store_path: Path, clock: Clock) -> None:
+        self._store_path = store_path
+        self._clock = clock
+
+    def history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
+        """Return rows of `cost`, from which the rolling windows are filled after a start."""
+        tags = {"service": service, "basis": "serving", "currency": currency}
+        with closing(StoreReader.open(self._store_path)) as reader:
+            rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
+            return [row for row in rows if "served_model" not in row.tags]
+
+    def known(self, measurement: str, tag: str, service: str) -> Mapping[str, int]:
+        """Return the values of a tag, of models or tenants, and UTC in ns of their newest rows."""
+        with closing(StoreReader.open(self._store_path)) as reader:
+            rows = reader.last(measurement, self._clock.time_ns(), {"service": service})
+        return {row.tags.get(tag, ""): row.time_ns for row in rows}
+
+    def calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
+        """Return the newest calibration, and the newest fingerprint of its probe."""
+        now_ns = self._clock.time_ns()
+        with closing(StoreReader.open(self._store_path)) as reader:
+            row = _newest(reader.last("calibration", now_ns, {"service": service}))
+            found = None if row is None else stored_calibration(row)
+            if found is None:
+                return None, None
+            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
+        fingerprint = None if run is None else run.fields.get("fingerprint")
+        return found, fingerprint if isinstance(fingerprint, str) else None
+
+
+def _newest(rows: Sequence[Point]) -> Point | None:
+    return max(rows, key=lambda row: row.time_ns, default=None)
 
 
 class ServedService:
@@ -130,14 +156,14 @@ class ServedService:
         clock: Clock,
         edge_ns: Callable[[], int],
         on_event: Callable[[Event], None],
-        stored: StoredRows,
+        stored: _StoredRows,
         *,
         ledger: Ledger,
     ) -> None:
         self.config = config
         self._clock = clock
         self._on_event = on_event
-        self._history = stored.history
+        self._stored = stored
         self._calibration = CalibrationInForce(config, stored.calibrated)
         credentials = credentials_folder(os.environ)
         self._meter = ServiceMeter(
@@ -275,7 +301,7 @@ class ServedService:
         """Return the rolling windows, filled from the stored rows."""
         rolling = RollingRatio()
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
-        rows = self._history(self.name, currency, since_ns)
+        rows = self._stored.history(self.name, currency, since_ns)
         for row in sorted(rows, key=lambda row: row.time_ns):
             cost, length_s, per_inference = (
                 row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
@@ -324,14 +350,6 @@ class ServedService:
                     cause="serving endpoint",
                 )
             )
-
-
-MAX_AT_ONCE = 8
-MAX_PENDING = 100
-# Longest wait for a probe that was running when the window ended.
-PROBE_PATIENCE_NS = 120 * NS_PER_S
-# A window below this share of the usual length, as after a start, is merged into the next.
-SHORT_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,41 +556,6 @@ class ServingGroup:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The inputs of the services' cost.
-
-    Attributes:
-        charges: What the devices cost, by their readings.
-        runs: Probe runs.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        ledger: Stores rows, and the last window of each service.
-        on_event: Stores events.
-        store_path: The store, from which rolling costs are restored.
-        proc: Root of the proc file system.
-        carbon: Carbon intensities.
-        on_containers: Receives the containers of this node that hold devices.
-    """
-
-    charges: DeviceCharges
-    runs: ProbeRuns
-    clock: Clock
-    tags: Mapping[str, str]
-    ledger: Ledger
-    on_event: Callable[[Event], None]
-    store_path: Path
-    proc: Path = Path("/proc")
-    carbon: CarbonBook = NO_CARBON
-    on_containers: Callable[[Sequence[Claimant]], None] = lambda _: None
-
-
-# Interval of the check for windows that the sensors' readings cover.
-SETTLE_S = 5.0
-MIN_SETTLE_S = 0.25
-SPARE_PATIENCE_S = 5.0
-
-
 class Serving:
     """The services of a configuration and the containers of the node, and every device of the host.
 
@@ -599,6 +582,7 @@ class Serving:
         window_s: float,
     ) -> None:
         self._around = around
+        self._stored = _StoredRows(around.store_path, around.clock)
         self._devices = tuple(devices)
         self._configured = tuple(Claimant.of(service) for service in services)
         gap_s = longest_gap_s(telemetry.every_s)
@@ -746,7 +730,7 @@ class Serving:
                 self._around.clock,
                 lambda: self._group_of[name].edge_ns,
                 self._around.on_event,
-                StoredRows(self._history, self._known, self._calibrated),
+                self._stored,
                 ledger=self._around.ledger,
             )
             if name in self._services:
@@ -766,31 +750,3 @@ class Serving:
     def _unschedule(self, job: str) -> None:
         if self._schedule is not None:
             self._schedule.remove(job)
-
-    def _known(self, measurement: str, tag: str, service: str) -> Mapping[str, int]:
-        """Return the values of a tag with rows of a service, and UTC in ns of the newest."""
-        with closing(StoreReader.open(self._around.store_path)) as reader:
-            rows = reader.last(measurement, self._around.clock.time_ns(), {"service": service})
-        return {row.tags.get(tag, ""): row.time_ns for row in rows}
-
-    def _calibrated(self, service: str) -> tuple[StoredCalibration | None, str | None]:
-        """Return the newest calibration of a service, and the newest fingerprint of its probe."""
-        now_ns = self._around.clock.time_ns()
-        with closing(StoreReader.open(self._around.store_path)) as reader:
-            row = _newest(reader.last("calibration", now_ns, {"service": service}))
-            found = None if row is None else stored_calibration(row)
-            if found is None:
-                return None, None
-            run = _newest(reader.last("probe", now_ns, {"probe": found.probe}))
-        fingerprint = None if run is None else run.fields.get("fingerprint")
-        return found, fingerprint if isinstance(fingerprint, str) else None
-
-    def _history(self, service: str, currency: str, since_ns: int) -> Sequence[Point]:
-        tags = {"service": service, "basis": "serving", "currency": currency}
-        with closing(StoreReader.open(self._around.store_path)) as reader:
-            rows = reader.points("cost", since_ns, END_OF_TIME_NS, tags)
-            return [row for row in rows if "served_model" not in row.tags]
-
-
-def _newest(rows: Sequence[Point]) -> Point | None:
-    return max(rows, key=lambda row: row.time_ns, default=None)

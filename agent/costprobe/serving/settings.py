@@ -30,6 +30,16 @@ from costprobe.core.config.fields import (
 from costprobe.core.units import format_duration, percent
 
 MAX_TENANTS = 100
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_EXPERTS = re.compile(rf"(?<![A-Za-z0-9.])(\d+)x{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
+_ACTIVE = re.compile(rf"(?<![A-Za-z0-9.])a{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
+_TOTAL = re.compile(rf"(?<![A-Za-z0-9.]){_NUMBER}([bm])(?![A-Za-z0-9])", re.IGNORECASE)
+_MAX_SIZE_B: Final = 100_000.0
+# Experts of a "8x7B" that a token uses.
+_EXPERTS_USED: Final = 2
+TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+# Shares that add up to 1 may exceed it by this.
+_ROUNDING = 1e-9
 
 
 class TenantsConfig(Section):
@@ -122,15 +132,6 @@ class TenantsConfig(Section):
         return self
 
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_EXPERTS = re.compile(rf"(?<![A-Za-z0-9.])(\d+)x{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
-_ACTIVE = re.compile(rf"(?<![A-Za-z0-9.])a{_NUMBER}b(?![A-Za-z0-9])", re.IGNORECASE)
-_TOTAL = re.compile(rf"(?<![A-Za-z0-9.]){_NUMBER}([bm])(?![A-Za-z0-9])", re.IGNORECASE)
-_MAX_SIZE_B: Final = 100_000.0
-# Experts of a "8x7B" that a token uses.
-_EXPERTS_USED: Final = 2
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSize:
     """Parameters of a model.
@@ -166,13 +167,15 @@ def _checked(total_b: float, active_b: float) -> ModelSize | None:
     return ModelSize(total_b, active_b) if 0 < active_b <= total_b <= _MAX_SIZE_B else None
 
 
-TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
-
-
-class ServiceConfig(MetricsEndpoint):
-    """One service: the addresses of its metrics, and the devices that it uses."""
+class _NamedService(Section):
+    """The first key of a service: keys of base classes come before its own, the last base's first."""
 
     name: Name = Field(description="The tag `service`.", examples=["chat"])
+
+
+class ServiceConfig(MetricsEndpoint, _NamedService):
+    """One service: the addresses of its metrics, and the devices that it uses."""
+
     devices: tuple[Name, ...] = Field(
         min_length=1,
         max_length=256,
@@ -302,9 +305,6 @@ class ServiceConfig(MetricsEndpoint):
         if self.every_s * 2 > self.window_s:
             raise ValueError("window must be at least twice as long as every")
         return self
-
-
-_ROUNDING = 1e-9
 
 
 def service_problems(services: Sequence[ServiceConfig]) -> Iterator[str]:

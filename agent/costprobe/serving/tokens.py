@@ -41,6 +41,8 @@ from costprobe.core.statistics import ConfidenceInterval, nonnegative_fit
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.settings import ModelSize, ServiceConfig, size_of
 
+logger = logging.getLogger(__name__)
+
 BILLION: Final = 1e9
 # NVIDIA H100 SXM data sheet: dense bf16 FLOP/s and bytes/s. Only their ratio matters.
 PEAK_FLOP_PER_S: Final = 989e12
@@ -61,6 +63,10 @@ DEFAULT_SIZE_B: Final = 8.0
 # Context in tokens where requests are not counted, and the longest that is plausible.
 DEFAULT_CONTEXT: Final = 1000.0
 MAX_CONTEXT: Final = 1e6
+TERMS: Final = 5
+# Answers of a prefill-heavy load are shorter by this factor.
+SHORT_ANSWER: Final = 10
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +155,6 @@ def decode_batch(counts: Counts, busy_s: float, servers: int) -> float | None:
     if not counts.decode_request_s or busy_s <= 0:
         return None
     return counts.decode_request_s / busy_s / servers
-
-
-TERMS: Final = 5
-# Answers of a prefill-heavy load are shorter by this factor.
-SHORT_ANSWER: Final = 10
 
 
 class LengthMix(NamedTuple):
@@ -255,12 +256,6 @@ class Calibration:
     token_out_j: ConfidenceInterval | None = None
 
 
-def times_of(coefficients: Sequence[float], mix: LengthMix) -> TokenTimes:
-    """Return coefficients, in the order of the fields of `TokenTimes`, with their names."""
-    prompt_s, token_in_s, token_out_s, context_token_s = coefficients
-    return TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix)
-
-
 def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
     """Return the lengths of the loads of a calibration, around those of production.
 
@@ -318,7 +313,7 @@ def calibrated(
     prompt_s, token_in_s, token_out_s, context_token_s, step_s = seconds.values
     token_out_s += steps * step_s
     found = Calibration(
-        times_of((prompt_s, token_in_s, token_out_s, context_token_s), mix),
+        TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix),
         seconds.interval(token_in),
         seconds.interval(token_out),
         joules and joules.interval(token_in),
@@ -330,9 +325,6 @@ def calibrated(
             " or an idle server"
         )
     return found
-
-
-MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,16 +414,15 @@ def stored_calibration(row: Point) -> StoredCalibration | None:
         return None
     if sum(values[:2]) <= 0 or sum(values[2:4]) <= 0:
         return None
+    prompt_s, token_in_s, token_out_s, context_token_s, *lengths = values
     return StoredCalibration(
-        times_of(values[:4], LengthMix(values[4], values[5])),
+        TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, LengthMix(*lengths)),
         row.time_ns,
         row.tags.get("probe", ""),
         str(fingerprint or ""),
         int(in_flight),
     )
 
-
-logger = logging.getLogger(__name__)
 
 # The newest calibration of a service, and the fingerprint of the newest run of its probe; each None
 # if there is none.

@@ -14,14 +14,7 @@ from zoneinfo import ZoneInfo
 
 from costprobe.core.money import money
 from costprobe.core.periods import TimeSpan, local_time, period_at
-from costprobe.core.records import (
-    NS_PER_S,
-    Event,
-    FieldValue,
-    Point,
-    Severity,
-    natural,
-)
+from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity, natural
 from costprobe.core.schema import make_point
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.spend.forecast import (
@@ -33,13 +26,8 @@ from costprobe.spend.forecast import (
     remaining_hours,
     robust_forecast,
 )
-from costprobe.spend.query import (
-    HISTORY_HOURS,
-    Payer,
-    SpendBook,
-    coverage_of,
-)
-from costprobe.spend.settings import BudgetConfig
+from costprobe.spend.query import Payer, SpendBook, coverage_of
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 # An hour with a lower coverage is not used to estimate a whole hour.
 MIN_HOUR_COVERED_S = HOUR_S / 2
@@ -48,6 +36,12 @@ REPORTED_GAP_S = 1800.0
 MAX_REPORTED = 8
 
 Forecaster = Callable[[Sequence[HourRate], Sequence[RemainingHour], str], Forecast | None]
+
+Condition = Literal["budget_exceeded", "budget_forecast"]
+# The forecast condition ends at this share of the budget.
+CLEAR_SHARE = 0.95
+# The forecast condition starts after this number of successive evaluations above the budget.
+LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +75,19 @@ class BudgetStatus(PeriodSpend):
     def elapsed_share(self) -> float:
         """Share of the period that is over."""
         return self.period.elapsed_share(self.time_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFlags:
+    """The conditions of a budget.
+
+    Attributes:
+        is_exceeded: Spend is above the planned amount.
+        is_forecast: The forecast is above the planned amount.
+    """
+
+    is_exceeded: bool
+    is_forecast: bool
 
 
 def budget_status(
@@ -200,26 +207,6 @@ def _missing(
     ]
 
 
-Condition = Literal["budget_exceeded", "budget_forecast"]
-# The forecast condition ends at this share of the budget.
-CLEAR_SHARE = 0.95
-# The forecast condition starts after this number of successive evaluations above the budget.
-LOOKS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetFlags:
-    """The conditions of a budget.
-
-    Attributes:
-        is_exceeded: Spend is above the planned amount.
-        is_forecast: The forecast is above the planned amount.
-    """
-
-    is_exceeded: bool
-    is_forecast: bool
-
-
 class BudgetWatch:
     """The conditions of one budget over its periods.
 
@@ -242,7 +229,7 @@ class BudgetWatch:
         events = []
         if not self._exceeded and status.spent > status.amount:
             self._exceeded = True
-            events.append(_event("budget_exceeded", status, exceeded_words(status)))
+            events.append(_event("budget_exceeded", status, _exceeded_words(status)))
         if self._begins(status) and not self._exceeded:
             events.append(_event("budget_forecast", status, forecast_words(status)))
         return BudgetFlags(self._exceeded, self._forecast == "yes"), events
@@ -314,12 +301,12 @@ def budget_point(status: BudgetStatus, flags: BudgetFlags, tags: Mapping[str, st
         "forecast_exceeded": flags.is_forecast,
         "period_start_ns": status.period.start_ns,
         "period_end_ns": status.period.end_ns,
-        "text": forecast_words(status) if flags.is_forecast else exceeded_words(status),
+        "text": forecast_words(status) if flags.is_forecast else _exceeded_words(status),
     }
     return make_point("budget", {**tags, **own_tags}, fields, status.time_ns)
 
 
-def exceeded_words(status: BudgetStatus) -> str:
+def _exceeded_words(status: BudgetStatus) -> str:
     """Return the spend as a sentence."""
     budget = status.budget
     spent, planned = (money(amount, budget.currency) for amount in (status.spent, status.amount))
@@ -332,12 +319,12 @@ def exceeded_words(status: BudgetStatus) -> str:
 def forecast_words(status: BudgetStatus) -> str:
     """Return spend and forecast as a sentence."""
     if status.expected is None or status.low is None or status.high is None:
-        return exceeded_words(status)
+        return _exceeded_words(status)
     expected, low, high = (
         money(amount, status.budget.currency)
         for amount in (status.expected, status.low, status.high)
     )
-    return f"{exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
+    return f"{_exceeded_words(status)}; at its end it will be {expected} (80 %: {low} to {high})"
 
 
 def _event(condition: Condition, status: BudgetStatus, words: str) -> Event:

@@ -14,6 +14,7 @@ from typing import Any
 from costprobe.adapters.store.ledger import Ledger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
+from costprobe.core.periods import hour_phase_ns
 from costprobe.core.records import Event
 from costprobe.spend.budget import (
     BudgetFlags,
@@ -31,14 +32,7 @@ from costprobe.spend.forecast import (
     harmonic_forecast,
     robust_forecast,
 )
-from costprobe.spend.query import (
-    SpendBook,
-    Usual,
-    book_name,
-    hours_of,
-    phase_of,
-    read_spend,
-)
+from costprobe.spend.query import SpendBook, Usual, book_name, hours_of, read_spend
 from costprobe.spend.settings import BudgetConfig
 
 logger = logging.getLogger(__name__)
@@ -91,7 +85,10 @@ class BudgetTracker:
         """Read the spend since the last evaluation, and report budgets that are exceeded."""
         now_ns = self._clock.time_ns()
         documents = []
-        books = {budget.name: self._book(phase_of(budget, now_ns)) for budget in self._budgets}
+        books = {
+            budget.name: self._book(hour_phase_ns(budget.timezone, now_ns))
+            for budget in self._budgets
+        }
         with closing(StoreReader.open(self._store_path)) as reader:
             for book in {book.phase_ns: book for book in books.values()}.values():
                 final_ns = book.final_ns
@@ -109,7 +106,7 @@ class BudgetTracker:
             for event in events:
                 logger.warning("%s", event.detail)
                 self._on_event(event)
-            documents.append(budget_document(status, flags))
+            documents.append(_budget_document(status, flags))
         self._ledger.put_state(
             WATCHES_STATE,
             {
@@ -134,7 +131,7 @@ class BudgetTracker:
         if book is None:
             stored = self._ledger.state(book_name(phase_ns))
             hours = hours_of(self._budgets)
-            book = self._books[phase_ns] = restored_book(stored, phase_ns, hours)
+            book = self._books[phase_ns] = _restored_book(stored, phase_ns, hours)
         return book
 
     def _stored_watches(self) -> dict[str, BudgetWatch]:
@@ -155,7 +152,7 @@ class BudgetTracker:
         return watches
 
 
-def restored_book(stored: object, phase_ns: int, hours: int) -> SpendBook:
+def _restored_book(stored: object, phase_ns: int, hours: int) -> SpendBook:
     """Return a stored book; a new one if it is damaged, or keeps other hours."""
     if isinstance(stored, dict):
         try:
@@ -170,7 +167,7 @@ def restored_book(stored: object, phase_ns: int, hours: int) -> SpendBook:
     return SpendBook(phase_ns, hours)
 
 
-def budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> dict[str, Any]:
+def _budget_document(status: BudgetStatus, flags: BudgetFlags | None = None) -> dict[str, Any]:
     """Return a budget's status as JSON, with its conditions if flags are given."""
     budget, remaining = status.budget, status.remaining
     document: dict[str, Any] = {
@@ -221,7 +218,7 @@ class BudgetOverview:
 
     def document(self) -> dict[str, Any]:
         """Return the budget as JSON, with a note on its forecast."""
-        document = budget_document(self.status)
+        document = _budget_document(self.status)
         return {
             **document,
             "note": document["note"] or self.note,
@@ -261,10 +258,10 @@ def budget_overviews(
     hours = hours_of(configured)
     overviews = []
     for budget in budgets:
-        phase_ns = phase_of(budget, now_ns)
+        phase_ns = hour_phase_ns(budget.timezone, now_ns)
         if phase_ns not in books or books[phase_ns].hours != hours:
             stored, _ = states.get(book_name(phase_ns), (None, 0))
-            books[phase_ns] = restored_book(stored, phase_ns, hours)
+            books[phase_ns] = _restored_book(stored, phase_ns, hours)
         if phase_ns not in current:
             read_spend(books[phase_ns], reader, now_ns, usual)
             current.add(phase_ns)

@@ -35,7 +35,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, HOURS_A_WEEK, local_time
-from costprobe.core.statistics import student_quantile
+from costprobe.core.statistics import MAD_TO_SIGMA, student_quantile
 
 INTERVAL = 0.8
 MIN_HOURS = 6
@@ -47,9 +47,21 @@ MIN_BLOCKS = 4
 LEVEL_WEIGHT = 0.5
 DRAWN_IN_AT = 4.0
 MAX_CORRELATION = 0.9
-_MAD_TO_SIGMA = 1.4826
 _DECILES_TO_SIGMA = 2.563
 _MIN_FOR_DECILES = 20
+
+MIN_WEEKS = 2
+MAX_MISSING_SHARE = 0.2
+DAILY_HARMONICS = 5
+WEEKEND_HARMONICS = 3
+MAX_HOURLY_CORRELATION = 0.99
+SATURDAY = 5
+ITERATIONS = 6
+# Difference of the last week in standard deviations above which its level counts as changed.
+LEVEL_DEVIATIONS = 2.0
+# A smaller change of level, as a share of the mean cost, is ignored.
+LEAST_LEVEL_SHARE = 0.02
+METHOD = "harmonic regression with AR(1) errors (statsmodels)"
 
 
 class HourRate(NamedTuple):
@@ -130,6 +142,14 @@ class RemainingHour(NamedTuple):
     share: float
 
 
+class MissingLibraryError(Exception):
+    """statsmodels is not installed."""
+
+
+class UnfitError(Exception):
+    """The history is too short, has too many gaps, or has recently changed its level."""
+
+
 def remaining_hours(now_ns: int, end_ns: int, phase_ns: int = 0) -> list[RemainingHour]:
     """Return the hours from now to the end of a period, the first one shortened.
 
@@ -176,7 +196,7 @@ def robust_forecast(
     expected = 0.0
     for ahead, hour in enumerate(remaining):
         level = mean + week + (day - week) * math.exp(-ahead / HOURS_A_DAY)
-        usual = seasons.usual(hour_of_week(hour.start_ns, zone))
+        usual = seasons.usual(_hour_of_week(hour.start_ns, zone))
         expected += max(0.0, usual + level) * hour.share
     spread = _spread(differences, sum(hour.share for hour in remaining))
     return Forecast(
@@ -188,23 +208,23 @@ def robust_forecast(
     )
 
 
-def hour_of_week(time_ns: int, zone: ZoneInfo) -> int:
+def _hour_of_week(time_ns: int, zone: ZoneInfo) -> int:
     """Return the hour of the week in a time zone, 0 (Monday's midnight) to 167."""
     local = local_time(time_ns, zone)
-    return local.weekday() * 24 + local.hour
+    return local.weekday() * HOURS_A_DAY + local.hour
 
 
 class _Seasons:
     """Costs of the past by the hour of the week and of the day."""
 
     def __init__(self, history: Sequence[HourRate], zone: ZoneInfo) -> None:
-        self._history = [(hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
+        self._history = [(_hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
         self._weekly: dict[int, list[float]] = {}
         self._daily: dict[int, list[float]] = {}
         self._all = [value for _, value in self._history]
         for hour, value in self._history:
             self._weekly.setdefault(hour, []).append(value)
-            self._daily.setdefault(hour % 24, []).append(value)
+            self._daily.setdefault(hour % HOURS_A_DAY, []).append(value)
 
     @property
     def words(self) -> str:
@@ -229,7 +249,7 @@ class _Seasons:
         return differences
 
     def _peers(self, hour: int, at_least: int = 1) -> Sequence[float]:
-        for values in (self._weekly.get(hour, ()), self._daily.get(hour % 24, ())):
+        for values in (self._weekly.get(hour, ()), self._daily.get(hour % HOURS_A_DAY, ())):
             if len(values) >= at_least:
                 return values
         return self._all
@@ -274,7 +294,7 @@ def _sum_variance(count: float, correlation: float) -> float:
 
 def _robust_scale(values: Sequence[float]) -> float:
     middle = statistics.median(values)
-    scale = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
+    scale = MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
     if len(values) >= _MIN_FOR_DECILES:
         deciles = statistics.quantiles(values, n=10, method="inclusive")
         scale = max(scale, (deciles[-1] - deciles[0]) / _DECILES_TO_SIGMA)
@@ -295,28 +315,6 @@ def _correlation(values: Sequence[float]) -> float:
     return min(MAX_CORRELATION, max(0.0, correlation))
 
 
-MIN_WEEKS = 2
-MAX_MISSING_SHARE = 0.2
-DAILY_HARMONICS = 5
-WEEKEND_HARMONICS = 3
-MAX_HOURLY_CORRELATION = 0.99
-SATURDAY = 5
-ITERATIONS = 6
-# Difference of the last week in standard deviations above which its level counts as changed.
-LEVEL_DEVIATIONS = 2.0
-# A smaller change of level, as a share of the mean cost, is ignored.
-LEAST_LEVEL_SHARE = 0.02
-METHOD = "harmonic regression with AR(1) errors (statsmodels)"
-
-
-class MissingLibraryError(Exception):
-    """statsmodels is not installed."""
-
-
-class UnfitError(Exception):
-    """The history is too short, has too many gaps, or has recently changed its level."""
-
-
 def harmonic_forecast(
     history: Sequence[HourRate], remaining: Sequence[RemainingHour], timezone: str
 ) -> Forecast:
@@ -325,9 +323,10 @@ def harmonic_forecast(
     Dynamic harmonic regression after Hyndman and Athanasopoulos, Forecasting: Principles and
     Practice (3rd ed., 10.5 and 12.1): sines and cosines of the day, others on weekends, a level for
     each weekday, and errors of a first-order autoregression (statsmodels' GLSAR, Cochrane and
-    Orcutt's iteration). There is no trend: extrapolated over weeks it is unreliable. The interval is that of the sum of the future hours: the autocorrelated errors'
-    variance and that of the coefficients. Missing hours are filled with the median of the same
-    hour of the week for the fit only.
+    Orcutt's iteration). There is no trend: extrapolated over weeks it is unreliable. The interval is
+    that of the sum of the future hours: the autocorrelated errors' variance and that of the
+    coefficients. Missing hours are filled with the median of the same hour of the week for the fit
+    only.
 
     Args:
         history: Hours that rows cover, oldest first.
@@ -388,7 +387,7 @@ def _check_level(last_week: Sequence[float], rho: float, noise: float, least: fl
 
 def _regressors(time_ns: int, zone: ZoneInfo) -> list[float]:
     """Return the regressors of an hour: its place in the day and the week."""
-    hour = hour_of_week(time_ns, zone)
+    hour = _hour_of_week(time_ns, zone)
     weekday = hour // HOURS_A_DAY
     angle = 2 * math.pi * (hour % HOURS_A_DAY) / HOURS_A_DAY
     waves = [f(k * angle) for k in range(1, DAILY_HARMONICS + 1) for f in (math.sin, math.cos)]
@@ -437,11 +436,11 @@ def _regular(history: Sequence[HourRate], zone: ZoneInfo) -> list[float]:
         raise UnfitError(f"{len(hours_ns) - len(by_hour)} of {len(hours_ns)} h are missing")
     usual: dict[int, list[float]] = {}
     for start_ns, value in by_hour.items():
-        usual.setdefault(hour_of_week(start_ns, zone), []).append(value)
+        usual.setdefault(_hour_of_week(start_ns, zone), []).append(value)
     middle = [statistics.median(by_hour.values())]
     return [
         by_hour[start_ns]
         if start_ns in by_hour
-        else statistics.median(usual.get(hour_of_week(start_ns, zone), middle))
+        else statistics.median(usual.get(_hour_of_week(start_ns, zone), middle))
         for start_ns in hours_ns
     ]

@@ -15,12 +15,22 @@ from typing import Final, Literal
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
-from costprobe.core.periods import HOURS_A_DAY, TimeSpan
+from costprobe.core.periods import HOUR_NS, HOURS_A_DAY, TimeSpan
 from costprobe.core.records import NS_PER_S, is_slice_kind, natural
 from costprobe.core.units import HOUR_S
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.query import Payer, SpendBook, Usual, coverage_of, span_spend, summed
 from costprobe.spend.settings import BudgetConfig
+
+# Cost by service and part, of one currency.
+_Parts = Mapping[tuple[str, str], float]
+
+# Longest interval of a row of `device`: the row before the hour defines the start of its first.
+EDGE_NS: Final = 600 * NS_PER_S
+# Name of the period that is read where no budget of the host is configured; its amount is not used.
+UNPLANNED: Final = "month"
+# A device without a reading for this long has no present power.
+PRESENT_NS: Final = 120 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,102 +87,6 @@ class DayAllocation:
     coverage: float
     parts: Sequence[AllocatedCost]
     by_device: Mapping[str, float]
-
-
-# Cost by service and part, of one currency.
-_Parts = Mapping[tuple[str, str], float]
-
-
-def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[DayAllocation]:
-    """Return the allocation of the last 24 h, from a full hour on, one entry per currency.
-
-    The total is that of budgets; the parts are the rows of `allocation`, and of models the shares of
-    their cost of working time. The remainder is what no part has: devices without a service, and time
-    that is not yet allocated.
-
-    Args:
-        reader: The store.
-        book: Its spend by the hour, up to now.
-        now_ns: UTC in ns.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
-    day = TimeSpan(book.start_ns(book.hour_of(now_ns) - HOURS_A_DAY + 1), now_ns)
-    parts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
-    for tags, cost in summed(reader, "allocation", "cost", day):
-        key = tags.get("service", ""), tags.get("part", "")
-        parts[tags.get("currency", "")][key] += cost
-    models = _models(reader, day) if parts else {}
-    elapsed_s = (day.end_ns - day.start_ns) / NS_PER_S
-    found = []
-    for currency in sorted({payer.currency for payer in book.payers}):
-        paid = {
-            payer.device: book.between(payer, day)
-            for payer in book.payers
-            if payer == Payer("", payer.device, currency)
-        }
-        known = {device: hour for device, hour in paid.items() if hour.covered_s > 0}
-        if known:
-            total = math.fsum(hour.cost for hour in known.values())
-            covered_s = {device: hour.covered_s for device, hour in known.items()}
-            found.append(
-                DayAllocation(
-                    currency,
-                    day.start_ns,
-                    total,
-                    coverage_of(covered_s, elapsed_s),
-                    _listed(total, parts.get(currency, {}), models),
-                    {device: known[device].cost for device in sorted(known, key=natural)},
-                )
-            )
-    return sorted(found, key=lambda allocation: -allocation.total)
-
-
-def _models(reader: StoreReader, day: TimeSpan) -> dict[str, dict[str, float]]:
-    """Return the cost of the working time of each model, by service."""
-    costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in reader.points("cost", day.start_ns + 1, day.end_ns + 1, {"basis": "serving"}):
-        model, total = row.tags.get("served_model", ""), number(row, "cost_total")
-        if model and total is not None:
-            costs[row.tags.get("service", "")][model] += total - (number(row, "cost_idle") or 0.0)
-    return costs
-
-
-def _listed(
-    total: float, parts: _Parts, models: Mapping[str, Mapping[str, float]]
-) -> list[AllocatedCost]:
-    used: dict[str, float] = defaultdict(float)
-    idle = probing = 0.0
-    for (service, part), cost in parts.items():
-        if part == "idle":
-            idle += cost
-        elif part == "probing":
-            probing += cost
-        elif service:
-            used[service] += cost
-    listed = []
-    for service, cost in sorted(used.items(), key=lambda item: (-item[1], item[0])):
-        listed.append(AllocatedCost("service", service, cost))
-        working = models.get(service, {})
-        whole = math.fsum(working.values())
-        for model, own in sorted(working.items(), key=lambda item: -item[1]):
-            if whole > 0:
-                listed.append(AllocatedCost("model", model, cost * own / whole))
-    if parts:
-        listed += [AllocatedCost("idle", "", idle), AllocatedCost("probing", "", probing)]
-    # Rounding, and the edge of the hour: never below zero.
-    rest = max(0.0, total - idle - probing - math.fsum(used.values()))
-    return [*listed, AllocatedCost("remainder", "", rest)]
-
-
-HOUR_NS: Final = 3600 * NS_PER_S
-# Longest interval of a row of `device`: the row before the hour defines the start of its first.
-EDGE_NS: Final = 600 * NS_PER_S
-# Name of the period that is read where no budget of the host is configured; its amount is not used.
-UNPLANNED: Final = "month"
-# A device without a reading for this long has no present power.
-PRESENT_NS: Final = 120 * NS_PER_S
 
 
 def host_budgets(
@@ -285,3 +199,86 @@ def present_power_w(reader: StoreReader, now_ns: int) -> float | None:
         and (power_w := number(row, "power_w")) is not None
     ]
     return math.fsum(watts) if watts else None
+
+
+def day_allocations(reader: StoreReader, book: SpendBook, now_ns: int) -> list[DayAllocation]:
+    """Return the allocation of the last 24 h, from a full hour on, one entry per currency.
+
+    The total is that of budgets; the parts are the rows of `allocation`, and of models the shares of
+    their cost of working time. The remainder is what no part has: devices without a service, and time
+    that is not yet allocated.
+
+    Args:
+        reader: The store.
+        book: Its spend by the hour, up to now.
+        now_ns: UTC in ns.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    day = TimeSpan(book.start_ns(book.hour_of(now_ns) - HOURS_A_DAY + 1), now_ns)
+    parts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
+    for tags, cost in summed(reader, "allocation", "cost", day):
+        key = tags.get("service", ""), tags.get("part", "")
+        parts[tags.get("currency", "")][key] += cost
+    models = _models(reader, day) if parts else {}
+    elapsed_s = (day.end_ns - day.start_ns) / NS_PER_S
+    found = []
+    for currency in sorted({payer.currency for payer in book.payers}):
+        paid = {
+            payer.device: book.between(payer, day)
+            for payer in book.payers
+            if payer == Payer("", payer.device, currency)
+        }
+        known = {device: hour for device, hour in paid.items() if hour.covered_s > 0}
+        if known:
+            total = math.fsum(hour.cost for hour in known.values())
+            covered_s = {device: hour.covered_s for device, hour in known.items()}
+            found.append(
+                DayAllocation(
+                    currency,
+                    day.start_ns,
+                    total,
+                    coverage_of(covered_s, elapsed_s),
+                    _listed(total, parts.get(currency, {}), models),
+                    {device: known[device].cost for device in sorted(known, key=natural)},
+                )
+            )
+    return sorted(found, key=lambda allocation: -allocation.total)
+
+
+def _models(reader: StoreReader, day: TimeSpan) -> dict[str, dict[str, float]]:
+    """Return the cost of the working time of each model, by service."""
+    costs: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in reader.points("cost", day.start_ns + 1, day.end_ns + 1, {"basis": "serving"}):
+        model, total = row.tags.get("served_model", ""), number(row, "cost_total")
+        if model and total is not None:
+            costs[row.tags.get("service", "")][model] += total - (number(row, "cost_idle") or 0.0)
+    return costs
+
+
+def _listed(
+    total: float, parts: _Parts, models: Mapping[str, Mapping[str, float]]
+) -> list[AllocatedCost]:
+    used: dict[str, float] = defaultdict(float)
+    idle = probing = 0.0
+    for (service, part), cost in parts.items():
+        if part == "idle":
+            idle += cost
+        elif part == "probing":
+            probing += cost
+        elif service:
+            used[service] += cost
+    listed = []
+    for service, cost in sorted(used.items(), key=lambda item: (-item[1], item[0])):
+        listed.append(AllocatedCost("service", service, cost))
+        working = models.get(service, {})
+        whole = math.fsum(working.values())
+        for model, own in sorted(working.items(), key=lambda item: -item[1]):
+            if whole > 0:
+                listed.append(AllocatedCost("model", model, cost * own / whole))
+    if parts:
+        listed += [AllocatedCost("idle", "", idle), AllocatedCost("probing", "", probing)]
+    # Rounding, and the edge of the hour: never below zero.
+    rest = max(0.0, total - idle - probing - math.fsum(used.values()))
+    return [*listed, AllocatedCost("remainder", "", rest)]

@@ -24,23 +24,38 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.money import divided, exact, total_of
-from costprobe.core.periods import (
-    HOUR_NS,
-    PERIOD_HOURS,
-    TimeSpan,
-    hour_phase_ns,
-)
+from costprobe.core.periods import HOUR_NS, PERIOD_HOURS, TimeSpan
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
-from costprobe.spend.settings import BudgetConfig
+from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
-# Hours that forecasts use: eight weeks, so that each hour of the week occurs eight times.
-HISTORY_HOURS = 8 * 7 * 24
 # A span with a lower coverage is not compared with another.
 COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
 DIGITS = 9
+DAY_NS = 24 * HOUR_NS
+# Longest delay and longest interval of rows before an hour counts as final.
+LATE_NS = 2 * HOUR_NS
+# Length of a service's window if there are too few rows to derive it.
+WINDOW_S = 300.0
+
+# Tags of rows that are not labels of the operator.
+_OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
+_MICROSECONDS: Final = 6
+# A service's cost and the sum of its tenants' differ by less than this share through rounding.
+_ROUNDING: Final = Fraction(1, 10**9)
+
+# Rounding of the sums of models.
+_LEAST: Final = 1e-9
+PROBING: Final = "probing"
+UNALLOCATED: Final = "unallocated"
+
+Group = TypeVar("Group")
+Key = Literal["tenant", "namespace", "service", "model"]
+# Lines of no key.
+Rest = Literal["unattributed", "probing", "unallocated"]
+_ByTenant = dict[str, Fraction]
 
 
 class Payer(NamedTuple):
@@ -122,12 +137,127 @@ class HourSeries:
         index = hour - self.first
         if not 0 <= index < len(self.costs):
             return NOTHING
-        return SpendHour(self.costs[index], min(self.covered_s[index], 3600.0))
+        return SpendHour(self.costs[index], min(self.covered_s[index], HOUR_S))
 
     def cut(self, hour: int) -> None:
         """Discard an hour and all later ones."""
         first_kept = max(0, hour - self.first)
         del self.costs[first_kept:], self.covered_s[first_kept:]
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Length of a row's interval if there are too few rows to derive it.
+
+    Attributes:
+        device_s: Seconds of a row of `device`.
+        service_s: Seconds of a row of `allocation`.
+    """
+
+    device_s: float
+    service_s: float = WINDOW_S
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSpend:
+    """What the devices cost in a span, in one currency.
+
+    Attributes:
+        by_device: Cost and covered seconds of each device that has a row in it.
+        by_day: Cost by the number of the day since 1970, UTC.
+        coverage: Share of the span that rows cover, over these devices.
+    """
+
+    by_device: Mapping[str, SpendHour]
+    by_day: Mapping[int, float]
+    coverage: float
+
+
+class _Holder(NamedTuple):
+    """A device in a period.
+
+    Attributes:
+        step: Number of the period since 1970.
+        host: Name of the host.
+        device: Name of the device.
+    """
+
+    step: int
+    host: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodCharge:
+    """Cost of a device in a period for one service, or the remainder without a service.
+
+    Attributes:
+        span: The period, within the exported time.
+        host: Name of the host.
+        device: Name of the device.
+        kind: Kind of the device: gpu, mig or cpu.
+        model: Product name of the device.
+        service: Name of the service; empty for cost without one.
+        currency: ISO 4217 code.
+        cost: Currency.
+        idle_cost: Currency, the part for idle time; 0 for a device without an allocation.
+        device_hours: Hours of the device, divided among its charges by cost.
+        tokens: Input and output tokens of the service, divided among its charges by cost; None
+            where it counts none.
+        labels: Labels of the operator.
+        tenant: Name of the service's tenant; empty for a charge that is not divided.
+    """
+
+    span: TimeSpan
+    host: str
+    device: str
+    kind: str
+    model: str
+    service: str
+    currency: str
+    cost: Decimal
+    idle_cost: Decimal
+    device_hours: Decimal
+    tokens: Decimal | None
+    labels: Mapping[str, str]
+    tenant: str = ""
+
+
+@dataclass(slots=True)
+class KeyCost:
+    """What one tenant, namespace, service or model cost.
+
+    Attributes:
+        name: Its name; that of the rest for a line of no key.
+        cost: Currency.
+        idle: The part of it in which the devices were idle; None if that is unknown.
+        rest: Why the line has no key; None for a key.
+    """
+
+    name: str
+    cost: float = 0.0
+    idle: float | None = None
+    rest: Rest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAllocation:
+    """The cost of the devices in a period, in one currency.
+
+    Attributes:
+        currency: ISO 4217 code.
+        total: What the devices cost; the parts add up to it.
+        coverage: Share of the period that rows cover, over the devices.
+        parts: The keys, the largest first, then what has none.
+    """
+
+    currency: str
+    total: float
+    coverage: float
+    parts: tuple[KeyCost, ...]
+
+
+_Parts = dict[str, list[KeyCost]]
 
 
 class SpendBook:
@@ -315,26 +445,6 @@ def _rounded(values: array[float]) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-DAY_NS = 24 * HOUR_NS
-# Longest delay and longest interval of rows before an hour counts as final.
-LATE_NS = 2 * HOUR_NS
-# Length of a service's window if there are too few rows to derive it.
-WINDOW_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """Length of a row's interval if there are too few rows to derive it.
-
-    Attributes:
-        device_s: Seconds of a row of `device`.
-        service_s: Seconds of a row of `allocation`.
-    """
-
-    device_s: float
-    service_s: float = WINDOW_S
-
-
 def book_name(phase_ns: int) -> str:
     """Return the name of a book's stored document."""
     return f"budget hours {phase_ns // NS_PER_S}"
@@ -343,11 +453,6 @@ def book_name(phase_ns: int) -> str:
 def hours_of(budgets: Iterable[BudgetConfig]) -> int:
     """Return the number of hours that the books of budgets keep: the longest period, or the history."""
     return max([HISTORY_HOURS, *(PERIOD_HOURS[budget.period] for budget in budgets)])
-
-
-def phase_of(budget: BudgetConfig, time_ns: int) -> int:
-    """Return the offset in ns of a budget's full hours from UTC's."""
-    return hour_phase_ns(budget.timezone, time_ns)
 
 
 def read_spend(
@@ -442,27 +547,11 @@ def cost_rows(all_series: Iterable[SeriesValues]) -> list[CostRow]:
     return sorted(rows.values())
 
 
-@dataclass(frozen=True, slots=True)
-class SpanSpend:
-    """What the devices cost in a span, in one currency.
-
-    Attributes:
-        by_device: Cost and covered seconds of each device that has a row in it.
-        by_step: Cost by the number of a step since 1970, such as a day.
-        coverage: Share of the span that rows cover, over these devices.
-    """
-
-    by_device: Mapping[str, SpendHour]
-    by_step: Mapping[int, float]
-    coverage: float
-
-
 def span_spend(
     costs: Iterable[SeriesValues],
     span: TimeSpan,
     usual: Usual,
     currency_at: Callable[[str, int], str],
-    step_ns: int = DAY_NS,
 ) -> dict[str, SpanSpend]:
     """Return what the devices cost in a span, by currency: as budgets and forecasts count it.
 
@@ -471,7 +560,6 @@ def span_spend(
         span: The span.
         usual: Length of intervals if there are too few rows.
         currency_at: Currency of a device's price at a UTC ns, for rows without one.
-        step_ns: Length of a step.
     """
     by_payer: dict[tuple[str, str], list[SeriesValues]] = {}
     for series in costs:
@@ -479,13 +567,13 @@ def span_spend(
         for currency, part in _by_currency(series, currency_at):
             by_payer.setdefault((currency, device), []).append(part)
     by_device: dict[str, dict[str, SpendHour]] = {}
-    by_step: dict[str, dict[int, float]] = {}
+    by_day: dict[str, dict[int, float]] = {}
     for (currency, device), payer_series in by_payer.items():
         cost = covered_s = 0.0
-        steps = by_step.setdefault(currency, {})
+        days = by_day.setdefault(currency, {})
         rows = cost_rows(payer_series)
-        for step, amount, part_s in spend_by_step(rows, usual.device_s, span, step_ns):
-            steps[step] = steps.get(step, 0.0) + amount
+        for day, amount, part_s in spend_by_step(rows, usual.device_s, span, DAY_NS):
+            days[day] = days.get(day, 0.0) + amount
             cost, covered_s = cost + amount, covered_s + part_s
         if covered_s > 0:
             by_device.setdefault(currency, {})[device] = SpendHour(cost, covered_s)
@@ -493,7 +581,7 @@ def span_spend(
     return {
         currency: SpanSpend(
             hours,
-            by_step[currency],
+            by_day[currency],
             coverage_of({n: hour.covered_s for n, hour in hours.items()}, length_s),
         )
         for currency, hours in by_device.items()
@@ -517,69 +605,11 @@ def _by_currency(
     return parts.items()
 
 
-# Tags of rows that are not labels of the operator.
-_OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
-_MICROSECONDS: Final = 6
-
-
-Group = TypeVar("Group")
-
-
-class Holder(NamedTuple):
-    """A device in a period.
-
-    Attributes:
-        step: Number of the period since 1970.
-        host: Name of the host.
-        device: Name of the device.
-    """
-
-    step: int
-    host: str
-    device: str
-
-
 class _Key(NamedTuple):
-    holder: Holder
+    holder: _Holder
     service: str
     currency: str
     labels: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodCharge:
-    """Cost of a device in a period for one service, or the remainder without a service.
-
-    Attributes:
-        span: The period, within the exported time.
-        host: Name of the host.
-        device: Name of the device.
-        kind: Kind of the device: gpu, mig or cpu.
-        model: Product name of the device.
-        service: Name of the service; empty for cost without one.
-        currency: ISO 4217 code.
-        cost: Currency.
-        idle_cost: Currency, the part for idle time; 0 for a device without an allocation.
-        device_hours: Hours of the device, divided among its charges by cost.
-        tokens: Input and output tokens of the service, divided among its charges by cost; None
-            where it counts none.
-        labels: Labels of the operator.
-        tenant: Name of the service's tenant; empty for a charge that is not divided.
-    """
-
-    span: TimeSpan
-    host: str
-    device: str
-    kind: str
-    model: str
-    service: str
-    currency: str
-    cost: Decimal
-    idle_cost: Decimal
-    device_hours: Decimal
-    tokens: Decimal | None
-    labels: Mapping[str, str]
-    tenant: str = ""
 
 
 def period_charges(
@@ -631,7 +661,7 @@ def period_charges(
 
 def _key(point: Point, step_ns: int) -> _Key:
     tags = point.tags
-    holder = Holder(point.time_ns // step_ns, tags.get("host", ""), tags.get("device", ""))
+    holder = _Holder(point.time_ns // step_ns, tags.get("host", ""), tags.get("device", ""))
     labels = tuple(sorted(item for item in tags.items() if item[0] not in _OWN_TAGS))
     return _Key(holder, tags.get("service", ""), tags.get("currency", ""), labels)
 
@@ -648,16 +678,16 @@ def _consumer(key: _Key) -> tuple[int, str, str]:
 
 def _hours(
     reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
-) -> dict[Holder, Decimal]:
+) -> dict[_Holder, Decimal]:
     """Return the hours that the rows of each device cover, by period."""
-    seconds: dict[Holder, float] = defaultdict(float)
+    seconds: dict[_Holder, float] = defaultdict(float)
     by_device = defaultdict(list)
     around = (span.start_ns - LATE_NS, span.end_ns + LATE_NS)
     for series in reader.values("device", "cost", *around):
         by_device[series.tags.get("host", ""), series.tags.get("device", "")].append(series)
     for (host, device), found in by_device.items():
         for step, _, covered_s in spend_by_step(cost_rows(found), usual.device_s, span, step_ns):
-            seconds[Holder(step, host, device)] += covered_s
+            seconds[_Holder(step, host, device)] += covered_s
     return {
         holder: exact(round(covered_s / HOUR_S, _MICROSECONDS))
         for holder, covered_s in seconds.items()
@@ -738,10 +768,6 @@ def label_spend(
     }
 
 
-# A service's cost and the sum of its tenants' differ by less than this share through rounding.
-_ROUNDING: Final = Fraction(1, 10**9)
-
-
 class _Served(NamedTuple):
     """A service in a period, in one currency."""
 
@@ -749,9 +775,6 @@ class _Served(NamedTuple):
     host: str
     service: str
     currency: str
-
-
-_ByTenant = dict[str, Fraction]
 
 
 def tenant_charges(
@@ -839,47 +862,6 @@ def _parts(
         )
 
 
-Key = Literal["tenant", "namespace", "service", "model"]
-PROBING: Final = "probing"
-UNALLOCATED: Final = "unallocated"
-# Lines of no key.
-Rest = Literal["unattributed", "probing", "unallocated"]
-
-
-@dataclass(slots=True)
-class KeyCost:
-    """What one tenant, namespace, service or model cost.
-
-    Attributes:
-        name: Its name; that of the rest for a line of no key.
-        cost: Currency.
-        idle: The part of it in which the devices were idle; None if that is unknown.
-        rest: Why the line has no key; None for a key.
-    """
-
-    name: str
-    cost: float = 0.0
-    idle: float | None = None
-    rest: Rest | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyAllocation:
-    """The cost of the devices in a period, in one currency.
-
-    Attributes:
-        currency: ISO 4217 code.
-        total: What the devices cost; the parts add up to it.
-        coverage: Share of the period that rows cover, over the devices.
-        parts: The keys, the largest first, then what has none.
-    """
-
-    currency: str
-    total: float
-    coverage: float
-    parts: tuple[KeyCost, ...]
-
-
 def summed(
     reader: StoreReader,
     measurement: str,
@@ -926,9 +908,6 @@ def allocation_by(
         for parts in [_merged(by_key.get(currency, []))]
     ]
     return sorted(found, key=lambda allocation: -allocation.total)
-
-
-_Parts = dict[str, list[KeyCost]]
 
 
 def _allocation(
@@ -1005,8 +984,6 @@ def _by_model(reader: StoreReader, span: TimeSpan) -> _Parts:
     return found
 
 
-# Rounding of the sums of models.
-_LEAST: Final = 1e-9
 _SOURCES: Final[Mapping[Key, Callable[[StoreReader, TimeSpan], _Parts]]] = {
     "tenant": _by_tenant,
     "namespace": _by_tag("namespace"),

@@ -7,12 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from costprobe.core.config.fields import (
-    Currency,
-    Name,
-    Section,
-    Zone,
-)
+from costprobe.core.config.fields import Currency, Name, Section, Zone
 from costprobe.core.periods import PeriodKind
 
 Amount = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
@@ -68,3 +63,7 @@ class BudgetConfig(PlannedSpend):
         if self.service is not None:
             return f"service {self.service}"
         return self.device or "host"
+
+
+# Hours that forecasts use: eight weeks, so that each hour of the week occurs eight times.
+HISTORY_HOURS = 8 * 7 * 24

@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from costprobe.core.columns import RowColumns, number, numbers
-from costprobe.core.periods import TimeSpan
+from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
 from costprobe.core.schema import SERVING_RATIOS
 
@@ -41,6 +41,51 @@ Factor = Literal[
 ]
 Name = TypeVar("Name", bound=str)
 _FACTORS: Final[tuple[Factor, ...]] = get_args(Factor)
+# Models that add up to less than this share of their service leave counts that belong to none.
+COUNTED_SHARE = 1 - 1e-6
+Kind = Literal["in", "out", "item"]
+# Relative device time of one of each kind, by model and kind.
+Weights = Mapping[tuple[str, Kind], float]
+Unit = Literal["token", "inference", "request"]
+Driver = Literal["price", "demand", "mix", "efficiency"]
+Part = Literal[
+    "hardware price",
+    "electricity price",
+    "idle time",
+    "load",
+    "speed",
+    "busy power",
+    "idle power",
+    "mean power",
+    "models",
+    "input and output",
+    "cached input",
+    "request length",
+    "weight",
+]
+# What each part is due to.
+DRIVERS: Final[Mapping[Part, Driver]] = MappingProxyType(
+    {
+        "hardware price": "price",
+        "electricity price": "price",
+        "idle time": "demand",
+        "load": "demand",
+        "speed": "efficiency",
+        "busy power": "efficiency",
+        "idle power": "efficiency",
+        "mean power": "efficiency",
+        "models": "mix",
+        "input and output": "mix",
+        "cached input": "mix",
+        "request length": "mix",
+    }
+)
+# A driver of the change is larger than this, in log units.
+LEAST_PART: Final = 1e-9
+DAY_NS: Final = 24 * HOUR_NS
+WEEK_NS: Final = 7 * DAY_NS
+# A span with a lower coverage is not compared: it lacks hours of the day that the other has.
+COMPARED_SHARE: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +219,6 @@ def _log_mean(a: float, b: float) -> float:
     least, most = (a, b) if a < b else (b, a)
     excess = (most - least) / least
     return (most - least) / math.log1p(excess) if excess else least
-
-
-# Models that add up to less than this share of their service leave counts that belong to none.
-COUNTED_SHARE = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,20 +411,15 @@ def _total(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) if len(known) == len(values) else None
 
 
-Kind = Literal["in", "out", "item"]
-# Relative device time of one of each kind, by model and kind.
-Weights = Mapping[tuple[str, Kind], float]
-
-
 def work_of(sums: ProductionSums, weights: Weights) -> float:
     """Return the weighted sum of what a service did."""
     return math.fsum(
-        weight * amount_of(sums.models.get(model, ModelSums()), kind)
+        weight * _amount_of(sums.models.get(model, ModelSums()), kind)
         for (model, kind), weight in weights.items()
     )
 
 
-def amount_of(model: ModelSums, kind: Kind) -> float:
+def _amount_of(model: ModelSums, kind: Kind) -> float:
     """Return how many of a kind were computed."""
     return {"in": model.computed, "out": model.tokens_out, "item": model.inferences}[kind]
 
@@ -417,7 +453,7 @@ def kind_prices(sums: ProductionSums, *, is_by_token: bool) -> dict[tuple[str, K
             else (("item", model.cost),)
         )
         for kind, cost in costs:
-            amount = amount_of(model, kind)
+            amount = _amount_of(model, kind)
             if cost > 0 and amount > 0:
                 prices[name, kind] = cost / amount
     return prices
@@ -429,44 +465,6 @@ def as_one(sums: ProductionSums) -> ProductionSums:
         **{name: getattr(sums, name) for name in ProductionSums.__slots__ if name != "models"},
         models={"": sums.total},
     )
-
-
-Unit = Literal["token", "inference", "request"]
-Driver = Literal["price", "demand", "mix", "efficiency"]
-Part = Literal[
-    "hardware price",
-    "electricity price",
-    "idle time",
-    "load",
-    "speed",
-    "busy power",
-    "idle power",
-    "mean power",
-    "models",
-    "input and output",
-    "cached input",
-    "request length",
-    "weight",
-]
-# What each part is due to.
-DRIVERS: Final[Mapping[Part, Driver]] = MappingProxyType(
-    {
-        "hardware price": "price",
-        "electricity price": "price",
-        "idle time": "demand",
-        "load": "demand",
-        "speed": "efficiency",
-        "busy power": "efficiency",
-        "idle power": "efficiency",
-        "mean power": "efficiency",
-        "models": "mix",
-        "input and output": "mix",
-        "cached input": "mix",
-        "request length": "mix",
-    }
-)
-# A driver of the change is larger than this, in log units.
-LEAST_PART: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,9 +547,8 @@ def production_change(
         raise ValueError("costs of two currencies cannot be compared")
     if set(before.models) != set(after.models) and "" in {*before.models, *after.models}:
         before, after = as_one(before), as_one(after)
-    has_tokens = before.total.tokens > 0 and after.total.tokens > 0
-    unit = unit or ("token" if has_tokens else "inference")
-    is_by_token = has_tokens
+    is_by_token = before.total.tokens > 0 and after.total.tokens > 0
+    unit = unit or ("token" if is_by_token else "inference")
     counts = [_count(sums.total, unit) for sums in (before, after)]
     if min(counts) <= 0 or min(before.device_s, after.device_s) <= 0:
         raise ValueError("nothing was counted in one of the periods")
@@ -687,12 +684,6 @@ def _mixes(
 
 def _count(model: ModelSums, unit: Unit) -> float:
     return {"token": model.tokens, "inference": model.inferences, "request": model.requests}[unit]
-
-
-DAY_NS: Final = 24 * 3600 * NS_PER_S
-WEEK_NS: Final = 7 * DAY_NS
-# A span with a lower coverage is not compared: it lacks hours of the day that the other has.
-COMPARED_SHARE: Final = 0.9
 
 
 class ServingChange(NamedTuple):

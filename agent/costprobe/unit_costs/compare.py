@@ -21,6 +21,12 @@ MIN_SAMPLES = 5
 # Half the width of a notch, in interquartile ranges over the root of the number of samples: two
 # medians whose notches do not overlap differ at about 95 % (McGill, Tukey and Larsen 1978).
 NOTCH = 1.57
+# A sample is throttled if the device was throttled for more than this share of its window.
+THROTTLED_PCT = 1.0
+_WAYS = ("cold", "compile", "cuda_graph", "weights")
+# Tags that identify a candidate.
+_TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +304,6 @@ def _not_good_enough(
         elif candidate.quality < quality:
             reasons.append(f"its quality is {candidate.quality:g}")
     return " and ".join(reasons) or None
-
-
-# A sample is throttled if the device was throttled for more than this share of its window.
-THROTTLED_PCT = 1.0
-_WAYS = ("cold", "compile", "cuda_graph", "weights")
-# Tags that identify a candidate.
-_TELLING = ("host", "device", "probe", "batch", "concurrency", *_WAYS)
-
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,33 @@ from typing import Final, Literal, NamedTuple
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
 from costprobe.core.money import price_scale
-from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.periods import HOUR_NS
+from costprobe.core.records import Point, natural
 from costprobe.core.schema import OWN_TAGS
 from costprobe.unit_costs.change import DAY_NS, WEEK_NS, ratio_of_sums
 
 # What a cost is divided by: an inference of a probe or a service, or an output token.
 Unit = Literal["inference", "request", "token"]
+# Tags of how a probe runs.
+_WAYS: Final = ("batch", "concurrency", "cold", "compile", "cuda_graph", "weights")
+# Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
+# that matters: devices of one type differ by 1 to 2 % from their manufacturing.
+OUTLIER_SCORE: Final = 3.5
+_NORMAL_MAD: Final = 0.6745
+OUTLIER_SHARE: Final = 0.03
+# A series without a row for a week is omitted.
+FORGOTTEN_NS: Final = WEEK_NS
+# The row that a day or week ago was the newest may be this much older: probes may run rarely.
+LATE_NS: Final = 6 * HOUR_NS
+TREND_POINTS: Final = 42
+# Windows that are read of each series of a service for its trend.
+WINDOWS_PER_POINT: Final = 4
+_MILLION: Final = 1_000_000
+# Identity of a series across price plans: basis, device, probe, service, served model, currency.
+Key = tuple[str, str, str, str, str, str]
+# Tags of costprobe that identify what is measured; others may change while it stays the same.
+_IDENTITY = OWN_TAGS - {"plan"}
+Identity = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,30 +122,12 @@ class UnitGroup:
         return self.moved if is_outlier else self.typical
 
 
-# Modified z-score above which a value is an outlier (Iglewicz and Hoaglin 1993), and the smallest deviation
-# that matters: devices of one type differ by 1 to 2 % from their manufacturing.
-OUTLIER_SCORE: Final = 3.5
-_NORMAL_MAD: Final = 0.6745
-OUTLIER_SHARE: Final = 0.03
-
-
-def by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
+def _by_device_type(units: Iterable[UnitCost]) -> list[UnitGroup]:
     """Group a model's costs on devices of the same type, in the same currency and execution mode."""
     groups: dict[tuple[str, ...], list[UnitCost]] = defaultdict(list)
     for unit in units:
         tags = unit.tags
-        ways = (
-            tags.get(name, "")
-            for name in (
-                "currency",
-                "batch",
-                "concurrency",
-                "cold",
-                "compile",
-                "cuda_graph",
-                "weights",
-            )
-        )
+        ways = (tags.get(name, "") for name in ("currency", *_WAYS))
         groups[
             tags.get("probe", ""), unit.device_model or tags.get("device", ""), unit.unit, *ways
         ].append(unit)
@@ -152,20 +155,6 @@ def _group(members: list[UnitCost]) -> UnitGroup:
         ),
         moved=max(members, key=lambda unit: abs(unit.change_24h_pct or 0.0)),
     )
-
-
-HOUR_NS: Final = 3600 * NS_PER_S
-# A series without a row for a week is omitted.
-FORGOTTEN_NS: Final = WEEK_NS
-# The row that a day or week ago was the newest may be this much older: probes may run rarely.
-LATE_NS: Final = 6 * HOUR_NS
-TREND_POINTS: Final = 42
-# Windows that are read of each series of a service for its trend.
-WINDOWS_PER_POINT: Final = 4
-_MILLION: Final = 1_000_000
-
-# Identity of a series across price plans: basis, device, probe, service, served model, currency.
-Key = tuple[str, str, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +187,7 @@ def unit_groups(reader: StoreReader, now_ns: int) -> list[UnitGroup]:
         for series in reader.series("device")
     }
     probed = _probed(reader, costs, models, now_ns)
-    return [*_served(reader, costs, now_ns), *by_device_type(probed)]
+    return [*_served(reader, costs, now_ns), *_by_device_type(probed)]
 
 
 def _newest(rows: Iterable[Point], now_ns: int) -> dict[Key, Point]:
@@ -274,8 +263,7 @@ def _probed(
 
 def _way(run: Point) -> dict[str, str]:
     """Return how a probe runs: batch, concurrency and execution mode."""
-    names = ("batch", "concurrency", "cold", "compile", "cuda_graph", "weights")
-    return {name: run.tags[name] for name in names if name in run.tags}
+    return {name: run.tags[name] for name in _WAYS if name in run.tags}
 
 
 def _level(row: Point) -> float | None:
@@ -384,12 +372,6 @@ def _ratio_trend(rows: Sequence[Point], measure: _Measure) -> list[tuple[int, fl
 
 def _change_pct(before: float | None, after: float | None) -> float | None:
     return None if not before or after is None else (after / before - 1) * 100
-
-
-# Tags of costprobe that identify what is measured; others may change while it stays the same.
-_IDENTITY = OWN_TAGS - {"plan"}
-
-Identity = tuple[tuple[str, str], ...]
 
 
 class TagChange(NamedTuple):

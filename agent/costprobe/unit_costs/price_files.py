@@ -1,4 +1,4 @@
-"""Measured token costs, idle time included, as price files of LLM gateways; [[price_file]].
+"""Measured token costs, idle time included, as price files of LLM gateways.
 
 Sources of the formats: litellm's model_prices_and_context_window.json and
 `litellm.register_model`; Langfuse's `POST /api/public/models`; OpenLIT's pricing.json. All three
@@ -21,15 +21,24 @@ from pathlib import Path
 from typing import Final
 
 from costprobe.adapters.host.files import replace_file
-from costprobe.adapters.host.schedule import JobError
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock
+from costprobe.core.clock import Clock, JobError
 from costprobe.core.columns import RowColumns, numbers_of
 from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SERVICE_FIELDS
 from costprobe.unit_costs.change import ratio_of_columns
 from costprobe.unit_costs.settings import PriceFileConfig
+
+logger = logging.getLogger(__name__)
+
+DOLLAR: Final = "USD"
+_MILLION: Final = 1e6
+_THOUSAND: Final = 1e3
+# Digits of an amount; more would be rounding errors of the conversion.
+_DIGITS: Final = 12
+EVERY_S: Final = 86_400.0
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +103,6 @@ def service_groups(parts: Iterable[RowColumns]) -> dict[tuple[str, str, str], li
         # The row of the whole service is not that of a model.
         if key[1] or key[0] not in several
     }
-
-
-DOLLAR: Final = "USD"
-_MILLION: Final = 1e6
-_THOUSAND: Final = 1e3
-# Digits of an amount; more would be rounding errors of the conversion.
-_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +247,6 @@ PRICE_FILES: Final[Mapping[str, Callable[[Sequence[ModelPrice], str, str], str]]
     "langfuse": _langfuse,
     "openlit": _openlit,
 }
-
-
-logger = logging.getLogger(__name__)
-
-EVERY_S: Final = 86_400.0
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class PriceFile:

@@ -1,4 +1,4 @@
-"""Configuration of price files that the daemon writes for gateways."""
+"""The section [[price_file]]: files of token prices that the daemon writes for gateways."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from costprobe.core.config.fields import (
-    Duration,
-    Name,
-    Section,
-    key,
-)
+from costprobe.core.config.fields import Duration, Name, Section, key
 
 Program = Literal["litellm", "langfuse", "openlit"]
 

@@ -17,13 +17,15 @@ from costprobe_probes.sources.kinds import CONTEXT_TOKENS, MODELS, SHAPES, Decod
 from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.wire import ProbeConfigError, Spec
 
+# Part of the fingerprint: another version of a built-in model is another model.
+THIS_FILE = (__file__,)
 EPSILON = 1e-5
 # Standard deviation of the weights, as models of this kind are initialized.
 WEIGHT_STD = 0.02
 
 
 class RmsNorm(nn.Module):
-    """Division by the root mean square of the channels, computed in fp32."""
+    """Division by the root mean square of the channels, computed in fp32; fused from torch 2.4 on."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -31,6 +33,8 @@ class RmsNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x of shape (..., width), normalized."""
+        if hasattr(nn.functional, "rms_norm"):
+            return nn.functional.rms_norm(x, self.weight.shape, self.weight, EPSILON)
         wide = x.float()
         scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
         return scaled.to(x.dtype) * self.weight
@@ -42,10 +46,9 @@ class Attention(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
-        kv_width = shape.kv_heads * shape.head
-        self.q = nn.Linear(shape.width, shape.heads * shape.head, bias=False)
-        self.k = nn.Linear(shape.width, kv_width, bias=False)
-        self.v = nn.Linear(shape.width, kv_width, bias=False)
+        # One product for queries, keys and values, in this order of the heads.
+        heads = shape.heads + 2 * shape.kv_heads
+        self.qkv = nn.Linear(shape.width, heads * shape.head, bias=False)
         self.out = nn.Linear(shape.heads * shape.head, shape.width, bias=False)
 
     def forward(
@@ -59,20 +62,19 @@ class Attention(nn.Module):
 
         Args:
             x: New tokens (batch, tokens, width): one, or any number with start 0.
-            rotation: Cosines and sines (tokens, head) of their positions.
+            rotation: Of their positions, as of `rotated`.
             cache: Keys and values of the layer (2, batch, kv_heads, context, head); those of the
                 new tokens are written.
             start: Position of the first new token.
         """
         shape, (batch, tokens, _) = self.shape, x.shape
-        q = self.q(x).view(batch, tokens, shape.heads, shape.head).transpose(1, 2)
-        k = self.k(x).view(batch, tokens, shape.kv_heads, shape.head).transpose(1, 2)
-        v = self.v(x).view(batch, tokens, shape.kv_heads, shape.head).transpose(1, 2)
-        end = start + tokens
-        cache[0, :, :, start:end] = rotated(k, rotation)
+        qkv = self.qkv(x).view(batch, tokens, -1, shape.head).transpose(1, 2)
+        qk, v = torch.split(qkv, [shape.heads + shape.kv_heads, shape.kv_heads], dim=1)
+        q, k = torch.split(rotated(qk, rotation), [shape.heads, shape.kv_heads], dim=1)
+        end, group = start + tokens, shape.heads // shape.kv_heads
+        cache[0, :, :, start:end] = k
         cache[1, :, :, start:end] = v
         keys, values = cache[0, :, :, :end], cache[1, :, :, :end]
-        q, group = rotated(q, rotation), shape.heads // shape.kv_heads
         if tokens == 1:
             # The query heads of a group are queries to the same keys: nothing is copied, and no
             # mask is needed, because a new token sees the whole cache.
@@ -94,8 +96,7 @@ class DecoderBlock(nn.Module):
         self.norm_attention = RmsNorm(shape.width)
         self.attention = Attention(shape)
         self.norm_mlp = RmsNorm(shape.width)
-        self.gate = nn.Linear(shape.width, shape.hidden, bias=False)
-        self.up = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.gate_up = nn.Linear(shape.width, 2 * shape.hidden, bias=False)
         self.down = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(
@@ -107,8 +108,8 @@ class DecoderBlock(nn.Module):
     ) -> torch.Tensor:
         """Map new tokens to the same shape; arguments as of Attention."""
         x = x + self.attention(self.norm_attention(x), rotation, cache, start)
-        hidden = self.norm_mlp(x)
-        out: torch.Tensor = x + self.down(nn.functional.silu(self.gate(hidden)) * self.up(hidden))
+        gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, dim=-1)
+        out: torch.Tensor = x + self.down(nn.functional.silu(gate) * up)
         return out
 
 
@@ -155,7 +156,9 @@ class Decoder(nn.Module):
         )
         angles = torch.cat([angles, angles], dim=-1)
         self.cosines.copy_(angles.cos())
+        # With the sign of the channel that each sine is multiplied by.
         self.sines.copy_(angles.sin())
+        self.sines[:, : shape.head // 2].neg_()
 
     def cache_shape(self, batch: int) -> tuple[int, ...]:
         """Return the shape of the KV cache: layers, key and value, batch, heads, context, channels."""
@@ -187,11 +190,10 @@ def rotated(x: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> tor
 
     Args:
         x: (batch, heads, tokens, head).
-        rotation: Cosines and sines (tokens, head).
+        rotation: Cosines and sines (tokens, head), the sines of the first half of the head negated.
     """
     cosines, sines = rotation
-    low, high = x.chunk(2, dim=-1)
-    return x * cosines + torch.cat([-high, low], dim=-1) * sines
+    return torch.addcmul(x * cosines, x.roll(x.shape[-1] // 2, -1), sines)
 
 
 SEQUENCE = 128
@@ -266,7 +268,7 @@ KINDS: dict[str, Callable[[], Made]] = {"transformer": _transformer, "cnn": _cnn
 def load_builtin(spec: Spec) -> SourcedModel:
     """Build a built-in model with seeded weights."""
     module, inputs = KINDS[spec.kind]()
-    return SourcedModel(module, inputs)
+    return SourcedModel(module, inputs, files=THIS_FILE)
 
 
 def load_decoder(spec: Spec) -> SourcedModel:
@@ -305,6 +307,7 @@ def load_decoder(spec: Spec) -> SourcedModel:
     return SourcedModel(
         module,
         lambda batch: torch.randint(0, shape.vocabulary, (batch, tokens)),
+        files=THIS_FILE,
         move=made_on,
         state=cache,
         tokens_in=context if is_prefill else None,

@@ -28,7 +28,12 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from costprobe_probes.sources.model_source import SourcedModel, described, repeat_rows
+from costprobe_probes.sources.model_source import (
+    SourcedModel,
+    checked_inputs,
+    described,
+    repeat_rows,
+)
 from costprobe_probes.wire import ProbeConfigError, Spec, kind_of
 
 
@@ -234,19 +239,15 @@ def _batch_range(program: Any) -> tuple[int, int | None]:  # noqa: ANN401 - torc
 
 def _batches_of(path: str, args: Any, kwargs: Any) -> Callable[[int], Any]:  # noqa: ANN401 - as above
     """Return a function that makes a batch by repeating the rows of the example inputs."""
-    examples = [*args, *kwargs.values()]
-    if (args and kwargs) or not all(
-        isinstance(x, torch.Tensor) and x.dim() and len(x) for x in examples
-    ):
+    if args and kwargs:
         raise ProbeConfigError(
-            f"{path}: needs arguments other than tensors with a batch; export it with such tensors only, all"
-            " by position or all by keyword"
+            f"{path}: has arguments by position and by keyword; export it with all of one kind"
         )
+    examples = checked_inputs(path, kwargs or args)
 
-    def make(batch: int) -> Any:  # noqa: ANN401 - a list or a dict of tensors
-        if kwargs:
-            return {name: repeat_rows(x, batch) for name, x in kwargs.items()}
-        return [repeat_rows(x, batch) for x in args]
+    def make(batch: int) -> Any:  # noqa: ANN401 - a tuple or a dict of tensors
+        found = examples.map(lambda x: repeat_rows(x, batch))
+        return found.kwargs or found.args
 
     return make
 

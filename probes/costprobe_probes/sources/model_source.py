@@ -40,30 +40,56 @@ def checked_inputs(name: str, value: Any) -> Inputs:  # noqa: ANN401 - the resul
         value: Result of a model source or of an operator's factory.
 
     Raises:
-        ProbeConfigError: It is none of these, is empty, or contains a tensor without a row.
+        ProbeConfigError: It is none of these, is empty, or an entry is no tensor with a row.
     """
     if isinstance(value, torch.Tensor):
         value = (value,)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):  # a dict, or a tokenizer's BatchEncoding
         inputs = Inputs((), {str(key): x for key, x in value.items()})
+        entries = list(inputs.kwargs.items())
     elif isinstance(value, (tuple, list)):
         inputs = Inputs(tuple(value), {})
+        entries = [(str(number), x) for number, x in enumerate(value, start=1)]
     else:
-        inputs = Inputs((), {})
-    valid = [isinstance(x, torch.Tensor) and x.dim() > 0 and len(x) > 0 for x in inputs.tensors()]
-    if not valid or not all(valid):
+        entries = []
+    if not entries:
         raise ProbeConfigError(
-            f"{name}: example inputs must be a tensor, a sequence or a dict of tensors, with the"
-            " batch as first dimension and at least one row, or a function of the batch that"
-            f" returns such; not {type(value).__name__}"
+            f"{name}: example inputs must be a tensor, or a sequence or a dict of tensors, with the"
+            " batch as first dimension, or a function of the batch that returns such;"
+            f" not{' an empty' if isinstance(value, (Mapping, tuple, list)) else ''} {type(value).__name__}"
         )
+    for entry, x in entries:
+        check_input(f"{name}: example input {entry}", x)
     return inputs
 
 
+def check_input(what: str, x: object) -> None:
+    """Check that an entry of a model's inputs is a tensor with the batch as first dimension.
+
+    Args:
+        what: Model and entry, for the error.
+        x: The entry.
+
+    Raises:
+        ProbeConfigError: It is not.
+    """
+    if not isinstance(x, torch.Tensor):
+        shown = f" {x}" if x is None or isinstance(x, (bool, int, float)) else ""
+        raise ProbeConfigError(
+            f"{what} is{shown} of type {type(x).__name__}, not a tensor: set it in the model, such as"
+            " by a module whose forward passes it on, and leave it out of the inputs"
+        )
+    if x.dim() == 0 or len(x) == 0:
+        raise ProbeConfigError(
+            f"{what} has the shape {tuple(x.shape)}: its first dimension must be the batch, with at"
+            " least one row"
+        )
+
+
 def repeat_rows(x: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return `batch` rows of a tensor by repeating its rows."""
+    """Return `batch` rows of a tensor, in its memory format, by repeating its rows."""
     times = -(-batch // len(x))
-    return torch.cat([x] * times)[:batch].contiguous()
+    return torch.cat([x] * times)[:batch].clone()
 
 
 FLOATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

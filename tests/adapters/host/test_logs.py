@@ -213,7 +213,7 @@ def test_warning_of_a_library_is_one_line_without_a_traceback(kept):
     """As urllib3's of headers that it cannot parse; an error of the program keeps its traceback."""
     log = Log(kept, Redactor(()))
     error = UserWarning("[MissingHeaderBodySeparatorDefect()]")
-    for name in ("urllib3.connection", "costprobe.app.x"):
+    for name in ("urllib3.connection", "costprobe.daemon.x"):
         values = {"name": name, "levelno": logging.WARNING, "msg": f"of {name}"}
         log.handle(logging.makeLogRecord({**values, "exc_info": (UserWarning, error, None)}))
     log.close()
@@ -459,8 +459,8 @@ def test_process_logs_to_the_destination_of_its_environment(to, journald, tmp_pa
         assert got[0]["CODE_FUNC"] == "<module>"
         logged = [f"WARNING {fields['COSTPROBE_PART']}: {fields['MESSAGE']}" for fields in got]
     assert [line.partition(" in ")[0] for line in logged] == [
-        "WARNING daemon.lifecycle: the token is [redacted]",
-        "WARNING daemon.lifecycle: the token is [redacted] ... repeated 2 times",
+        "WARNING daemon.main: the token is [redacted]",
+        "WARNING daemon.main: the token is [redacted] ... repeated 2 times",
     ]
 
 

@@ -4,8 +4,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from costprobe.adapters.host.schedule import AlignedTrigger, Schedule, stagger_offset_s
-from costprobe.core.clock import SystemClock
+from costprobe.adapters.host.schedule import AlignedTrigger, Schedule
+from costprobe.core.clock import SystemClock, stagger_offset_s
 from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st

@@ -156,10 +156,12 @@ def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():
             "cpu_others_pct": 60.0,
             "cpu_steal_pct": None,
             "cpu_wait_pct": None,
+            "device_ms": None,
+            "unsteady": None,
         }
     for message in (RESULT, {**RESULT, "contention": 3}):
         result = read_outcome("p", "cpu", message, (), ()).result
-        assert (result.contended, result.fields) == (None, {})
+        assert (result.contended, set(result.fields.values())) == (None, {None})
 
 
 def test_successful_child_gives_a_result_and_its_edges():

@@ -37,6 +37,7 @@ def test_handshake_has_devices_and_driver_versions(start_child, fake_nvml):
         "slices_of": 0,
         "gpu_instance": None,
         "is_persistent": True,
+        "is_exclusive": False,
     }
 
 

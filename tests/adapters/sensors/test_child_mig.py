@@ -50,6 +50,7 @@ def devices_of(*slices):
             "slices_of": 7,
             "gpu_instance": i + 7,
             "is_persistent": None,
+            "is_exclusive": False,
         }
         for i, count in enumerate(slices)
     ]

@@ -513,3 +513,41 @@ def test_rows_shorter_than_the_spacing_of_counter_readings_count_each_instant_on
         # The counter lags by up to 0.1 s.
         assert counted_j == pytest.approx(300 * spanned_s, abs=30.1)
     assert len(readings) >= 19
+
+
+def test_text_of_a_driver_may_be_any_bytes(simulated):
+    """Its boards are found and sampled, with printable text, and keep their identity."""
+    simulated.set_versions(b"580\xff.1", b"")
+    first, second = simulated.gpus
+    first.set(name=b"NVIDIA \xc3\x28 80GB\n", uuid=b"")
+    second.set(name=b"", uuid=b"GPU-\xe9")
+    second.split(3, 2)
+    second.set_mig(0, name=b"MIG \xff 3g", uuid=b"")
+    second.set_mig(1, name=b"", uuid=b"MIG-\xff")
+    context = context_of(simulated)
+    sensors = nvidia_sensors(context)
+    assert context.versions == {"driver_version": "580\ufffd.1", "nvml_version": ""}
+    boards = [each.discover() for each in sensors]
+    sensors += sensors[1].slices()
+    devices = [*boards, *(each.discover() for each in sensors[2:])]
+    assert [(device.uuid, device.model) for device in devices] == [
+        ("gpu0", "NVIDIA \ufffd( 80GB"),
+        ("GPU-\ufffd", "NVIDIA GPU"),
+        ("gpu1.mig0", "MIG \ufffd 3g"),
+        ("MIG-\ufffd", "NVIDIA GPU"),
+    ]
+    assert [each.sample().mem_total_bytes >> 30 for each in sensors] == [80, 80, 30, 20]
+    assert [each.discover() for each in sensors] == devices
+
+
+def test_boards_with_one_uuid_are_two_devices(simulated):
+    uuid = "GPU-00000000-fake-4000-8000-000000000000"
+    simulated.gpus[1].set(uuid=uuid)
+    simulated.gpus[1].set_power(300.0)
+    simulated.clock.move(2)
+    sensors, faults = sensors_of(simulated)
+    for _ in range(2):
+        assert [each.discover().uuid for each in sensors] == [uuid, f"{uuid}@gpu1"]
+        assert [each.sample().power_w for each in sensors] == [60.0, 300.0]
+    assert {(fault.code, fault.call) for fault in faults} == {("NOT_UNIQUE", "nvmlDeviceGetUUID")}
+    assert "gpu0 has the same UUID" in faults[0].detail

@@ -39,10 +39,13 @@ def test_contention_is_unknown_if_own_processes_are_not_recognized():
 
 def test_idle_process_of_others_is_no_contention():
     log = log_of(at(1, (10, 99)), at(2, (10, 99)))
-    assert log.between(S, 2 * S, [10], busy_pids=[10]).contended is False
-    assert log.between(S, 2 * S, [10], busy_pids=[10, 99]).contended is True
-    assert log.between(S, 2 * S, [4], busy_pids=[]).contended is False
-    assert log.between(S, 2 * S, [4], busy_pids=[10]).contended is None
+    assert log.between(S, 2 * S, [10], util_pct={10: 90.0}).contended is False
+    # A desktop beside the probe is no contention; several small neighbours together are.
+    busy = {10: 90.0, 99: 2.0, 98: 2.0}
+    assert log.between(S, 2 * S, [10], util_pct=busy).contended is False
+    assert log.between(S, 2 * S, [10], util_pct={**busy, 97: 1.0}).contended is True
+    assert log.between(S, 2 * S, [4], util_pct={}).contended is False
+    assert log.between(S, 2 * S, [4], util_pct={10: 90.0}).contended is None
 
 
 def test_quick_samples_count_for_utilization_only():
@@ -60,6 +63,12 @@ def test_quick_samples_count_for_utilization_only():
 def test_process_outside_the_window_is_not_contention():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (99,)))
     assert log.between(2 * S, 2 * S, [10]).contended is False
+
+
+def test_device_is_open_if_another_process_has_it_at_the_end_though_idle():
+    log = log_of(at(1, (99,)), at(2, (10,)), at(3, (10, 99)))
+    assert log.between(S, 2 * S, [10]).is_open is False
+    assert log.between(S, 3 * S, [10], busy_pids=()).is_open is True
 
 
 def test_throttled_share_is_that_of_power_and_temperature():
@@ -91,7 +100,7 @@ def test_throttle_counter_that_decreased_is_unknown():
 def test_unknown_conditions_are_none():
     assert ActivityLog().between(0, S, []) == UNKNOWN
     assert log_of(at(1), at(2)).between(0, 9 * S, []) == UNKNOWN
-    assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, None)
+    assert log_of(at(1, (), 0, 0)).between(0, 9 * S, []) == Activity(False, is_open=False)
 
 
 def test_sm_clock_is_the_time_weighted_mean_of_the_window():

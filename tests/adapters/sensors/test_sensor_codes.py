@@ -72,3 +72,9 @@ def test_function_missing_in_old_pynvml_makes_the_metric_absent():
         nvml_call("nvmlDeviceGetSomethingOfTheFuture")
     assert caught.value.code == "FUNCTION_NOT_FOUND"
     assert caught.value.reaction is Reaction.ABSENT
+
+
+def test_unexpected_error_of_pynvml_is_one_that_may_pass():
+    with pytest.raises(SensorFault, match="TypeError") as caught:
+        nvml_call("nvmlDeviceGetHandleByIndex", "no number")
+    assert (caught.value.code, caught.value.reaction) == ("FAILED", Reaction.TRANSIENT)

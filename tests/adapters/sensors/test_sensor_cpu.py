@@ -4,12 +4,12 @@ from costprobe.adapters.sensors.child.cpu import (
     CpuTicks,
     ModelledCounter,
     find_temperature_files,
-    parse_cpu_model,
     parse_meminfo,
     parse_stat,
-    read_temperature_c,
+    read_temperatures_c,
     utilization,
 )
+from costprobe_probes.processor import processor_name
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +28,15 @@ Buffers:          100000 kB
 """
 
 
+def arm_cpuinfo(*cores):
+    """/proc/cpuinfo of arm64 with cores given by implementer and part."""
+    return "".join(
+        f"processor\t: {i}\nBogoMIPS\t: 50.00\nCPU implementer\t: {implementer:#04x}\n"
+        f"CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: {part:#05x}\nCPU revision\t: 1\n\n"
+        for i, (implementer, part) in enumerate(cores)
+    )
+
+
 class ManualClock:
     def __init__(self):
         self.now_ns = 10**12
@@ -43,11 +52,11 @@ class ManualClock:
 
 
 def test_stat_counts_busy_without_iowait_steal_and_guest():
-    assert parse_stat(STAT) == CpuTicks(busy=160, total=1010, cpus=2)
+    assert parse_stat(STAT) == CpuTicks(busy=160, total=1010)
 
 
 def test_stat_of_an_old_kernel_has_fewer_columns():
-    assert parse_stat("cpu 1 2 3 4\n") == CpuTicks(busy=6, total=10, cpus=1)
+    assert parse_stat("cpu 1 2 3 4\n") == CpuTicks(busy=6, total=10)
 
 
 @pytest.mark.parametrize("text", ["", "intr 5\n", "cpu 1 2\n"])
@@ -75,23 +84,27 @@ def test_meminfo_without_its_lines_is_an_error():
         ("processor\t: 0\nModel\t\t: Raspberry Pi 5 Model B\n", "Raspberry Pi 5 Model B"),
         ("cpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
         ("processor : 0\nBogoMIPS : 50.00\n", "CPU"),
+        (arm_cpuinfo((0x41, 0xD40), (0x41, 0xD40)), "Arm Neoverse-V1"),
+        (arm_cpuinfo((0x41, 0xD0B), (0x41, 0xD05)), "Arm Cortex-A76 + Arm Cortex-A55"),
+        (arm_cpuinfo((0x41, 0xD99)), "Arm 0x41/0xd99"),
     ],
 )
 def test_cpu_model_is_read_on_each_architecture(text, model):
-    assert parse_cpu_model(text) == model
+    assert processor_name(text) == model
 
 
 def test_modelled_energy_is_linear_in_utilization():
     counter = ModelledCounter(idle_w=2.0, max_w=10.0)
-    assert counter.add(0, CpuTicks(0, 0, 2)) == 0
-    assert counter.add(10 * 10**9, CpuTicks(0, 2000, 2)) == pytest.approx(20)
-    assert counter.add(20 * 10**9, CpuTicks(500, 4000, 2)) == pytest.approx(20 + 10 * (2 + 8 / 4))
-    assert counter.add(20 * 10**9 + 1, CpuTicks(500, 4000, 2)) is None
+    assert counter.add(0, CpuTicks(0, 0)) == 0
+    assert counter.add(10 * 10**9, CpuTicks(0, 2000)) == pytest.approx(20)
+    assert counter.add(20 * 10**9, CpuTicks(500, 4000)) == pytest.approx(20 + 10 * (2 + 8 / 4))
+    assert counter.add(20 * 10**9 + 1, CpuTicks(500, 4000)) is None
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_utilization_is_between_zero_and_one(a, b, c, d):
-    assert 0 <= utilization(CpuTicks(a, b, 1), CpuTicks(c, d, 1)) <= 1
+    share = utilization(CpuTicks(a, b), CpuTicks(c, d))
+    assert share is None if d <= b or c < a else 0 <= share <= 1
 
 
 def make_host(root, stat=STAT):
@@ -110,7 +123,7 @@ def test_cpu_temperature_is_that_of_the_hottest_sensor(tmp_path):
         (folder / "name").write_text(f"{name}\n")
         (folder / "temp1_input").write_text(f"{millidegrees}\n")
         (folder / "temp2_input").write_text("44000\n")
-    assert read_temperature_c(find_temperature_files(tmp_path)) == 51.0
+    assert max(read_temperatures_c(find_temperature_files(tmp_path))) == 51.0
 
 
 def test_thermal_zones_replace_a_missing_hwmon(tmp_path):
@@ -119,11 +132,11 @@ def test_thermal_zones_replace_a_missing_hwmon(tmp_path):
         folder.mkdir(parents=True)
         (folder / "type").write_text(f"{kind}\n")
         (folder / "temp").write_text(f"{millidegrees}\n")
-    assert read_temperature_c(find_temperature_files(tmp_path)) == 48.0
+    assert read_temperatures_c(find_temperature_files(tmp_path)) == [48.0]
 
 
 def test_host_without_sensors_has_no_temperature(tmp_path):
-    assert read_temperature_c(find_temperature_files(tmp_path)) is None
+    assert read_temperatures_c(find_temperature_files(tmp_path)) == []
 
 
 def test_cpu_without_rapl_is_modelled_and_reported(tmp_path):

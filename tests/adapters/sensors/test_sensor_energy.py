@@ -3,12 +3,12 @@ import math
 import pytest
 from costprobe.adapters.sensors.child.energy import (
     EnergyHistory,
-    IdlePower,
     SteadyWindow,
     from_counter,
     from_powers,
     mean_rel_err,
 )
+from costprobe.adapters.sensors.energy import IdlePower
 from costprobe.adapters.sensors.messages import Absent, EnergyReading
 from costprobe.core.records import Energy
 from hypothesis import given

@@ -45,6 +45,7 @@ def test_rapl_is_read_from_the_given_root(start_child, host, wait_until):
             "slices_of": 0,
             "gpu_instance": None,
             "is_persistent": None,
+            "is_exclusive": False,
         }
     ]
     # A counter that does not advance is no energy of 0 J.
@@ -58,17 +59,8 @@ def test_rapl_is_read_from_the_given_root(start_child, host, wait_until):
     assert (fields["energy_j"], fields["energy_method"]) == (7.5, "rapl")
     assert fields["temp_c"] == 45.5
     assert (fields["mem_used_bytes"], fields["mem_total_bytes"]) == (600 * 1024, 1000 * 1024)
-    assert [message for message in child.messages if message["type"] == "fault"] == []
-
-
-def test_rapl_that_disappears_is_a_fault_and_then_modelled(start_child, host):
-    child = start_child(cpu=True, gpus=False, sysfs_root=str(host), quarantine_first_s=0.2)
-    child.wait_for("handshake")
-    (host / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
-    fault = child.wait_for("fault", device="cpu", reaction="quarantine")
-    assert "energy_uj" in fault["call"]
-    assert child.wait_for("fault", reaction="modelled")["code"] == "ENOENT"
-    child.wait_for("device")
+    # The folder's /proc/stat stands still.
+    assert {m["code"] for m in child.messages if m["type"] == "fault"} <= {"NO_TICKS"}
 
 
 def test_host_without_proc_is_a_fault(start_child, tmp_path):

@@ -303,8 +303,8 @@ def test_activity_is_answered_from_the_samples():
     unknown = dict.fromkeys(Activity.__slots__)
     known = {**unknown, "sm_clock_mhz": 1900.0, "util_pct": 50.0}
     assert bench.of("activity") == [
-        {"type": "activity", "id": 3, **known, "contended": False},
-        {"type": "activity", "id": 4, **known, "contended": True},
+        {"type": "activity", "id": 3, **known, "contended": False, "is_open": False},
+        {"type": "activity", "id": 4, **known, "contended": True, "is_open": True},
     ]
 
 

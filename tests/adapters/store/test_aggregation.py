@@ -65,6 +65,7 @@ def test_counters_settings_and_texts_keep_their_newest_value():
         "device.carbon_method",
         "probe.ecc_uncorrected",
         "probe.threads",
+        "probe.latency_spread",
         "probe.stop_reason",
         "probe.energy_method",
         "probe.energy_scope",
@@ -119,6 +120,7 @@ def test_other_fields_are_means_medians_maxima_or_flags():
         "probe.cached",
         "cost.contended",
         "probe.contended",
+        "probe.unsteady",
         "probe.energy_suspect",
     }
     assert fields_of_kind("all") == {"serving.complete"}

@@ -59,6 +59,7 @@ struct gpu {
     uint64_t sm_clock_mhz;
     uint64_t mem_clock_mhz;
     uint64_t power_limit_mw;
+    uint64_t power_limit_max_mw; /* 0: not reported */
     uint64_t event_reasons;
     int64_t throttle_since_ns;
     uint64_t throttle_base_ns[2];
@@ -89,6 +90,7 @@ struct gpu {
     int64_t counter_gap_ns;
     double counter_loss;
     int64_t persistence_mode;
+    int64_t compute_mode;
     int64_t mig_mode;
     struct mig migs[MAX_MIGS];
 };
@@ -333,6 +335,12 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
     return NOT_FOUND;
 }
 
+int nvmlDeviceGetIndex(void *handle, unsigned int *found) {
+    ENTER_BOARD("nvmlDeviceGetIndex", handle)
+    *found = (unsigned int)index;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetName(void *handle, char *name, unsigned int length) {
     ENTER("nvmlDeviceGetName", handle)
     return copy(mig == NULL ? gpu->name : mig->name, name, length);
@@ -428,6 +436,15 @@ int nvmlDeviceGetClockInfo(void *handle, unsigned int type, unsigned int *clock_
 int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned int *limit_mw) {
     ENTER_BOARD("nvmlDeviceGetEnforcedPowerLimit", handle)
     *limit_mw = (unsigned int)gpu->power_limit_mw;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPowerManagementLimitConstraints(void *handle, unsigned int *least_mw,
+                                                 unsigned int *most_mw) {
+    ENTER_BOARD("nvmlDeviceGetPowerManagementLimitConstraints", handle)
+    if (gpu->power_limit_max_mw == 0) return NOT_SUPPORTED;
+    *least_mw = 100000;
+    *most_mw = (unsigned int)gpu->power_limit_max_mw;
     return SUCCESS;
 }
 
@@ -620,6 +637,12 @@ int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pend
 int nvmlDeviceGetPersistenceMode(void *handle, unsigned int *mode) {
     ENTER_BOARD("nvmlDeviceGetPersistenceMode", handle)
     *mode = (unsigned int)gpu->persistence_mode;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetComputeMode(void *handle, unsigned int *mode) {
+    ENTER_BOARD("nvmlDeviceGetComputeMode", handle)
+    *mode = (unsigned int)gpu->compute_mode;
     return SUCCESS;
 }
 

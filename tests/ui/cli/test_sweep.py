@@ -123,6 +123,18 @@ def test_points_have_the_energy_and_cost_of_their_runs():
     assert one.cost_per_inference == pytest.approx(0.001 / 100)
 
 
+# Its batch search finds 2: a pass of any batch takes as long, and one of 3 does not fit.
+SMALL = """
+import time, torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        if len(x) > 2: raise RuntimeError("out of memory")
+        time.sleep(0.001)
+        return x
+def make(): return Net(), torch.ones(1, 4)
+"""
+
+
 def costprobe(config, *arguments, code=0):
     return called(config, *arguments, code=code).output
 
@@ -132,12 +144,14 @@ def printed(config, *arguments):
 
 
 @pytest.fixture
-def config(tmp_path):
+def config(tmp_path, monkeypatch):
+    (tmp_path / "small.py").write_text(SMALL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     path = tmp_path / "costprobe.toml"
     path.write_text(
         f'[store]\npath = "{tmp_path}/costprobe.db"\n'
         '[[price]]\nplan = "on_demand"\nper_hour = 3.6\n'
-        '[[probe]]\nname = "ranker"\nkind = "cnn"\nmax_batch = 2\nthreads = 1\n'
+        '[[probe]]\nname = "ranker"\nkind = "module"\nmodule = "small:make"\nthreads = 1\n'
         'sample_cap = "300ms"\nlatency_bound = "10s"\nenergy = false\n'
         '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
     )

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final
 
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import Destination
@@ -30,6 +30,8 @@ from costprobe.adapters.http.errors import DeliveryError
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_object, read_regular
 from costprobe.core.records import Instance, Market
+
+logger = logging.getLogger(__name__)
 
 MAX_DMI_BYTES: Final = 256
 _FOLDER: Final = "sys/class/dmi/id"
@@ -45,6 +47,16 @@ _BY_VENDOR: Final = {
     "Scaleway": "scaleway",
     "Vultr": "vultr",
 }
+# The address of every metadata service: link-local, so that it never leaves the host.
+_ADDRESS: Final = "http://169.254.169.254"
+MAX_ANSWER_BYTES: Final = 64 << 10
+_OK: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,512}")
+_TTL_S: Final = "60"
+_ZONE_SUFFIX: Final = re.compile(r"-[a-z]$")
+# Time limit of all requests to a metadata service together.
+LIMIT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +110,8 @@ def _text(path: Path) -> str:
     return text if text.isprintable() else ""
 
 
-# The address of every one of them: link-local, so that it never leaves the host.
-ADDRESS: Final = "http://169.254.169.254"
-MAX_ANSWER_BYTES: Final = 64 << 10
-_OK: Final = 200
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,512}")
-_TTL_S: Final = "60"
-_ZONE_SUFFIX: Final = re.compile(r"-[a-z]$")
-
-
 class MetadataError(Exception):
     """A metadata service did not answer, or not as documented."""
-
-
-class Request(Protocol):
-    """Sends a request to the metadata service."""
-
-    def __call__(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str:
-        """Return the body of a response with status 200.
-
-        Raises:
-            MetadataError: There is none within the time limit.
-        """
 
 
 class MetadataClient:
@@ -138,7 +129,11 @@ class MetadataClient:
         self._end_s = monotonic_s() + limit_s
 
     def __call__(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str:
-        """Return the body of a response with status 200; see `Request`."""
+        """Return the body of a response with status 200.
+
+        Raises:
+            MetadataError: There is none within the time limit.
+        """
         left_s = self._end_s - self._monotonic_s()
         if left_s <= 0:
             raise MetadataError("no answer within the time limit")
@@ -160,7 +155,7 @@ class MetadataClient:
             raise MetadataError("not a text") from None
 
 
-def aws(request: Request) -> Instance:
+def aws(request: MetadataClient) -> Instance:
     """Return the instance by AWS IMDSv2; a hop limit of 1 leaves a container without an answer.
 
     Raises:
@@ -177,7 +172,7 @@ def aws(request: Request) -> Instance:
     return Instance("aws", _name(document, "instanceType"), _name(document, "region"), market)
 
 
-def azure(request: Request) -> Instance:
+def azure(request: MetadataClient) -> Instance:
     """Return the instance by Azure's service; errors as in `aws`."""
     # The first version with the priority; from 2021-01-01 on there would be user data, too.
     path = "/metadata/instance?api-version=2020-12-01"
@@ -188,7 +183,7 @@ def azure(request: Request) -> Instance:
     return Instance("azure", _name(document, "vmSize"), _name(document, "location"), market)
 
 
-def gcp(request: Request) -> Instance:
+def gcp(request: MetadataClient) -> Instance:
     """Return the instance by Google's service; errors as in `aws`."""
     header, root = {"Metadata-Flavor": "Google"}, "/computeMetadata/v1/instance"
     # "projects/123/machineTypes/g2-standard-4", "projects/123/zones/us-central1-a"
@@ -199,7 +194,7 @@ def gcp(request: Request) -> Instance:
     return Instance("gcp", machine, _ZONE_SUFFIX.sub("", zone), market)
 
 
-def oci(request: Request) -> Instance:
+def oci(request: MetadataClient) -> Instance:
     """Return the instance by Oracle's service; errors as in `aws`."""
     header, root = {"Authorization": "Bearer Oracle"}, "/opc/v2/instance"
     try:
@@ -211,7 +206,7 @@ def oci(request: Request) -> Instance:
     return Instance("oci", _name(document, "shape"), _name(document, "canonicalRegionName"))
 
 
-SERVICES: Final[Mapping[str, Callable[[Request], Instance]]] = {
+SERVICES: Final[Mapping[str, Callable[[MetadataClient], Instance]]] = {
     "aws": aws,
     "azure": azure,
     "gcp": gcp,
@@ -219,7 +214,7 @@ SERVICES: Final[Mapping[str, Callable[[Request], Instance]]] = {
 }
 
 
-def _optional(request: Request, path: str, headers: Mapping[str, str]) -> str:
+def _optional(request: MetadataClient, path: str, headers: Mapping[str, str]) -> str:
     try:
         return request(path, headers)
     except MetadataError:
@@ -250,12 +245,6 @@ def _market(value: str, *, spot: str, on_demand: str) -> Market:
     return "on_demand" if value == on_demand else ""
 
 
-logger = logging.getLogger(__name__)
-
-# Time limit of all requests to a metadata service together.
-LIMIT_S: Final = 1.0
-
-
 class InstanceDetector:
     """Detects the instance: by DMI, then by the metadata service of the cloud that DMI names.
 
@@ -271,7 +260,7 @@ class InstanceDetector:
     def __init__(
         self,
         root: Path = Path("/"),
-        address: str = ADDRESS,
+        address: str = _ADDRESS,
         limit_s: float = LIMIT_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -20,6 +20,20 @@ LARGEST_PER_H = Decimal(10_000)
 _NANO = Decimal("1e-9")
 # Units of Google's SKUs, and their hours.
 _GCP_UNITS = {"h": 1, "GiBy.h": 1, "GiBy.mo": MONTH_H}
+# Read by AWS's own page of prices, without a key; the documented list of a region is above 1 GB.
+AWS_URL: Final = "https://b0.p.awsstatic.com/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel"
+AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
+# Google Compute Engine among Google's services.
+GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
+_GCP_FIELDS: Final = (
+    "skus(skuId,pricingInfo/pricingExpression(usageUnit,tieredRates)),nextPageToken"
+)
+_GCP_PAGE_SKUS: Final = 1000
+_PAGES_MAX: Final = 100
+# Google's list has some thirty pages, and no filter.
+_GCP_MORE_TIMES: Final = 4
+# Returns the body of a URL, requested with further headers, within a time in s.
+Get = Callable[[str, Mapping[str, str], float], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,88 @@ class PriceQuery:
     key_file: Path | None = None
 
 
-def aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
+def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
+    """Return a current price, in the currency of the query per hour.
+
+    Args:
+        query: The price that is wanted.
+        get: Sends a request.
+        timeout_s: Time limit of all requests together in s; of the many pages of Google's list a
+            multiple.
+
+    Raises:
+        ValueError: The response is not as documented, or has no such price or several.
+    """
+    end_s = time.monotonic() + timeout_s
+    instance, region = query.instance, query.region
+    if query.api == "gcp":
+        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s)
+    found: list[Decimal] = []
+    if query.api == "aws":
+        place = quote(AWS_LOCATIONS[region], safe="()")
+        text = get(f"{query.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
+        found = _aws_prices(text, instance, region)
+    else:
+        host, url = urlsplit(query.url or AZURE_URL).netloc, _azure_url(query)
+        for _ in range(_PAGES_MAX):
+            text = get(url, {}, _left_s(end_s))
+            prices, url = _azure_prices(
+                text, instance, region, query.currency, is_spot=query.is_spot
+            )
+            found += prices
+            if not url:
+                break
+            if urlsplit(url).netloc != host:
+                raise ValueError("its next page is on another host")
+    return only_price(found, f"{instance} in {region}")
+
+
+def _azure_url(query: PriceQuery) -> str:
+    wanted = (
+        ("serviceName", "Virtual Machines"),
+        ("priceType", "Consumption"),
+        ("armRegionName", query.region),
+        ("armSkuName", query.instance),
+    )
+    parameters = {
+        "currencyCode": f"'{query.currency}'",
+        "$filter": " and ".join(f"{name} eq '{value}'" for name, value in wanted),
+    }
+    return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
+
+
+def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
+    if query.key_file is None:
+        raise ValueError("no key_file")
+    # In a header: a key in the URL would be in the logs of proxies.
+    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
+    found: dict[str, Decimal] = {}
+    parameters = {
+        "currencyCode": query.currency,
+        "pageSize": str(_GCP_PAGE_SKUS),
+        "fields": _GCP_FIELDS,
+    }
+    for _ in range(_PAGES_MAX):
+        text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
+        prices, token = _gcp_prices(text, query.skus, query.currency)
+        found |= prices
+        if len(found) == len(query.skus):
+            return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
+        if not token:
+            break
+        parameters["pageToken"] = token
+    missing = sorted(set(query.skus) - set(found))
+    raise ValueError(f"has no SKU {missing[0]}; check its spelling in Google's price list")
+
+
+def _left_s(end_s: float) -> float:
+    left_s = end_s - time.monotonic()
+    if left_s <= 0:
+        raise ValueError("took too long")
+    return left_s
+
+
+def _aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
     """Return the prices in USD of an instance with Linux on demand, in AWS's price map of a region.
 
     Source: the JSON that AWS's page "Amazon EC2 On-Demand Pricing" reads.
@@ -65,7 +160,7 @@ def aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
     ]
 
 
-def azure_prices(
+def _azure_prices(
     text: str, instance: str, region: str, currency: str, *, is_spot: bool
 ) -> tuple[list[Decimal], str]:
     """Return the prices of an instance in a response of Azure's Retail Prices API.
@@ -103,7 +198,7 @@ def azure_prices(
     return prices, str(document.get("NextPageLink") or "")
 
 
-def gcp_prices(text: str, skus: Collection[str], currency: str) -> tuple[dict[str, Decimal], str]:
+def _gcp_prices(text: str, skus: Collection[str], currency: str) -> tuple[dict[str, Decimal], str]:
     """Return the prices of SKUs in a page of Google's Cloud Billing Catalog.
 
     Source: Google, "Cloud Billing API: services.skus.list". A price is the sum of units and nanos
@@ -215,101 +310,3 @@ def _price(value: object) -> Decimal:
     if price > LARGEST_PER_H:
         raise ValueError(f"a price is above {LARGEST_PER_H} an hour")
     return price
-
-
-# Read by AWS's own page of prices, without a key; the documented list of a region is above 1 GB.
-AWS_URL: Final = "https://b0.p.awsstatic.com/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel"
-AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
-# Google Compute Engine among Google's services.
-GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
-_GCP_FIELDS: Final = (
-    "skus(skuId,pricingInfo/pricingExpression(usageUnit,tieredRates)),nextPageToken"
-)
-_GCP_PAGE_SKUS: Final = 1000
-_PAGES_MAX: Final = 100
-# Its list has some thirty pages, and no filter.
-_GCP_MORE_TIMES: Final = 4
-
-# Returns the body of a URL, requested with further headers.
-Get = Callable[[str, Mapping[str, str], float], str]
-
-
-def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
-    """Return a current price, in the currency of the query per hour.
-
-    Args:
-        query: The price that is wanted.
-        get: Sends a request within s.
-        timeout_s: Time limit of all requests together in s; of the many pages of Google's list a
-            multiple.
-
-    Raises:
-        ValueError: The response is not as documented, or has no such price or several.
-    """
-    end_s = time.monotonic() + timeout_s
-    instance, region = query.instance, query.region
-    if query.api == "gcp":
-        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s)
-    found: list[Decimal] = []
-    if query.api == "aws":
-        place = quote(AWS_LOCATIONS[region], safe="()")
-        text = get(f"{query.url or AWS_URL}/{place}/Linux/index.json", {}, timeout_s)
-        found = aws_prices(text, instance, region)
-    else:
-        host, url = urlsplit(query.url or AZURE_URL).netloc, _azure_url(query)
-        for _ in range(_PAGES_MAX):
-            text = get(url, {}, _left_s(end_s))
-            prices, url = azure_prices(
-                text, instance, region, query.currency, is_spot=query.is_spot
-            )
-            found += prices
-            if not url:
-                break
-            if urlsplit(url).netloc != host:
-                raise ValueError("its next page is on another host")
-    return only_price(found, f"{instance} in {region}")
-
-
-def _azure_url(query: PriceQuery) -> str:
-    wanted = (
-        ("serviceName", "Virtual Machines"),
-        ("priceType", "Consumption"),
-        ("armRegionName", query.region),
-        ("armSkuName", query.instance),
-    )
-    parameters = {
-        "currencyCode": f"'{query.currency}'",
-        "$filter": " and ".join(f"{name} eq '{value}'" for name, value in wanted),
-    }
-    return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
-
-
-def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
-    if query.key_file is None:
-        raise ValueError("no key_file")
-    # In a header: a key in the URL would be in the logs of proxies.
-    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
-    found: dict[str, Decimal] = {}
-    parameters = {
-        "currencyCode": query.currency,
-        "pageSize": str(_GCP_PAGE_SKUS),
-        "fields": _GCP_FIELDS,
-    }
-    for _ in range(_PAGES_MAX):
-        text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
-        prices, token = gcp_prices(text, query.skus, query.currency)
-        found |= prices
-        if len(found) == len(query.skus):
-            return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
-        if not token:
-            break
-        parameters["pageToken"] = token
-    missing = sorted(set(query.skus) - set(found))
-    raise ValueError(f"has no SKU {missing[0]}; check its spelling in Google's price list")
-
-
-def _left_s(end_s: float) -> float:
-    left_s = end_s - time.monotonic()
-    if left_s <= 0:
-        raise ValueError("took too long")
-    return left_s

@@ -94,8 +94,7 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
 
 def _environment_proxy(url: str) -> str | None:
     """Return the proxy of a URL by http_proxy, https_proxy and no_proxy; None for none."""
-    # Loads http.client, which only a source with a URL needs.
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - loads http.client
 
     proxies, parts = getproxies(), urlsplit(url)
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -36,15 +36,20 @@ from costprobe.core.clock import Clock
 from costprobe.core.line_protocol import label_name
 from costprobe.core.outside import SHAPE_ERRORS
 from costprobe.core.records import NS_PER_S
-from costprobe.core.schema import (
-    COUNTERS,
-    DESCRIPTIVE,
-    PREFIX,
-    RUN_LATENCY,
-)
+from costprobe.core.schema import COUNTERS, DESCRIPTIVE, PREFIX, RUN_LATENCY
 
 _DAY_S: Final = 86_400
 _NOT_PROMQL: Final = "the answer is not one of PromQL; check url and kind of [fleet]"
+# Label of the part of a `weighted` answer, and its values, which are functions of MetricsQL.
+_ROLLUP: Final = "rollup"
+_MEAN_WEIGHT: Final = "avg_over_time"
+_HAS_WEIGHT: Final = "present_over_time"
+_PARTS: Final = {_MEAN_WEIGHT: WEIGHTED, _HAS_WEIGHT: PAIRED}
+_NOT_SCRAPED: Final = "not in /metrics, so a Prometheus that scrapes it cannot answer"
+_MODEL: Final = "served_model"
+_HOUR_S: Final = 3600
+# Evaluations of a subquery for the newest sample.
+_NEWEST_STEPS: Final = 240
 
 
 class PromQl(FleetReader):
@@ -66,7 +71,7 @@ class PromQl(FleetReader):
         range_s = question.every_s or (span.end_ns - span.start_ns) // NS_PER_S
         text = self.expression(question, range_s, span)
         if text is None:
-            return FleetAnswer((), (f"{question.measurement}.{question.field}: {NOT_SCRAPED}",))
+            return FleetAnswer((), (f"{question.measurement}.{question.field}: {_NOT_SCRAPED}",))
         end_s = span.end_ns // NS_PER_S
         form = {"query": text, "timeout": f"{math.ceil(self._config.timeout_s)}s", "nocache": "1"}
         if question.every_s:
@@ -80,7 +85,7 @@ class PromQl(FleetReader):
         largest = span.end_ns / NS_PER_S + _DAY_S if question.over_time == "newest" else LARGEST
         names = tuple(map(self.label_name, question.by))
         if question.over_time == "weighted":
-            return _with_parts(answer((*names, ROLLUP), document, largest))
+            return _with_parts(answer((*names, _ROLLUP), document, largest))
         return answer(names, document, largest)
 
     def label_name(self, tag: str) -> str:
@@ -94,14 +99,6 @@ class PromQl(FleetReader):
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
-
-
-# Label of the part of a `weighted` answer, and its values, which are functions of MetricsQL.
-ROLLUP: Final = "rollup"
-MEAN_WEIGHT: Final = "avg_over_time"
-HAS_WEIGHT: Final = "present_over_time"
-_PARTS: Final = {MEAN_WEIGHT: WEIGHTED, HAS_WEIGHT: PAIRED}
-NOT_SCRAPED: Final = "not in /metrics, so a Prometheus that scrapes it cannot answer"
 
 
 class VictoriaMetrics(PromQl):
@@ -130,9 +127,9 @@ class VictoriaMetrics(PromQl):
             # The mean of the weight, and 1 where there is one, from one reading of it.
             names = ", ".join(map(quoted, _PARTS))
             weights = f"aggr_over_time(({names}), {selected(question.weight)}[{range_s}s])"
-            each = f"sum_over_time({metric}[{range_s}s]) * ignoring ({ROLLUP}) group_right () {weights}"
-            return f"sum by {grouping((*question.by, ROLLUP))} ({each})"
-        each = over_range(question.over_time, metric, range_s)
+            each = f"sum_over_time({metric}[{range_s}s]) * ignoring ({_ROLLUP}) group_right () {weights}"
+            return f"sum by {grouping((*question.by, _ROLLUP))} ({each})"
+        each = _over_range(question.over_time, metric, range_s)
         if question.across == "count":
             each = f"count by {grouping(question.identity)} ({each})"
         return across(question.across, by, each)
@@ -145,7 +142,7 @@ def covered(metric: str, identity: str, bucket_s: int, range_s: int) -> str:
     return f"sum_over_time(({has_row})[{range_s - 1}s:{bucket_s}s])"
 
 
-def over_range(over_time: str, metric: str, range_s: int) -> str:
+def _over_range(over_time: str, metric: str, range_s: int) -> str:
     """Return an aggregation over time of each series."""
     if over_time == "median":
         return f"quantile_over_time(0.5, {metric}[{range_s}s])"
@@ -245,12 +242,6 @@ def _with_parts(found: FleetAnswer) -> FleetAnswer:
     return dataclasses.replace(found, rows=tuple(rows))
 
 
-_MODEL: Final = "served_model"
-HOUR_S: Final = 3600
-# Evaluations of a subquery for the newest sample.
-_NEWEST_STEPS: Final = 240
-
-
 class Scraped(PromQl):
     """Asks about counters and newest values that a Prometheus scraped."""
 
@@ -261,7 +252,9 @@ class Scraped(PromQl):
     def expression(self, question: Question, range_s: int, span: Span) -> str | None:
         """Return the PromQL of a question, evaluated at the end of a range; None if there is none."""
         del span
-        by, identity = self._grouping(question.by), self._grouping(question.identity)
+        by, identity = (
+            grouping(tuple(map(label_name, tags))) for tags in (question.by, question.identity)
+        )
         how = question.over_time
         counter = self._counter(question)
         gauge = self._gauge(question, question.field)
@@ -279,23 +272,20 @@ class Scraped(PromQl):
         elif how == "newest":
             text = f"max by {by} ({newest(gauge, range_s)})"
         elif how == "weighted" and counter:
-            weight = over_range("mean", self._gauge(question, question.weight), range_s - 1)
+            weight = _over_range("mean", self._gauge(question, question.weight), range_s - 1)
             weight = f"* on (host, device) group_left () max by (host, device) ({weight})"
             each = f"{self._once(increase(counter, range_s))} {weight}"
             # A factor of 1 where there is a weight.
-            parts = ((MEAN_WEIGHT, each), (HAS_WEIGHT, f"{each} ^ 0"))
+            parts = ((_MEAN_WEIGHT, each), (_HAS_WEIGHT, f"{each} ^ 0"))
             text = " or ".join(
-                f'label_replace(sum by {by} ({one}), "{ROLLUP}", "{name}", "", "")'
+                f'label_replace(sum by {by} ({one}), "{_ROLLUP}", "{name}", "", "")'
                 for name, one in parts
             )
         elif how in ("mean", "median", "max", "share"):
             # Versions before 3.0 include the start of a range.
-            each = self._once(over_range(how, gauge, range_s - 1))
+            each = self._once(_over_range(how, gauge, range_s - 1))
             text = across(question.across, by, each)
         return text
-
-    def _grouping(self, tags: tuple[str, ...]) -> str:
-        return f"({', '.join(label_name(tag) for tag in tags)})"
 
     def _once(self, each: str) -> str:
         """Count copies of replicated servers once."""
@@ -353,7 +343,7 @@ def newest(gauge: str, range_s: int) -> str:
     part of the range: PromQL has no other way to the time of an old sample.
     """
     levels = [f"timestamp({gauge})"]
-    for seconds in sorted({min(HOUR_S, range_s), range_s}):
+    for seconds in sorted({min(_HOUR_S, range_s), range_s}):
         step_s = max(1, seconds // _NEWEST_STEPS)
         levels.append(f"max_over_time(timestamp({gauge})[{seconds}s:{step_s}s])")
     return " or ".join(levels)

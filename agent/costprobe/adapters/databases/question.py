@@ -41,15 +41,7 @@ from costprobe.adapters.http.access import (
     TokenFile,
     check_headers,
 )
-from costprobe.core.config.fields import (
-    IS_BARE_URL,
-    Duration,
-    Label,
-    Name,
-    Section,
-    key,
-    matching,
-)
+from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 from costprobe.core.schema import SCHEMA
 
 OverTime = Literal[
@@ -60,6 +52,18 @@ PAIRED: Final = "paired"
 Across = Literal["sum", "count", "mean", "median", "max"]
 # Tags that distinguish what is measured; the others describe it, and may change.
 _IDENTITY: Final = ("device", "probe", "service", "served_model", "tenant", "part", "batch")
+# Beyond every sum of measurements, far below where sums of floats overflow.
+LARGEST: Final = 1e24
+# Most remarks of a database in an answer, and their longest length.
+_REMARKS_MAX: Final = 3
+_REMARK_CHARS_MAX: Final = 200
+_TENANT = matching(r"[A-Za-z0-9_.:|-]{1,150}", "a tenant id, such as 42, 42:7 or team-a")
+# Stands for the name of a host in `host_url`.
+HOST_MARK: Final = "{host}"
+_HOST_URL = matching(
+    r"https?://[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?",
+    'an address with {host} as the name of the host, such as "http://{host}:9470/"',
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +139,6 @@ class GroupValue(NamedTuple):
     time_ns: int
 
 
-# Beyond every sum of measurements, far below where sums of floats overflow.
-LARGEST: Final = 1e24
-# Most remarks of a database in an answer, and their longest length.
-_REMARKS_MAX: Final = 3
-_REMARK_CHARS_MAX: Final = 200
-
-
 def group_of(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the tags of an answer; half a character of UTF-16, which no file takes, is replaced.
 
@@ -172,15 +169,6 @@ class FleetAnswer:
 
     rows: tuple[GroupValue, ...]
     problems: tuple[str, ...] = ()
-
-
-_TENANT = matching(r"[A-Za-z0-9_.:|-]{1,150}", "a tenant id, such as 42, 42:7 or team-a")
-# Stands for the name of a host in `host_url`.
-HOST_MARK: Final = "{host}"
-_HOST_URL = matching(
-    r"https?://[A-Za-z0-9._-]*\{host\}[A-Za-z0-9._-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?",
-    'an address with {host} as the name of the host, such as "http://{host}:9470/"',
-)
 
 
 class FleetConfig(Section):

@@ -35,13 +35,8 @@ from costprobe.adapters.http.errors import (
 )
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
-from costprobe.core.outside import (
-    MAX_BYTES,
-    OversizedInputError,
-    UnusableInputError,
-    bounded_json,
-)
-from costprobe.core.periods import iso
+from costprobe.core.outside import MAX_BYTES, OversizedInputError, UnusableInputError, bounded_json
+from costprobe.core.periods import HOUR_NS, iso
 from costprobe.core.records import NS_PER_S
 
 _HINTS: Final = Hints(
@@ -52,9 +47,27 @@ _HINTS: Final = Hints(
 _TOO_MANY_REQUESTS: Final = 429
 # VictoriaMetrics quotes the query, which may be longer than the message that is kept.
 _QUERY: Final = re.compile(r'"(?:[^"\\]|\\.){40,}"')
-
 # Questions at a time: the database computes two while the answer of another is parsed.
 PARALLEL: Final = 3
+# Measurements with hourly rows; of the others rows are few.
+_HOURLY: Final = frozenset(
+    {"device", "probe", "software", "cost", "serving", "allocation", "tenant"}
+)
+# From here on the hourly rows answer, where there are any.
+_HOURLY_FROM_NS: Final = 48 * HOUR_NS
+# Hours that may not be aggregated yet.
+_HOURLY_LATE_NS: Final = 2 * HOUR_NS
+# A refused span is halved so often: into at most 32 parts.
+_HALVINGS_MAX: Final = 5
+# Longest time of a question, in requests of the longest time.
+_REQUESTS_OF_TIME: Final = 4
+_PROBLEMS_MAX: Final = 5
+_NO_TIME: Final = "the time for this question is over; ask for a shorter period"
+# In the errors of InfluxDB, VictoriaMetrics, Prometheus, Mimir, Thanos and proxies, and in our own.
+_LIMIT: Final = re.compile(
+    r"\blimit|exceed|too many|too long|cannot select more|not enough memory"
+    r"|timeout|timed out|time-out|no response within|no complete response"
+)
 
 
 class Throttled(RetryLater):
@@ -162,28 +175,6 @@ def _objects(body: bytes) -> list[dict[str, Any]]:
     if not document or not all(isinstance(one, dict) for one in document):
         raise UnusableInputError("not a JSON object")
     return document  # type: ignore[no-any-return]
-
-
-HOUR_NS: Final = 3600 * NS_PER_S
-# Measurements with hourly rows; of the others rows are few.
-_HOURLY: Final = frozenset(
-    {"device", "probe", "software", "cost", "serving", "allocation", "tenant"}
-)
-# From here on the hourly rows answer, where there are any.
-_HOURLY_FROM_NS: Final = 48 * HOUR_NS
-# Hours that may not be aggregated yet.
-_HOURLY_LATE_NS: Final = 2 * HOUR_NS
-# A refused span is halved so often: into at most 32 parts.
-_HALVINGS_MAX: Final = 5
-# Longest time of a question, in requests of the longest time.
-_REQUESTS_OF_TIME: Final = 4
-_PROBLEMS_MAX: Final = 5
-_NO_TIME: Final = "the time for this question is over; ask for a shorter period"
-# In the errors of InfluxDB, VictoriaMetrics, Prometheus, Mimir, Thanos and proxies, and in our own.
-_LIMIT: Final = re.compile(
-    r"\blimit|exceed|too many|too long|cannot select more|not enough memory"
-    r"|timeout|timed out|time-out|no response within|no complete response"
-)
 
 
 class Span(NamedTuple):

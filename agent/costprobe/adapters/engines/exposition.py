@@ -14,15 +14,6 @@ from dataclasses import dataclass
 
 from costprobe.adapters.host.redaction import outside_text
 
-
-class ScrapeError(Exception):
-    """A failed scrape.
-
-    Its text is one line for the operator with problem and fix, without secrets and with at most an
-    excerpt of the response.
-    """
-
-
 MAX_BYTES = 8 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 200_000
@@ -38,8 +29,15 @@ _SUFFIXES = ("_total", "_sum", "_count")
 # Lines between two looks at the clock.
 _LINES_A_LOOK = 256
 _TYPE_WITHIN = 8
-
 Labels = tuple[tuple[str, str], ...]
+
+
+class ScrapeError(Exception):
+    """A failed scrape.
+
+    Its text is one line for the operator with problem and fix, without secrets and with at most an
+    excerpt of the response.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,10 @@ class Exposition:
 
         Ray declares a counter with `_total`, and without it a gauge.
         """
-        return self.types.get(name, self.types.get(family_of(name)))
+        return self.types.get(name, self.types.get(_family_of(name)))
 
 
-def family_of(name: str) -> str:
+def _family_of(name: str) -> str:
     """The name under which a metric is declared: without `_total`, `_sum` or `_count`."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
@@ -129,7 +127,7 @@ class _Collected:
 
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
-        self._families = {family_of(name) for name in wanted}
+        self._families = {_family_of(name) for name in wanted}
         self._created_names = {f"{family}_created": family for family in self._families}
         self._types: dict[str, str] = {}
         self._found: dict[str, dict[Labels, float]] = {}
@@ -148,7 +146,7 @@ class _Collected:
         declared = _declared(line)
         if declared is not None:
             name, kind = declared
-            if family_of(name) in self._families:
+            if _family_of(name) in self._families:
                 self._types[name] = kind
 
     def add(self, line: str, number: int) -> None:
@@ -173,7 +171,9 @@ class _Collected:
         """Everything that was parsed, with the names that it begins with."""
         samples = {
             name: tuple(
-                CounterSample(labels, value, _instant(self._created.get((family_of(name), labels))))
+                CounterSample(
+                    labels, value, _instant(self._created.get((_family_of(name), labels)))
+                )
                 for labels, value in series.items()
             )
             for name, series in self._found.items()

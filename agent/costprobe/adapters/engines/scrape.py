@@ -45,6 +45,15 @@ _SCALES = (
     (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
 )
 _TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
+_OK = 200
+_HINTS = Hints(
+    unauthorized="check token_file",
+    not_found="check the path, and that metrics are enabled",
+)
+MAX_NAMES: Final = 64
+OTHER: Final = "other"
+# A name that was not seen for this time may be replaced, in s.
+KEPT_S: Final = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +112,12 @@ def wanted_names(engine: Engine) -> frozenset[str]:
         name
         for counters in engine.counters.values()
         for counter in counters
-        for counter_part in (counter, *counter.plus)
-        for name in aliases(counter_part.name)
+        for part in (counter, *counter.plus)
+        for name in _aliases(part.name)
     )
 
 
-def aliases(name: str) -> tuple[str, ...]:
+def _aliases(name: str) -> tuple[str, ...]:
     """Return the names of a counter: with and without `_total`, and with "_" for ":"."""
     bare = name.removesuffix("_total")
     written = (name, bare if name.endswith("_total") else f"{name}_total")
@@ -136,7 +145,9 @@ def read_counters(
     for measure, counters in engine.counters.items():
         counted = _counted(exposition, engine, counters, models, unnamed)
         if counted is not None:
-            _check_type(exposition, counted.counter, measure in engine.required)
+            name = counted.counter
+            if measure in engine.required and exposition.type_of(name) == "gauge":
+                raise ScrapeError(f"{name} is a gauge; name a counter")
             measures[measure] = counted
     missing = []
     for measure, counters in engine.counters.items():
@@ -159,7 +170,7 @@ def _counted(
 ) -> MeasureSeries | None:
     """Return the first counter with values, or else the first one that is declared."""
     for counter in counters:
-        for name in aliases(counter.name):
+        for name in _aliases(counter.name):
             if name in exposition.samples:
                 series = _series(exposition, name, counter, engine, unnamed)
                 for added in counter.plus:
@@ -172,7 +183,7 @@ def _counted(
                     }
                 return MeasureSeries(name, series)
     for counter in counters:
-        for name in aliases(counter.name):
+        for name in _aliases(counter.name):
             if exposition.type_of(name) is not None:
                 return MeasureSeries(name, {})
     return None
@@ -197,7 +208,7 @@ def _added(
     exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
 ) -> dict[Labels, SeriesValue]:
     """The series of a counter that is added to another, distinguished from them by its name."""
-    for name in aliases(counter.name):
+    for name in _aliases(counter.name):
         if name in exposition.samples:
             series = _series(exposition, name, counter, engine, unnamed)
             return {(*labels, ("__name__", name)): value for labels, value in series.items()}
@@ -255,11 +266,6 @@ def _has_counted_nothing(
             for value in measures[companion].series.values()
         )
     )
-
-
-def _check_type(exposition: Exposition, name: str, is_required: bool) -> None:  # noqa: FBT001 - both callers name it
-    if exposition.type_of(name) == "gauge" and is_required:
-        raise ScrapeError(f"{name} is a gauge; name a counter")
 
 
 def _missing(
@@ -331,13 +337,6 @@ def engine_of_page(body: bytes) -> str | None:
         if by_prefix is None and engine.prefix and exposition.names:
             by_prefix = name
     return best or by_prefix
-
-
-_OK = 200
-_HINTS = Hints(
-    unauthorized="check token_file",
-    not_found="check the path, and that metrics are enabled",
-)
 
 
 class MetricsFetcher:
@@ -437,17 +436,11 @@ def read_latency(endpoint: MetricsEndpoint, fetch: Callable[[str], bytes]) -> La
     for url in endpoint.url:
         body = fetch(url)
         for index, counter in enumerate(LATENCIES[endpoint.engine]):
-            names = aliases(counter)
+            names = _aliases(counter)
             samples = parse_exposition(body, names).samples
             found = next((samples[name] for name in names if name in samples), None)
             sums[index] += sum(sample.value for sample in found or ())
     return LatencyTotal(*sums)
-
-
-MAX_NAMES: Final = 64
-OTHER: Final = "other"
-# A name that was not seen for this time may be replaced, in s.
-KEPT_S: Final = 7 * 86_400.0
 
 
 class ModelNames:

@@ -9,13 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from costprobe.adapters.engines.tables import ENGINES
 from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
-from costprobe.core.config.fields import (
-    Duration,
-    Section,
-    has_port,
-    key,
-    matching,
-)
+from costprobe.core.config.fields import Duration, Section, has_port, key, matching
 
 METRICS_PATH = "/metrics"
 MAX_REPLICAS = 64
@@ -40,8 +34,7 @@ def _with_path(url: str) -> str:
     if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
             "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, query or"
-            " fragment; a token"
-            " goes into token_file"
+            " fragment; a token goes into token_file"
         )
     return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
 

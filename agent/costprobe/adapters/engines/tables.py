@@ -66,6 +66,10 @@ class Engine:
     option: str = ""
 
 
+_MICRO = 1e-6
+# Finish reasons of requests without a complete response: of vLLM, and of TensorRT-LLM.
+_UNANSWERED = ("abort", "error")
+_TRT_UNANSWERED = ("cancelled", "timeout")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
 _HITS = ("device_hit", "host_hit", "storage_hit")
 # With the passes of speculative decoding.
@@ -146,10 +150,6 @@ SGLANG = Engine(
 )
 
 
-# Finish reasons of requests without a complete response.
-_UNANSWERED = ("abort", "error")
-
-
 def vllm(name: str, prefix: str) -> Engine:
     """Return the counters of vLLM under a prefix."""
     return Engine(
@@ -188,11 +188,6 @@ def vllm(name: str, prefix: str) -> Engine:
         prefix=prefix,
         counts_begin_at_zero=True,
     )
-
-
-# Finish reasons of requests without a complete response.
-_TRT_UNANSWERED = ("cancelled", "timeout")
-_MICRO = 1e-6
 
 
 ENGINES: Mapping[str, Engine] = {

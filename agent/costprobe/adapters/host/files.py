@@ -1,13 +1,13 @@
 """Opening, writing and evicting files safely, without following links of other users.
 
-Files are evicted from the page cache without effect on any other file.
-
 Root's rights are given up before a path of another user is used. A user who may write a folder
 decides what the names in it mean, and root that follows such a path can be led to any file;
 SQLite, for example, deletes the files that a crafted journal names.
 
 Files of our own, such as locks, are opened without following a link that others may have put
 there. A file of the operator is written completely or not at all, and never through a link.
+
+Files are evicted from the page cache without effect on any other file.
 """
 
 from __future__ import annotations
@@ -25,32 +25,12 @@ from typing import Final, NamedTuple
 
 from costprobe.core.outside import open_regular
 
-
-def evict(paths: Iterable[Path]) -> int:
-    """Evict files from the page cache; pages that a process has mapped stay.
-
-    Dropping all caches (/proc/sys/vm/drop_caches) would slow down whatever else runs on the host.
-
-    Returns:
-        Size of the files in bytes; those that cannot be opened are left out.
-    """
-    size_bytes = 0
-    for path in paths:
-        try:
-            with open_regular(path) as handle:
-                # Pages that are not on storage yet cannot be evicted.
-                os.fdatasync(handle)
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                size_bytes += os.fstat(handle).st_size
-        except OSError:
-            continue
-    return size_bytes
-
-
 ROOT: Final = 0
 _MAX_LINKS: Final = 40
 # Not XDG_STATE_HOME, which names the store of demo mode: it decided which user this is.
 _XDG_FOLDERS: Final = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PrivilegeError(Exception):
@@ -220,9 +200,6 @@ def _belongs(folder: str | None, uid: int) -> bool:
     return False
 
 
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-
-
 def open_own(path: Path) -> int:
     """Open a file of this user for reading and writing; create it with mode 0600 if absent.
 
@@ -249,9 +226,6 @@ def open_own(path: Path) -> int:
         os.close(handle)
         raise OSError(errno.EPERM, "is not a file of this user alone; delete it", str(path))
     return handle
-
-
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_new(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -292,3 +266,24 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def evict(paths: Iterable[Path]) -> int:
+    """Evict files from the page cache; pages that a process has mapped stay.
+
+    Dropping all caches (/proc/sys/vm/drop_caches) would slow down whatever else runs on the host.
+
+    Returns:
+        Size of the files in bytes; those that cannot be opened are left out.
+    """
+    size_bytes = 0
+    for path in paths:
+        try:
+            with open_regular(path) as handle:
+                # Pages that are not on storage yet cannot be evicted.
+                os.fdatasync(handle)
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                size_bytes += os.fstat(handle).st_size
+        except OSError:
+            continue
+    return size_bytes

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock, Timer
-from typing import Final, NamedTuple, Protocol, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from costprobe.adapters.host.redaction import REDACTOR, secrets_of
 from costprobe.core.outside import OutsideError, one_line
@@ -28,6 +28,25 @@ KINDS_MAX: Final = 256
 KINDS_A_TEMPLATE_MAX: Final = 16
 # Numbers and hexadecimal ids, which differ between occurrences of the same message.
 _VARYING: Final = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\d+(?:\.\d+)?")
+JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
+# The longest wait for a busy journal: one that hangs must not block the daemon.
+SEND_S: Final = 0.2
+_IDENTIFIER: Final = "costprobe"
+_LENGTH: Final = struct.Struct("<Q")
+# Python's levels and those of syslog(3), most severe first.
+_PRIORITIES: Final = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+)
+_DEBUG: Final = 7
+MESSAGE_CHARS_MAX: Final = 8192
+# Redacted before truncation: otherwise a secret could be cut in two and missed.
+REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
+REPEATS_EVERY_S: Final = 60.0
+_PACKAGE: Final = "costprobe."
+_OUTSIDE: Final = (OutsideError, OSError, MemoryError, sqlite3.Error)
 
 
 class LogEntry(NamedTuple):
@@ -131,29 +150,6 @@ class RepeatLimit:
         return entries
 
 
-JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
-# The longest wait for a busy journal: one that hangs must not block the daemon.
-SEND_S: Final = 0.2
-_IDENTIFIER: Final = "costprobe"
-_LENGTH: Final = struct.Struct("<Q")
-# Python's levels and those of syslog(3), most severe first.
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-)
-_DEBUG: Final = 7
-
-
-class LogWriter(Protocol):
-    """A destination of log messages."""
-
-    def write(self, entry: LogEntry) -> None:
-        """Write one message; never raises."""
-        ...
-
-
 def is_journal(journal_stream: str, stderr: TextIO) -> bool:
     """Return whether a stream is the journal, by JOURNAL_STREAM (systemd.exec(5)).
 
@@ -214,7 +210,7 @@ class Journal:
             next message reports the number.
     """
 
-    def __init__(self, path: Path, otherwise: LogWriter) -> None:
+    def __init__(self, path: Path, otherwise: Lines) -> None:
         self._path = str(path)
         self._otherwise = otherwise
         self.lost = 0
@@ -237,14 +233,6 @@ class Journal:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-
-
-MESSAGE_CHARS_MAX: Final = 8192
-# Redacted before truncation: otherwise a secret could be cut in two and missed.
-REDACTED_CHARS_MAX: Final = 2 * MESSAGE_CHARS_MAX
-REPEATS_EVERY_S: Final = 60.0
-_PACKAGE: Final = "costprobe."
-_OUTSIDE: Final = (OutsideError, OSError, MemoryError, sqlite3.Error)
 
 
 def line_time(stream: TextIO, time_s: float) -> str:
@@ -304,7 +292,7 @@ class Log(logging.Handler):
 
     def __init__(
         self,
-        writer: LogWriter,
+        writer: Journal | Lines,
         redactor: Callable[[str], str],
         repeats_every_s: float = REPEATS_EVERY_S,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -410,7 +398,7 @@ def start_logging(
         stderr: The destination of lines otherwise.
         journal_socket: The journal's socket.
     """
-    writer: LogWriter
+    writer: Journal | Lines
     if is_journal(environ.get("JOURNAL_STREAM", ""), stderr):
         writer = Journal(journal_socket, Lines(stderr, for_systemd=True))
     else:

@@ -51,6 +51,13 @@ _SECRET_NAME: Final = re.compile(
 )
 # A URL with a user, password or token: of a proxy, a database, a package index.
 _URL_WITH_USER: Final = re.compile(r"://[^/\s@]+@")
+NAME: Final = "COSTPROBE_CHILD"
+ROUNDS_MAX: Final = 20
+_PROC: Final = Path("/proc")
+FILTER: Final = "/proc/self/coredump_filter"
+# CPython's `SimpleQueue.get` recomputes the remaining time after a spurious wake-up. With a shorter
+# timeout the remainder may be negative, which means to wait indefinitely (seen with 3.11).
+LEAST_WAIT_S: Final = 0.001
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -74,11 +81,6 @@ def is_withheld(name: str, value: str) -> bool:
     if name in _OF_THE_SERVICE or _SECRET_NAME.search(name):
         return True
     return _URL_WITH_USER.search(value) is not None
-
-
-NAME: Final = "COSTPROBE_CHILD"
-ROUNDS_MAX: Final = 20
-_PROC: Final = Path("/proc")
 
 
 def new_mark() -> dict[str, str]:
@@ -124,9 +126,6 @@ def _killed(pid: int, marking: bytes, proc: Path) -> bool:
     return False
 
 
-FILTER: Final = "/proc/self/coredump_filter"
-
-
 def forbid_core_dumps(dump_filter: str | Path = FILTER) -> None:
     """Prevent core dumps of this process and its children; both settings survive exec.
 
@@ -141,11 +140,6 @@ def forbid_core_dumps(dump_filter: str | Path = FILTER) -> None:
     # A kernel without ELF core dumps has no such file.
     with suppress(OSError), open(dump_filter, "w", encoding="ascii") as file:  # noqa: PTH123 - without pathlib
         file.write("0")
-
-
-# CPython's `SimpleQueue.get` recomputes the remaining time after a spurious wake-up. With a shorter
-# timeout the remainder may be negative, which means to wait indefinitely (seen with 3.11).
-LEAST_WAIT_S: Final = 0.001
 
 
 class SignalFlag(Event):
@@ -216,3 +210,18 @@ class SignalWakeUp:
         self._poll.poll(timeout_s * 1000)
         with suppress(BlockingIOError):
             os.read(self._ends, select.PIPE_BUF)
+
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def rss_bytes() -> int:
+    """Return the resident memory of this process in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - one small read
+        return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds that this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -104,6 +104,7 @@ _PATTERNS: Final = (
         MASK,
     ),
 )
+MAX_SECRET_BYTES = 16 * 1024
 
 
 class Redactor:
@@ -255,7 +256,7 @@ def _parts_of_url(secret: str) -> Iterator[str]:
 
 def _decoded_views(text: str) -> Iterator[str]:
     """Yield a text as it is, and with the escapes of JSON, URLs and HTML decoded up to twice."""
-    import html  # noqa: PLC0415 - as above
+    import html  # noqa: PLC0415 - its table of entities takes memory
 
     yield text
     for _ in range(2):
@@ -300,9 +301,6 @@ def outside_document(document: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(document, list):
         return [outside_document(value) for value in document]
     return document
-
-
-MAX_SECRET_BYTES = 16 * 1024
 
 
 def read_secret(path: Path, purpose: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
@@ -16,7 +15,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.core.clock import Clock
+from costprobe.core.clock import Clock, JobError
 from costprobe.core.records import NS_PER_S
 
 logger = logging.getLogger(__name__)
@@ -26,10 +25,6 @@ MAX_GRACE_S = 30.0
 # A run may start slightly late, and the next one then follows in less than a period.
 IN_TIME_SHARE = 0.9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class JobError(Exception):
-    """A job could not do its work; the text states why, and is shown by `costprobe status`."""
 
 
 class AlignedTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler 3 carries no types
@@ -77,7 +72,7 @@ class JobRecord:
     last_error: str | None = None
     began_s: float | None = None
     ended_s: float | None = None
-    every_s: float = field(default=0.0)
+    every_s: float = 0.0
 
     def document(self) -> dict[str, int | float | str | None]:
         """Return the record as JSON; faster than `asdict`."""
@@ -241,8 +236,3 @@ class Schedule:
                 return
             record.late += 1
         logger.warning("job %s is late: this run is skipped", name)
-
-
-def stagger_offset_s(host: str, stagger_s: float) -> float:
-    """Return a host's fixed share of a stagger, so that hosts of a fleet spread out over it."""
-    return stagger_s * (zlib.crc32(host.encode()) / 2**32)

@@ -25,6 +25,59 @@ from costprobe.core.config.fields import Label, Name, matching
 _SCHEMES = {"http", "https"}
 # Shorter parts of a secret URL, such as "api" and "v1", occur in responses by chance.
 MIN_SECRET_PART_CHARS = 6
+TokenFile = Annotated[
+    Path | None, Field(description="File with a bearer token.", examples=["/etc/costprobe/token"])
+]
+TokenCredential = Annotated[
+    Name | None,
+    Field(
+        description="Name of the systemd credential with that token.", examples=["costprobe-token"]
+    ),
+]
+CaFile = Annotated[
+    Path | None,
+    Field(
+        description="CA certificates to verify an https server with, instead of the system's.",
+        examples=["/etc/costprobe/ca.pem"],
+    ),
+]
+_HEADER: Final = matching(r"[A-Za-z][A-Za-z0-9-]{0,63}", "the name of an HTTP header")
+# Set by us, or by token or password.
+_OWN_HEADERS: Final = frozenset(
+    {
+        *("authorization", "connection", "content-encoding", "content-length", "content-type"),
+        *("host", "transfer-encoding", "user-agent"),
+    }
+)
+Headers = Annotated[
+    dict[Annotated[str, _HEADER], Label],
+    Field(
+        default_factory=dict,
+        max_length=8,
+        description="Further HTTP headers, without secrets.",
+        examples=[{"X-Scope-OrgID": "ml"}],
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    Field(
+        description="File with a key that is sent in the header `key_header`, beside any token or password.",
+        examples=["/etc/costprobe/gateway.key"],
+    ),
+]
+KeyCredential = Annotated[
+    Name | None,
+    Field(description="Name of the systemd credential with that key.", examples=["gateway-key"]),
+]
+KeyHeader = Annotated[
+    Annotated[str, _HEADER],
+    Field(description="Header of that key.", examples=["X-Api-Key"]),
+]
+KEY_HEADER: Final = "X-Api-Key"
+# Names of files that are no secrets; any other field of such a name is a secret.
+PUBLIC_FILES: Final = frozenset({"ca_file"})
+SERVICE_CREDENTIALS: Final = Path("/run/credentials/costprobe.service")
+_ARGUMENT_CHARS_MIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,58 +236,6 @@ class Secret:
         return self.file
 
 
-TokenFile = Annotated[
-    Path | None, Field(description="File with a bearer token.", examples=["/etc/costprobe/token"])
-]
-TokenCredential = Annotated[
-    Name | None,
-    Field(
-        description="Name of the systemd credential with that token.", examples=["costprobe-token"]
-    ),
-]
-CaFile = Annotated[
-    Path | None,
-    Field(
-        description="CA certificates to verify an https server with, instead of the system's.",
-        examples=["/etc/costprobe/ca.pem"],
-    ),
-]
-
-_HEADER: Final = matching(r"[A-Za-z][A-Za-z0-9-]{0,63}", "the name of an HTTP header")
-# Set by us, or by token or password.
-_OWN_HEADERS: Final = frozenset(
-    {
-        *("authorization", "connection", "content-encoding", "content-length", "content-type"),
-        *("host", "transfer-encoding", "user-agent"),
-    }
-)
-Headers = Annotated[
-    dict[Annotated[str, _HEADER], Label],
-    Field(
-        default_factory=dict,
-        max_length=8,
-        description="Further HTTP headers, without secrets.",
-        examples=[{"X-Scope-OrgID": "ml"}],
-    ),
-]
-KeyFile = Annotated[
-    Path | None,
-    Field(
-        description="File with a key that is sent in the header `key_header`, beside any token or password.",
-        examples=["/etc/costprobe/gateway.key"],
-    ),
-]
-KeyCredential = Annotated[
-    Name | None,
-    Field(description="Name of the systemd credential with that key.", examples=["gateway-key"]),
-]
-KeyHeader = Annotated[
-    Annotated[str, _HEADER],
-    Field(description="Header of that key.", examples=["X-Api-Key"]),
-]
-KEY_HEADER: Final = "X-Api-Key"
-
-
 class WithHeaders(Protocol):
     """A section with further headers."""
 
@@ -298,12 +299,6 @@ class FurtherHeaders:
         if not self._key.is_given:
             return self._config.headers
         return {**self._config.headers, self._config.key_header: self._key.read_ascii()}
-
-
-# Names of files that are no secrets; any other field of such a name is a secret.
-PUBLIC_FILES: Final = frozenset({"ca_file"})
-SERVICE_CREDENTIALS: Final = Path("/run/credentials/costprobe.service")
-_ARGUMENT_CHARS_MIN: Final = 8
 
 
 class SecretPlace(NamedTuple):

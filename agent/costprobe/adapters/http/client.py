@@ -14,7 +14,7 @@ from costprobe.adapters.http.errors import DeliveryError, HttpResponse, Misconfi
 from costprobe.adapters.http.limits import ExchangeLimits
 
 if TYPE_CHECKING:
-    # Imported by the first request: most configurations send none.
+    # Loaded by the first request: most configurations send none.
     import ssl
 
     import urllib3
@@ -114,9 +114,9 @@ class HttpClient:
             self._pools.clear()
 
     def _pool(self, *, is_tls: bool) -> urllib3.PoolManager:
-        import urllib3  # noqa: PLC0415 - see above
+        import urllib3  # noqa: PLC0415 - the first request loads it
 
-        from costprobe.adapters.http.connections import limit  # noqa: PLC0415 - as above
+        from costprobe.adapters.http.connections import limit  # noqa: PLC0415 - loads urllib3
 
         is_tls = is_tls or (self._proxy or "").startswith("https")
         with self._lock:
@@ -141,9 +141,9 @@ class HttpClient:
             return self._pools[is_tls]
 
     def _context(self) -> ssl.SSLContext:
-        import ssl  # noqa: PLC0415 - see above
+        import ssl  # noqa: PLC0415 - the first request over TLS loads it
 
-        from costprobe.adapters.http.connections import tls_context  # noqa: PLC0415 - as above
+        from costprobe.adapters.http.connections import tls_context  # noqa: PLC0415 - loads ssl
 
         try:
             return tls_context(self._ca_file)
@@ -153,7 +153,7 @@ class HttpClient:
             raise Misconfigured(f"ca_file {self._ca_file}: cannot be used ({words})") from error
 
     def _translated(self, error: Exception, destination: Destination) -> DeliveryError | None:
-        from costprobe.adapters.http.connections import translated  # noqa: PLC0415 - as above
+        from costprobe.adapters.http.connections import translated  # noqa: PLC0415 - loads urllib3
 
         failure = translated(error, destination, self._limits)
         if isinstance(failure, Misconfigured):

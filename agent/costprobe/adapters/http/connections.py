@@ -26,8 +26,18 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from costprobe.adapters.http.access import Destination
 from costprobe.adapters.http.errors import DeliveryError, Misconfigured, RetryLater
-from costprobe.adapters.http.limits import ExchangeLimits, ResponseTooLargeError
+from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import check_regular
+
+_OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
+_WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
+_TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
+# The server closed the connection: it may be restarting.
+_TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
+
+class _ResponseTooLargeError(Exception):
+    """A response's header, or the framing of its body, is larger than the limit."""
 
 
 class _Exchange:
@@ -58,7 +68,7 @@ class _Exchange:
     def received(self, count: int) -> None:
         self._bytes_left -= count
         if self._bytes_left < 0:
-            raise ResponseTooLargeError
+            raise _ResponseTooLargeError
 
 
 class _DeadlineSocket(socket.socket):
@@ -83,13 +93,13 @@ class _DeadlineSocket(socket.socket):
         self.exchange.received(len(data))
         return data
 
-    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ANN401 - as above
+    def send(self, data: Any, flags: int = 0) -> int:  # noqa: ANN401 - a buffer, as the base class has it
         # TLS sends with one call for each record.
         if self.exchange is not None:
             self.settimeout(self.exchange.left_s())
         return super().send(data, flags)
 
-    def sendall(self, data: Any, flags: int = 0) -> None:  # noqa: ANN401 - as above
+    def sendall(self, data: Any, flags: int = 0) -> None:  # noqa: ANN401 - a buffer, as the base class has it
         if self.exchange is not None:
             self.settimeout(self.exchange.left_s())
         super().sendall(data, flags)
@@ -174,7 +184,7 @@ class _LimitedConnection(HTTPConnection):
 
         Raises:
             TimeoutError: It was not complete in time.
-            ResponseTooLargeError: Its header or framing is too large.
+            _ResponseTooLargeError: Its header or framing is too large.
         """
         exchange = self._current()
         exchange.begin_step()
@@ -280,13 +290,6 @@ def limit(pool: urllib3.PoolManager, limits: ExchangeLimits) -> urllib3.PoolMana
     return pool
 
 
-_OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
-_WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
-_TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
-# The server closed the connection: it may be restarting.
-_TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-
-
 def translated(
     error: Exception, destination: Destination, limits: ExchangeLimits
 ) -> DeliveryError | None:
@@ -300,7 +303,7 @@ def translated(
         destination: Destination of the request.
         limits: Its limits.
     """
-    if isinstance(error, ResponseTooLargeError):
+    if isinstance(error, _ResponseTooLargeError):
         most_bytes = limits.max_header_bytes
         return RetryLater(
             destination.message(f"the response has a header of more than {most_bytes} bytes")

@@ -16,82 +16,20 @@ from costprobe.adapters.host.redaction import outside_text
 from costprobe.core.outside import OutsideError, bounded_json, bounded_object
 
 MAX_RETRY_AFTER_S = 3600.0
-
-
-def retry_after_s(value: str | None, now_s: float) -> float | None:
-    """Parse a Retry-After header: seconds, or a date (RFC 9110, 10.2.3).
-
-    Args:
-        value: The header; None if there was none.
-        now_s: UTC in s since 1970.
-
-    Returns:
-        Seconds to wait, at most MAX_RETRY_AFTER_S; None if the header is malformed or in the past.
-    """
-    if value is None:
-        return None
-    try:
-        after_s = float(value)
-    except ValueError:
-        import email.utils  # noqa: PLC0415 - a large package, for a form that servers rarely use
-
-        try:
-            date = email.utils.parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
-            return None
-        aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-        after_s = aware.timestamp() - now_s
-    # NaN compares as false, so it counts as malformed.
-    return min(after_s, MAX_RETRY_AFTER_S) if after_s >= 0 else None
-
-
 # Limits 2**failures; every maximum in use is reached before.
 _DOUBLINGS_MAX = 20
 # Maximum jitter added to a wait that the server requested, in s.
 _ASKED_SPREAD_S = 1.0
-
-
-class RetryBackoff:
-    """Computes the wait after each of a series of failures.
-
-    The upper limit doubles with each failure, and the wait is uniform between `least_s` and it: "full
-    jitter" (Brooker, "Exponential Backoff And Jitter", AWS 2015).
-
-    Args:
-        first_s: Upper limit after the first failure in s.
-        max_s: Maximum of the upper limit in s.
-        rng: Random source of the waits.
-        least_s: Shortest wait in s.
-
-    Attributes:
-        failures: Failures since the last success.
-    """
-
-    def __init__(self, first_s: float, max_s: float, rng: Random, least_s: float = 0.1) -> None:
-        self._first_s = first_s
-        self._max_s = max_s
-        self._least_s = least_s
-        self._rng = rng
-        self.failures = 0
-
-    def failed(self, after_s: float | None = None) -> float:
-        """Count a failure; return the seconds to wait before the next attempt.
-
-        Args:
-            after_s: Wait that the server requested (Retry-After), at most MAX_RETRY_AFTER_S: the wait
-                is never shorter, and spread over another second.
-        """
-        self.failures += 1
-        doublings = min(self.failures - 1, _DOUBLINGS_MAX)
-        ceiling_s = min(self._max_s, self._first_s * 2.0**doublings)
-        wait_s = self._rng.uniform(self._least_s, ceiling_s)
-        if after_s is None:
-            return wait_s
-        return max(wait_s, min(after_s, MAX_RETRY_AFTER_S) + min(wait_s, _ASKED_SPREAD_S))
-
-    def succeeded(self) -> None:
-        """Reset the back-off after a success."""
-        self.failures = 0
+MAX_MESSAGE_CHARS = 400
+ACCEPTED = range(200, 300)
+_REDIRECT = range(300, 400)
+_BAD_REQUEST = 400
+_TOO_LARGE = 413
+_REJECTED = {_BAD_REQUEST, 409, _TOO_LARGE, 422}
+_BUSY = {408, 425, 429}
+_UNAUTHORIZED = {401, 403}
+_NOT_FOUND = {404, 410}
+_SERVER_ERROR = range(500, 600)
 
 
 class DeliveryError(OutsideError):
@@ -143,18 +81,6 @@ class Misconfigured(DeliveryError):  # noqa: N818 - named for what the caller ha
     def __init__(self, reason: str, *, unauthorized: bool = False) -> None:
         super().__init__(reason)
         self.unauthorized = unauthorized
-
-
-MAX_MESSAGE_CHARS = 400
-ACCEPTED = range(200, 300)
-_REDIRECT = range(300, 400)
-_BAD_REQUEST = 400
-_TOO_LARGE = 413
-_REJECTED = {_BAD_REQUEST, 409, _TOO_LARGE, 422}
-_BUSY = {408, 425, 429}
-_UNAUTHORIZED = {401, 403}
-_NOT_FOUND = {404, 410}
-_SERVER_ERROR = range(500, 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +199,76 @@ def json_object(body: bytes) -> dict[str, object] | None:
         return bounded_object(body)
     except ValueError:
         return None
+
+
+def retry_after_s(value: str | None, now_s: float) -> float | None:
+    """Parse a Retry-After header: seconds, or a date (RFC 9110, 10.2.3).
+
+    Args:
+        value: The header; None if there was none.
+        now_s: UTC in s since 1970.
+
+    Returns:
+        Seconds to wait, at most MAX_RETRY_AFTER_S; None if the header is malformed or in the past.
+    """
+    if value is None:
+        return None
+    try:
+        after_s = float(value)
+    except ValueError:
+        import email.utils  # noqa: PLC0415 - a large package, for a form that servers rarely use
+
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+        after_s = aware.timestamp() - now_s
+    # NaN compares as false, so it counts as malformed.
+    return min(after_s, MAX_RETRY_AFTER_S) if after_s >= 0 else None
+
+
+class RetryBackoff:
+    """Computes the wait after each of a series of failures.
+
+    The upper limit doubles with each failure, and the wait is uniform between `least_s` and it: "full
+    jitter" (Brooker, "Exponential Backoff And Jitter", AWS 2015).
+
+    Args:
+        first_s: Upper limit after the first failure in s.
+        max_s: Maximum of the upper limit in s.
+        rng: Random source of the waits.
+        least_s: Shortest wait in s.
+
+    Attributes:
+        failures: Failures since the last success.
+    """
+
+    def __init__(self, first_s: float, max_s: float, rng: Random, least_s: float = 0.1) -> None:
+        self._first_s = first_s
+        self._max_s = max_s
+        self._least_s = least_s
+        self._rng = rng
+        self.failures = 0
+
+    def failed(self, after_s: float | None = None) -> float:
+        """Count a failure; return the seconds to wait before the next attempt.
+
+        Args:
+            after_s: Wait that the server requested (Retry-After), at most MAX_RETRY_AFTER_S: the wait
+                is never shorter, and spread over another second.
+        """
+        self.failures += 1
+        doublings = min(self.failures - 1, _DOUBLINGS_MAX)
+        ceiling_s = min(self._max_s, self._first_s * 2.0**doublings)
+        wait_s = self._rng.uniform(self._least_s, ceiling_s)
+        if after_s is None:
+            return wait_s
+        return max(wait_s, min(after_s, MAX_RETRY_AFTER_S) + min(wait_s, _ASKED_SPREAD_S))
+
+    def succeeded(self) -> None:
+        """Reset the back-off after a success."""
+        self.failures = 0
 
 
 class TokenBucket:

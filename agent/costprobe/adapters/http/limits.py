@@ -22,7 +22,3 @@ class ExchangeLimits:
     total_s: float | None = None
     max_body_bytes: int = 64 << 10
     max_header_bytes: int = 64 << 10
-
-
-class ResponseTooLargeError(Exception):
-    """A response's header, or the framing of its body, is larger than the limit."""

@@ -1,4 +1,4 @@
-"""The HTTP server of the daemon's pages, based on the standard library, with limits; [http].
+"""The HTTP server of the daemon's pages, based on the standard library, with limits.
 
 A page is rendered at most once at a time. Connections are limited in total and per client
 address, and each has deadlines. A connection without a complete request is closed in favour of a
@@ -11,7 +11,6 @@ The Host header of a request must name this host, which prevents DNS rebinding.
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import re
 import socket
@@ -26,83 +25,29 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any, Final, NamedTuple
 
-TEXT: Final = "text/plain; charset=utf-8"
-JSON: Final = "application/json"
-
-
-class PageResponse(NamedTuple):
-    """The response to a request for a page."""
-
-    status: int
-    content_type: str
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-class PostRequest(NamedTuple):
-    """A complete POST request.
-
-    Attributes:
-        authorization: The Authorization header; empty without one.
-        body: Its body.
-        client: IP address of the client.
-    """
-
-    authorization: str
-    body: bytes
-    client: str
-
-
-def json_error(status: int, text: str, *headers: tuple[str, str]) -> PageResponse:
-    """Return the response to a POST request that failed: `{"error": text}`."""
-    return PageResponse(status, JSON, json.dumps({"error": text}).encode() + b"\n", headers)
-
+from costprobe.adapters.http.responses import (
+    TEXT,
+    CachedPage,
+    PageResponse,
+    PostRequest,
+    json_error,
+)
 
 logger = logging.getLogger(__name__)
-
-
-class CachedPage:
-    """A page, rendered by one thread at a time and cached for a short time.
-
-    Args:
-        path: Its path, for the log.
-        make: Renders it; an exception is answered with 500 and logged.
-        wait_s: Timeout in s of a wait for a page that is being rendered for another client.
-        fresh_s: Maximum age in s of the cached page.
-    """
-
-    def __init__(
-        self, path: str, make: Callable[[], PageResponse], wait_s: float, fresh_s: float
-    ) -> None:
-        self._path = path
-        self._make = make
-        self._wait_s = wait_s
-        self._fresh_s = fresh_s
-        self._lock = Lock()
-        self._made: PageResponse | None = None
-        self._made_s = 0.0
-
-    def answer(self) -> PageResponse:
-        """Return the cached page, or render it."""
-        if not self._lock.acquire(timeout=self._wait_s):
-            return PageResponse(503, TEXT, b"the page is still being rendered\n")
-        try:
-            if self._made is None or time.monotonic() - self._made_s > self._fresh_s:
-                self._made, self._made_s = self._make(), time.monotonic()
-        except Exception:
-            logger.exception("page %s failed", self._path)
-            return PageResponse(
-                500, TEXT, b"the page could not be rendered; see the daemon's log\n"
-            )
-        else:
-            return self._made
-        finally:
-            self._lock.release()
 
 
 # The request of a client that means to send one has arrived after this time.
 SETTLED_S: Final = 0.2
 _IPV6_SITE_BITS: Final = 64
+_PORT: Final = re.compile(r":\d{1,5}$")
+JOIN_S: Final = 2.0
+POLL_EVERY_S: Final = 0.2
+OTHER: Final = "other"
+MAX_BODY_BYTES: Final = 16 * 1024
+# A longer body is read up to this length: closing with unread bytes would reset the connection before
+# our response.
+MAX_DISCARDED_BYTES: Final = 1 << 20
+MAX_LENGTH_DIGITS: Final = 10
 
 
 class SlotLimits(NamedTuple):
@@ -261,9 +206,6 @@ def site_of(address: str) -> str:
     return str(parsed)
 
 
-_PORT: Final = re.compile(r":\d{1,5}$")
-
-
 def host_is_local(host: str) -> bool:
     """Return whether a Host header names this host in a way that no DNS record can change.
 
@@ -271,7 +213,7 @@ def host_is_local(host: str) -> bool:
         host: The header's value: a name or an IP address, with an optional port; empty if there
             was no header.
     """
-    name = name_of_host(host)
+    name = _name_of_host(host)
     if name in {"", "localhost"}:
         return True
     try:
@@ -281,7 +223,7 @@ def host_is_local(host: str) -> bool:
     return True
 
 
-def name_of_host(host: str) -> str:
+def _name_of_host(host: str) -> str:
     """Return a Host header without its port, and without the dot at the end of a full name."""
     return _PORT.sub("", host).lower().removesuffix(".")
 
@@ -339,7 +281,7 @@ class HttpListener(ThreadingHTTPServer):
                 self._slots.release(request)
                 self._reserved.discard(request)
 
-    def begin_response(self, request: Any) -> bool:  # noqa: ANN401 - as above
+    def begin_response(self, request: Any) -> bool:  # noqa: ANN401 - a socket, as the base has it
         """Record that a request is complete; return whether its connection uses the reserve."""
         with self._lock:
             self._slots.has_request(request, time.monotonic())
@@ -369,35 +311,19 @@ class HttpListener(ThreadingHTTPServer):
             self.broken += 1
 
 
-JOIN_S: Final = 2.0
-POLL_EVERY_S: Final = 0.2
-OTHER: Final = "other"
-MAX_BODY_BYTES: Final = 16 * 1024
-# A longer body is read up to this length: closing with unread bytes would reset the connection before
-# our response.
-MAX_DISCARDED_BYTES: Final = 1 << 20
-MAX_LENGTH_DIGITS: Final = 10
-
-
 class HttpLimits(NamedTuple):
     """Bounds of the server.
 
     Attributes:
-        connections: Most open connections; one more displaces one without a complete request, or
-            is closed unanswered.
-        per_address: Most connections of one address outside this host.
-        reserve: Connections out of `connections` for requests of this host for a page of `reserved`.
-        request_s: Timeout in s of a request, from the connection to its last byte.
-        connection_s: Timeout in s of a response.
+        slots: Limits of the connections. One beyond the total displaces one without a complete
+            request, or is closed unanswered; the reserve is for requests for a page of `reserved`.
         page_s: Timeout in s of a wait for a page that is being rendered for another client.
         fresh_s: Maximum age in s of a cached page.
     """
 
-    connections: int = 16
-    per_address: int = 6
-    reserve: int = 4
-    request_s: float = 5.0
-    connection_s: float = 15.0
+    slots: SlotLimits = SlotLimits(
+        total=16, per_address=6, reserve=4, request_s=5.0, response_s=15.0
+    )
     page_s: float = 5.0
     fresh_s: float = 1.0
 
@@ -454,22 +380,12 @@ class HttpServer:
         Raises:
             OSError: The address cannot be bound.
         """
-        self._listener = HttpListener((host, port), partial(_Handler, self), self._slot_limits())
+        self._listener = HttpListener((host, port), partial(_Handler, self), self._limits.slots)
         self.port = int(self._listener.server_address[1])
         self._thread = Thread(
             target=self._listener.serve_forever, args=(POLL_EVERY_S,), name="http", daemon=True
         )
         self._thread.start()
-
-    def _slot_limits(self) -> SlotLimits:
-        limits = self._limits
-        return SlotLimits(
-            limits.connections,
-            limits.per_address,
-            limits.reserve,
-            limits.request_s,
-            limits.connection_s,
-        )
 
     def is_alive(self) -> bool:
         """Return whether it answers requests."""
@@ -522,7 +438,7 @@ class HttpServer:
         is_reserved: bool,
     ) -> PageResponse | None:
         """Return why a request is not handled; None if it is."""
-        if not (host_is_local(host) or name_of_host(host) in self._allowed_hosts):
+        if not (host_is_local(host) or _name_of_host(host) in self._allowed_hosts):
             words = b"the Host header must be an IP address, or in http.allowed_hosts\n"
             return PageResponse(421, TEXT, words)
         if path not in known:
@@ -581,7 +497,7 @@ class _Handler(BaseHTTPRequestHandler):
         self,
         pages: HttpServer,
         request: Any,  # noqa: ANN401 - a socket, as the base has it
-        client_address: Any,  # noqa: ANN401 - as above
+        client_address: Any,  # noqa: ANN401 - as the base has it
         server: HttpListener,
     ) -> None:
         self._server = pages

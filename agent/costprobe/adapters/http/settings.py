@@ -1,4 +1,4 @@
-"""The section [http]."""
+"""The section [http]: where the daemon serves its own pages, and to whom."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from costprobe.adapters.http.access import TokenCredential, TokenFile
-from costprobe.core.config.fields import (
-    Duration,
-    Section,
-    key,
-    matching,
-)
+from costprobe.core.config.fields import Duration, Section, key, matching
 
 MAX_PORT = 65535
 HostName = Annotated[

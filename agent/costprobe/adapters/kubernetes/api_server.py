@@ -20,19 +20,33 @@ from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenFil
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
-from costprobe.adapters.kubernetes.pod_resources import HeldDevice, KubernetesError
-from costprobe.core.config.fields import (
-    IS_BARE_URL,
-    Duration,
-    Label,
-    Section,
-    key,
-)
-from costprobe.core.outside import SHAPE_ERRORS, UnusableInputError, bounded_object
+from costprobe.adapters.kubernetes.pod_resources import TIMEOUT_S, HeldDevice, KubernetesError
+from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Section, key
+from costprobe.core.outside import MAX_BYTES, SHAPE_ERRORS, UnusableInputError, bounded_object
 from costprobe.core.records import Device
 
 # Where the kubelet serves the PodResources API.
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+ANNOTATIONS: Final = "costprobe.io/"
+# spec.nodeName selects the objects of a node in both lists.
+_PODS: Final = "/api/v1/pods?limit=1000&fieldSelector=spec.nodeName%3D"
+_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices?limit=500&fieldSelector=spec.nodeName%3D"
+_ENDED: Final = ("Succeeded", "Failed")
+_HINTS: Final = Hints(
+    unauthorized="check token_file, and the permissions of the service account",
+    not_found="check api_url",
+)
+MAX_NAME_CHARS: Final = 64
+# Kubernetes generates suffixes from these characters (k8s.io/apimachinery/pkg/util/rand).
+_RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
+_REPLICA_SET: Final = re.compile(rf"(.+)-{_RANDOM}{{6,10}}")
+_OF_REPLICA_SET: Final = re.compile(rf"(.+)-{_RANDOM}{{6,10}}-{_RANDOM}{{5}}")
+_GENERATED: Final = re.compile(rf"(.+)-{_RANDOM}{{5}}")
+_ORDINAL: Final = re.compile(r"(.+)-\d{1,5}")
+# The time at which a CronJob created a Job, in minutes since 1970.
+_CRON_JOB: Final = re.compile(r"(.+)-\d{8}")
+# GKE's device plugin: nvidia0, nvidia0/vgpu2; a MIG device by its GPU instance: nvidia0/gi7/vgpu2.
+_GKE: Final = re.compile(r"nvidia(\d+)(?:/gi(\d+))?(?:/vgpu\d+)?")
 
 
 class KubernetesConfig(Section):
@@ -69,19 +83,6 @@ class KubernetesConfig(Section):
                 f' "https://kubernetes.default.svc", or remove {unused}'
             )
         return self
-
-
-TIMEOUT_S: Final = 10.0
-MAX_BYTES: Final = 16 << 20
-ANNOTATIONS: Final = "costprobe.io/"
-# spec.nodeName selects the objects of a node in both lists.
-_PODS: Final = "/api/v1/pods?limit=1000&fieldSelector=spec.nodeName%3D"
-_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices?limit=500&fieldSelector=spec.nodeName%3D"
-_ENDED: Final = ("Succeeded", "Failed")
-_HINTS: Final = Hints(
-    unauthorized="check token_file, and the permissions of the service account",
-    not_found="check api_url",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def parse_slices(body: bytes) -> dict[tuple[str, str], str]:
 
 def _items(body: bytes) -> Iterator[Any]:
     try:
-        yield from bounded_object(body, MAX_BYTES)["items"] or ()
+        yield from bounded_object(body)["items"] or ()
     except UnusableInputError as error:
         raise KubernetesError(f"the API server's answer cannot be used: {error}") from None
 
@@ -208,19 +209,6 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         },
         is_ended=status.get("phase") in _ENDED,
     )
-
-
-MAX_NAME_CHARS: Final = 64
-# Kubernetes generates suffixes from these characters (k8s.io/apimachinery/pkg/util/rand).
-_RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
-_REPLICA_SET: Final = re.compile(rf"(.+)-{_RANDOM}{{6,10}}")
-_OF_REPLICA_SET: Final = re.compile(rf"(.+)-{_RANDOM}{{6,10}}-{_RANDOM}{{5}}")
-_GENERATED: Final = re.compile(rf"(.+)-{_RANDOM}{{5}}")
-_ORDINAL: Final = re.compile(r"(.+)-\d{1,5}")
-# The time at which a CronJob created a Job, in minutes since 1970.
-_CRON_JOB: Final = re.compile(r"(.+)-\d{8}")
-# GKE's device plugin: nvidia0, nvidia0/vgpu2; a MIG device by its GPU instance: nvidia0/gi7/vgpu2.
-_GKE: Final = re.compile(r"nvidia(\d+)(?:/gi(\d+))?(?:/vgpu\d+)?")
 
 
 def workload_name(pod: str, details: Pod | None) -> str:

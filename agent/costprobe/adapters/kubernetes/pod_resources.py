@@ -16,11 +16,7 @@ from typing import Any, Final
 
 from costprobe.adapters.host.redaction import outside_text
 
-
-class KubernetesError(Exception):
-    """The kubelet or the API server did not answer, or not as documented; the text has the fix."""
-
-
+# Of each request to the kubelet or the API server.
 TIMEOUT_S: Final = 10.0
 MAX_BYTES: Final = 16 << 20
 MAX_CONTAINERS: Final = 4096
@@ -57,6 +53,10 @@ _MESSAGES: Final = {
         ("device_name", 4, "string", False),
     ),
 }
+
+
+class KubernetesError(Exception):
+    """The kubelet or the API server did not answer, or not as documented; the text has the fix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ MAX_NOTE_CHARS = 200
 # Tags of execution modes that a worker may add to its rows.
 WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
-# What takes processor time from a run on a CPU.
+# What takes processor time from a run; on a GPU only the waiting is known.
 CONTENTION = ("others", "steal", "wait")
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
@@ -123,7 +123,6 @@ class ProbeOutcome:
         steady_end_ns: CLOCK_MONOTONIC ns until which it was.
         pids: Processes of the probe, to separate its load from that of other processes.
         curve: Points of the batch search; empty if there was none.
-        search_contended: Whether others took processor time from the search; None where unknown.
         naive: What common mistakes of timing report, each at most once; empty if not asked for.
         load: Figures that only a point of a load curve has.
     """
@@ -133,7 +132,6 @@ class ProbeOutcome:
     steady_end_ns: int
     pids: tuple[int, ...]
     curve: tuple[Mapping[str, float], ...]
-    search_contended: bool | None = None
     naive: tuple[NaiveTiming, ...] = ()
     load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -195,9 +193,13 @@ def read_outcome(
             outliers=None if message.get("outliers") is None else int(message["outliers"]),
             contended=contended,
             tags=_ways(message.get("tags")),
-            fields={**shares_pct, **_tokens_per_item(message)},
+            fields={**shares_pct, **_tokens_per_item(message), **_timing(message)},
             tokens_in=optional(message.get("window_tokens_in")),
             tokens_out=optional(message.get("window_tokens_out")),
+            # 0 is no count of a pass.
+            flop_per_pass=optional(message.get("flop_per_pass")) or None,
+            bytes_per_pass=optional(message.get("bytes_per_pass")) or None,
+            flop_precision=str(message.get("flop_precision") or "")[:MAX_TAG_CHARS],
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
         naive = _naive(message.get("naive"))
@@ -206,17 +208,9 @@ def read_outcome(
     check_result(result, steady)
     if result.inferences < 1 or result.batch < 1:
         raise ValueError("it has no inference")
-    if result.inference_s is not None and not 0 < result.inference_s <= result.window_s:
-        raise ValueError("its inferences took longer than its window")
-    searched = message.get("search_contended")
-    return ProbeOutcome(
-        result,
-        *steady,
-        pids,
-        tuple(curve),
-        search_contended=searched if isinstance(searched, bool) else None,
-        naive=naive,
-    )
+    if result.inference_s is not None and result.inference_s <= 0:
+        raise ValueError("its inferences took no time")
+    return ProbeOutcome(result, *steady, pids, tuple(curve), naive=naive)
 
 
 def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:
@@ -256,6 +250,19 @@ def _tokens_per_item(message: Mapping[str, Any]) -> dict[str, FieldValue | None]
     return found
 
 
+def _timing(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
+    """Return the time of a pass on the device alone, and whether the run was unsteady.
+
+    Raises:
+        TypeError, ValueError: A value is invalid.
+    """
+    unsteady = message.get("unsteady")
+    return {
+        "device_ms": optional(message.get("device_ms")),
+        "unsteady": unsteady if isinstance(unsteady, bool) else None,
+    }
+
+
 def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from another process
     """Return what common mistakes of timing report, in the order of MISTAKES; unknown ones are skipped.
 
@@ -274,7 +281,7 @@ def _naive(timings: Any) -> tuple[NaiveTiming, ...]:  # noqa: ANN401 - from anot
 
 
 def _contention(contention: Any) -> tuple[bool | None, dict[str, float | None]]:  # noqa: ANN401 - from another process
-    """Return whether a run on a CPU was contended, and by what, as fields."""
+    """Return whether a run was contended, and what took processor time from it, as fields."""
     if not isinstance(contention, dict):
         return None, {}
     contended = contention.get("contended")

@@ -336,10 +336,18 @@ class DeviceLoad(NamedTuple):
         util_pct: Recent utilization in percent; None if unknown, as on a MIG device.
         has_processes: Whether processes used it recently, or have it open if the driver does not
             report use; None if unknown.
+        is_open: Whether processes have it open, busy or not; None if unknown.
     """
 
     util_pct: float | None
     has_processes: bool | None
+    is_open: bool | None = None
+
+
+def reaches_mps(environ: Mapping[str, str]) -> bool:
+    """Return whether a child would share its GPU through a running MPS."""
+    folder = environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108 - CUDA's own
+    return (Path(folder) / "control").exists()
 
 
 def is_busy(load: DeviceLoad, above_share: float) -> bool:
@@ -365,12 +373,12 @@ class ProbeRequest:
         probe: Name of the probe.
         document: What the worker reads: the section, each key by its field's name, with numbers in base
             units, and the run's own keys, which replace those of the section.
-        gpu_uuid: NVML's identity of the GPU, for CUDA_VISIBLE_DEVICES; None for a CPU or a server.
+        visible_gpu: The GPU as CUDA names it in CUDA_VISIBLE_DEVICES; None for a CPU or a server.
     """
 
     probe: str
     document: Mapping[str, Any]
-    gpu_uuid: str | None = None
+    visible_gpu: str | None = None
 
     def to_wire(self) -> str:
         """Return the request as JSON without a line end."""
@@ -415,6 +423,7 @@ class ProbeRunner:
         self._stop = stop
         self._keep_alive = keep_alive
         self._child: ProbeChild | None = None
+        self._last_pids: tuple[int, ...] = ()
         self._clock = clock
         self._interruptions = Interruptions(clock)
         self._phase = ""
@@ -608,17 +617,25 @@ class ProbeRunner:
         lasted_s = self._now_s() - began_s
         self._ends_s += self._interruptions.add_wait(lasted_s, wait_s, pids)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes of the child, or of the last one, which sensors may have seen a moment ago."""
+        return self._last_pids if self._child is None else self._child.pids
+
     def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
+            self._last_pids = child.pids
             child.kill()
 
 
 def _environment(request: ProbeRequest) -> dict[str, str]:
-    """Return the environment in which the child has only its GPU, independent of CUDA's order."""
+    """Return the environment in which the child has only its GPU."""
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    if request.gpu_uuid is not None:
-        extra["CUDA_VISIBLE_DEVICES"] = request.gpu_uuid
+    if request.visible_gpu is not None:
+        # NVML's order, for a GPU that is named by its number.
+        extra["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        extra["CUDA_VISIBLE_DEVICES"] = request.visible_gpu
     return extra
 
 

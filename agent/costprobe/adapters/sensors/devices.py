@@ -171,7 +171,7 @@ SEVERITIES: Final[dict[str, Severity]] = {
 
 CONSEQUENCES: Final[dict[str, str]] = {
     "absent": "This value is not read until the sensor process is restarted.",
-    "transient": "This value is missing until the driver returns it again.",
+    "transient": "This value is missing until it can be read again.",
     "reinit": "The driver's library is initialized again.",
     "restart": "The sensor process is restarted; other devices lose a few seconds.",
     "quarantine": "The device is quarantined; the other devices are not affected.",

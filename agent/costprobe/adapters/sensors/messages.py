@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import json
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
@@ -104,9 +104,14 @@ class Absent:
 SAMPLES_MAX: Final = 600
 # A sample within this distance of a short window, in sample intervals, is included.
 BRACKET_INTERVALS: Final = 1.5
+# Share of a device's time, in percent, from which other processes contend with a probe: the share
+# that they take lengthens its passes by about as much, as stolen time on a CPU, which counts from the
+# same share on. An idle desktop takes 1 to 3 %.
+NEIGHBOUR_PCT: Final = 5.0
 # A share of time needs two readings of its counter, and a window two samples of its own.
 ENOUGH: Final = 2
 
+# (CLOCK_MONOTONIC ns, value), oldest first.
 Series = list[tuple[int, float]]
 
 
@@ -127,6 +132,7 @@ class Activity:
         ecc_uncorrected: Uncorrected memory errors at the window's end, since the driver was loaded.
         util_pct: Mean utilization over the window's time, in percent; not a field, because in
             a probe's own window it has no meaning.
+        is_open: Whether another process had the device open at the end, busy or not; not a field either.
     """
 
     contended: bool | None = None
@@ -140,17 +146,28 @@ class Activity:
     mem_used_pct: float | None = None
     ecc_uncorrected: int | None = None
     util_pct: float | None = None
+    is_open: bool | None = None
 
     def fields(self) -> dict[str, FieldValue | None]:
         """These conditions as fields of the `probe` series."""
-        return {name: value for name, value in asdict(self).items() if name != "util_pct"}
+        unsaid = {"util_pct", "is_open"}
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     def without_neighbour(self) -> Activity:
         """The same conditions without the contention, for devices whose other processes belong to the measurement."""
         return replace(self, contended=None)
 
 
-UNKNOWN = Activity()
+UNKNOWN: Final = Activity()
+# Of these conditions the highest is the worst.
+_HIGHEST: Final = (
+    "throttled_pct",
+    "throttled_power_pct",
+    "throttled_thermal_pct",
+    "temp_max_c",
+    "mem_used_pct",
+    "util_pct",
+)
 
 
 def worst_of(activities: Sequence[Activity]) -> Activity:
@@ -175,16 +192,6 @@ def worst_of(activities: Sequence[Activity]) -> Activity:
         power_limit_w=min(found("power_limit_w"), default=None),
         ecc_uncorrected=sum(found("ecc_uncorrected")) if found("ecc_uncorrected") else None,
     )
-
-
-_HIGHEST = (
-    "throttled_pct",
-    "throttled_power_pct",
-    "throttled_thermal_pct",
-    "temp_max_c",
-    "mem_used_pct",
-    "util_pct",
-)
 
 
 class ActivityLog:
@@ -212,7 +219,7 @@ class ActivityLog:
         start_ns: int,
         end_ns: int,
         own_pids: Collection[int],
-        busy_pids: Collection[int] | None = None,
+        util_pct: Mapping[int, float] | None = None,
     ) -> Activity:
         """The conditions in a window, from its samples.
 
@@ -222,15 +229,16 @@ class ActivityLog:
         A share of throttled time is then that of the time between the bracketing samples, because
         the counters were not read closer to the window; clock and memory are interpolated.
 
-        A process counts if it was busy on the device; if the driver does not report that, if it
-        has a context on the device, though it may have been idle. Power and temperature limit the
+        Other processes count if they kept the device busy for NEIGHBOUR_PCT of the time; if the
+        driver does not report that, if one has a context on the device, though it may have been
+        idle. Power and temperature limit the
         same clock separately, so that their times are added, up to the whole time.
 
         Args:
             start_ns: CLOCK_MONOTONIC ns at which the window began.
             end_ns: CLOCK_MONOTONIC ns at which it ended.
             own_pids: Processes that may use the device: the probe's own.
-            busy_pids: Processes that were busy on it in the window; None if unknown.
+            util_pct: Share of the window in which each process used it, in percent; None if unknown.
         """
         full_samples = [sample for sample in self._samples if not sample.is_quick]
         inside, near = self._within(full_samples, start_ns, end_ns)
@@ -251,7 +259,7 @@ class ActivityLog:
         temps_c = [sample.temp_c for sample in loaded if sample.temp_c is not None]
         errors = [s.ecc_uncorrected for s in near if s.ecc_uncorrected is not None]
         return Activity(
-            contended=_contended(inside or near, own_pids, busy_pids),
+            contended=_contended(inside or near, own_pids, util_pct),
             throttled_pct=_advance_pct(both),
             throttled_power_pct=_advance_pct(power),
             throttled_thermal_pct=_advance_pct(thermal),
@@ -262,6 +270,7 @@ class ActivityLog:
             mem_used_pct=_mean_over(memory, start_ns, end_ns),
             ecc_uncorrected=errors[-1] if errors else None,
             util_pct=_mean_over(_series(all_near, "util_pct"), start_ns, end_ns),
+            is_open=_is_open(inside or near, own_pids),
         )
 
     def _within(
@@ -278,8 +287,13 @@ class ActivityLog:
         return inside, [*before, *inside, *after]
 
 
+def _is_open(samples: Sequence[Sample], own_pids: Collection[int]) -> bool | None:
+    pid_sets = [set(sample.pids) for sample in samples if sample.pids is not None]
+    return bool(pid_sets[-1] - set(own_pids)) if pid_sets else None
+
+
 def _contended(
-    samples: Sequence[Sample], own_pids: Collection[int], busy_pids: Collection[int] | None
+    samples: Sequence[Sample], own_pids: Collection[int], util_pct: Mapping[int, float] | None
 ) -> bool | None:
     pid_sets = [sample.pids for sample in samples if sample.pids is not None]
     if not pid_sets:
@@ -288,8 +302,12 @@ def _contended(
     # In a container with its own process ids the driver reports other ids for the same processes,
     # so that own processes cannot be recognized.
     ours_are_known = not own_pids or bool(pids & set(own_pids))
-    others = (pids if busy_pids is None else set(busy_pids)) - set(own_pids)
-    return bool(others) if ours_are_known or not others else None
+    if util_pct is None:
+        has_others = not pids <= set(own_pids)
+    else:
+        others_pct = sum(pct for pid, pct in util_pct.items() if pid not in set(own_pids))
+        has_others = others_pct >= NEIGHBOUR_PCT
+    return has_others if ours_are_known or not has_others else None
 
 
 def _while_held(samples: list[Sample], own_pids: Collection[int]) -> list[Sample]:
@@ -418,6 +436,8 @@ LINE_BYTES_MAX: Final = 65536
 COMMAND_BYTES_MAX: Final = 4096
 
 Message = Mapping[str, Any]
+# Takes a message for another thread, without blocking.
+Emit = Callable[[Message], None]
 
 # `json.dumps` constructs an encoder for each message.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

@@ -47,6 +47,8 @@ from costprobe.adapters.sensors.messages import (
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, Device, Energy, Event, Reading
 
+log = logging.getLogger(__name__)
+
 
 class PendingAnswers:
     """The requests without an answer, by their numbers; thread-safe."""
@@ -91,8 +93,6 @@ class PendingAnswers:
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-
-log = logging.getLogger(__name__)
 
 # Receives readings that arrived together, each with its device.
 ReadingConsumer = Callable[[Sequence[tuple[Reading, Device]]], None]

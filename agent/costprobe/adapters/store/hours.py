@@ -87,7 +87,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
         # Tokens are means of a request here.
         "sum": frozenset({"samples", "outliers", "requests", "errors"}),
         "max": frozenset({"temp_max_c"}),
-        "last": frozenset({"ecc_uncorrected", "threads", "power_limit_w"}),
+        "last": frozenset({"ecc_uncorrected", "threads", "power_limit_w", "latency_spread"}),
     },
     "cost": {
         "sum": frozenset({*SERVING_SUMS, "window_s"}),

@@ -26,7 +26,7 @@ from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.units import format_duration
-from costprobe.drift.settings import ACCEPTED_AFTER_S, CHANGE_MIN, Metric, ServingMetric
+from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN, Metric, ServingMetric
 
 MAX_TIMES = 1000
 

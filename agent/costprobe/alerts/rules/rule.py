@@ -21,8 +21,8 @@ from costprobe.core.config.fields import (
     Section,
     key,
 )
-from costprobe.core.config.load import nearest
 from costprobe.core.incident import Fault, Symptom
+from costprobe.core.outside import nearest
 from costprobe.core.records import Event, Point
 from costprobe.core.schema import SCHEMA
 

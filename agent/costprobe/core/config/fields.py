@@ -29,12 +29,7 @@ from pydantic import (
     Tag,
 )
 
-from costprobe.core.periods import (
-    WEEKDAYS,
-    Weekday,
-    is_within,
-    minutes_of,
-)
+from costprobe.core.periods import WEEKDAYS, Weekday, is_within, minutes_of
 from costprobe.core.schema import OWN_TAGS
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
 
@@ -184,11 +179,6 @@ def key(name: str, default: Any = ..., **more: Any) -> Any:
     return Field(default, alias=name, **more)
 
 
-def kind_of(value: Any) -> str:
-    """Return the `kind` of a table, which selects its section."""
-    return str(value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None))
-
-
 def union_of_kinds(kinds: Mapping[str, type[Section]], key: str) -> Any:
     """Return the type of a table whose key selects one of several section classes.
 
@@ -270,7 +260,6 @@ class HostConfig(Section):
         description="Further tags on every row, such as rack or team.",
         examples=[{"rack": "a1"}],
     )
-
     detect: Literal["auto", "off"] = Field(
         "auto",
         description=(

@@ -2,10 +2,6 @@
 
 Pydantic's errors become texts of what is wrong and how to fix it, with suggestions for misspelt
 names.
-
-Paths of the configuration and of its store are found without validating the file, for commands
-that only read the store or query the daemon: validation takes ten times as long as the rest of
-such a command.
 """
 
 from __future__ import annotations
@@ -26,23 +22,10 @@ from costprobe.core.config.model import (
     toml_value,
     valid_part,
 )
-from costprobe.core.outside import UnusableInputError, bounded_toml, read_regular
+from costprobe.core.outside import UnusableInputError, bounded_toml, nearest, read_regular
 from costprobe.core.units import format_duration
 
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to a word; None if none is similar.
-
-    Args:
-        word: The word as written.
-        known: The known names.
-    """
-    # Imported here, because a file without errors does not need it.
-    import difflib  # noqa: PLC0415
-
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
-
-
+# The beginning of a kind of error to what is wrong.
 _TYPES = {
     "missing": "is missing; add it",
     "bool": "must be true or false",
@@ -72,51 +55,6 @@ _LIMITS = {
     "decimal_max_places": ("decimal_places", "must have at most {} digits after the point"),
     "decimal_whole_digits": ("whole_digits", "must have at most {} digits before the point"),
 }
-
-
-def problem_words(detail: Mapping[str, Any], field: str) -> str:
-    """Return what is wrong with a value.
-
-    Args:
-        detail: An error of pydantic.
-        field: Name of the field, whose suffix is the unit of its limits.
-    """
-    kind, context = str(detail["type"]), detail.get("ctx", {})
-    if kind in ("too_short", "too_long") and isinstance(detail["input"], str):
-        kind = f"string_{kind}"
-    if kind == "value_error":
-        return str(context["error"])
-    if kind == "literal_error":
-        return f"write one of {context['expected']}"
-    if kind in _LIMITS:
-        key, words = _LIMITS[kind]
-        limit = context[key]
-        return words.format(format_duration(limit) if field.endswith("_s") else limit)
-    return _TYPES.get(kind.partition("_")[0], "is not valid")
-
-
-def example_of(key: str, field: FieldInfo | None) -> str:
-    """Return a line of TOML with a valid value of a key; empty if none is known.
-
-    Args:
-        key: The key in the file.
-        field: Its field; None if the error is not of one field.
-    """
-    if field is None:
-        return ""
-    default = None if field.is_required() else field.default
-    value = field.examples[0] if field.examples else default
-    if value is None or value == ():
-        return ""
-    if not field.examples and isinstance(value, float) and not isinstance(default, int):
-        # Of a duration, the default is a number of seconds.
-        value = format_duration(value) if field.alias else value
-    try:
-        return f"{key} = {toml_value(value)}"
-    except TypeError:
-        return ""
-
-
 Root = TypeVar("Root", bound=RootSection)
 MAX_INTEGER = 2**63 - 1
 
@@ -230,7 +168,50 @@ def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, s
         return f"{key}.{classes.kind_keys[name]}", f"write one of {kinds}", ""
     name, field = _field_at(detail["loc"], classes)
     in_file = name if field is None else field.alias or name
-    return key, problem_words(detail, name), example_of(in_file, field)
+    return key, _problem_words(detail, name), _example_of(in_file, field)
+
+
+def _problem_words(detail: Mapping[str, Any], field: str) -> str:
+    """Return what is wrong with a value.
+
+    Args:
+        detail: An error of pydantic.
+        field: Name of the field, whose suffix is the unit of its limits.
+    """
+    kind, context = str(detail["type"]), detail.get("ctx", {})
+    if kind in ("too_short", "too_long") and isinstance(detail["input"], str):
+        kind = f"string_{kind}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"write one of {context['expected']}"
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        limit = context[key]
+        return words.format(format_duration(limit) if field.endswith("_s") else limit)
+    return _TYPES.get(kind.partition("_")[0], "is not valid")
+
+
+def _example_of(key: str, field: FieldInfo | None) -> str:
+    """Return a line of TOML with a valid value of a key; empty if none is known.
+
+    Args:
+        key: The key in the file.
+        field: Its field; None if the error is not of one field.
+    """
+    if field is None:
+        return ""
+    default = None if field.is_required() else field.default
+    value = field.examples[0] if field.examples else default
+    if value is None or value == ():
+        return ""
+    if not field.examples and isinstance(value, float) and not isinstance(default, int):
+        # Of a duration, the default is a number of seconds.
+        value = format_duration(value) if field.alias else value
+    try:
+        return f"{key} = {toml_value(value)}"
+    except TypeError:
+        return ""
 
 
 def _is_branch(part: object, table: object, classes: SectionClasses) -> bool:

@@ -17,6 +17,10 @@ from pydantic.fields import FieldInfo
 
 from costprobe.core.config.fields import Section
 
+# Where descriptions start, and where they are wrapped.
+_COLUMN = 32
+_WIDTH = 100
+
 
 class CrossFieldError(ValueError):
     """A combination of values that are valid on their own.
@@ -149,11 +153,6 @@ def _kind_key(section: type[BaseModel]) -> str:
         for name, field in section.model_fields.items()
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
     )
-
-
-# Where descriptions start, and where they are wrapped.
-_COLUMN = 32
-_WIDTH = 100
 
 
 class SampleTable(NamedTuple):

@@ -9,7 +9,7 @@ import click
 
 from costprobe.core.periods import HOUR_NS, PeriodKind, period_at
 from costprobe.fleet.spend import fleet_forecast
-from costprobe.spend.query import HISTORY_HOURS
+from costprobe.spend.settings import HISTORY_HOURS
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.fleet_options import echo_problems, fleet_answers, require_rows

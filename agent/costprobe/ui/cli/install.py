@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.service_host import (
     step_printer,
 )
 from costprobe.ui.cli.support.service_steps import StepError, Steps
-from costprobe.ui.cli.support.service_venv import install_packages, make_venv
+from costprobe.ui.cli.support.service_venv import install_packages, make_venv, replace_venv
 from costprobe.ui.cli.support.service_wheel import running_wheel
 
 READABLE_BY_ALL = 0o022
@@ -46,7 +46,9 @@ READABLE_BY_ALL = 0o022
     "source",
     help="A source tree, wheel or requirement for pip (default: the running program).",
 )
-@click.option("--no-start", is_flag=True, help="Do not start or restart the service.")
+@click.option(
+    "--no-start", is_flag=True, help="Do not start the service; a running one is stopped."
+)
 @JSON_OPTION
 def command(
     root: Path, python: str | None, source: str | None, *, no_start: bool, as_json: bool
@@ -54,7 +56,8 @@ def command(
     """Install the service, or upgrade it; configuration and store are kept.
 
     The virtual environment is created in /opt/costprobe from the files of the running program, unit
-    files in /usr/local/lib, and an example configuration in /etc/costprobe if there is none.
+    files in /usr/local/lib, and an example configuration in /etc/costprobe if there is none. An upgrade
+    stops the service when the new environment is complete; one that fails before changes nothing.
     With --root no environment is created, because it works only on the host that created it.
     """
     check_host(root)
@@ -62,13 +65,15 @@ def command(
     printed, log = step_printer(as_json=as_json)
     steps = Steps(log)
     on_host = root == HOST
+    stopped: list[str] = []
     try:
         if on_host:
-            _install_environment(root, python, source, steps)
+            _install_environment(python, source, steps)
+            stopped = _replace_environment(steps)
         _put_files(root, steps)
         _make_user_and_grants(root, steps)
         if on_host:
-            _start(steps, starts=not no_start)
+            _start(steps, stopped, starts=not no_start)
         else:
             steps.run(
                 ["systemctl", f"--root={root}", "enable", SERVICE],
@@ -85,14 +90,47 @@ def command(
     echo(f"installed; the configuration is {root / CONFIG}")
 
 
-def _install_environment(root: Path, python: str | None, source: str | None, steps: Steps) -> None:
-    """Create or upgrade the virtual environment from the source, or from the running program."""
-    venv = root / VENV
+def _install_environment(python: str | None, source: str | None, steps: Steps) -> None:
+    """Install the source, or the running program, into a copy of the virtual environment."""
+    venv, new = HOST / VENV, HOST / files.NEW_VENV
     with tempfile.TemporaryDirectory() as folder:
         chosen = source or str(files.checkout() or running_wheel(Path(folder)))
         steps.log(f"{venv}: installing costprobe {__version__ if source is None else source}")
-        make_venv(venv, python, steps)
-        install_packages(venv, chosen, steps)
+        make_venv(venv, new, python, steps)
+        install_packages(new, chosen, steps)
+
+
+def _replace_environment(steps: Steps) -> list[str]:
+    """Replace the environment by its complete copy; return the units that were stopped for it.
+
+    Running programs would load the rest of their code from the new version.
+    """
+    new, config = HOST / files.NEW_VENV, HOST / CONFIG
+    if config.exists():
+        steps.run(
+            [
+                str(new / "bin/python"),
+                "-m",
+                "costprobe",
+                "--config",
+                str(config),
+                "config",
+                "check",
+            ],
+            "nothing was changed or restarted; fix the configuration, then install again",
+        )
+    loaded = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating"]
+    listed = steps.ask([*loaded, SERVICE, *OTHER_UNITS], "check systemd: systemctl status")
+    running = [line.split()[0] for line in listed.splitlines()]
+    if running:
+        steps.run(["systemctl", "stop", *running], f"see the reason: journalctl -u {SERVICE}")
+    try:
+        replace_venv(HOST / VENV, new)
+    except OSError:
+        if running:
+            steps.attempt(["systemctl", "start", *running])
+        raise
+    return running
 
 
 def _put_files(root: Path, steps: Steps) -> None:
@@ -132,21 +170,13 @@ def _make_user_and_grants(root: Path, steps: Steps) -> None:
         steps.attempt(["udevadm", "control", "--reload"])
 
 
-def _start(steps: Steps, *, starts: bool) -> None:
-    """Start or restart the service, unless the configuration has an error."""
+def _start(steps: Steps, stopped: list[str], *, starts: bool) -> None:
+    """Start the service, and the other units that were stopped for the upgrade."""
     steps.run(["systemctl", "daemon-reload"], "check systemd: systemctl status")
     steps.run(["systemctl", "enable", SERVICE], "check that /etc/systemd/system is writable")
-    program = str(HOST / VENV / "bin/costprobe")
-    steps.run(
-        [program, "--config", str(HOST / CONFIG), "config", "check"],
-        "the files are installed, but nothing was restarted; fix the configuration, then:"
-        " systemctl restart costprobe",
-    )
-    if starts:
-        # After a crash loop systemd would refuse to start it.
-        steps.attempt(["systemctl", "reset-failed", SERVICE])
-        steps.run(
-            ["systemctl", "restart", SERVICE], "see the reason: journalctl -u costprobe -n 30"
-        )
-        for unit in OTHER_UNITS:
-            steps.run(["systemctl", "try-restart", unit], f"see the reason: journalctl -u {unit}")
+    if not starts:
+        return
+    # After a crash loop systemd would refuse to start it.
+    steps.attempt(["systemctl", "reset-failed", SERVICE])
+    for unit in dict.fromkeys([SERVICE, *stopped]):
+        steps.run(["systemctl", "start", unit], f"see the reason: journalctl -u {unit} -n 30")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costprobe.adapters.probe_child.results import MISTAKES, NaiveTiming
+from costprobe.core.units import percent
 from costprobe.probing.rows import MeasuredRun
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.text import local
@@ -67,7 +68,8 @@ class NaiveReport:
             ),
         ]
         if result.latency_rel_err is not None:
-            lines.append(f"standard error of the median: {result.latency_rel_err:.1%}")
+            known = percent(result.latency_rel_err)
+            lines.append(f"the median is known to ±{known} within this run (95 %)")
         if result.contended:
             lines.append("measured beside other work: repeat it on an idle device")
         return lines

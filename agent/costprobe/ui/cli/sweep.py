@@ -16,7 +16,7 @@ from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 
-# A latency with a larger relative standard error is noisy.
+# A latency with a wider 95 % interval within its run is noisy.
 NOISY_REL_ERR = 0.05
 
 
@@ -29,7 +29,7 @@ class CurvePoint:
         threads: Threads of a CPU; None on other devices.
         latency_p50_ms: Median latency of a pass.
         latency_p90_ms: 90th percentile of it.
-        latency_rel_err: Relative standard error of the latency.
+        latency_rel_err: Half-width of the 95 % interval of the latency within its run, relative.
         contended: Whether others used the device.
         throughput_per_s: Items per second.
         energy_per_inference_j: Gross joules per item.

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
-from costprobe.core.config.load import nearest
-from costprobe.core.outside import csv_cell
+from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted

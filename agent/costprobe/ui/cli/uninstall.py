@@ -87,7 +87,7 @@ def _remove_program(root: Path, steps: Steps) -> None:
         paths.append(venv)
     elif venv.exists():
         steps.log(f"{venv}: is not a virtual environment, kept")
-    for path in (*paths, root / files.CACHE):
+    for path in (*paths, root / files.NEW_VENV, root / files.OLD_VENV, root / files.CACHE):
         if files.remove(path):
             steps.log(f"{path}: deleted")
     files.remove_empty(root)

@@ -113,8 +113,7 @@ def _spend(
         per_hour_before=per_hour[0] if per_hour else None,
         by_device=amounts,
         by_day=[
-            Bucket(day * DAY_NS, round(cost, _DIGITS))
-            for day, cost in sorted(spend.by_step.items())
+            Bucket(day * DAY_NS, round(cost, _DIGITS)) for day, cost in sorted(spend.by_day.items())
         ],
         by_use=uses,
     )

@@ -13,14 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from costprobe.adapters.sensors.child.sensor import Report, Sensor, SensorContext
+from costprobe_probes.processor import processor_name
+
+from costprobe.adapters.sensors.child.bounds import UNKNOWN_MAX_W
+from costprobe.adapters.sensors.child.nvml import Call, Values, Way
+from costprobe.adapters.sensors.child.sensor import (
+    MetricReader,
+    Report,
+    Sensor,
+    SensorContext,
+    quarantining,
+)
 from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
 from costprobe.core.clock import Clock
 from costprobe.core.records import HOST_DEVICE, NS_PER_S, Device
 
 POWERCAP: Final = "sys/class/powercap"
-# No CPU package consumes this much: a counter that implies it was reset (resume from suspend).
-IMPLAUSIBLE_W: Final = 5000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,15 @@ NO_RAPL: Final = (
 NO_ACCESS: Final = (
     "only root can read energy_uj since Linux 5.10: run as root, or give the service"
     " AmbientCapabilities=CAP_DAC_READ_SEARCH, or `chmod a+r` the file at boot"
+)
+
+
+RAPL_IS_STILL: Final = (
+    "RAPL does not advance, as on some virtual machines, where the host does not pass it on"
+)
+NO_TIME: Final = (
+    "it counts no time, as in a sandbox such as gVisor: utilization and energy of the processors are"
+    " unknown; run costprobe outside of the sandbox, or set telemetry.cpu = false"
 )
 
 
@@ -148,16 +165,20 @@ class RaplCounter:
         return self.add(t_ns, (int(zone.path.read_text()) for zone in self._zones))
 
     def add(self, t_ns: int, readings_uj: Iterable[int]) -> float:
-        """Add one reading of each package in microjoules; return the total in J."""
+        """Add one reading of each package in microjoules; return the total in J.
+
+        A counter that decreased has wrapped if a package can draw what that implies; otherwise it
+        was reset, as by a resume from suspend.
+        """
         now_uj = list(readings_uj)
         if self._last_uj is not None:
-            deltas = [
-                unwrap_uj(before, after, zone.max_energy_range_uj)
-                for before, after, zone in zip(self._last_uj, now_uj, self._zones, strict=True)
-            ]
-            limit_uj = IMPLAUSIBLE_W * 1e6 * max(0.01, (t_ns - self._last_ns) / NS_PER_S)
-            reset = any(delta > limit_uj for delta in deltas)
-            self._total_uj = 0 if reset else self._total_uj + sum(deltas)
+            most_uj = UNKNOWN_MAX_W * 1e6 * max(0.01, (t_ns - self._last_ns) / NS_PER_S)
+            deltas_uj: list[int] = []
+            is_reset = False
+            for before, after, zone in zip(self._last_uj, now_uj, self._zones, strict=True):
+                deltas_uj.append(unwrap_uj(before, after, zone.max_energy_range_uj))
+                is_reset |= after < before and deltas_uj[-1] > most_uj
+            self._total_uj = 0 if is_reset else self._total_uj + sum(deltas_uj)
         self._last_uj = now_uj
         self._last_ns = t_ns
         return self._total_uj / 1e6
@@ -178,12 +199,10 @@ class CpuTicks:
     Attributes:
         busy: Ticks in which a CPU ran something.
         total: All ticks.
-        cpus: Number of logical CPUs.
     """
 
     busy: int
     total: int
-    cpus: int
 
 
 def parse_stat(text: str) -> CpuTicks:
@@ -193,21 +212,16 @@ def parse_stat(text: str) -> CpuTicks:
     part of user time and is not added again.
 
     Raises:
-        ValueError: There is no line of all CPUs.
+        ValueError: There is no line of all CPUs with at least four numbers.
     """
-    ticks: list[int] = []
-    cpus = 0
-    for line in text.splitlines():
-        if line.startswith("cpu "):
-            ticks = [int(word) for word in line.split()[1:9]]
-        elif re.match(r"cpu\d", line):
-            cpus += 1
-    if len(ticks) < len(("user", "nice", "system", "idle")):
-        raise ValueError("/proc/stat has no line that begins with `cpu `")
+    match = re.search(r"^cpu +(\d+(?: +\d+){3,})", text, re.MULTILINE)
+    if match is None:
+        raise ValueError("/proc/stat has no line `cpu` with the ticks of all CPUs")
+    ticks = [int(word) for word in match[1].split()[:8]]
     ticks += [0] * (8 - len(ticks))
     user, nice, system, idle, iowait, irq, softirq, steal = ticks
     busy = user + nice + system + irq + softirq
-    return CpuTicks(busy, busy + idle + iowait + steal, max(1, cpus))
+    return CpuTicks(busy, busy + idle + iowait + steal)
 
 
 def parse_meminfo(text: str) -> tuple[int, int]:
@@ -223,12 +237,6 @@ def parse_meminfo(text: str) -> tuple[int, int]:
     if len(amounts) != 2:  # noqa: PLR2004 - the two that the pattern names
         raise ValueError("/proc/meminfo lacks MemTotal or MemAvailable")
     return amounts["MemTotal"] - amounts["MemAvailable"], amounts["MemTotal"]
-
-
-def parse_cpu_model(text: str) -> str:
-    """Parse the product's name from /proc/cpuinfo; "CPU" where the architecture has none."""
-    match = re.search(r"^(?:model name|Model|cpu model|cpu)\s*:\s*(\S.*)$", text, re.MULTILINE)
-    return " ".join(match[1].split()) if match else "CPU"
 
 
 class ModelledCounter:
@@ -251,6 +259,8 @@ class ModelledCounter:
     def add(self, t_ns: int, ticks: CpuTicks) -> float | None:
         """Return the joules since the first reading; None while no tick has passed since the last.
 
+        If ticks went back, it starts again at 0: the energy meanwhile is unknown.
+
         Args:
             t_ns: CLOCK_MONOTONIC ns of the reading.
             ticks: The contents of /proc/stat at that time.
@@ -259,19 +269,25 @@ class ModelledCounter:
             self._last = (t_ns, ticks)
             return 0.0
         last_ns, last = self._last
-        if ticks.total <= last.total:
+        if ticks.total == last.total:
             return None
         share = utilization(last, ticks)
-        power_w = self._idle_w + (self._max_w - self._idle_w) * share
+        power_w = self._idle_w + (self._max_w - self._idle_w) * (share or 0.0)
         self._total_j += power_w * (t_ns - last_ns) / NS_PER_S
+        if share is None:
+            self._total_j = 0.0
         self._last = (t_ns, ticks)
         return self._total_j
 
 
-def utilization(before: CpuTicks, after: CpuTicks) -> float:
-    """Share of time between two readings in which the CPUs were busy, from 0 to 1."""
-    total = after.total - before.total
-    return min(1.0, max(0.0, (after.busy - before.busy) / total)) if total > 0 else 0.0
+def utilization(before: CpuTicks, after: CpuTicks) -> float | None:
+    """Share of time between two readings in which the CPUs were busy, from 0 to 1.
+
+    None where no tick has passed, or the counts went back. The idle time alone may go back by some
+    ticks (proc_stat(5)): the CPUs were then busy all the time.
+    """
+    busy, total = after.busy - before.busy, after.total - before.total
+    return min(1.0, busy / total) if total > 0 and busy >= 0 else None
 
 
 def find_temperature_files(root: Path) -> tuple[Path, ...]:
@@ -285,11 +301,10 @@ def find_temperature_files(root: Path) -> tuple[Path, ...]:
     return tuple(zone / "temp" for zone in zones if _read(zone / "type") in THERMAL_TYPES)
 
 
-def read_temperature_c(files: Iterable[Path]) -> float | None:
-    """The hottest of the given sensors in degrees Celsius; None where none can be read."""
+def read_temperatures_c(files: Iterable[Path]) -> list[float]:
+    """The temperatures of the given sensors in degrees Celsius, as far as they can be read."""
     texts = [_read(path) for path in files]
-    values = [int(text) / 1000 for text in texts if re.fullmatch(r"-?\d+", text)]
-    return max(values, default=None)
+    return [int(text) / 1000 for text in texts if re.fullmatch(r"-?\d+", text)]
 
 
 def _read(path: Path) -> str:
@@ -319,7 +334,7 @@ class CpuSensor(Sensor):
     Args:
         root: Root of the file system.
         clock: Clock of the readings.
-        report: Called once with the reason if RAPL cannot be read.
+        report: Called once with each fault that does not end a sample.
         idle_w: Modelled power of the idle processors together in W; None for the average.
         max_w: Modelled power at full utilization in W; None for the average.
     """
@@ -338,9 +353,21 @@ class CpuSensor(Sensor):
         self._report = report
         self._idle_w = idle_w
         self._max_w = max_w
+        self._reset()
+
+    def _reset(self) -> None:
+        self._ways: dict[str, tuple[Way, ...]] = {
+            "utilization": (self._utilization,),
+            "memory": (_memory,),
+            "temperature": (self._temperature,),
+            "energy": (self._energy,),
+            "dram": (self._dram_energy,),
+        }
+        self._metrics = MetricReader(self.name, self._report, self._ways, self._clock, self.bounds)
         self._rapl: RaplCounter | None = None
         self._dram: RaplCounter | None = None
         self._model: ModelledCounter | None = None
+        self._cpus = 1
         self._temperature_files: tuple[Path, ...] = ()
         self._ticks: CpuTicks | None = None
         self._sampled: EnergyReading | None = None
@@ -349,88 +376,142 @@ class CpuSensor(Sensor):
         """Find RAPL, or report that energy is modelled.
 
         Raises:
-            OSError: /proc cannot be read.
-            ValueError: /proc is not in Linux's format.
+            SensorFault: /proc cannot be read.
         """
-        self._ticks = self._read_ticks()
-        self._sampled = None
+        self._reset()
         self._temperature_files = find_temperature_files(self._root)
-        self._open_energy(self._ticks.cpus)
-        _, total_bytes = parse_meminfo(self._text("proc/meminfo"))
-        model = parse_cpu_model(self._text("proc/cpuinfo"))
+        self._cpus = len(re.findall(r"^cpu\d", _read(self._root / "proc/stat"), re.MULTILINE)) or 1
+        memory = self._metrics.read("memory", self._text, None)
+        try:
+            self._read_ticks()
+        except SensorFault as fault:
+            if not memory:
+                raise quarantining(fault) from fault
+            self._metrics.report_once("utilization", fault)
+        self._open_energy()
+        model = processor_name(_read(self._root / "proc/cpuinfo"))
         uuid = _read(self._root / "etc/machine-id") or "cpu"
-        return Device(self.name, "cpu", uuid, model, total_bytes)
+        return Device(self.name, "cpu", uuid, model, memory.get("mem_total_bytes"))
 
-    def _open_energy(self, cpus: int) -> None:
+    def _open_energy(self) -> None:
         zones = find_zones(self._root)
-        if isinstance(zones, tuple):
-            self._rapl, self._model = RaplCounter(zones), None
-            dram = find_zones(self._root, is_dram)
-            self._dram = RaplCounter(dram) if isinstance(dram, tuple) else None
+        if not isinstance(zones, tuple):
+            self._open_model(zones)
             return
-        idle_w = IDLE_W_PER_CPU * cpus if self._idle_w is None else self._idle_w
-        max_w = MAX_W_PER_CPU * cpus if self._max_w is None else self._max_w
-        self._rapl, self._dram = None, None
+        self.bounds.max_w = UNKNOWN_MAX_W * len(zones)
+        self._rapl = RaplCounter(zones)
+        dram = find_zones(self._root, is_dram)
+        self._dram = RaplCounter(dram) if isinstance(dram, tuple) else None
+
+    def _open_model(self, missing: RaplMissing) -> None:
+        """Model the energy from now on, and report why."""
+        idle_w = IDLE_W_PER_CPU * self._cpus if self._idle_w is None else self._idle_w
+        max_w = MAX_W_PER_CPU * self._cpus if self._max_w is None else self._max_w
+        self._rapl = None
         self._model = ModelledCounter(idle_w, max(idle_w, max_w))
-        detail = f"{zones.fix}; energy is modelled as {idle_w:.1f} W idle to {max_w:.1f} W busy"
-        self._report(self.name, SensorFault(zones.path, zones.code, Reaction.MODELLED, detail))
+        self.bounds.max_w = max(UNKNOWN_MAX_W, idle_w, max_w)
+        detail = f"{missing.fix}; energy is modelled as {idle_w:.1f} W idle to {max_w:.1f} W busy"
+        fault = SensorFault(missing.path, missing.code, Reaction.MODELLED, detail)
+        self._report(self.name, fault)
 
     def sample(self, *, quick: bool = False) -> Sample:  # noqa: ARG002 - four files are read quickly
         """Read utilization, memory and temperature, and power from the energy counter's advance.
 
         Raises:
-            OSError: /proc or RAPL cannot be read.
+            SensorFault: Nothing can be read.
         """
-        ticks = self._read_ticks()
-        before, self._ticks = self._ticks, ticks
-        used_bytes, total_bytes = parse_meminfo(self._text("proc/meminfo"))
-        reading = self.read_energy()
-        power_w = self._power_w(reading)
-        t_ns = self._clock.monotonic_ns()
-        return Sample(
-            t_ns=t_ns,
-            power_w=power_w,
-            power_instant_w=power_w,
-            util_pct=None if before is None else 100 * utilization(before, ticks),
-            mem_used_bytes=used_bytes,
-            mem_total_bytes=total_bytes,
-            temp_c=read_temperature_c(self._temperature_files),
-            counter=reading,
-            dram_j=None if self._dram is None else self._dram.read_j(t_ns),
-        )
+        values: Values = {}
+        for metric in self._ways:
+            values |= self._metrics.read(metric, self._text, None)
+        if all(value is None for value in values.values()):
+            detail = "neither utilization, memory, temperature nor energy can be read"
+            raise SensorFault(self.call, "NO_DATA", Reaction.QUARANTINE, detail)
+        return Sample(t_ns=self._clock.monotonic_ns(), **values)
 
     def read_energy(self) -> EnergyReading | None:
         """Read RAPL, or advance the model, in J since the device was discovered.
 
+        RAPL that cannot be read any more, or stands still, is left for the model.
+
         Raises:
-            OSError: RAPL or /proc cannot be read.
+            SensorFault: Nothing can be read.
         """
         t_ns = self._clock.monotonic_ns()
-        energy_j: float | None = None
+        if self._rapl is not None and self.bounds.counter_is_still:
+            self._open_model(RaplMissing("energy_uj", "STANDS_STILL", RAPL_IS_STILL))
         if self._rapl is not None:
             self.call = "energy_uj"
-            energy_j = self._rapl.read_j(t_ns)
-        elif self._model is not None:
+            try:
+                return EnergyReading(t_ns, self._rapl.read_j(t_ns), "rapl")
+            except (OSError, ValueError) as error:
+                zones = find_zones(self._root)
+                unread = RaplMissing("energy_uj", "EIO", str(error))
+                self._open_model(unread if isinstance(zones, tuple) else zones)
+        if self._model is None:
+            return None
+        try:
             energy_j = self._model.add(t_ns, self._read_ticks())
-        if energy_j is None:
+        except SensorFault:
+            if not (self._root / "proc/meminfo").exists():
+                raise  # the whole of /proc is gone
             return None
-        return EnergyReading(t_ns, energy_j, "modelled" if self._rapl is None else "rapl")
+        return None if energy_j is None else EnergyReading(t_ns, energy_j, "modelled")
 
-    def _power_w(self, reading: EnergyReading | None) -> float | None:
-        """Mean power in W since the sample before; readings between samples do not shorten that."""
-        last = self._sampled
-        if reading is None:
-            return None
-        self._sampled = reading
+    def _utilization(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
+        ticks = self._read_ticks()
+        before, self._ticks = self._ticks, ticks
+        if before is not None and ticks == before:
+            detail = "no tick has passed since the reading before: utilization is unknown"
+            raise SensorFault("/proc/stat", "NO_TICKS", Reaction.TRANSIENT, detail)
+        share = None if before is None else utilization(before, ticks)
+        return {"util_pct": None if share is None else 100 * share}
+
+    def _temperature(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
+        values = read_temperatures_c(self._temperature_files)
+        possible = [value for value in values if self.bounds.admitted({"temp_c": value})]
+        return {"temp_c": max(possible, default=None)}
+
+    def _energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
+        """The counter, and the mean power since the sample before: it counts none between samples."""
+        reading = self.read_energy()
+        last, self._sampled = self._sampled, reading or self._sampled
+        power_w: float | None = None
         # Running CPUs consume power: a counter that does not advance, as on some virtual machines,
         # is defective.
-        if last is None or reading.energy_j <= last.energy_j or reading.t_ns <= last.t_ns:
-            return None
-        return (reading.energy_j - last.energy_j) / ((reading.t_ns - last.t_ns) / NS_PER_S)
+        if (
+            reading is not None
+            and last is not None
+            and reading.method == last.method
+            and reading.energy_j > last.energy_j
+            and reading.t_ns > last.t_ns
+        ):
+            power_w = (reading.energy_j - last.energy_j) / ((reading.t_ns - last.t_ns) / NS_PER_S)
+        return {"counter": reading, "power_w": power_w, "power_instant_w": power_w}
+
+    def _dram_energy(self, call: Call, handle: object) -> Values:  # noqa: ARG002 - a way's arguments
+        t_ns = self._clock.monotonic_ns()
+        return {} if self._dram is None else {"dram_j": self._dram.read_j(t_ns)}
 
     def _read_ticks(self) -> CpuTicks:
-        return parse_stat(self._text("proc/stat"))
+        """Read /proc/stat.
+
+        Raises:
+            SensorFault: It cannot be read, or counts no time.
+        """
+        try:
+            ticks = parse_stat(self._text("proc/stat"))
+        except (OSError, ValueError) as error:
+            detail = f"{error}: utilization, and energy without RAPL, are unknown; see proc_stat(5)"
+            raise SensorFault("/proc/stat", "NO_TICKS", Reaction.TRANSIENT, detail) from error
+        if not ticks.total:
+            raise SensorFault("/proc/stat", "NO_TICKS", Reaction.TRANSIENT, NO_TIME)
+        return ticks
 
     def _text(self, path: str) -> str:
         self.call = f"/{path}"
         return (self._root / path).read_text(errors="replace")
+
+
+def _memory(call: Call, handle: object) -> Values:  # noqa: ARG001 - a way's arguments
+    used_bytes, total_bytes = parse_meminfo(call("proc/meminfo"))
+    return {"mem_used_bytes": used_bytes, "mem_total_bytes": total_bytes}

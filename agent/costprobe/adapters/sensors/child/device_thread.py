@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
-from costprobe.adapters.sensors.child.energy import NEVER_NS, Metering
-from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.child.energy import Metering
+from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
 from costprobe.adapters.sensors.messages import (
     ActivityLog,
     Backoff,
     CounterMethod,
+    Emit,
     EnergyReading,
     Message,
     Quarantined,
@@ -58,13 +59,13 @@ TOGETHER_NS: Final = 10_000_000
 MEANS: Final = ("power_w", "util_pct", "mem_util_pct", "sm_clock_mhz", "mem_clock_mhz")
 
 
-def _present(values: Iterable[float | None]) -> list[float]:
+def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    present = _present(values)
-    return sum(present) / len(present) if present else None
+    known = _known(values)
+    return sum(known) / len(known) if known else None
 
 
 def _advance(before: float | None, after: float | None) -> float | None:
@@ -77,6 +78,14 @@ def _counted(total: str, base: Sample | None, last: Sample | None) -> float | No
     if base is None or last is None or last is base:
         return None
     return _advance(getattr(base, total), getattr(last, total))
+
+
+def _time_counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
+    """The same of a total of seconds, which may be published late: no more than the time passed."""
+    counted_s = _counted(total, base, last)
+    if counted_s is None or base is None or last is None:
+        return None
+    return min(counted_s, (last.t_ns - base.t_ns) / NS_PER_S)
 
 
 def _since_j(counter: EnergyReading, sample: Sample) -> float:
@@ -151,19 +160,20 @@ class Aggregator:
         fields: dict[str, FieldValue | None] = {
             **{name: _mean(columns[name]) for name in MEANS},
             "power_max_w": max(
-                _present(columns["power_w"] + columns["power_instant_w"]), default=None
+                _known(columns["power_w"] + columns["power_instant_w"]), default=None
             ),
             "energy_j": energy_j,
             "energy_method": energy_method,
             "energy_suspect": suspect,
             "energy_scope": None if scope == "device" else scope,
-            "dram_energy_j": _counted("dram_j", base, self._full),
+            # Memory consumes power: a counter that does not advance counts nothing.
+            "dram_energy_j": _counted("dram_j", base, self._full) or None,
             "mem_used_bytes": last.mem_used_bytes,
             "mem_total_bytes": last.mem_total_bytes,
-            "temp_c": max(_present(columns["temp_c"]), default=None),
+            "temp_c": max(_known(columns["temp_c"]), default=None),
             "power_limit_w": last.power_limit_w,
-            "throttle_power_s": _counted("throttle_power_s", base, self._full),
-            "throttle_thermal_s": _counted("throttle_thermal_s", base, self._full),
+            "throttle_power_s": _time_counted("throttle_power_s", base, self._full),
+            "throttle_thermal_s": _time_counted("throttle_thermal_s", base, self._full),
             "ecc_uncorrected": last.ecc_uncorrected,
             "processes": None if last.pids is None else len(last.pids),
         }
@@ -214,7 +224,7 @@ class Aggregator:
 REQUESTS_MAX: Final = 64
 
 # Reads the processes that were busy since a CLOCK_MONOTONIC ns; None if they are unknown.
-BusyPids = Callable[[int], Collection[int] | None]
+UtilByPid = Callable[[int], Mapping[int, float] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +242,7 @@ class PendingRequests:
     Args:
         metering: Answers requests for energy.
         activity: Answers requests for the conditions of a run.
-        busy_pids: Reads which processes were busy, for the same requests.
+        util_by_pid_pct: Reads the share of each process since an instant, for the same requests.
         clock: CLOCK_MONOTONIC.
         every_ns: Time between the device's samples in ns.
     """
@@ -241,13 +251,13 @@ class PendingRequests:
         self,
         metering: Metering,
         activity: ActivityLog,
-        busy_pids: BusyPids,
+        util_by_pid_pct: UtilByPid,
         clock: Clock,
         every_ns: int,
     ) -> None:
         self._metering = metering
         self._activity = activity
-        self._busy_pids = busy_pids
+        self._util_by_pid_pct = util_by_pid_pct
         self._clock = clock
         self._wait_max_ns = max(2 * NS_PER_S, 2 * every_ns)
         self._requests: list[_Request] = []
@@ -299,8 +309,8 @@ class PendingRequests:
 
     def _conditions(self, message: Message) -> Message:
         start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-        busy_pids = self._busy_pids(start_ns)
-        activity = self._activity.between(start_ns, end_ns, message["own_pids"], busy_pids)
+        util_pct = self._util_by_pid_pct(start_ns)
+        activity = self._activity.between(start_ns, end_ns, message["own_pids"], util_pct)
         return activity_message(int(message["id"]), activity)
 
 
@@ -468,7 +478,7 @@ class SliceWatch:
         emit: Takes messages for the main thread.
     """
 
-    def __init__(self, sensor: Sensor, clock: Clock, emit: Callable[[Message], None]) -> None:
+    def __init__(self, sensor: Sensor, clock: Clock, emit: Emit) -> None:
         self._sensor = sensor
         self._clock = clock
         self._emit = emit
@@ -501,8 +511,6 @@ class SliceWatch:
             self._names = names
             self._emit({"type": "slices", "device": self._sensor.name, "sensors": slices})
 
-
-Emit = Callable[[Message], None]
 
 INBOX_MAX: Final = 64
 # A shorter difference of the clocks is none.
@@ -569,11 +577,13 @@ class DeviceWorker:
             sensor, clock, emit, every_ns, settings.selftest_s, self._start_scope
         )
         self._scope: EnergyScope = sensor.energy_scope
+        # CLOCK_MONOTONIC ns after the end of the interval before.
+        self._closed_ns = 0
         self._slices = SliceWatch(sensor, clock, emit)
         self._activity = ActivityLog(every_ns)
         self._aggregator = Aggregator(sensor.name)
         self._requests = PendingRequests(
-            self._metering, self._activity, self._read_busy_pids, clock, every_ns
+            self._metering, self._activity, self._read_util_by_pid_pct, clock, every_ns
         )
         self._watched_until_ns = 0
         self._process_time = ProcessTime() if settings.processes else None
@@ -652,7 +662,7 @@ class DeviceWorker:
         is_new = self._watched_until_ns <= self._clock.monotonic_ns() < until_ns
         self._watched_until_ns = until_ns
         if is_new and self.opened:
-            self._guard(lambda: self._activity.add(self.sensor.sample()))
+            self._guard(lambda: self._activity.add(self._read()))
 
     def _guard(self, action: Callable[[], Any]) -> None:
         """Run driver calls under a deadline and react to their faults; the only place that does."""
@@ -667,6 +677,8 @@ class DeviceWorker:
             detail = f"{type(error).__name__}: {error}"
             self._react(SensorFault(self.sensor.call, "FAILED", Reaction.QUARANTINE, detail))
         finally:
+            for impossible in self.sensor.bounds.take_faults():
+                self._emit(fault_message(self.sensor.name, impossible))
             self.visit = None
             self.settled = True
 
@@ -684,7 +696,7 @@ class DeviceWorker:
         """Take a sample, and do everything that is due with it."""
         due_ns, closes = self._grid.sample_ns, self._grid.closes_row
         is_full = closes or self._fresh or bool(self._requests) or due_ns < self._watched_until_ns
-        sample = self.sensor.sample(quick=not is_full)
+        sample = self._read(quick=not is_full)
         if self._was_suspended():
             # What the counters advanced meanwhile is not of this interval, nor of any window.
             self._close_interval(None)
@@ -704,6 +716,10 @@ class DeviceWorker:
         self._recovery.worked()
         self.sampled_ns = now_ns = self._clock.monotonic_ns()
         self._grid.advance(now_ns)
+
+    def _read(self, *, quick: bool = False) -> Sample:
+        """Read a sample, without its impossible values."""
+        return self.sensor.bounds.sample(self.sensor.sample(quick=quick))
 
     def _was_suspended(self) -> bool:
         before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
@@ -728,7 +744,11 @@ class DeviceWorker:
 
     def _close_interval(self, counter: EnergyReading | None) -> None:
         scope = "device" if self._metering.is_slice else self._scope
+        now_ns = self._clock.monotonic_ns()
         suspect = self._metering.history.suspect
+        if self.sensor.bounds.is_suspect(self._closed_ns, now_ns):
+            suspect = True
+        self._closed_ns = now_ns + 1
         reading = self._aggregator.close(counter, suspect=suspect, scope=scope)
         if reading is not None and self._process_time is not None:
             reading = replace(reading, busy_by_pid_s=self._process_time.close())
@@ -739,17 +759,11 @@ class DeviceWorker:
         for answer in self._requests.answers(opened=self.opened):
             self._emit(answer)
 
-    def _read_busy_pids(self, since_ns: int) -> frozenset[int] | None:
-        pid_sets: list[frozenset[int]] = []
-
-        def read() -> None:
-            shares = self.sensor.util_by_pid_pct(since_ns)
-            if shares is not None:
-                pid_sets.append(frozenset(pid for pid, pct in shares.items() if pct > 0))
-
+    def _read_util_by_pid_pct(self, since_ns: int) -> Mapping[int, float] | None:
+        found: list[Mapping[int, float] | None] = []
         if self.opened:
-            self._guard(read)
-        return pid_sets[0] if pid_sets else None
+            self._guard(lambda: found.append(self.sensor.util_by_pid_pct(since_ns)))
+        return found[0] if found else None
 
     def _react(self, fault: SensorFault) -> None:
         self._retire()

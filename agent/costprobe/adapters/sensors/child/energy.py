@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Final, Literal
 
-from costprobe.adapters.sensors.child.sensor import Sensor
+from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
+from costprobe.adapters.sensors.energy import BASE_REL_ERR, BOARD_REL_ERR, COUNTER_STEP_S, IdlePower
 from costprobe.adapters.sensors.messages import (
     Absent,
-    CounterMethod,
+    Emit,
     EnergyReading,
     Message,
     Sample,
@@ -36,59 +37,7 @@ from costprobe.core.records import (
     EnergyScope,
 )
 
-IDLE_SAMPLES_MIN: Final = 10
-
-
-IDLE_SAMPLES_MAX: Final = 600
-
-
-IDLE_PERCENTILE: Final = 10
-
-
-class IdlePower:
-    """Idle power of a device: the 10th percentile of its power while it was idle.
-
-    A low percentile, because power takes some seconds to settle after a load; over the last 600
-    idle samples, because idle power depends on the ambient temperature.
-    """
-
-    def __init__(self) -> None:
-        self._watts: deque[float] = deque(maxlen=IDLE_SAMPLES_MAX)
-
-    def add(self, *powers_w: float) -> None:
-        """Add samples in W that were taken while the device was idle."""
-        self._watts.extend(powers_w)
-
-    def value_w(self) -> float | None:
-        """The idle power in W; None until there are 10 samples."""
-        if len(self._watts) < IDLE_SAMPLES_MIN:
-            return None
-        rank = math.ceil(len(self._watts) * IDLE_PERCENTILE / 100)
-        return sorted(self._watts)[rank - 1]
-
-
 MIN_WINDOW_S: Final = 5.0
-
-# Boards are specified to about 5 % and are not calibrated: Yang, Adamek and Armour, "Part-time
-# Power Measurements: nvidia-smi's Lack of Attention" (2023), find that order against a meter.
-# RAPL: Khan et al., "RAPL in Action" (2018), find a good correlation with power at the plug and
-# give no general bound, so the uncertainty of a board is assumed.
-BOARD_REL_ERR: Final = 0.05
-# The model uses only the number of CPUs and their utilization.
-MODEL_REL_ERR: Final = 0.5
-
-# Longest time in s by which a counter lags behind the energy: GPUs publish theirs every 20 to
-# 100 ms (Yang et al. 2023), RAPL about every ms, /proc/stat counts ticks of 10 ms.
-COUNTER_STEP_S: Final[dict[CounterMethod, float]] = {
-    "counter": 0.1,
-    "rapl": 0.001,
-    "modelled": 0.01,
-}
-BASE_REL_ERR: Final[dict[CounterMethod, float]] = {
-    "counter": BOARD_REL_ERR,
-    "rapl": BOARD_REL_ERR,
-    "modelled": MODEL_REL_ERR,
-}
 
 # Readings this long before the window still count: power rises within some tens of ms (Yang et al.
 # 2023), and the counter lags by its step.
@@ -401,11 +350,11 @@ class SelfTest:
         self._powers = [] if polls else None
         self.due_ns = reading.t_ns + (POLL_EVERY_NS if polls else self._length_ns)
 
-    def add(self, t_ns: int, power_w: float | None) -> None:
-        """Add a power in W that was read at an instant."""
-        if power_w is not None and self._powers is not None:
-            self._powers.append((t_ns, power_w))
-        self.due_ns = t_ns + POLL_EVERY_NS
+    def add(self, now_ns: int, *powers: tuple[int, float]) -> None:
+        """Add the power that was read now: (CLOCK_MONOTONIC ns, W), or nothing."""
+        if self._powers is not None:
+            self._powers.extend(powers)
+        self.due_ns = now_ns + POLL_EVERY_NS
 
     def end(
         self, reading: EnergyReading, regular: Sequence[tuple[int, float]], every_ns: int
@@ -466,15 +415,12 @@ class SelfTest:
         return self._first is not None and now_ns >= self._first.t_ns + self._length_ns
 
 
-Emit = Callable[[Message], None]
-
 # A counter that is read in quick succession is inaccurate: edges are read at most once a second, and
 # at least 0.2 s after any other reading.
 EDGE_SPACING_NS: Final = NS_PER_S
 COUNTER_SPACING_NS: Final = NS_PER_S // 5
 SAMPLES_EVERY_NS: Final = NS_PER_S // 2
 POLL_AT_MOST_NS: Final = 120 * NS_PER_S
-NEVER_NS: Final = 2**63 - 1
 
 
 class Metering:
@@ -503,6 +449,7 @@ class Metering:
         self.is_slice = False
         self._idle_sample_pct = 0.0
         self._sensor = sensor
+        self._bounds = sensor.bounds
         self._clock = clock
         self._emit = emit
         self._every_ns = every_ns
@@ -586,7 +533,7 @@ class Metering:
         """Read the energy counter into the history; return a reading made just before instead."""
         if self._is_fresh() and self.history.counter:
             return self.history.counter[-1]
-        reading = self._sensor.read_energy()
+        reading = self._bounds.energy(self._sensor.read_energy())
         if reading is not None:
             self.history.counter.append(reading)
             self._counter_ns = reading.t_ns
@@ -606,6 +553,10 @@ class Metering:
             return None
         window = SteadyWindow(*(int(request[key]) for key in SteadyWindow.__slots__))
         result = self.history.energy(window)
+        if isinstance(result, Energy) and self._bounds.is_suspect(
+            window.steady_start_ns, window.steady_end_ns
+        ):
+            result = replace(result, suspect=True)
         by_counter = isinstance(result, Energy) and result.method not in ("samples", "poll")
         if not last and not by_counter:
             return None
@@ -623,14 +574,18 @@ class Metering:
     def _poll(self) -> None:
         samples = self._sensor.read_power_samples()
         if samples is None:
-            watts = self._sensor.read_power_w()
-            if watts is not None:
-                self.history.powers.append((self._clock.monotonic_ns(), watts))
+            self.history.powers.extend(self._read_power())
         else:
-            self.history.samples.extend(samples)
+            self.history.samples.extend(self._bounds.powers(samples))
         now_ns = self._clock.monotonic_ns()
         every_ns = POLL_EVERY_NS if samples is None else SAMPLES_EVERY_NS
         self._poll_ns = now_ns + every_ns if now_ns < self._poll_until_ns else None
+
+    def _read_power(self) -> list[tuple[int, float]]:
+        """Read the power: (CLOCK_MONOTONIC ns, W), or nothing."""
+        watts = self._sensor.read_power_w()
+        reading = [] if watts is None else [(self._clock.monotonic_ns(), watts)]
+        return self._bounds.powers(reading)
 
     def _test(self) -> None:
         """Execute the next step of the self-test."""
@@ -638,8 +593,7 @@ class Metering:
         if test is None:
             return
         if not test.wants_counter:
-            watts = self._sensor.read_power_w()
-            test.add(self._clock.monotonic_ns(), watts)
+            test.add(self._clock.monotonic_ns(), *self._read_power())
             return
         polls = not self._samples_suffice
         if not test.is_running and polls and test.would_fail(self.history.powers):

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -30,6 +30,7 @@ from costprobe.adapters.sensors.messages import (
     UNKNOWN,
     Absent,
     Backoff,
+    Emit,
     LineSplitter,
     Message,
     Quarantined,
@@ -46,8 +47,6 @@ from costprobe.adapters.sensors.messages import (
 )
 from costprobe.core.clock import Clock, SystemClock
 from costprobe.core.records import NS_PER_S
-
-Emit = Callable[[Message], None]
 
 # First wait after a failure in s; it doubles up to `quarantine_first_s`.
 RETRY_FIRST_S: Final = 2.0

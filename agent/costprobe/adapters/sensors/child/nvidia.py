@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import pynvml
 
+from costprobe.adapters.sensors.child.bounds import BOARD_TIMES, UNKNOWN_MAX_W
 from costprobe.adapters.sensors.child.nvml import (
     NO_DEVICE,
     NO_DEVICE_DETAIL,
@@ -41,6 +42,8 @@ from costprobe.adapters.sensors.child.nvml import (
     number,
     nvml_call,
     nvml_setting,
+    nvml_text,
+    package_fault,
     process_util_pct,
     start_fault,
 )
@@ -50,12 +53,12 @@ from costprobe.adapters.sensors.child.sensor import (
     Report,
     Sensor,
     SensorContext,
+    quarantining,
 )
 from costprobe.adapters.sensors.messages import EnergyReading, Reaction, Sample, SensorFault
 from costprobe.core.clock import Clock, utc_ns
 from costprobe.core.records import NS_PER_S, Device, EnergyScope
 
-WHOLE_PCT: Final = 100
 UNSIGNED_INT: Final = 0xFFFFFFFF
 
 # nvml.h: clocks event reasons. Boards without the two finer bits set HW_SLOWDOWN alone; it counts
@@ -69,15 +72,15 @@ POWER_REASONS: Final = REASON_SW_POWER_CAP | REASON_HW_POWER_BRAKE
 THERMAL_REASONS: Final = REASON_SW_THERMAL | REASON_HW_THERMAL
 
 
-def _share_pct(value: int) -> float | None:
-    """A share of time in percent; None for a value that is none."""
-    return float(value) if value <= WHOLE_PCT else None
+def _float(value: int) -> float | None:
+    """An unsigned value that NVML returned; None where it is not available."""
+    return None if known(value) is None else float(value)
 
 
 def _utilization(call: Call, handle: object) -> Values:
     rates = call("nvmlDeviceGetUtilizationRates", handle)
     gpu_pct, memory_pct = number(rates, "gpu"), number(rates, "memory")
-    return {"util_pct": _share_pct(gpu_pct), "mem_util_pct": _share_pct(memory_pct)}
+    return {"util_pct": _float(gpu_pct), "mem_util_pct": _float(memory_pct)}
 
 
 def _memory(info: Any) -> Values:  # noqa: ANN401 - pynvml has no types
@@ -112,17 +115,12 @@ def _temperature(call: Call, handle: object) -> Values:
     return _celsius(call("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
 
 
-def _clock_mhz(call: Call, handle: object, clock: int) -> float | None:
-    clock_mhz = known(call("nvmlDeviceGetClockInfo", handle, clock))
-    return None if clock_mhz is None else float(clock_mhz)
-
-
 def _sm_clock(call: Call, handle: object) -> Values:
-    return {"sm_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_SM)}
+    return {"sm_clock_mhz": _float(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM))}
 
 
 def _mem_clock(call: Call, handle: object) -> Values:
-    return {"mem_clock_mhz": _clock_mhz(call, handle, pynvml.NVML_CLOCK_MEM)}
+    return {"mem_clock_mhz": _float(call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM))}
 
 
 def _power_limit(call: Call, handle: object) -> Values:
@@ -169,7 +167,7 @@ def _process_ways(field: str, kind: str) -> tuple[Way, ...]:
     return tuple(partial(_pids, field, symbol) for symbol in symbols)
 
 
-# The ways to read each metric; those of power depend on the board (nvidia_power.py).
+# The ways to read each metric, best first; those of power depend on the board (PowerScope).
 WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
     "power": (),
     "utilization": (_utilization,),
@@ -195,6 +193,10 @@ QUICK: Final = ("power", "utilization", "sm_clock")
 # Metrics that a MIG device has of its own, and metrics that only a whole board has.
 OF_A_SLICE: Final = frozenset({"memory", "compute_processes"})
 BOARD_ONLY: Final = frozenset({"power", "utilization", "mps_processes", "graphics_processes"})
+
+
+# Totals that are summed from the reasons where the driver does not count them, or miscounts.
+THROTTLED: Final = frozenset({"throttle_power_s", "throttle_thermal_s"})
 
 
 def is_counted(way: Way | None) -> bool:
@@ -417,6 +419,9 @@ def sample_powers(value_type: int, samples: Iterable[Any], seen_us: int) -> list
 COUNTER_READ_MAX_NS: Final = 100_000_000
 
 UNINITIALIZED: Final = 1
+BY_UUID: Final = "nvmlDeviceGetHandleByUUID"
+# The model of a device whose name is empty.
+UNNAMED: Final = "NVIDIA GPU"
 PIDS: Final = ("compute_pids", "mps_pids")
 
 
@@ -439,14 +444,15 @@ class NvmlDevice(Sensor):
         self._library = library
         self._clock = clock
         self._report = report
-        self._uuid: str | None = None
+        # The board's UUID, once it is known and no other board has it.
+        self._uuid = ""
         self._uninitialized = False
         self._reset()
 
     def _reset(self) -> None:
         self._handle: Any = None
         self._generation = self._library.generation
-        self._metrics = MetricReader(self.name, self._report, WAYS, self._clock)
+        self._metrics = MetricReader(self.name, self._report, WAYS, self._clock, self.bounds)
         self._throttle = ThrottleClock()
         self._listed = ListedProcesses()
         self._samples_seen_us = 0
@@ -474,6 +480,9 @@ class NvmlDevice(Sensor):
     def discover(self) -> Device:
         """Find the GPU; by its UUID once that is known, because indices move when a GPU is lost.
 
+        A board whose UUID is empty, or that of another one, is found by its index; its name on this
+        host is its identity, or a part of it.
+
         Initializes the library again first where a call reported that it is not initialized.
 
         Raises:
@@ -485,15 +494,49 @@ class NvmlDevice(Sensor):
             self._uninitialized = False
         self._reset()
         try:
-            if self._uuid is None:
-                self._handle = self._nvml("nvmlDeviceGetHandleByIndex", self._index)
-                self._uuid = str(self._nvml("nvmlDeviceGetUUID", self._handle))
+            if self._uuid:
+                self._handle, identity = self._nvml(BY_UUID, self._uuid), self._uuid
             else:
-                self._handle = self._nvml("nvmlDeviceGetHandleByUUID", self._uuid)
+                self._handle = self._nvml("nvmlDeviceGetHandleByIndex", self._index)
+                identity = self._identify(nvml_text(self._nvml, "nvmlDeviceGetUUID", self._handle))
             self._find_scopes()
-            return self._describe(self._uuid)
+            self._find_limit()
+            return self._describe(identity)
         except SensorFault as fault:
             raise quarantining(fault) from fault
+
+    def _identify(self, uuid: str) -> str:
+        """Return the identity of the board with the index, and keep its UUID if that finds it."""
+        other: int | None = None
+        try:
+            if uuid:
+                other = int(self._nvml("nvmlDeviceGetIndex", self._nvml(BY_UUID, uuid)))
+        except SensorFault as fault:
+            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
+                raise
+        if other == self._index:
+            self._uuid = uuid
+        if uuid and other in (None, self._index):
+            return uuid
+        what = f"gpu{other} has the same UUID {uuid}" if uuid else "its UUID is empty"
+        detail = f"{what}: it is measured as {self.name}, and no probe of a model can select it"
+        call = "nvmlDeviceGetUUID"
+        self._metrics.report_once(
+            "uuid", SensorFault(call, "NOT_UNIQUE", Reaction.TRANSIENT, detail)
+        )
+        return f"{uuid}@{self.name}" if uuid else self.name
+
+    def _find_limit(self) -> None:
+        """Bound the readings of power by the board's highest limit, in mW (nvml.h)."""
+        self.bounds.max_w = UNKNOWN_MAX_W
+        try:
+            limits = self._nvml("nvmlDeviceGetPowerManagementLimitConstraints", self._handle)
+        except SensorFault as fault:
+            if fault.reaction not in (Reaction.ABSENT, Reaction.TRANSIENT):
+                raise
+            return
+        if highest_mw := known(limits[1]):
+            self.bounds.max_w = BOARD_TIMES * highest_mw / 1000
 
     def _find_scopes(self) -> None:
         try:
@@ -559,6 +602,8 @@ class NvmlDevice(Sensor):
         self._check()
         if self._clock.monotonic_ns() >= self._metrics.retry_ns:
             self._support_all()
+        if self.bounds.impossible & THROTTLED:
+            self._metrics.leave("throttle", _violations)
         values: Values = {}
         for metric in metrics:
             if self._has(metric):
@@ -668,13 +713,6 @@ class NvmlDevice(Sensor):
         return self._metrics.read(metric, self._nvml, self._handle_of(metric))
 
 
-def quarantining(fault: SensorFault) -> SensorFault:
-    """Return the fault with the reaction QUARANTINE: the device cannot be used without this call."""
-    if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
-        return SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
-    return fault
-
-
 MIG_BY_NUMBER: Final = "nvmlDeviceGetMigDeviceHandleByIndex"
 # What MIG_BY_NUMBER returns where there is no such MIG device, or no MIG mode any more.
 NO_MIG_DEVICE: Final = frozenset({"NOT_FOUND", "INVALID_ARGUMENT", "NOT_SUPPORTED"})
@@ -706,7 +744,7 @@ class MigSensor(NvmlDevice):
 
     def _describe(self, uuid: str) -> Device:  # noqa: ARG002 - that is the board's
         self._mig_handle = self._mig_device()
-        self._mig_uuid = str(self._nvml("nvmlDeviceGetUUID", self._mig_handle))
+        self._mig_uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._mig_handle)
         try:
             return self._described()
         except SensorFault as fault:
@@ -720,8 +758,8 @@ class MigSensor(NvmlDevice):
         return Device(
             self.name,
             "mig",
-            self._mig_uuid,
-            str(self._nvml("nvmlDeviceGetName", self._mig_handle)),
+            self._mig_uuid or self.name,
+            nvml_text(self._nvml, "nvmlDeviceGetName", self._mig_handle) or UNNAMED,
             self._read("memory").get("mem_total_bytes"),
             parent=self.parent,
             # Those of its GPU instance are shared by all compute instances on it.
@@ -750,7 +788,7 @@ class MigSensor(NvmlDevice):
             SensorFault: It is gone, or the library or the whole GPU is concerned.
         """
         try:
-            uuid = str(self._nvml("nvmlDeviceGetUUID", self._mig_device()))
+            uuid = nvml_text(self._nvml, "nvmlDeviceGetUUID", self._mig_device())
         except SensorFault as fault:
             if fault.reaction is Reaction.TRANSIENT:
                 return
@@ -792,8 +830,8 @@ def nvidia_sensors(context: SensorContext) -> list[Sensor]:
         none = SensorFault(call, NO_DEVICE, Reaction.TRANSIENT, NO_DEVICE_DETAIL)
         raise start_fault(none, evidence)
     context.versions.update(driver.versions)
-    for unread in driver.faults:
-        context.report("", unread)
+    for reported in filter(None, (package_fault(), *driver.faults)):
+        context.report("", reported)
     return [
         NvidiaSensor(index, library, context.clock, context.report)
         for index in range(driver.gpu_count)
@@ -818,11 +856,20 @@ class NvidiaSensor(NvmlDevice):
         self._is_divided: bool | None = None
 
     def _describe(self, uuid: str) -> Device:
-        model = str(self._nvml("nvmlDeviceGetName", self._handle))
+        model = nvml_text(self._nvml, "nvmlDeviceGetName", self._handle) or UNNAMED
         memory_bytes = self._read("memory").get("mem_total_bytes")
         mode = nvml_setting(self._nvml, "nvmlDeviceGetPersistenceMode", self._handle)
         is_persistent = None if mode is None else bool(mode)
-        return Device(self.name, "gpu", uuid, model, memory_bytes, is_persistent=is_persistent)
+        compute_mode = nvml_setting(self._nvml, "nvmlDeviceGetComputeMode", self._handle)
+        return Device(
+            self.name,
+            "gpu",
+            uuid,
+            model,
+            memory_bytes,
+            is_persistent=is_persistent,
+            is_exclusive=compute_mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        )
 
     def slices(self) -> list[Sensor] | None:
         """Return a sensor for each MIG device on this board; none on a board without MIG mode.

@@ -8,6 +8,7 @@ Of what NVML reports about processes, only what is true is used.
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Final
 import pynvml
 
 from costprobe.adapters.sensors.messages import Reaction, SensorFault
+from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S
 
 SUCCESS: Final = 0
@@ -145,7 +147,7 @@ number = object.__getattribute__
 # NVML's return codes (nvml.h, nvmlReturn_t) by number, so that any release of pynvml works.
 # GPU_IS_LOST from a call about one metric still concerns the device, so the reaction depends on the
 # code alone, not on the function.
-CODES: dict[int, tuple[str, Reaction]] = {
+CODES: Final[Mapping[int, tuple[str, Reaction]]] = {
     1: ("UNINITIALIZED", Reaction.REINIT),
     2: ("INVALID_ARGUMENT", Reaction.ABSENT),
     3: ("NOT_SUPPORTED", Reaction.ABSENT),
@@ -179,17 +181,17 @@ CODES: dict[int, tuple[str, Reaction]] = {
     999: ("UNKNOWN", Reaction.TRANSIENT),
 }
 
-FUNCTION_NOT_FOUND = 13
+FUNCTION_NOT_FOUND: Final = 13
 # pynvml has no such function, or in later releases raises an error of its own.
 _LACKING = (AttributeError, getattr(pynvml, "NVMLLibraryMismatchError", AttributeError))
-NO_DRIVER = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
+NO_DRIVER: Final = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
 VERSIONS: Final[Mapping[str, str]] = {
     "driver_version": "nvmlSystemGetDriverVersion",
     "nvml_version": "nvmlSystemGetNVMLVersion",
 }
 
 # What an operator can do about an error.
-HINTS: dict[str, str] = {
+HINTS: Final[Mapping[str, str]] = {
     "NO_PERMISSION": "let the user of this process open /dev/nvidia*, or grant it CAP_SYS_ADMIN"
     " where the administrator restricted profiling",
     "INSUFFICIENT_POWER": "connect the board's external power cables",
@@ -263,6 +265,25 @@ def start_fault(fault: SensorFault, evidence: str) -> SensorFault:
     return SensorFault(fault.call, fault.code, reaction, "; ".join(filter(None, words)))
 
 
+def package_fault() -> SensorFault | None:
+    """The fault of a loaded `pynvml` that is not nvidia-ml-py's; None for the right one.
+
+    The deprecated package of that name is a folder, which Python prefers to nvidia-ml-py's file.
+    nvidia-ml-py3 overwrites that file.
+    """
+    is_folder = hasattr(pynvml, "__path__")
+    if not is_folder and hasattr(pynvml, "nvmlMemory_v2"):
+        return None
+    package = "pynvml" if is_folder else "nvidia-ml-py3"
+    detail = (
+        f"the module {pynvml.__file__} is of the deprecated package {package}, which hides"
+        " nvidia-ml-py: metrics are missing, and GPUs may be quarantined. Run"
+        f" `{sys.executable} -m pip uninstall {package}`, then"
+        f" `{sys.executable} -m pip install --force-reinstall nvidia-ml-py`"
+    )
+    return SensorFault("pynvml", "DEPRECATED_PACKAGE", Reaction.ABSENT, detail)
+
+
 def known(value: int, bits: int = 32) -> int | None:
     """An unsigned value; None for nvml.h's NVML_VALUE_NOT_AVAILABLE, which is -1.
 
@@ -317,6 +338,27 @@ def nvml_call(function: str, *args: Any) -> Any:  # noqa: ANN401 - pynvml has no
     except _LACKING as error:
         # An older pynvml lacks the function, or an older library one that pynvml asks for.
         raise fault_of(function, FUNCTION_NOT_FOUND) from error
+    except UnicodeDecodeError as error:
+        # pynvml decodes the text of a driver, which may be any bytes.
+        return error.object
+    except Exception as error:
+        detail = f"{type(error).__name__}: {error}"
+        raise SensorFault(function, "FAILED", Reaction.TRANSIENT, detail) from error
+
+
+def nvml_text(nvml: Callable[..., Any], function: str, *args: Any) -> str:  # noqa: ANN401 - pynvml has no types
+    """Return what a function reads as one line of printable text, which may be empty.
+
+    Args:
+        nvml: Calls the function, as `nvml_call` does.
+        function: Its name.
+        args: Its arguments.
+
+    Raises:
+        SensorFault: As `nvml`.
+    """
+    text = nvml(function, *args)
+    return one_line(text.decode(errors="replace") if isinstance(text, bytes) else text).strip()
 
 
 def nvml_setting(nvml: Callable[..., Any], function: str, handle: object) -> int | None:
@@ -372,7 +414,7 @@ class Library:
         faults: list[SensorFault] = []
         for name, function in VERSIONS.items():
             try:
-                versions[name] = str(nvml_call(function))
+                versions[name] = nvml_text(nvml_call, function)
             except SensorFault as fault:
                 faults.append(fault)
         return DriverInfo(gpu_count, versions, faults)

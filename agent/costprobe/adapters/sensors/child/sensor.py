@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from costprobe.adapters.sensors.child.bounds import Bounds
 from costprobe.adapters.sensors.child.nvml import Call, Values, Way
 from costprobe.adapters.sensors.messages import (
     Backoff,
@@ -41,6 +42,8 @@ class Sensor(ABC):
         parent: Name of the board that a slice is a part of; empty for any other device.
         energy_scope: What its power and energy cover, both the same.
         is_fallback: The device is sampled only until another is found.
+        bounds: What its readings can be. The caller of each method discards those beyond; a sensor
+            sets the highest power, and may ask before it chooses a way to read a metric.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,6 +52,7 @@ class Sensor(ABC):
         self.parent = ""
         self.energy_scope: EnergyScope = "device"
         self.is_fallback = False
+        self.bounds = Bounds()
 
     @abstractmethod
     def discover(self) -> Device:
@@ -135,6 +139,13 @@ SensorFactory = Callable[[SensorContext], Sequence[Sensor]]
 SensorTable = Mapping[str, SensorFactory]
 
 
+def quarantining(fault: SensorFault) -> SensorFault:
+    """Return the fault with the reaction QUARANTINE: the device cannot be used without this call."""
+    if fault.reaction in (Reaction.ABSENT, Reaction.TRANSIENT):
+        return SensorFault(fault.call, fault.code, Reaction.QUARANTINE, fault.detail)
+    return fault
+
+
 # A transient error is reported once it has lasted for this many samples.
 REPORT_TRANSIENT_AFTER: Final = 3
 # Reasons for a missing value that an operator can remove.
@@ -157,18 +168,25 @@ class MetricReader:
         report: Called once with each fault that does not end a sample.
         ways: The ways to read each metric, best first.
         clock: CLOCK_MONOTONIC.
+        bounds: The bounds of the device's readings.
 
     Attributes:
         retry_ns: When all ways should be tried again, in CLOCK_MONOTONIC ns; NEVER_NS for never.
     """
 
     def __init__(
-        self, device: str, report: Report, ways: Mapping[str, Sequence[Way]], clock: Clock
+        self,
+        device: str,
+        report: Report,
+        ways: Mapping[str, Sequence[Way]],
+        clock: Clock,
+        bounds: Bounds,
     ) -> None:
         self.retry_ns = NEVER_NS
         self._device = device
         self._report = report
         self._clock = clock
+        self._bounds = bounds
         self._retries = Backoff(RETRY_FIRST_S, RETRY_MAX_S, reset_after_s=RETRY_MAX_S)
         self._failing: dict[str, int] = {}
         self._reported: set[tuple[str, str]] = set()
@@ -188,25 +206,39 @@ class MetricReader:
         ways = self._ways[metric]
         return ways[0] if ways else None
 
+    def leave(self, metric: str, way: Way) -> None:
+        """Do not read a metric in this way any more."""
+        if way in self._ways[metric]:
+            self._ways[metric].remove(way)
+
     def read(self, metric: str, call: Call, handle: object) -> Values:
-        """Read one metric; empty where it is absent, now or permanently.
+        """Read one metric by the first way whose values are possible; empty where it is absent.
+
+        An unexpected error costs this metric alone, as one that may pass.
 
         Raises:
             SensorFault: The library or the whole device is concerned.
         """
-        ways = self._ways[metric]
-        while ways:
+        ways, kept = self._ways[metric], Values()
+        for way in tuple(ways):
             try:
-                values = ways[0](call, handle)
+                values = way(call, handle)
             except SensorFault as fault:
                 if self.is_absent(metric, fault):
-                    ways.pop(0)
+                    ways.remove(way)
                     continue
-                return {}
+                return kept
+            except Exception as error:  # noqa: BLE001 - text and structures from a driver
+                detail = f"{type(error).__name__}: {error}"
+                self.is_absent(metric, SensorFault(metric, "FAILED", Reaction.TRANSIENT, detail))
+                continue
             if self._failing:
                 self.works(metric)
-            return values
-        return {}
+            admitted = self._bounds.admitted(values)
+            if len(admitted) == len(values):
+                return values
+            kept = kept or admitted
+        return kept
 
     def is_absent(self, metric: str, fault: SensorFault) -> bool:
         """Whether a fault means that a metric is absent; otherwise it passes.
@@ -216,14 +248,14 @@ class MetricReader:
         """
         if fault.reaction is Reaction.ABSENT:
             if fault.detail and fault.code in TO_FIX:
-                self._report_once(metric, fault)
+                self.report_once(metric, fault)
             self.retry_later(fault)
             return True
         if fault.reaction is not Reaction.TRANSIENT:
             raise fault
         self._failing[metric] = self._failing.get(metric, 0) + 1
         if self._failing[metric] == REPORT_TRANSIENT_AFTER:
-            self._report_once(metric, fault)
+            self.report_once(metric, fault)
         return False
 
     def retry_later(self, fault: SensorFault) -> None:
@@ -236,7 +268,8 @@ class MetricReader:
         """Note that a metric was read."""
         self._failing.pop(metric, None)
 
-    def _report_once(self, metric: str, fault: SensorFault) -> None:
+    def report_once(self, metric: str, fault: SensorFault) -> None:
+        """Report a fault of a metric, unless its code was reported before."""
         if (metric, fault.code) not in self._reported:
             self._reported.add((metric, fault.code))
             self._report(self._device, fault)

@@ -6,17 +6,17 @@ import ctypes
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
 from costprobe.core.outside import SHAPE_ERRORS
-from costprobe.core.records import NS_PER_S, Device
+from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -26,6 +26,8 @@ from costprobe.ui.cli.support.discovery import short_lived_sensor
 
 MIN_FREE_BYTES = 1 << 30
 HOUR_NS = 3600 * NS_PER_S
+# RAPL is updated about every ms.
+RAPL_WAIT_S = 0.1
 _TIME_ERROR = 5
 _TIMEX_BYTES = 512
 
@@ -42,20 +44,10 @@ class Check(NamedTuple):
 def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
     """Check NVIDIA's driver and its permissions, the devices, and the energy source."""
     boards = _stored_boards(store) if config.telemetry.gpus else {}
-    with short_lived_sensor(config.telemetry, knows_gpu=bool(boards)) as sensor:
+    events: list[Event] = []
+    with short_lived_sensor(config.telemetry, events, knows_gpu=bool(boards)) as sensor:
         devices, status = sensor.devices(), sensor.status()
-    gpus = [device for device in devices if not device.is_host]
-    driver = status.get("driver_version")
-    if gpus:
-        yield Check("NVIDIA driver", "good", f"{driver}, {counted(len(gpus), 'device')}", "")
-    elif (fault := status["driver_faults"].get("nvidia")) is not None:
-        fix = "see its reason; nvidia-smi shows the same error"
-        yield Check("NVIDIA driver", "bad", fault, fix)
-    elif Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists():
-        fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
-        yield Check("NVIDIA driver", "bad", "loaded, but NVML found no GPU", fix)
-    else:
-        yield Check("NVIDIA driver", "note", "not found: the CPU is measured instead", "")
+    yield _driver_check(devices, status)
     for device in devices:
         yield Check(f"device {device.name}", "good", device.model, "")
     yield from _persistence_checks(devices)
@@ -68,10 +60,26 @@ def sensor_checks(config: Config, store: Path) -> Iterator[Check]:
             fix = f"if it was removed for good: costprobe annotate --device {board.uuid} --left"
             yield Check(f"device {board.name}", "bad", board.absence, fix)
     yield from _named_checks(config, devices)
-    if status["last_fault"]:
-        yield Check("sensor", "bad", status["last_fault"], "see the log of costprobe run")
+    for event in events:
+        if event.severity != "info":
+            yield Check("sensor", "bad", event.title, event.detail)
     if any(device.is_host for device in devices):
-        yield _rapl_check(Path("/sys/class/powercap"))
+        yield rapl_check(Path("/sys/class/powercap"))
+
+
+def _driver_check(devices: Sequence[Device], status: Mapping[str, Any]) -> Check:
+    """Check that NVIDIA's driver can be used, with its reason if not."""
+    gpus = [device for device in devices if not device.is_host]
+    if gpus:
+        detail = f"{status.get('driver_version')}, {counted(len(gpus), 'device')}"
+        return Check("NVIDIA driver", "good", detail, "")
+    if (fault := status["driver_faults"].get("nvidia")) is not None:
+        fix = "see its reason; nvidia-smi shows the same error"
+        return Check("NVIDIA driver", "bad", fault, fix)
+    if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists():
+        fix = "run nvidia-smi; if permission is denied, add this user to the group that owns /dev/nvidia*"
+        return Check("NVIDIA driver", "bad", "loaded, but NVML found no GPU", fix)
+    return Check("NVIDIA driver", "note", "not found: the CPU is measured instead", "")
 
 
 def _stored_boards(store: Path) -> dict[str, Board]:
@@ -127,7 +135,8 @@ def _persistence_checks(devices: Sequence[Device]) -> Iterator[Check]:
         yield Check("persistence mode", "good", f"on for {counted(len(known), 'GPU')}", "")
 
 
-def _rapl_check(powercap: Path) -> Check:
+def rapl_check(powercap: Path) -> Check:
+    """Check that the counters of the processor packages exist, can be read, and advance."""
     counters = sorted(powercap.glob("intel-rapl:*/energy_uj"))
     if not counters:
         detail = "no RAPL counters (usual in a virtual machine): CPU energy is modelled, ±50 %"
@@ -138,6 +147,13 @@ def _rapl_check(powercap: Path) -> Check:
             " and chmod g+r, at each boot (a udev rule or tmpfiles.d does it)"
         )
         return Check("RAPL", "bad", f"{counters[0]} is not readable: energy is modelled", fix)
+    before = counters[0].read_bytes()
+    time.sleep(RAPL_WAIT_S)
+    if before == counters[0].read_bytes():
+        detail = (
+            f"{counters[0]} does not advance (a virtual machine): CPU energy is modelled, ±50 %"
+        )
+        return Check("RAPL", "note", detail, "set cpu_idle_w and cpu_max_w in [telemetry]")
     return Check("RAPL", "good", counted(len(counters), "counter"), "")
 
 

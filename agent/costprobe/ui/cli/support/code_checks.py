@@ -22,6 +22,7 @@ from costprobe.core.units import counted
 from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.checks import Check
+from costprobe.ui.cli.support.torch_build import torch_arguments
 
 TORCH_TIMEOUT_S: Final = 120.0
 MAX_FACTS_CHARS: Final = 1 << 16
@@ -74,7 +75,7 @@ def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
     yield from _module_checks(modules, (lines or [""])[0])
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        yield Check(name, "bad", words, f"{python} -m pip install torch")
+        yield Check(name, "bad", words, f"{python} -m pip install {' '.join(torch_arguments())}")
         return
     yield _found_torch(name, (lines or [""])[-1])
 

@@ -14,23 +14,20 @@ from costprobe.devices.settings import TelemetryConfig
 TIMEOUT_S = 15.0
 
 
-def ignore_event(event: Event) -> None:
-    """Discard faults, which the result contains."""
-    del event
-
-
 @contextmanager
 def short_lived_sensor(
-    telemetry: TelemetryConfig, *, knows_gpu: bool = False
+    telemetry: TelemetryConfig, events: list[Event] | None = None, *, knows_gpu: bool = False
 ) -> Iterator[SensorSupervisor]:
     """Start a sensor child, wait for its devices, and stop it at the end of the block.
 
     Args:
         telemetry: Which devices to look for.
+        events: Receives the faults.
         knows_gpu: Whether the store has a GPU of this host.
     """
     settings = replace(telemetry.sensor_settings(processes=False), knows_gpu=knows_gpu)
-    sensor = SensorSupervisor(CHILD_COMMAND, settings, ignore_event, SystemClock())
+    found = list[Event]() if events is None else events
+    sensor = SensorSupervisor(CHILD_COMMAND, settings, found.append, SystemClock())
     sensor.start()
     try:
         sensor.wait_for_devices(TIMEOUT_S)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.config.load import nearest
+from costprobe.core.outside import nearest
 from costprobe.core.records import natural
 from costprobe.ui.cli.support.place import bad_input
 

@@ -32,6 +32,9 @@ FILES: Final[Mapping[str, str]] = {
 # The unit of a Debian or RPM package, which has files of its own.
 PACKAGED: Final = f"usr/lib/systemd/system/{SERVICE}"
 VENV: Final = "opt/costprobe"
+# A new version, until it is complete; and the replaced one, until it is deleted.
+NEW_VENV: Final = f"{VENV}.new"
+OLD_VENV: Final = f"{VENV}.old"
 LINK: Final = "usr/local/bin/costprobe"
 CONFIG: Final = "etc/costprobe/costprobe.toml"
 CACHE: Final = "var/cache/costprobe"

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
@@ -36,6 +36,7 @@ class Steps:
         *,
         timeout_s: float = COMMAND_TIMEOUT_S,
         shows_output: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> str:
         """Print a command, run it, and return its standard output.
 
@@ -45,12 +46,13 @@ class Steps:
             timeout_s: The time limit in s.
             shows_output: Pass the output on to stderr, such as a progress bar, instead of
                 returning it.
+            env: The environment; None for that of this program.
 
         Raises:
             StepError: The program does not exist, failed, or exceeded its time limit.
         """
         self.log(f"  {shlex.join(command)}")
-        return self.ask(command, fix, timeout_s=timeout_s, shows_output=shows_output)
+        return self.ask(command, fix, timeout_s=timeout_s, shows_output=shows_output, env=env)
 
     def ask(
         self,
@@ -59,6 +61,7 @@ class Steps:
         *,
         timeout_s: float = COMMAND_TIMEOUT_S,
         shows_output: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> str:
         """Run a command that changes nothing, without printing it.
 
@@ -75,6 +78,7 @@ class Steps:
                 timeout=timeout_s,
                 check=False,
                 stdin=subprocess.DEVNULL,
+                env=env,
             )
         except OSError as error:
             raise StepError(f"{command[0]}: {error.strerror}; {fix}") from error

@@ -1,23 +1,29 @@
-"""The virtual environment of the service: created from a Python that its sandbox can read."""
+"""The virtual environment of the service: created from a Python that its sandbox can read.
+
+An upgrade installs into a copy, which replaces the environment when it is complete, while the service
+is stopped: a failed upgrade changes nothing, and no program loads parts of two versions.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import bounded_json
-from costprobe.ui.cli.support.service_files import is_venv
+from costprobe.ui.cli.support.service_files import is_venv, remove
 from costprobe.ui.cli.support.service_steps import StepError, Steps
+from costprobe.ui.cli.support.torch_build import TORCH_INDEX, torch_arguments
 
 PIP_TIMEOUT_S: Final = 3600.0
 LOCK: Final = "share/costprobe/requirements.txt"
 _EXTRAS: Final = re.compile(r"[A-Za-z0-9._-]+\s*\[")
-TORCH_INDEX: Final = "https://download.pytorch.org/whl"
 # Hidden from the service by ProtectHome=yes.
 HIDDEN: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 USUAL: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
@@ -26,9 +32,8 @@ _PIP_FIX: Final = (
     "see the output of pip above; without network access, use a folder with the wheels"
     " that requirements/run.txt names: PIP_NO_INDEX=1 PIP_FIND_LINKS=/folder"
 )
-_TORCH_FIX: Final = (
-    f"{_PIP_FIX}; or set another build: COSTPROBE_TORCH='torch==2.13.0 --index-url URL'"
-)
+_TORCH_FIX: Final = "; or set another index: COSTPROBE_TORCH='{} --index-url URL'"
+_MODE: Final = 0o777
 _FEW_RETRIES: Final = ("--retries", "1", "--timeout", "15")
 _PROGRAM: Final = """
 import importlib.util, json, os, sys
@@ -99,11 +104,12 @@ def _inspected(path: str, steps: Steps) -> Python | str:
     return Python(path, (major, minor), facts["places"][1])
 
 
-def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
-    """Create the virtual environment; an existing one that works is kept.
+def make_venv(folder: Path, new: Path, wanted: str | None, steps: Steps) -> None:
+    """Create a virtual environment, as a copy of an existing one that works.
 
     Args:
-        folder: Its path.
+        folder: The existing one, which is not changed.
+        new: The folder to create; what an interrupted installation left in it is deleted.
         wanted: The requested interpreter; None for any.
         steps: Runs the commands.
 
@@ -113,16 +119,40 @@ def make_venv(folder: Path, wanted: str | None, steps: Steps) -> None:
     if folder.exists() and not is_venv(folder) and any(folder.iterdir()):
         raise StepError(f"{folder}: is not a virtual environment; move it, then install again")
     python = chosen_python(wanted, steps)
+    remove(new)
+    fix = "check that the disk is not full"
     if is_venv(folder):
         existing = _inspected(str(folder / "bin/python"), steps)
         if isinstance(existing, Python) and (
             wanted is None or (existing.version, existing.home) == (python.version, python.home)
         ):
+            # Links: pip replaces files and never writes into one.
+            steps.run(["cp", "-al", str(folder), str(new)], fix)
             return
         steps.log(f"{folder}: belongs to another Python; creating it again")
-    steps.run(
-        [python.path, "-m", "venv", "--clear", str(folder)], "check that the disk is not full"
-    )
+    steps.run([python.path, "-m", "venv", str(new)], fix)
+
+
+def replace_venv(folder: Path, new: Path) -> None:
+    """Let a complete environment replace another, or none; no program of it may be running.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    old = folder.with_name(f"{folder.name}.old")
+    # Programs contain the path of their environment.
+    here, there = str(new).encode(), str(folder).encode()
+    for path in (new / "pyvenv.cfg", *(new / "bin").iterdir()):
+        if path.is_symlink() or not path.is_file():
+            continue
+        content = path.read_bytes()
+        if here in content:
+            replace_file(path, content.replace(here, there), path.stat().st_mode & _MODE)
+    remove(old)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    remove(old)
 
 
 def install_packages(folder: Path, source: str, steps: Steps) -> None:
@@ -138,14 +168,20 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
     """
     # On a terminal pip shows the size and the progress of its downloads.
     shows = sys.stderr.isatty()
+    # Large downloads: /tmp may be a file system in memory.
+    downloads = folder / "tmp"
+    downloads.mkdir(exist_ok=True)
+    env = {**os.environ, "TMPDIR": str(downloads)}
     pip = [str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
     install = [*pip, *([] if shows else ["--quiet"]), "install", "--no-input"]
     has_torch, installed = _contents(folder, steps)
     wanted = [(arguments, _PIP_FIX) for arguments in pip_arguments(folder, source, installed)]
     if os.environ.get("COSTPROBE_TORCH") or not has_torch:
-        wanted.insert(0, (torch_requirement(), _TORCH_FIX))
+        build = torch_requirement()
+        wanted.insert(0, (build, _PIP_FIX + _TORCH_FIX.format(build[-1])))
     for arguments, fix in wanted:
-        steps.run([*install, *arguments], fix, timeout_s=PIP_TIMEOUT_S, shows_output=shows)
+        steps.run([*install, *arguments], fix, timeout_s=PIP_TIMEOUT_S, shows_output=shows, env=env)
+    shutil.rmtree(downloads)
 
 
 def pip_arguments(folder: Path, source: str, installed: str | None) -> list[list[str]]:
@@ -167,14 +203,15 @@ def pip_arguments(folder: Path, source: str, installed: str | None) -> list[list
     # By default pip skips a wheel of the installed version, even if its content differs.
     is_same = source.endswith(f"-{installed}-py3-none-any.whl")
     own = ["--force-reinstall" if is_same else "--upgrade", "--no-deps", source]
-    locked = ["--require-hashes", "--requirement", str(folder / LOCK)]
+    # Conflicts would be those of what an upgrade replaces: all versions are locked.
+    locked = ["--no-warn-conflicts", "--require-hashes", "--requirement", str(folder / LOCK)]
     # The packages of further extras are not in the lock.
     extras = [[source]] if _EXTRAS.match(source) and not Path(source).exists() else []
     return [own, locked, *extras]
 
 
 def torch_requirement() -> list[str]:
-    """Return pip's arguments for the PyTorch build of the running program.
+    """Return pip's arguments for the PyTorch build of the running program, or of the host.
 
     A local version such as 2.13.0+cpu is also searched on PyTorch's index of that build. PyPI does not
     accept such versions, so a CPU build is never replaced by PyPI's CUDA build.
@@ -185,7 +222,7 @@ def torch_requirement() -> list[str]:
     try:
         ours = version("torch")
     except PackageNotFoundError:
-        return ["torch"]
+        return torch_arguments()
     build = ours.partition("+")[2]
     index = [*_FEW_RETRIES, "--extra-index-url", f"{TORCH_INDEX}/{build}"] if build else []
     return [*index, f"torch=={ours}"]

@@ -20,16 +20,29 @@ def probe_line(document: dict[str, Any]) -> str:
     parts = [
         f"{document['device']} {document['probe']}",
         " ".join([f"batch {document['batch']}", *_ways(document["tags"])]),
-        f"p50 {document['latency_p50_ms']:.3f} ms",
+        f"p50 {document['latency_p50_ms']:.3f} ms{_spread(document)}",
         f"{document['throughput_per_s']:,.1f} inf/s",
         _energy(document, "inf"),
         _cost(document),
         *_carbon(document),
         *_tokens(document),
+        *_limit(document),
     ]
+    if document["fields"].get("unsteady"):
+        parts.append("unsteady: its time changed within the run")
     if document.get("contended"):
         parts.append("contended: others used the device")
     return "  ".join(parts)
+
+
+def _spread(document: dict[str, Any]) -> str:
+    """Return how well the median is known within the run, and how runs differ."""
+    shares = {
+        "within this run": document["latency_rel_err"],
+        "between runs": document["fields"].get("latency_spread"),
+    }
+    known = [f"±{percent(share)} {name}" for name, share in shares.items() if share is not None]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _served_line(document: dict[str, Any]) -> str:
@@ -77,8 +90,28 @@ def _tokens(document: dict[str, Any]) -> list[str]:
             figures.append(f"{joules(energy_j / MILLION)} per token")
         if price is not None:
             figures.append(f"{money(price, cost['currency'])} per million")
+        at_limit = cost.get(f"cost_roofline_per_million_{name}")
+        if at_limit is not None:
+            figures.append(f"{money(at_limit, cost['currency'])} {_at_limit(fields)}")
         parts.append(", ".join(figures))
     return parts
+
+
+def _limit(document: dict[str, Any]) -> list[str]:
+    """Return the used shares of the board's peaks."""
+    fields = document["fields"]
+    shares = [
+        f"{name.upper()} {percent(fields[f'{name}_pct'] / 100)}"
+        for name in ("mfu", "mbu")
+        if f"{name}_pct" in fields
+    ]
+    return [", ".join(shares)] if shares else []
+
+
+def _at_limit(fields: dict[str, Any]) -> str:
+    """Return which peak of the board limits a pass, in words."""
+    is_moving = fields["mbu_pct"] >= fields["mfu_pct"]
+    return f"at the board's {'bandwidth' if is_moving else 'peak FLOP/s'}"
 
 
 def _ways(tags: dict[str, str]) -> list[str]:
@@ -105,8 +138,12 @@ def _cost(document: dict[str, Any]) -> str:
         return "no cost (no price for this device; set [[price]])"
     if cost is None:
         return "no cost (electricity is not included and the energy is unknown)"
-    shown = price_text(cost["cost_per_inference"], cost["currency"])
-    return f"{shown} ({price_words(price)})"
+    shown = f"{price_text(cost['cost_per_inference'], cost['currency'])} ({price_words(price)})"
+    at_limit = cost.get("cost_roofline")
+    if at_limit is None:
+        return shown
+    limit = price_text(at_limit, cost["currency"])
+    return f"{shown}, {limit} {_at_limit(document['fields'])}"
 
 
 def _carbon(document: dict[str, Any]) -> list[str]:

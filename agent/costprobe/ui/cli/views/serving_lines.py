@@ -116,7 +116,7 @@ def _energy(energy: dict[str, Any]) -> str:
         if energy[key] is not None:
             parts.append(f"{joules(energy[key])} {word}")
     board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
-    suspect = ", sensors disagree" if energy["energy_suspect"] else ""
+    suspect = ", suspect" if energy["energy_suspect"] else ""
     method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
     return f"{', '.join(parts)} ({method}{board}{suspect})"
 

@@ -21,7 +21,7 @@ from costprobe.fleet.hosts import fleet_status
 from costprobe.fleet.outliers import fleet_gpu_map
 from costprobe.fleet.spend import FleetForecast, FleetSpend, fleet_forecast, fleet_spend
 from costprobe.fleet.unit_costs import FleetUnitCost, fleet_unit_costs, unit_changes
-from costprobe.spend.query import HISTORY_HOURS
+from costprobe.spend.settings import HISTORY_HOURS
 from costprobe.ui.dashboard.fleet.figures import Asked, PageSection
 
 DAY_S: Final = 86_400

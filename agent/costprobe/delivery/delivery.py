@@ -1,0 +1,387 @@
+"""The sinks and notifiers of a configuration, each delivered to by a worker of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event as Flag
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from costprobe.adapters.http.access import credentials_folder
+from costprobe.adapters.http.errors import DeliveryError
+from costprobe.adapters.store.cursors import QueuedNotice, Rejections, SinkOutbox
+from costprobe.adapters.store.database import StoreError
+from costprobe.adapters.store.write import Store
+from costprobe.core.clock import Clock
+from costprobe.core.incident import Alert, Notice, Symptom
+from costprobe.core.records import NS_PER_S, Event
+from costprobe.delivery.contract import Notifier, NotifierConfig, SinkConfig
+from costprobe.delivery.kinds import build_notifier, build_sink
+
+if TYPE_CHECKING:  # a daemon without a sink or notifier does without the memory
+    from costprobe.delivery.loop import DeliveryWorker, OutboxWorker
+
+logger = logging.getLogger(__name__)
+JOIN_S = 1.0
+# Rejected points are a fault for this long after the last one.
+REJECTED_FAULT_NS = 3600 * NS_PER_S
+
+
+def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
+    """Return an alert that identifies itself as a test.
+
+    Args:
+        time_ns: Current UTC in ns.
+        tags: Host and static labels.
+    """
+    symptom = Symptom("test", "test", "this is how costprobe sends notifications", time_ns)
+    return Alert(
+        id=f"test-{time_ns}",
+        name="test",
+        state="firing",
+        severity="info",
+        labels=dict(tags),
+        summary="This is a test; no action is needed.",
+        symptoms=(symptom,),
+        since_ns=time_ns,
+        fired_ns=time_ns,
+        is_test=True,
+    )
+
+
+class StoreQueue:
+    """A notifier's queue in the store.
+
+    Args:
+        store: The store that this process writes.
+        notifier: The notifier's name.
+    """
+
+    def __init__(self, store: Store, notifier: str) -> None:
+        self._store = store
+        self._notifier = notifier
+
+    def waiting(self, limit: int) -> Sequence[QueuedNotice]:
+        """Return up to `limit` notices, oldest first."""
+        return self._store.notices(self._notifier, limit)
+
+    def sent(self, notices: Sequence[int]) -> None:
+        """Remove notices that were delivered."""
+        self._store.notices_sent(notices)
+
+    def dropped(self, notice: int, reason: str) -> None:
+        """Remove a notice that will not be delivered, and count it."""
+        self._store.notice_dropped(notice, reason)
+
+
+class Notifying:
+    """The notifiers of a configuration.
+
+    Args:
+        notifiers: Their sections.
+        store: Stores their queues.
+        clock: The host's clocks.
+        stop: Ends the threads.
+        firing_for: Returns the alerts that a notifier delivered and that are still firing.
+        tags: Host and static labels, for test alerts.
+    """
+
+    def __init__(
+        self,
+        notifiers: Sequence[NotifierConfig],
+        store: Store,
+        clock: Clock,
+        stop: Flag,
+        firing_for: Callable[[str], Sequence[Alert]],
+        tags: Mapping[str, str],
+    ) -> None:
+        self._configs = {notifier.name: notifier for notifier in notifiers}
+        self._store = store
+        self._clock = clock
+        self._stop = stop
+        self._tags = dict(tags)
+        for stored in store.notifiers():
+            if stored.notifier not in self._configs:
+                store.forget_notifier(stored.notifier)
+        self._notifiers = {name: _build(config) for name, config in self._configs.items()}
+        self._workers = {
+            name: self._worker(config, lambda name=name: firing_for(name))  # type: ignore[misc]
+            for name, config in self._configs.items()
+        }
+        self._threads = [
+            Thread(target=worker.run, name=f"notifier {name}", daemon=True)
+            for name, worker in self._workers.items()
+        ]
+
+    def _worker(
+        self, config: NotifierConfig, firing: Callable[[], Sequence[Alert]]
+    ) -> DeliveryWorker:
+        from costprobe.delivery.loop import DeliveryWorker  # noqa: PLC0415 - takes memory
+
+        return DeliveryWorker(
+            StoreQueue(self._store, config.name),
+            self._notifiers[config.name],
+            config,
+            clock=self._clock,
+            stop=self._stop,
+            rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing
+            firing=firing,
+        )
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """End the workers' waits: there are new notices."""
+        for worker in self._workers.values():
+            worker.wake()
+
+    def send_unstored(self, notices: Sequence[Notice]) -> None:
+        """Deliver notices that could not be stored."""
+        for name, worker in self._workers.items():
+            alerts = [notice.alert for notice in notices if notice.notifier == name]
+            if alerts:
+                worker.send_unstored(alerts)
+
+    def liveness(self) -> dict[str, bool]:
+        """Return whether each started thread is alive, by name."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
+    def stop(self) -> None:
+        """End the threads; queued notices are delivered after the next start."""
+        self._stop.set()
+        self.wake()
+        for notifier in self._notifiers.values():
+            notifier.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of each notifier and its queue, for `costprobe status`."""
+        try:
+            stored = {status.notifier: status for status in self._store.notifiers()}
+        except StoreError:
+            stored = {}  # the store reports its own fault
+        statuses: dict[str, Any] = {}
+        for name, worker in self._workers.items():
+            queue = stored.get(name)
+            statuses[name] = {
+                **worker.status(),
+                "kind": self._configs[name].kind,
+                "queued": queue.queued if queue else 0,
+                "sent": queue.sent if queue else 0,
+                "dropped": queue.dropped if queue else 0,
+                "last_sent_ns": queue.last_sent_ns if queue else None,
+                "last_dropped": queue.last_reason if queue else "",
+            }
+        return statuses
+
+    def send_test(self, notifier: str | None) -> Mapping[str, str]:
+        """Send a test alert immediately, without the queues.
+
+        Args:
+            notifier: Its name; None for all.
+
+        Returns:
+            For each notifier the error; empty if the alert was sent.
+
+        Raises:
+            KeyError: No notifier has that name.
+        """
+        names = list(self._configs) if notifier is None else [notifier]
+        return {name: self._send_test(self._configs[name]) for name in names}
+
+    def _send_test(self, config: NotifierConfig) -> str:
+        # A new instance, because only the worker's thread may use that of the worker.
+        notifier = _build(config)
+        now_ns = self._clock.time_ns()
+        try:
+            notifier.send([sample_alert(now_ns, self._tags)], now_ns)
+        except DeliveryError as error:
+            return error.reason
+        except Exception as error:  # noqa: BLE001 - its text may contain a secret
+            return f"unexpected {type(error).__name__}"
+        finally:
+            notifier.close()
+        return ""
+
+
+def _build(config: NotifierConfig) -> Notifier:
+    return build_notifier(config, credentials_folder(os.environ))
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTotals:
+    """Delivery totals over all sinks.
+
+    Attributes:
+        outbox_points: Points that the sink with the largest backlog has not acknowledged.
+        outbox_lag_s: Age of the oldest of them in s.
+        sent_points: Points that were acknowledged, over all sinks.
+    """
+
+    outbox_points: int
+    outbox_lag_s: float
+    sent_points: int
+
+
+class SinkDelivery:
+    """The delivery threads of the configured sinks: one each, so that no sink delays another.
+
+    Args:
+        sinks: The sinks' configuration.
+        store: The outbox.
+        clock: The host's clocks.
+        stop: Ends the threads.
+        host: Name of this host, which determines its flush schedule.
+    """
+
+    def __init__(
+        self, sinks: Sequence[SinkConfig], store: Store, clock: Clock, stop: Flag, host: str
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._stop = stop
+        self._outboxes: dict[str, SinkOutbox] = {}
+        self._workers: dict[str, OutboxWorker] = {}
+        self._rejections: dict[str, Rejections] = {}
+        configured = {sink.name for sink in sinks}
+        for stored in store.sinks():
+            if stored.sink not in configured:
+                store.forget_sink(stored.sink)
+        for sink in sinks:
+            store.register_sink(sink.name, from_beginning=sink.from_beginning)
+            outbox = store.outbox_of(
+                sink.name,
+                important_first=sink.backlog == "important_first",
+                max_points=sink.max_backlog_points,
+            )
+            self._outboxes[sink.name] = outbox
+            rejections = store.rejections(sink.name)
+            if rejections is not None:
+                self._rejections[sink.name] = rejections
+            self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
+        self._threads = [
+            Thread(target=worker.run, name=f"sink {name}", daemon=True)
+            for name, worker in self._workers.items()
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def liveness(self) -> dict[str, bool]:
+        """Return whether each started thread is alive, by name."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
+    def stop(self) -> None:
+        """End the threads; unacknowledged rows are sent after the next start."""
+        self._stop.set()
+        for worker in self._workers.values():
+            worker.wake()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
+
+    def retry(self, sink: str | None) -> list[str]:
+        """Retry a sink now, or all of them; return their names.
+
+        Raises:
+            KeyError: No sink has that name.
+        """
+        names = list(self._workers) if sink is None else [sink]
+        for name in names:
+            self._workers[name].retry_now()
+        return names
+
+    def keep_bounds(self) -> None:
+        """Discard rows beyond a sink's `max_backlog_points`, and log it."""
+        for name, outbox in self._outboxes.items():
+            dropped = outbox.keep_bound()
+            if dropped:
+                logger.warning("sink %s: backlog is full; discarded %d old points", name, dropped)
+
+    def new_rejections(self) -> list[Event]:
+        """Read the rejections of each sink; return an event if they begin again after an hour."""
+        events: list[Event] = []
+        for name in self._workers:
+            before = self._rejections.get(name)
+            try:
+                now = self._store.rejections(name)
+            except StoreError:
+                return events  # the store reports its own fault
+            if now is None or now == before:
+                continue
+            self._rejections[name] = now
+            if before is None or now.last_ns - before.last_ns > REJECTED_FAULT_NS:
+                events.append(_rejection_event(name, now))
+        return events
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of each sink, by name."""
+        return {
+            name: {**worker.status(), "rejections": self._recent_rejections(name)}
+            for name, worker in self._workers.items()
+        }
+
+    def _recent_rejections(self, sink: str) -> dict[str, Any] | None:
+        rejections = self._rejections.get(sink)
+        if rejections is None or self._clock.time_ns() - rejections.last_ns > REJECTED_FAULT_NS:
+            return None
+        return rejections._asdict()
+
+    def totals(self) -> DeliveryTotals:
+        """Return the totals for the `agent` series."""
+        backlogs = [self._store.backlog(name) for name in self._workers]
+        oldest_ns = min((b.oldest_time_ns for b in backlogs if b.oldest_time_ns), default=None)
+        now_ns = self._clock.time_ns()
+        lag_s = 0.0 if oldest_ns is None else max(0.0, (now_ns - oldest_ns) / NS_PER_S)
+        return DeliveryTotals(
+            outbox_points=max((backlog.points for backlog in backlogs), default=0),
+            outbox_lag_s=lag_s,
+            sent_points=sum(worker.status()["sent_points"] for worker in self._workers.values()),
+        )
+
+
+def _rejection_event(sink: str, rejections: Rejections) -> Event:
+    return Event(
+        kind="fault",
+        severity="warning",
+        title=f"sink {sink}: the database permanently rejects points",
+        time_ns=rejections.last_ns,
+        detail=f"{rejections.reason}; see `costprobe sink rejected {sink}`",
+        cause="rows_rejected",
+    )
+
+
+def worker_of(
+    sink: SinkConfig, outbox: SinkOutbox, clock: Clock, stop: Flag, host: str
+) -> OutboxWorker:
+    """Return the delivery worker of a sink.
+
+    Args:
+        sink: The sink's configuration.
+        outbox: The rows that it has not acknowledged.
+        clock: The host's clocks.
+        stop: Ends the worker.
+        host: Name of this host, from which its flush schedule follows.
+    """
+    from costprobe.delivery.loop import FlushSchedule, OutboxWorker  # noqa: PLC0415 - takes memory
+
+    rng = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
+    schedule = FlushSchedule(host, sink.name, sink.flush_every_s, rng, clock)
+    return OutboxWorker(
+        sink, outbox, build_sink(sink, clock), stop, clock, rng=rng, schedule=schedule
+    )

@@ -1,0 +1,282 @@
+"""Readings that cannot be: discarded, replaced by the next method, marked, and reported once."""
+
+import pytest
+from costprobe.adapters.sensors.child.bounds import Bounds
+from costprobe.adapters.sensors.child.cpu import CpuSensor
+from costprobe.adapters.sensors.child.nvidia import nvidia_sensors
+from costprobe.adapters.sensors.child.sensor import MetricReader
+from costprobe.adapters.sensors.messages import Sample
+from fakes.clock import FakeClock
+from fakes.worker import WorkerBench, context_of
+
+S = 10**9
+NOON_NS = 1_780_000_000 * S
+RAPL = "sys/class/powercap/intel-rapl:0"
+
+
+@pytest.fixture
+def simulated(fake_nvml):
+    fake = fake_nvml(gpus=2, simulated_utc_ns=NOON_NS)
+    with fake.in_this_process():
+        yield fake
+
+
+def bench_of(fake, **settings):
+    """The worker of the first GPU, after a row."""
+    sensor, *_ = nvidia_sensors(context_of(fake))
+    worker = WorkerBench(fake, sensor, selftest_s=0.0, **settings)
+    worker.run(10.5)
+    return worker
+
+
+def rows_after(worker, seconds, count=2):
+    """The fields of the next rows."""
+    before = len(worker.of("reading"))
+    worker.run(seconds)
+    return [reading["fields"] for reading in worker.of("reading")[before:]][:count]
+
+
+def faults_of(worker):
+    return [(fault["call"], fault["code"]) for fault in worker.of("fault")]
+
+
+def test_impossible_power_is_in_no_row_and_reported_once_with_value_and_limit(simulated):
+    worker, gpu = bench_of(simulated), simulated.gpus[0]
+    gpu.set(gain=4e6 / 60, power_limit_max_mw=700_000, average_window_ns=0)
+    # The counter of a board has its own sensor.
+    gpu.set(counter_step_ns=10**15)
+    worker.run(2)
+    gpu.set(gain=1.0, counter_step_ns=100_000_000)
+    row, after = rows_after(worker, 20)
+    assert (row["power_w"], row["power_max_w"]) == (60.0, 60.0)
+    assert row["energy_j"] < 700
+    assert (row["energy_suspect"], after.get("energy_suspect")) == (True, None)
+    (fault,) = [fault for fault in worker.of("fault") if fault["call"] == "power_w"]
+    assert fault["code"] == "IMPOSSIBLE"
+    assert "4,000,000 W" in fault["detail"]
+    assert "2,100 W" in fault["detail"]
+
+
+def test_energy_counter_that_jumps_is_replaced_by_power_in_rows_and_windows(simulated):
+    worker, gpu = bench_of(simulated), simulated.gpus[0]
+    gpu.count_more(energy_j=4.8e6)
+    row, after = rows_after(worker, 20)
+    assert (row["energy_method"], row["energy_suspect"]) == ("poll", True)
+    assert (after["energy_method"], after.get("energy_suspect")) == ("counter", None)
+    assert row["energy_j"] == pytest.approx(600, rel=0.02)
+    assert after["energy_j"] == pytest.approx(600, rel=0.02)
+    gpu.set_power(300.0)
+    worker.run(2)
+    start_ns = simulated.clock.monotonic_ns()
+    worker.command({"cmd": "mark"})
+    worker.run(3)
+    gpu.count_more(energy_j=4.8e6)
+    answer = worker.energy_of_a_window(6, start_ns=start_ns)
+    assert (answer["method"], answer["suspect"]) == ("poll", True)
+    assert answer["energy_j"] == pytest.approx(300 * 9, rel=0.02)
+    assert faults_of(worker) == [("energy_j", "IMPOSSIBLE")]
+
+
+def test_violation_counter_is_bounded_by_the_time_that_passed(simulated):
+    worker, gpu = bench_of(simulated), simulated.gpus[0]
+    gpu.throttle(power_share=1.05)
+    _, late = rows_after(worker, 20)
+    assert late["throttle_power_s"] == 10.0
+    gpu.count_more(throttled_s=10_013)
+    gpu.set(event_reasons=0x04)
+    *rows, after = rows_after(worker, 30, count=3)
+    assert [row.get("throttle_power_s") for row in rows] == [None, None]
+    # The throttle reasons are the next method.
+    assert (after["throttle_power_s"], after["throttle_thermal_s"]) == (pytest.approx(10), 0.0)
+    assert {call for call, _ in faults_of(worker)} == {"throttle_power_s", "throttle_thermal_s"}
+
+
+def test_counter_that_decreases_begins_anew_and_is_no_fault(simulated):
+    worker, gpu = bench_of(simulated), simulated.gpus[0]
+    gpu.reset_counter()
+    gpu.set_power(300.0)
+    # Read at an edge, long before the row ends.
+    worker.command({"cmd": "mark"})
+    row, after = rows_after(worker, 20)
+    assert (row["energy_method"], after["energy_method"]) == ("poll", "counter")
+    assert after["energy_j"] == pytest.approx(3000, rel=0.02)
+    assert worker.of("fault") == []
+
+
+def test_counter_that_stands_still_is_left_until_it_advances(simulated):
+    worker, gpu = bench_of(simulated), simulated.gpus[0]
+    gpu.set(counter_step_ns=10**18)
+    row, *more = rows_after(worker, 80, count=8)
+    assert {fields["energy_method"] for fields in more} == {"poll"}
+    (fault,) = worker.of("fault")
+    assert (fault["call"], fault["code"]) == ("energy_j", "STANDS_STILL")
+    gpu.set(counter_step_ns=100_000_000)
+    rows_after(worker, 10)
+    row, *_ = rows_after(worker, 10)
+    assert row["energy_method"] == "counter"
+    assert row["energy_j"] == pytest.approx(600, rel=0.02)
+
+
+def test_impossible_values_of_a_gpu_are_absent(simulated):
+    sensor, *_ = nvidia_sensors(context_of(simulated))
+    sensor.discover()
+    gpu = simulated.gpus[0]
+    gpu.set(util_pct=130, mem_util_pct=101, temp_c=999, sm_clock_mhz=90_000, mem_clock_mhz=200_000)
+    gpu.set(mem_used_bytes=81 << 30, mem_reserved_bytes=0, power_limit_mw=9_000_000)
+    sample = sensor.bounds.sample(sensor.sample())
+    names = ("util_pct", "mem_util_pct", "temp_c", "sm_clock_mhz", "mem_clock_mhz")
+    assert {getattr(sample, name) for name in (*names, "mem_used_bytes", "power_limit_w")} == {None}
+    assert (sample.mem_total_bytes, sample.power_w) == (80 << 30, 60.0)
+    assert {fault.code for fault in sensor.bounds.take_faults()} == {"IMPOSSIBLE"}
+    sensor.bounds.sample(sensor.sample())
+    assert sensor.bounds.take_faults() == []
+
+
+def test_metric_is_read_by_the_first_way_that_works_and_whose_values_are_possible():
+    def failing(call, handle):
+        raise ValueError("text of a driver")
+
+    def impossible(call, handle):
+        return {"power_w": 4e6, "is_averaged": True}
+
+    def possible(call, handle):
+        return {"power_w": 300.0}
+
+    bounds, faults = Bounds(), []
+    for ways, found in (
+        ((failing, impossible, possible), {"power_w": 300.0}),
+        ((impossible,), {"is_averaged": True}),
+        ((failing,), {}),
+    ):
+        report = lambda _, fault: faults.append(fault)  # noqa: E731
+        reader = MetricReader("gpu0", report, {"power": ways}, FakeClock(NOON_NS), bounds)
+        assert [reader.read("power", None, None) for _ in range(3)] == [found] * 3
+    assert [fault.code for fault in bounds.take_faults()] == ["IMPOSSIBLE"]
+    assert [(fault.call, fault.detail) for fault in faults] == [
+        ("power", "ValueError: text of a driver")
+    ]
+
+
+def test_board_without_a_known_limit_has_two_kilowatts():
+    bounds = Bounds()
+    powers_w = [(0, 1999.0), (1, 2001.0), (2, float("nan")), (3, -1.0)]
+    assert bounds.powers(powers_w) == [(0, 1999.0)]
+    assert [bounds.is_suspect(t_ns, t_ns) for t_ns in range(4)] == [False, True, True, True]
+
+
+def test_range_of_each_field_includes_its_ends():
+    bounds = Bounds()
+    ends = Sample(
+        0, power_w=2000.0, util_pct=100.0, mem_used_bytes=8, mem_total_bytes=8, temp_c=150
+    )
+    assert bounds.sample(ends) == ends
+
+
+@pytest.fixture
+def cpu_host(tmp_path):
+    """A host of two CPUs with RAPL, its sensor, and the faults that it reported."""
+    files = {
+        "proc/stat": "cpu 100 0 0 900\ncpu0 50 0 0 450\ncpu1 50 0 0 450\n",
+        "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 400 kB\n",
+        "proc/cpuinfo": "model name : Fake CPU\n",
+        f"{RAPL}/name": "package-0\n",
+        f"{RAPL}/energy_uj": "1000000\n",
+        f"{RAPL}/max_energy_range_uj": "262143328850\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return CpuHost(tmp_path)
+
+
+class CpuHost:
+    """A host of files with a sensor of its CPUs."""
+
+    def __init__(self, root):
+        self.root = root
+        self.clock = FakeClock(NOON_NS)
+        self.faults = []
+        self.sensor = CpuSensor(root, self.clock, lambda _, fault: self.faults.append(fault))
+        self.busy, self.idle, self.energy_uj = 100, 900, 1_000_000
+        self.advances = True
+
+    def sample(self, watts=40, busy=50, idle=150):
+        """Let a second pass, and take a sample."""
+        self.clock.move(1)
+        self.busy, self.idle = self.busy + busy, self.idle + idle
+        self.energy_uj += int(watts * 1e6)
+        if (self.root / RAPL / "energy_uj").exists():
+            (self.root / RAPL / "energy_uj").write_text(f"{self.energy_uj}\n")
+        if self.advances:
+            text = f"cpu {self.busy} 0 0 {self.idle}\ncpu0 1 0 0 1\ncpu1 1 0 0 1\n"
+            (self.root / "proc/stat").write_text(text)
+        return self.sensor.bounds.sample(self.sensor.sample())
+
+
+def test_rapl_that_does_not_advance_or_disappears_is_left_for_the_model(cpu_host):
+    for breaks in ("still", "gone"):
+        cpu_host.sensor.discover()
+        cpu_host.sample()
+        assert cpu_host.sample().power_w == pytest.approx(40)
+        cpu_host.faults.clear()
+        if breaks == "gone":
+            (cpu_host.root / RAPL / "energy_uj").unlink()
+        samples = [cpu_host.sample(watts=0) for _ in range(9)]
+        assert samples[0].power_w is None
+        assert samples[-1].counter.method == "modelled"
+        assert samples[-1].power_w == pytest.approx(1.48 + (7 - 1.48) / 4)
+        (fault,) = cpu_host.faults
+        assert (fault.reaction.value, "1.5 W idle" in fault.detail) == ("modelled", True)
+
+
+def test_rapl_beyond_what_packages_can_draw_is_no_power(cpu_host):
+    cpu_host.sensor.discover()
+    cpu_host.sample()
+    before = cpu_host.sample()
+    jumped = cpu_host.sample(watts=50_000)
+    assert jumped.power_w is None
+    assert jumped.counter.energy_j < before.counter.energy_j
+    assert cpu_host.sample().power_w == pytest.approx(40)
+    codes = {(fault.call, fault.code) for fault in cpu_host.sensor.bounds.take_faults()}
+    assert codes == {("energy_j", "IMPOSSIBLE"), ("power_w", "IMPOSSIBLE")}
+
+
+def test_stat_without_ticks_has_no_utilization_and_says_so_at_once(cpu_host):
+    wrong = {}
+    for text, words in {
+        "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0\n": "gVisor",  # gVisor
+        "cpu  one 2 3 4\ncpu0 1 2 3 4\n": "/proc/stat has no line",
+        "": "/proc/stat has no line",
+    }.items():
+        (cpu_host.root / "proc/stat").write_text(text)
+        cpu_host.faults.clear()
+        cpu_host.advances = False
+        device = cpu_host.sensor.discover()
+        samples = [cpu_host.sample() for _ in range(5)]
+        (fault,) = cpu_host.faults
+        found = {sample.util_pct for sample in samples}, samples[-1].power_w, device.model
+        if found != ({None}, pytest.approx(40), "Fake CPU") or words not in fault.detail:
+            wrong[text] = (found, fault.detail)
+    assert wrong == {}
+
+
+def test_stat_that_goes_back_or_stands_still_is_no_utilization(cpu_host):
+    cpu_host.sensor.discover()
+    cpu_host.sample()
+    assert cpu_host.sample().util_pct == pytest.approx(25)
+    assert cpu_host.sample(busy=-10, idle=-10).util_pct is None
+    assert cpu_host.sample().util_pct == pytest.approx(25)
+    assert cpu_host.sample(busy=0, idle=0).util_pct is None
+    assert cpu_host.sample(busy=100, idle=-1).util_pct == 100.0
+    assert cpu_host.faults == []
+
+
+def test_one_unreadable_metric_of_the_cpus_costs_that_metric_alone(cpu_host):
+    cpu_host.sensor.discover()
+    cpu_host.sample()
+    (cpu_host.root / "proc/meminfo").write_text("MemTotal: soon\n")
+    samples = [cpu_host.sample() for _ in range(4)]
+    assert {sample.mem_used_bytes for sample in samples} == {None}
+    assert samples[-1].util_pct == pytest.approx(25)
+    (fault,) = cpu_host.faults
+    assert (fault.call, fault.code) == ("memory", "FAILED")
