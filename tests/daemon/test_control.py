@@ -10,14 +10,8 @@ from threading import Event as Flag
 
 import pytest
 from costprobe.core.incident import Silence
-from costprobe.daemon.control import (
-    MAX_LINE_BYTES,
-    ControlRequests,
-    ControlServer,
-    control_path,
-    decoded,
-    encoded,
-)
+from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.daemon.control_protocol import MAX_LINE_BYTES, control_path, decoded, encoded
 
 STATUS = {"state": "running"}
 

@@ -16,7 +16,7 @@ from costprobe.core.outside import (
     bounded_json_list,
     bounded_toml,
 )
-from costprobe.daemon.control import decoded
+from costprobe.daemon.control_protocol import decoded
 from costprobe_probes.wire import parse_bounded
 from fakes.cases import check_all
 

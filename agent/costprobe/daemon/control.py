@@ -6,7 +6,6 @@ passed to a part.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -21,51 +20,18 @@ from typing import Any, Protocol, TypeVar
 
 from costprobe.alerts.watching import Watching
 from costprobe.core.incident import Silence, silence_document
-from costprobe.core.outside import bounded_object, one_line
+from costprobe.core.outside import one_line
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import LOAD_CURVE, make_point
+from costprobe.daemon.control_protocol import (
+    MAX_ANSWER_BYTES,
+    MAX_LINE_BYTES,
+    MAX_PATH_BYTES,
+    decoded,
+    encoded,
+)
 from costprobe.daemon.parts import Runtime
 from costprobe.delivery.delivery import Notifying
-
-SOCKET_NAME = "control.sock"
-MAX_LINE_BYTES = 1 << 16
-# The status of a host with many probes takes several 100 KB.
-MAX_ANSWER_BYTES = 1 << 23
-# A path in sockaddr_un ends with a NUL byte.
-MAX_PATH_BYTES = 107
-
-
-def control_path(store_path: Path, environ: Mapping[str, str]) -> Path:
-    """Return the socket's path: in systemd's runtime directory, or else in the folder of the store.
-
-    Args:
-        store_path: The store.
-        environ: The environment; RUNTIME_DIRECTORY is read.
-    """
-    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    return (Path(runtime) if runtime else store_path.parent) / SOCKET_NAME
-
-
-def encoded(document: Mapping[str, Any], max_bytes: int = MAX_LINE_BYTES) -> bytes:
-    """Return a request or an answer as a line.
-
-    Raises:
-        ValueError: It is longer than max_bytes, or contains NaN.
-    """
-    line = json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    if len(line) > max_bytes:
-        raise ValueError(f"more than {max_bytes} bytes")
-    return line
-
-
-def decoded(line: bytes, max_bytes: int = MAX_LINE_BYTES) -> dict[str, Any]:
-    """Return a request or an answer from its line.
-
-    Raises:
-        ValueError: The line is not a JSON object, or is longer than max_bytes.
-    """
-    return bounded_object(line, max_bytes)
-
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from costprobe.core.clock_step import ClockMonitor, ClockStep
 from costprobe.core.incident import Fault
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
-from costprobe.daemon.control import AlertingRequests, ControlServer, control_path
+from costprobe.daemon.control import AlertingRequests, ControlServer
+from costprobe.daemon.control_protocol import control_path
 from costprobe.daemon.main import ReloadError, Watchdog, job_liveness, open_store, reloaded
 from costprobe.daemon.parts import EMPTY_STATUS
 from costprobe.daemon.systemd import SystemdNotifier

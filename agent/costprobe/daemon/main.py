@@ -31,7 +31,8 @@ from costprobe.core.clock_step import ClockMonitor
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
-from costprobe.daemon.control import ControlRequests, ControlServer, control_path
+from costprobe.daemon.control import ControlRequests, ControlServer
+from costprobe.daemon.control_protocol import control_path
 from costprobe.daemon.device_watch import DeviceWatch, kept_boards
 from costprobe.daemon.pages import HttpPages, Sources
 from costprobe.daemon.parts import CurrentRuntime, SharedParts, gap_event

@@ -68,7 +68,7 @@ def test_process_outside_the_window_is_not_contention():
 def test_device_is_open_if_another_process_has_it_at_the_end_though_idle():
     log = log_of(at(1, (99,)), at(2, (10,)), at(3, (10, 99)))
     assert log.between(S, 2 * S, [10]).is_open is False
-    assert log.between(S, 3 * S, [10], busy_pids=()).is_open is True
+    assert log.between(S, 3 * S, [10], {}).is_open is True
 
 
 def test_throttled_share_is_that_of_power_and_temperature():

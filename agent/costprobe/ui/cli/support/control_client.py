@@ -13,12 +13,7 @@ from typing import Any
 import click
 
 from costprobe.core.outside import one_line
-from costprobe.daemon.control import (
-    MAX_ANSWER_BYTES,
-    control_path,
-    decoded,
-    encoded,
-)
+from costprobe.daemon.control_protocol import MAX_ANSWER_BYTES, control_path, decoded, encoded
 from costprobe.ui.cli.support.place import HasStore, bad_input
 
 SYSTEM_SOCKET = Path("/run/costprobe/control.sock")

@@ -38,7 +38,7 @@ def probe_line(document: dict[str, Any]) -> str:
 def _spread(document: dict[str, Any]) -> str:
     """Return how well the median is known within the run, and how runs differ."""
     shares = {
-        "within this run": document["latency_rel_err"],
+        "within this run": document.get("latency_rel_err"),
         "between runs": document["fields"].get("latency_spread"),
     }
     known = [f"±{percent(share)} {name}" for name, share in shares.items() if share is not None]
