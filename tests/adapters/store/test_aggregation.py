@@ -71,6 +71,7 @@ def test_counters_settings_and_texts_keep_their_newest_value():
         "probe.energy_scope",
         "probe.fingerprint",
         "probe.token_source",
+        "agent.instance",
         *(
             f"cost.{name}"
             for name in (
