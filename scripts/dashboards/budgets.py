@@ -42,7 +42,7 @@ def budget_table(span: int = 24) -> table.Panel:
 def month(field: str, per: str = "") -> Query:
     """Return the query of a field of the hosts' monthly budgets, or of its percentage of another.
 
-    As `app/overview` has them: budgets of whole hosts.
+    As `ui/host_overview.py` has them: budgets of whole hosts.
     """
     where = "\"device\" = '' AND \"service\" = '' AND \"period\" = 'month'"
     labels = '{host=~"$host",currency=~"$currency",device="",service="",period="month"}'

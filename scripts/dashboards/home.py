@@ -1,4 +1,4 @@
-"""Home: the dashboard page's first screen for all hosts, with the same definitions (`app/overview`).
+"""Home: the dashboard page's first screen for all hosts, with the same definitions (`ui/host_overview.py`).
 
 Every panel shows the present, whatever the time range, except the curves.
 """

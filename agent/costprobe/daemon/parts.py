@@ -429,7 +429,7 @@ class Runtime:
         self.notifying.send_unstored(self.watching.unstored())
 
     def status(self) -> dict[str, Any]:
-        """Return the status of each part; the same keys as EMPTY_STATUS of `current_runtime`."""
+        """Return the status of each part; the same keys as EMPTY_STATUS."""
         return {
             "probes": self._probes.status(self.schedule) if self._probes is not None else [],
             "services": self._serving.status() if self._serving else [],

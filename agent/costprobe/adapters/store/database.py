@@ -1,4 +1,4 @@
-"""The SQLite file of the store: schema, files and owner, locks, connections, errors; [store].
+"""The SQLite file of the store: schema, files and owner, locks, connections, errors.
 
 The schema is a list of named migrations; each commits together with its record. The files on disk
 belong to one owner, without rights of others, and a lock admits one daemon. One connection
