@@ -106,7 +106,7 @@ SAMPLES_MAX: Final = 600
 BRACKET_INTERVALS: Final = 1.5
 # Share of a device's time, in percent, from which other processes contend with a probe: the share
 # that they take lengthens its passes by about as much, as stolen time on a CPU, which counts from the
-# same share on. An idle desktop takes 1 to 3 %.
+# same share on. An idle desktop takes about 1 %.
 NEIGHBOUR_PCT: Final = 5.0
 # A share of time needs two readings of its counter, and a window two samples of its own.
 ENOUGH: Final = 2
