@@ -94,6 +94,32 @@ class Config(RootSection):
             windows_s.append(self.kubernetes.window_s)
         return max(windows_s, default=0.0)
 
+    def named(self, names: Mapping[str, str]) -> Config:
+        """Return the configuration with its devices by the names under which they stand now.
+
+        Args:
+            names: Names of devices by UUID.
+        """
+
+        def placed(devices: str | list[str] | tuple[str, ...]) -> Iterable[str]:
+            if devices == "all":
+                return devices
+            return type(devices)(names.get(name, name) for name in devices)
+
+        sections: dict[str, Sequence[CommonProbeConfig | ServiceConfig]] = {
+            "probe": self.probe,
+            "service": self.service,
+        }
+        return self.model_copy(
+            update={
+                key: tuple(
+                    section.model_copy(update={"devices": placed(section.devices)})
+                    for section in found
+                )
+                for key, found in sections.items()
+            }
+        )
+
     def cross_field_problems(self) -> Iterator[str]:
         """Yield the errors across tables, one line each: `key.path: what is wrong and how to fix it`."""
         yield from super().cross_field_problems()

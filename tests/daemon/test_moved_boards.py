@@ -22,6 +22,11 @@ kind = "fault"
 faults = ["device_absent", "probe_failing"]
 [[price]]
 plan = "on_demand"
+name = "each"
+per = "device"
+per_hour = 1
+[[price]]
+plan = "on_demand"
 name = "dear"
 device = "gpu1"
 per_hour = 5
@@ -67,3 +72,36 @@ def test_boards_keep_their_incidents_and_an_absent_one_is_reported_until_it_left
     assert [found[name]["state"] for name in bad] == ["bad"] * 3
     daemon.look("annotate", "--device", first, "--left")
     assert daemon.status()["absent_boards"] == {}
+
+
+@pytest.mark.processes
+def test_boards_that_move_under_a_running_daemon_keep_their_history_prices_and_probes(
+    daemon_in, tmp_path
+):
+    require_gcc()
+    fake = FakeNvml(tmp_path, gpus=3)
+    uuids = [f"GPU-0000000{i}-fake-4000-8000-000000000000" for i in range(3)]
+    daemon = daemon_in(**fake.env())
+    by_uuid = RULES.replace('"gpu1"', f'"{uuids[1]}"')
+    daemon.start(QUICK + by_uuid)
+
+    def rates_of(uuid):
+        """By name: the rates of the rows of a board."""
+        rows = daemon.points("device", uuid=uuid)
+        return {row.tags["device"]: row.fields["price_rate_per_h"] for row in rows}
+
+    daemon.wait_for(lambda: rates_of(uuids[2]))
+    assert rates_of(uuids[1]) == {"gpu1": 5}
+    fake.remove(0)
+    fake.upgrade_driver("595.10")
+    daemon.wait_for(lambda: "gpu0" in rates_of(uuids[1]))
+    daemon.wait_for(lambda: "gpu1" in rates_of(uuids[2]))
+    named = [rates_of(uuid) for uuid in uuids]
+    assert named == [{uuids[0]: 1}, {"gpu0": 5}, {"gpu1": 1}]
+    status = daemon.status()
+    assert [device["name"] for device in status["devices"] if device["kind"] == "gpu"] == [
+        "gpu0",
+        "gpu1",
+    ]
+    assert [*status["absent_boards"]] == uuids[:1]
+    assert [(job["probe"], job["device"]) for job in status["probes"]] == [("encoder", "gpu0")]

@@ -13,7 +13,6 @@ from typing import Any
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.monitor import STATE_PREFIXES, DriftMonitor
 from costprobe.drift.settings import DetectionConfig
@@ -52,13 +51,9 @@ class Detectors:
     Args:
         settings: Sensitivity of the detectors.
         store_path: The store, which has the history of the series.
-        names: When names of devices moved to other boards.
     """
 
-    def __init__(
-        self, settings: DetectionConfig, store_path: Path, names: MovedNames = NOT_MOVED
-    ) -> None:
-        self._names = names
+    def __init__(self, settings: DetectionConfig, store_path: Path) -> None:
         self._store_path = store_path
         self._monitor = DriftMonitor(settings, self._history)
 
@@ -111,19 +106,13 @@ class Detectors:
             if stored <= self._monitor.probes() and served <= self._monitor.services():
                 since_ns = max(since_ns, report_after_ns - OVERLAP_NS)
             for together in by_time(reader, ("probe", "cost"), since_ns, now_ns + 1):
-                for event in self._monitor.update(map(self._names.present, together)):
+                for event in self._monitor.update(together):
                     if event.time_ns > report_after_ns:
                         yield event
 
     def _history(
         self, measurement: str, device: str, probe: str, span_ns: tuple[int, int], limit: int
     ) -> Sequence[Point]:
-        rows: list[Point] = []
+        tags = {name: value for name, value in (("device", device), ("probe", probe)) if value}
         with closing(StoreReader.open(self._store_path)) as reader:
-            for place, start_ns, end_ns in reversed(self._names.places(device, *span_ns)):
-                tags = {
-                    name: value for name, value in (("device", place), ("probe", probe)) if value
-                }
-                newest = reader.newest(measurement, start_ns, end_ns, tags, limit=limit - len(rows))
-                rows = [*map(self._names.present, newest), *rows]
-        return rows
+            return reader.newest(measurement, *span_ns, tags, limit=limit)

@@ -31,7 +31,6 @@ from costprobe.core.incident import (
     Silence,
     silence_document,
 )
-from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE, event_point
 from costprobe.delivery.contract import NotifierConfig
@@ -183,7 +182,6 @@ class Watching:
         steps: Detects steps of the wall clock.
         incidents: What a previous configuration could not store; None for nothing.
         labels: The operator's labels of series; None for none.
-        names: When names of devices moved to other boards.
     """
 
     def __init__(  # noqa: PLR0913 - the parts that it combines
@@ -197,7 +195,6 @@ class Watching:
         *,
         incidents: IncidentStore | None = None,
         labels: RowLabels | None = None,
-        names: MovedNames = NOT_MOVED,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -205,7 +202,7 @@ class Watching:
         self._tags = dict(tags)
         self._lock = Lock()
         self._steps = steps
-        self._detectors = _detectors_of(sections, store, names)
+        self._detectors = _detectors_of(sections, store)
         rules = effective_rules(sections.rules, use_defaults=sections.alerting.defaults)
         probes = {None, *sections.probes}
         budgets = {None, *sections.budgets}
@@ -396,13 +393,13 @@ class Watching:
         }
 
 
-def _detectors_of(sections: WatchedSections, store: Store, names: MovedNames) -> Detectors | None:
+def _detectors_of(sections: WatchedSections, store: Store) -> Detectors | None:
     if not (sections.probes or sections.services or sections.has_pods):
         return None
     # Imported here: a daemon without a probe or a service does without the memory.
     from costprobe.alerts.detectors import Detectors  # noqa: PLC0415
 
-    return Detectors(sections.detection, store.path, names)
+    return Detectors(sections.detection, store.path)
 
 
 def _log(row: Point) -> None:

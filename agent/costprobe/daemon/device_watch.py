@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,21 @@ from costprobe.adapters.host.announced import Daemon as OtherDaemon
 from costprobe.adapters.host.processes import SignalFlag
 from costprobe.adapters.sensors.messages import Backoff, SensorSettings
 from costprobe.adapters.sensors.supervisor import CHILD_COMMAND, SensorSupervisor
-from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.ledger import Ledger, StoreLedger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.alerts.watching import ENGINE_STATE
 from costprobe.core.clock import Clock
-from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.devices.boards import (
     BOARDS_STATE,
-    MOVES_MAX,
-    MOVES_STATE,
     Board,
     board_events,
     boards_document,
     boards_of,
     found_boards,
-    moved_names_of,
     moved_states,
     moves,
+    renaming,
 )
 from costprobe.drift.monitor import STATE_PREFIX
 
@@ -148,49 +146,54 @@ class HostBoards:
 
     Args:
         ledger: Keeps the boards.
-        store_path: The store, whose documents move with the boards.
+        store_path: The store, whose rows and documents move with the boards.
         clock: UTC.
-
-    Attributes:
-        names: When names moved to other boards.
     """
 
-    def __init__(self, ledger: Ledger, store_path: Path, clock: Clock) -> None:
+    def __init__(self, ledger: StoreLedger, store_path: Path, clock: Clock) -> None:
         self._ledger = ledger
         self._store_path = store_path
         self._clock = clock
         self._boards = kept_boards(ledger)
-        self.names = restored(ledger, MOVES_STATE, moved_names_of) or NOT_MOVED
+
+    def would_move(self, devices: Sequence[Device]) -> bool:
+        """Return whether boards have other names among the devices that were found."""
+        return bool(moves(self._boards, found_boards(self._boards, devices, 0)))
 
     def take(self, devices: Sequence[Device]) -> list[Event]:
         """Take the devices that were found; return an event for each name of another board.
 
-        No part that reads the documents may run.
+        No part that reads or writes the rows or documents of devices may run.
 
         Raises:
-            StoreError: The store cannot be read.
+            StoreError: The store cannot be read, or written while boards have other names.
         """
         before, time_ns = self._boards, self._clock.time_ns()
         after = found_boards(before, devices, time_ns)
         if after == before:
             return []
-        self._boards = after
         states: dict[str, Any] = {BOARDS_STATE: boards_document(after)}
         if moved := moves(before, after):
+            rename = renaming(moved)
             with closing(StoreReader.open(self._store_path)) as reader:
                 stored = {name: document for name, (document, _) in reader.states().items()}
-            states |= moved_states(stored, moved, BY_DEVICE, OF_HOST)
-            self.names = MovedNames([*self.names.steps, (time_ns, moved)][-MOVES_MAX:])
-            states[MOVES_STATE] = self.names.steps
-        self._ledger.append((), states)
+            states |= moved_states(stored, rename, BY_DEVICE, OF_HOST)
+            self._ledger.rename_devices(rename, states)
+        else:
+            self._ledger.append((), states)
+        self._boards = after
         return board_events(before, after, time_ns)
 
     def absent(self) -> list[Board]:
         """Return the boards that are absent, the longest absent first."""
-        return [board for board in self._boards.values() if board.absent_ns is not None]
+        return [
+            board
+            for board in self._boards.values()
+            if board.absent_ns is not None and not board.left
+        ]
 
     def leave(self, uuid: str) -> Board:
-        """Forget an absent board, which was removed for good.
+        """Report no more that a board is absent, which was removed for good.
 
         Raises:
             ValueError: No such board is absent.
@@ -199,6 +202,6 @@ class HostBoards:
         if uuid not in absent:
             there_are = ", ".join(absent) or "none"
             raise ValueError(f"device: no board {uuid!r} is absent; absent are: {there_are}")
-        self._boards = {other: board for other, board in self._boards.items() if other != uuid}
+        self._boards = {**self._boards, uuid: replace(absent[uuid], left=True)}
         self._ledger.put_state(BOARDS_STATE, boards_document(self._boards))
         return absent[uuid]

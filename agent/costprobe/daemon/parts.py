@@ -239,7 +239,7 @@ class Runtime:
     ) -> None:
         learn_secrets(config, os.environ)
         self._parts = parts
-        self._history = StoredHistory(parts.store.path, parts.clock, boards.names)
+        self._history = StoredHistory(parts.store.path, parts.clock)
         self._stop = Flag()
         self.tags = host_tags(config.host)
         self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
@@ -265,7 +265,6 @@ class Runtime:
             parts.steps,
             incidents=parts.incidents,
             labels=self._labels,
-            names=boards.names,
         )
         self.annotations = Annotations(
             {
@@ -583,6 +582,8 @@ class CurrentRuntime:
         if config.telemetry.gpus and watch.sensor.has_looked():
             self._early_events.extend(self._boards.take(watch.found))
         self._watch = watch
+        absent = {board.uuid: board.name for board in self._boards.absent()}
+        config = config.named(absent | {device.uuid: device.name for device in watch.found})
         folder = self._parts.store.path.parent
         runtime = Runtime(config, watch.devices, self._parts, folder, self._boards, self._missing)
         self.runtime = runtime
@@ -624,11 +625,14 @@ class CurrentRuntime:
     def rebuild(self, config: Config, watch: DeviceWatch) -> None:
         """Replace the parts; no reading is lost."""
         before = self.runtime
+        moves = self._boards.would_move(watch.found)
         if before is not None:
             before.stop()
+            if moves:  # the last rows of these parts have the names until now
+                before.close()
         self.build(config, watch)
         self.start()
-        if before is not None:
+        if before is not None and not moves:
             before.close()
 
     def stop(self) -> None:

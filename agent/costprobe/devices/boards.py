@@ -1,28 +1,27 @@
 """The boards that a host has had, by UUID: which are absent, which moved, and what follows them.
 
 A board is its UUID; `gpu0` is the name under which it stands today. After a reboot without board
-0 the others move down. What the store keeps under a name (detectors, incidents, terms, results)
-then moves with its board; what belongs to a board whose name another one has taken is kept under
-its UUID until it is back. MIG devices change their UUIDs with each reconfiguration: only whole
+0 the others move down. What the store keeps under a name (rows, detectors, incidents, terms) then
+moves with its board; what belongs to a board whose name another one has taken is kept under its
+UUID until it is back. MIG devices change their UUIDs with each reconfiguration: only whole
 boards count, and their MIG devices follow them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from costprobe.core.moved_names import MovedNames, renaming
 from costprobe.core.records import Device, Event
 
-# Names of the stored documents.
+# Name of the stored document.
 BOARDS_STATE: Final = "boards"
-MOVES_STATE: Final = "moved names"
-# Times at which names moved; the oldest is forgotten first.
-MOVES_MAX: Final = 32
-# Replaced boards that nobody reported as removed; the longest absent is forgotten first.
+# Absent boards; the longest absent is forgotten first.
 ABSENT_MAX: Final = 64
+# Between whole names: gpu1 is in "gpu0+gpu1" and "gpu1.mig0", and not in "gpu10".
+_EDGE: Final = r"[\w-]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,14 @@ class Board:
         name: Name under which it stands; its UUID if it is absent and another board has its name.
         model: Product name by the vendor.
         absent_ns: UTC in ns since which it is absent; None for a present one.
+        left: Whether it was reported as removed for good; its rows remain its own.
     """
 
     uuid: str
     name: str
     model: str
     absent_ns: int | None = None
+    left: bool = False
 
     @property
     def absence(self) -> str:
@@ -58,9 +59,15 @@ def boards_document(boards: Mapping[str, Board]) -> list[dict[str, Any]]:
     return [asdict(board) for board in boards.values()]
 
 
-def moved_names_of(document: Iterable[Sequence[Any]]) -> MovedNames:
-    """Return the moves of a stored document."""
-    return MovedNames([(int(time_ns), dict(moved)) for time_ns, moved in document])
+def renaming(moved: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that replaces names in a text.
+
+    Args:
+        moved: New names by old ones.
+    """
+    names = "|".join(map(re.escape, sorted(moved, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<!{_EDGE})(?:{names})(?!{_EDGE})")
+    return lambda text: pattern.sub(lambda match: moved[match[0]], text)
 
 
 def found_boards(
@@ -124,8 +131,8 @@ def board_events(
                 severity="warning",
                 title=f"{board.name} is now another board: {board.model}, {board.uuid}",
                 time_ns=time_ns,
-                detail=f"{moved}baselines and incidents follow the boards; earlier rows of"
-                f" {board.name} are those of {previous.uuid}",
+                detail=f"{moved}history, baselines and incidents follow the boards; those of"
+                f" {previous.uuid} are kept under {after[previous.uuid].name}",
                 device=board.name,
                 before=f"board {previous.uuid}",
                 after=f"board {board.uuid}",
@@ -137,7 +144,7 @@ def board_events(
 
 def moved_states(
     states: Mapping[str, Any],
-    moved: Mapping[str, str],
+    rename: Callable[[str], str],
     by_device: Sequence[str],
     of_host: Sequence[str],
 ) -> dict[str, Any]:
@@ -145,11 +152,10 @@ def moved_states(
 
     Args:
         states: The stored documents, by name.
-        moved: Names of devices, with their new ones.
+        rename: Returns the present name of a device.
         by_device: First words of the documents whose second is a device.
         of_host: Names of documents that mention devices.
     """
-    rename = renaming(moved)
 
     def renamed(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         if isinstance(value, str):

@@ -100,9 +100,11 @@ class PriceBook:
                 self._parts.setdefault(device.parent, []).append(device)
 
     def has(self, device: Device) -> bool:
-        """Whether the book has this device; for a slice also the same UUID, as names are reused."""
+        """Whether the book has this device, by its UUID too: names are reused."""
         known = self._devices.get(device.name)
-        return known == device if device.is_slice else known is not None
+        if known is None or device.is_slice:
+            return known == device
+        return known.uuid == device.uuid
 
     def has_name(self, device: str) -> bool:
         """Whether the book has a device of this name."""
@@ -178,7 +180,9 @@ class PriceBook:
             return None
         day = utc_day(time_ns)
         in_force = [plan for plan in reversed(self._plans) if plan.valid_from <= day]
-        candidates: list[Plan] = [plan for plan in in_force if plan.device == device.name]
+        candidates: list[Plan] = [
+            plan for plan in in_force if plan.device in (device.name, device.uuid)
+        ]
         general = [plan for plan in in_force if plan.device is None]
         if device.is_slice:
             candidates += [plan for plan in general if plan.unit == "slice"]

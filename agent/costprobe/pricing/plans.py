@@ -179,7 +179,9 @@ class Plan(Section, ABC):
     electricity_included: bool = Field(True, description="Whether the price includes electricity.")
     currency: Currency = Field("USD", description="ISO 4217 code.", examples=["USD"])
     device: Name | None = Field(
-        None, description="The only device that the plan applies to, by name.", examples=["gpu0"]
+        None,
+        description="The only device that the plan applies to, by name or UUID.",
+        examples=["gpu0"],
     )
     per: Literal["host", "device", "slice"] | None = Field(
         None,

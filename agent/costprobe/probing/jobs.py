@@ -27,7 +27,6 @@ from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns, stagger_offset_s, utc_ns
 from costprobe.core.columns import number
-from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
@@ -657,12 +656,10 @@ class StoredHistory:
     Args:
         store_path: The store.
         clock: UTC.
-        names: When names moved to other boards.
     """
 
-    def __init__(self, store_path: Path, clock: Clock, names: MovedNames = NOT_MOVED) -> None:
+    def __init__(self, store_path: Path, clock: Clock) -> None:
         self._store_path = store_path
-        self._names = names
         self._clock = clock
 
     def ran_lately(self, device: str, probe: str, every_s: float) -> bool:
@@ -673,11 +670,8 @@ class StoredHistory:
         """
         since_ns = self._clock.time_ns() - int(every_s * NS_PER_S)
         with closing(StoreReader.open(self._store_path)) as reader:
-            found = (
-                any(reader.points("probe", start_ns, end_ns, {"device": name, "probe": probe}))
-                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
-            )
-            return any(found)
+            tags = {"device": device, "probe": probe}
+            return any(reader.points("probe", since_ns, END_OF_TIME_NS, tags))
 
     def costs(
         self, device: str, probe: str, currency: str, since_ns: int
@@ -687,11 +681,10 @@ class StoredHistory:
         Raises:
             StoreError: The store cannot be read.
         """
-        tags = {"probe": probe, "basis": "probe", "currency": currency}
+        tags = {"device": device, "probe": probe, "basis": "probe", "currency": currency}
         with closing(StoreReader.open(self._store_path)) as reader:
-            return sorted(
+            return [
                 RollingSample(row.time_ns, value, row.fields.get("contended") is True)
-                for name, start_ns, end_ns in self._names.places(device, since_ns, END_OF_TIME_NS)
-                for row in reader.points("cost", start_ns, end_ns, {**tags, "device": name})
+                for row in reader.points("cost", since_ns, END_OF_TIME_NS, tags)
                 if (value := number(row, "cost_per_inference")) is not None
-            )
+            ]

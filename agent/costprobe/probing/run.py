@@ -141,7 +141,11 @@ def targets(probe: AnyProbe, devices: Sequence[Device]) -> list[ProbeTarget]:
     chosen = [
         device
         for device in devices
-        if (device.name in probe.devices if probe.devices != "all" else device.name not in divided)
+        if (
+            device.name not in divided
+            if probe.devices == "all"
+            else device.name in probe.devices or device.uuid in probe.devices
+        )
     ]
     if isinstance(probe, ProbeConfig):
         return [ProbeTarget((device,)) for device in chosen]

@@ -35,7 +35,8 @@ class CommonProbeConfig(Section):
     devices: Literal["all"] | list[Name] = Field(
         "all",
         description=(
-            "Devices to probe, each separately; for a server the devices that it uses, together."
+            "Devices to probe, by name or UUID, each separately; for a server the devices that it"
+            " uses, together."
         ),
         examples=["all"],
     )

@@ -584,6 +584,7 @@ class Serving:
         self._around = around
         self._stored = _StoredRows(around.store_path, around.clock)
         self._devices = tuple(devices)
+        self._known = {(device.name, device.uuid) for device in devices}
         self._configured = tuple(Claimant.of(service) for service in services)
         gap_s = longest_gap_s(telemetry.every_s)
         self._window_s = window_s
@@ -614,8 +615,10 @@ class Serving:
         )
 
     def record_readings(self, readings: Iterable[tuple[Reading, Device]]) -> None:
-        """Add readings of devices to the log that bills are computed from."""
-        for reading, _ in readings:
+        """Add readings of known devices to the log that bills are computed from."""
+        for reading, device in readings:
+            if (device.name, device.uuid) not in self._known:
+                continue  # another device has the name now: these parts are about to be replaced
             self._log.record(reading)
             if reading.busy_by_pid_s:
                 self._owners.find_owners(reading.busy_by_pid_s)

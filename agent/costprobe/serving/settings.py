@@ -179,7 +179,7 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
     devices: tuple[Name, ...] = Field(
         min_length=1,
         max_length=256,
-        description="All devices that the service uses.",
+        description="All devices that the service uses, by name or UUID.",
         examples=[["gpu0"]],
     )
     labels: Labels = Field(

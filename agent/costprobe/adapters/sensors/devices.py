@@ -66,11 +66,15 @@ class DeviceRegistry:
     def add(self, message: Message) -> bool:
         """Add a device that the child discovered; return True if it was quarantined.
 
+        The name that it had before, if it was another one, does not remain.
+
         Raises:
             TypeError: The message does not describe a device.
         """
         device = parse_device(message)
         with self._lock:
+            same = (known for known in self._devices.values() if device.uuid == known.uuid != "")
+            self._forget([known.name for known in same if known.name != device.name])
             self._devices[device.name] = device
             return self._retry_ns.pop(device.name, None) is not None
 

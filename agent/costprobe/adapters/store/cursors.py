@@ -404,7 +404,11 @@ _LATER_IN_ITS_MINUTE = """series.measurement = 'device' AND EXISTS (
     AND earlier.time_ns < points.time_ns)"""
 _BATCH_UP = "SELECT max(seq), count(*), CAST(group_concat(line, char(10)) AS BLOB) FROM ("
 _BATCH_DOWN = _BATCH_UP.replace("max", "min")
-_LINE = "series.key || ' ' || points.fields || ' ' || points.time_ns"
+# A row is sent under the name that its device had then: part of it may have been sent already.
+_LINE = """coalesce((SELECT former_keys.key FROM former_keys
+    WHERE former_keys.series_id = points.series_id AND points.seq <= until_seq
+    ORDER BY until_seq LIMIT 1), series.key)
+    || ' ' || points.fields || ' ' || points.time_ns"""
 
 
 class Progress(NamedTuple):

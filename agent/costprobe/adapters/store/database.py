@@ -282,6 +282,18 @@ MIGRATIONS: tuple[Migration, ...] = (
             END""",  # noqa: S608 - literals
         ),
     ),
+    Migration(
+        "0006 names that devices had",
+        (
+            # Sinks may have received rows under the key of their time: those up to a seq keep it.
+            """CREATE TABLE former_keys (
+                series_id INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+                until_seq INTEGER NOT NULL,
+                key TEXT NOT NULL,
+                PRIMARY KEY (series_id, until_seq)
+            ) WITHOUT ROWID""",
+        ),
+    ),
 )
 
 

@@ -245,6 +245,23 @@ class StoreLedger:
         """Store a named document; if it cannot be written now, the next call retries it."""
         self._write((), {name: document})
 
+    def rename_devices(self, rename: Callable[[str], str], states: Mapping[str, Any]) -> None:
+        """Give all stored rows of devices that have other names now these names.
+
+        Args:
+            rename: Returns the present name of a device.
+            states: Documents by name, committed with it.
+
+        Raises:
+            StoreError: Nothing was stored.
+        """
+        texts = {name: state_text(document) for name, document in states.items()}
+        with self._waiting_lock:
+            self._write_waiting()
+            self._store.write((), texts, rename=rename)
+        with self._documents_lock:
+            self._documents.update(states)
+
     def _write(self, rows: Sequence[StoredRow], states: Mapping[str, Any]) -> None:
         texts = {name: state_text(document) for name, document in states.items()}
         with self._documents_lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -88,6 +88,48 @@ def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[Stored
         "INSERT OR REPLACE INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
         [(ids.of(connection, row.key), row.time_ns, row.fields) for row in rows],
     )
+
+
+def rename_devices(connection: sqlite3.Connection, rename: Callable[[str], str]) -> None:
+    """Give the series of devices that have other names now these names; sinks keep the former ones.
+
+    A series whose new name an unknown device had is added to the series of that device.
+
+    Args:
+        connection: In a transaction.
+        rename: Returns the present name of a device.
+    """
+    (newest_seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM points").fetchone()
+    renamed = []
+    for series_id, key in connection.execute("SELECT id, key FROM series").fetchall():
+        measurement, tags = parse_series_key(key)
+        device = tags.get("device", "")
+        if rename(device) != device:
+            tags["device"] = rename(device)
+            renamed.append((series_id, key, series_key(measurement, tags), tags))
+    connection.executemany(
+        "INSERT OR IGNORE INTO former_keys (series_id, until_seq, key) VALUES (?, ?, ?)",
+        [(series_id, newest_seq, key) for series_id, key, _, _ in renamed],
+    )
+    # Names are exchanged: each key is free before one of them is taken.
+    connection.executemany(
+        "UPDATE series SET key = ? WHERE id = ?",
+        [(f"{series_id} {key}", series_id) for series_id, key, _, _ in renamed],
+    )
+    for series_id, _, key, tags in renamed:
+        taken = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
+        if taken is not None:
+            for table in ("points", "rollups_1m", "rollups_1h"):
+                connection.execute(
+                    f"UPDATE OR REPLACE {table} SET series_id = ? WHERE series_id = ?",  # noqa: S608 - literals
+                    (series_id, *taken),
+                )
+            connection.execute("DELETE FROM summaries WHERE series_id = ?", (series_id,))
+            connection.execute("DELETE FROM series WHERE id = ?", taken)
+        connection.execute(
+            "UPDATE series SET key = ?, tags = ? WHERE id = ?",
+            (key, json.dumps(tags, ensure_ascii=False), series_id),
+        )
 
 
 def state_text(document: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -51,6 +51,7 @@ from costprobe.adapters.store.rows import (
     add_totals,
     insert,
     put_states,
+    rename_devices,
     rendered,
     state_text,
 )
@@ -129,8 +130,15 @@ class Store:
         rows: Sequence[StoredRow],
         states: Mapping[str, str] | None = None,
         dropped_before: int = 0,
+        rename: Callable[[str], str] | None = None,
     ) -> None:
         """Commit rendered rows and the texts of named documents, and count dropped points, in one transaction.
+
+        Args:
+            rows: The rows.
+            states: Texts of documents by name.
+            dropped_before: Points that were lost before.
+            rename: Returns the present name of a device, for all earlier rows; None if none moved.
 
         Raises:
             StoreError: Nothing was stored.
@@ -140,6 +148,9 @@ class Store:
         with self._series_lock:
             try:
                 with self._database.transaction("write to") as connection:
+                    if rename is not None:
+                        rename_devices(connection, rename)
+                        self._ids.clear()
                     add_totals(connection, self._ids, rows)
                     insert(connection, self._ids, rows)
                     put_states(connection, states or {}, self._clock.time_ns())

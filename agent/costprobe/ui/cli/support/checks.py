@@ -94,6 +94,7 @@ def _stored_boards(store: Path) -> dict[str, Board]:
 
 def _named_checks(config: Config, devices: Sequence[Device]) -> Iterator[Check]:
     """Check device names: with a wrong one a probe does not run, and a service has no cost."""
+    config = config.named({device.uuid: device.name for device in devices})
     names = [device.name for device in devices]
     divided = {device.parent for device in devices}
     named = [
@@ -101,7 +102,12 @@ def _named_checks(config: Config, devices: Sequence[Device]) -> Iterator[Check]:
         for probe in config.probe
         for name in (() if probe.devices == "all" else probe.devices)
     ]
-    named += [(f"price {plan.name}", plan.device) for plan in config.price if plan.device]
+    uuids = [device.uuid for device in devices]
+    named += [
+        (f"price {plan.name}", plan.device)
+        for plan in config.price
+        if plan.device and plan.device not in uuids
+    ]
     held = [
         (f"service {service.name}", name) for service in config.service for name in service.devices
     ]
