@@ -24,6 +24,9 @@ def test_samples_are_valid_as_written():
     host = parse(host_sample([GPU], ASSUMED, 0), Path("host.toml"))
     assert (host.probe[0].name, host.probe[0].dtype) == ("transformer", "bf16")
     assert host.price[0].per_hour == ASSUMED.rate(GPU, 1, 0).per_hour
+    assert host.store.path is None
+    own = parse(host_sample([GPU], ASSUMED, 0, Path("/home/a/own.db")), Path("host.toml"))
+    assert own.store.path == Path("/home/a/own.db")
     assert parse(service_sample(), Path("service.toml")).price == ()
     readme = parse(readme_sample(), Path("README.md"))
     assert readme.probe[0].latency_bound_s == 0.05

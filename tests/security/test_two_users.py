@@ -13,6 +13,7 @@ from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.upkeep import back_up, compact, examine, is_damaged
 from costprobe.adapters.store.write import Store
+from costprobe.configuration import load
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import COMMANDS
 from fakes.clock import FakeClock
@@ -185,8 +186,16 @@ def test_error_of_missing_rights_names_the_user(host):
 
 def test_files_written_in_a_folder_of_the_other_user_are_his(host):
     target = host / "state" / "new.toml"
-    assert as_root("config", "init", target).returncode == 0
+    states = host / "state" / "states"
+    states.mkdir()
+    give(states)
+    done = as_root("config", "init", target, XDG_STATE_HOME=str(states))
+    assert done.returncode == 0
     assert target.stat().st_uid == OTHER_UID
+    # Its store is his, too: he cannot write that of the service.
+    assert load(target).store.path == states / "costprobe" / "costprobe.db"
+    shown = as_root("-c", target, "doctor").stdout
+    assert f"store: {states}" in shown
     # Through a link to a folder of root he gets no file there.
     link, secret = host / "state" / "link", host / "secret"
     secret.mkdir(mode=0o700)

@@ -12,7 +12,7 @@ import click
 from costprobe.adapters.host.files import replace_file, write_new
 from costprobe.configuration import demo_config
 from costprobe.core.config.load import ConfigError, as_toml_tables
-from costprobe.core.config.location import SYSTEM_PATH, default_store
+from costprobe.core.config.location import SYSTEM_PATH, SYSTEM_STORE, default_store
 from costprobe.core.units import counted
 from costprobe.pricing.prices import assumed_prices, host_detector
 from costprobe.ui.cli.support.config_notes import device_notes, spot_file_findings
@@ -21,6 +21,7 @@ from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
+from costprobe.ui.cli.support.place import may_write
 from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
@@ -43,15 +44,15 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
     if str(path) != "-" and path.exists() and not force:
         raise bad_input(f"{path}: already exists; replace it with --force")
+    if str(path) != "-":
+        act_as_owner_of(path)
     demo = demo_config()
-    assumed = assumed_prices(
-        demo.price, demo.host, default_store(None if str(path) == "-" else path), host_detector()
-    )
-    text = host_sample(discovered_devices(), assumed, time.time_ns())
+    store = None if may_write(SYSTEM_STORE) else default_store(None)
+    assumed = assumed_prices(demo.price, demo.host, store or SYSTEM_STORE, host_detector())
+    text = host_sample(discovered_devices(), assumed, time.time_ns(), store)
     if str(path) == "-":
         echo_file([json.dumps({"path": None, "text": text})] if as_json else text.splitlines())
         return
-    act_as_owner_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write = replace_file if force else write_new

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 
 from costprobe.adapters.store.settings import StoreConfig
 from costprobe.alerts.rules.values import SloRuleConfig
@@ -86,13 +87,16 @@ _STORE = SampleTable(
 )
 
 
-def host_sample(devices: Sequence[Device], assumed: AssumedPrices, now_ns: int) -> str:
+def host_sample(
+    devices: Sequence[Device], assumed: AssumedPrices, now_ns: int, store: Path | None = None
+) -> str:
     """Return a configuration file for the devices of this host.
 
     Args:
         devices: The devices; the price is the sum of their assumed prices.
         assumed: Those prices.
         now_ns: UTC ns.
+        store: The store of a user who cannot write that of the service.
     """
     accelerators = [device for device in devices if not device.is_host]
     book = PriceBook((), None, devices, assumed)
@@ -109,7 +113,10 @@ def host_sample(devices: Sequence[Device], assumed: AssumedPrices, now_ns: int) 
         note=f"Price of the whole host{kind}. Source: {source}.",
     )
     tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
-    return _joined(_HEAD + comments, (*tables, _SINK, _V1_SINK, *_ALERTING, _STORE))
+    stored = _STORE
+    if store is not None:
+        stored = _STORE._replace(values={"path": store}, active=_STORE.active | {"path"})
+    return _joined(_HEAD + comments, (*tables, _SINK, _V1_SINK, *_ALERTING, stored))
 
 
 def service_sample() -> str:

@@ -73,6 +73,11 @@ def may_run_service() -> bool:
         return False
     except (OSError, ValueError, RecursionError):
         return True
+    return may_write(store)
+
+
+def may_write(store: Path) -> bool:
+    """Return whether this user can write a store, or create it."""
     places = [store, *store.parents]
     return os.access(next(place for place in places if os.path.exists(place)), os.W_OK)  # noqa: PTH110 - False where a folder may not be searched
 
