@@ -138,7 +138,6 @@ def test_invalid_values_are_reported():
             ('[[probe]]\nname = "x"\nwindow = "1s"\n', "5"),
             ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than window"),
             ('[[probe]]\nname = "-x"\n', "letters"),
-            ("[probing]\nduty = 1.5\n", "at most 1"),
             ('[telemetry]\naggregate = "301s"\n', "at most 5 minutes"),
             ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "at least 0"),
             ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
@@ -162,8 +161,23 @@ def test_invalid_values_are_reported():
                 "add user",
             ),
             ("[host\n", "not valid TOML"),
-            ('host = "x"\n', "host"),
-            ("probe = 3\n", "probe"),
+            # A key that is the name of a kind or of a type keeps its name.
+            ('[[rule]]\nkind = "drift"\nbudget = 3\n', "rule[0].budget: unknown key"),
+            ('[[rule]]\nkind = "drift"\ndrift = 3\n', "rule[0].drift: unknown key"),
+            ('[[probe]]\nkind = "module"\nmodule = 3\n', "probe[0].module: must be text"),
+            ('[[service]]\nname = "a"\ndate = 3\n', "service[0].date: unknown key"),
+            ("[host.labels]\nint = 3\n", "host.labels.int: must be text"),
+            ('[[rule]]\nkind = "drift"\nat_least = 10\n', 'for 10 percent write "10%"'),
+            ("[probing]\nduty = 1.5\n", 'write "1.5%"'),
+            ('[[price]]\nplan = "reserved"\ndiscount = 40\n', 'write "40%"'),
+            ('[probing]\nduty = "1%x"\n', "a share is"),
+            ('host = "x"\n', "host: must be a table: write [host]"),
+            ("[[host]]\n", "host: must be a table: write [host]"),
+            ("probe = 3\n", "probe: must be a table: write [[probe]]"),
+            ('[probe]\nname = "a"\n', "probe: must be a table: write [[probe]]"),
+            ("service = [3]\n", "service[0]: must be a table: write [[service]]"),
+            ("[electricity.hours]\n", "electricity.hours: must be a table: write [[electricity"),
+            ("[[service]]\n[[service.tenants]]\n", "write [service.tenants]"),
         ],
     )
 
@@ -174,8 +188,10 @@ def test_two_plans_of_a_device_on_one_day_are_rejected():
 
 
 def test_error_of_a_missing_file_names_config_init(tmp_path):
-    with pytest.raises(ConfigError, match="config init"):
+    with pytest.raises(ConfigError, match=r"config init .*\.toml"):
         load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="not a regular file.*another file with -c"):
+        load(tmp_path)
 
 
 def test_huge_files_and_binary_files_are_rejected(tmp_path):

@@ -22,6 +22,7 @@ from costprobe.core.config.fields import (
     Currency,
     Day,
     Duration,
+    ExactShare,
     Money,
     Name,
     Pause,
@@ -51,7 +52,6 @@ FORMAT = FigureFormat(
 Spots = Mapping[str, TimedValues]
 NO_SPOTS: Spots = {}
 # An exact share: it is multiplied with money.
-ExactShare = Annotated[Decimal, Field(ge=0, lt=1)]
 # The first day of a plan without one.
 ALWAYS: Final = date(1970, 1, 1)
 PriceApi = Literal["aws", "azure", "gcp", "catalogue"]

@@ -48,7 +48,7 @@ HINTS: dict[Fault, str] = {
     "read_only": "mount its file system read-write, or set store.path to a writable location",
     "denied": "run as the user that the daemon runs as, or as root, or set store.path to a file of this user",
     "locked": "another program holds it for writing: stop a second daemon or an open sqlite3 shell",
-    "in_use": "stop it first (systemctl stop costprobe), or set store.path to another file",
+    "in_use": "stop it first (Ctrl-C, or systemctl stop costprobe), or set store.path to another file",
     "unsafe": "it must be a file of its owner alone, without links, in a folder of the same owner",
     "io": "its file system failed (quota, size limit, read-only or a failing disk): see dmesg",
     "missing": "start `costprobe run`, which creates it",

@@ -47,14 +47,17 @@ def _size(value: Any) -> Any:
 
 
 def _share(value: Any) -> Any:
-    if isinstance(value, str) and value.strip().endswith("%"):
+    if isinstance(value, str):
+        number = value.strip()
         try:
-            return float(value.strip()[:-1]) / 100
-        except ValueError:
+            value = Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        except ArithmeticError:
             pass
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError('a share is a number from 0 to 1 or a percentage such as "1%"')  # noqa: TRY004 - pydantic collects ValueErrors
-    return float(value)
+    if 1 < float(value) <= 100:  # noqa: PLR2004 - a percentage
+        raise ValueError(f'must be at most 1; for {value} percent write "{value}%"')
+    return value
 
 
 def _name(value: Any) -> Any:
@@ -145,6 +148,7 @@ Pause = Annotated[float, BeforeValidator(_duration), Field(ge=0), _AsDuration]
 WindowDuration = Annotated[float, BeforeValidator(_duration), Field(ge=5), _AsDuration]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0), _AsSize]
 Share = Annotated[float, BeforeValidator(_share), Field(gt=0, le=1)]
+ExactShare = Annotated[Decimal, BeforeValidator(_share), Field(ge=0, lt=1)]
 # Quality of a model by the operator's own measure; higher is better.
 Quality = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 # One value for a whole service, or one for each of its models.

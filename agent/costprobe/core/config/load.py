@@ -6,6 +6,7 @@ names.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +38,6 @@ _TYPES = {
     "tuple": "must be a list in brackets",
     "list": "must be a list in brackets",
     "dict": "must be a table of names and values",
-    "model": "must be a table of keys",
     "path": "must be a path in quotes",
     "date": "must be a date without quotes and without a time",
 }
@@ -54,6 +54,10 @@ _LIMITS = {
     "decimal_max_digits": ("max_digits", "must have at most {} digits"),
     "decimal_max_places": ("decimal_places", "must have at most {} digits after the point"),
     "decimal_whole_digits": ("whole_digits", "must have at most {} digits before the point"),
+}
+_READ_FIXES = {
+    errno.ENOENT: "write one with: costprobe config init {}",
+    errno.EACCES: "give this user the right to read it and to enter its folders, or use sudo",
 }
 Root = TypeVar("Root", bound=RootSection)
 MAX_INTEGER = 2**63 - 1
@@ -86,8 +90,8 @@ def load_file(path: Path, root: type[Root]) -> Root:
     try:
         content = read_regular(path, MAX_FILE_BYTES + 1)
     except OSError as error:
-        hint = "write one with: costprobe config init" if not path.exists() else "check its mode"
-        raise ConfigError(path, [f"cannot be read ({error.strerror}); {hint}"]) from error
+        fix = _READ_FIXES.get(error.errno or 0, "name another file with -c").format(path)
+        raise ConfigError(path, [f"cannot be read ({error.strerror}); {fix}"]) from error
     return parse_text(content, path, root)
 
 
@@ -114,7 +118,7 @@ def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Roo
     if all_problems is None:
         # Pydantic runs the checks across tables only if all tables are valid.
         classes = SectionClasses(root)
-        single = _merged(_problem(dict(detail), classes) for detail in details)
+        single = _merged(_problem(dict(detail), raw, classes) for detail in details)
         all_problems = (*single, *valid_part(raw, root).cross_field_problems())
     raise ConfigError(path, all_problems)
 
@@ -150,25 +154,53 @@ def _merged(problems: Iterable[tuple[str, str, str]]) -> list[str]:
 
 
 def _line(key: str, words: str, example: str) -> str:
-    shows_one = not example or "such as" in words or "did you mean" in words
+    shows_one = not example or any(one in words for one in ("such as", "did you mean", 'write "'))
     return f"{key}: {words}" if shows_one else f"{key}: {words}, such as {example}"
 
 
-def _problem(detail: Mapping[str, Any], classes: SectionClasses) -> tuple[str, str, str]:
+def _problem(
+    detail: Mapping[str, Any], raw: Mapping[str, Any], classes: SectionClasses
+) -> tuple[str, str, str]:
     """Return the key, what is wrong with it, and an example."""
-    table, *within = detail["loc"]
-    location = (table, *(part for part in within if not _is_branch(part, table, classes)))
+    location, branch = _location(detail, raw, classes)
     key = _key_path(location) or "(file)"
     kind = detail["type"]
+    model, within = _section_at(location, branch, classes)
     if kind == "extra_forbidden":
-        return key, f"unknown key; {_suggestion(detail['loc'], classes)}", ""
+        return key, f"unknown key; {_suggestion(str(location[-1]), model)}", ""
     if kind.startswith("union_tag"):
         name = str(location[0])
         kinds = ", ".join(classes.kinds[name])
         return f"{key}.{classes.kind_keys[name]}", f"write one of {kinds}", ""
-    name, field = _field_at(detail["loc"], classes)
+    name, field = _field_of(model, within)
+    has_many = kind == "tuple_type" and field is not None and section_in(field.annotation)
+    if has_many or kind.startswith("model"):
+        names = ".".join(str(part) for part in location if not isinstance(part, int))
+        heading = f"[[{names}]]" if has_many or isinstance(location[-1], int) else f"[{names}]"
+        return key, f"must be a table: write {heading}, with its keys below it", ""
     in_file = name if field is None else field.alias or name
     return key, _problem_words(detail, name), _example_of(in_file, field)
+
+
+def _location(
+    detail: Mapping[str, Any], raw: Mapping[str, Any], classes: SectionClasses
+) -> tuple[list[object], type[BaseModel] | None]:
+    """Return the keys and indices that lead to an error, and the section class of its table's kind.
+
+    Pydantic's location also has the names of the branches of unions, which the file does not have.
+    """
+    parts = list(detail["loc"])
+    branch = classes.of_kind(parts[0], parts[2]) if len(parts) > 2 else None  # noqa: PLR2004 - table, index, kind
+    if branch is not None:
+        del parts[2]
+    missing = [parts.pop()] if detail["type"] == "missing" else []
+    location: list[object] = []
+    value: Any = raw
+    for part in parts:
+        if isinstance(part, int) or (isinstance(value, Mapping) and part in value):
+            location.append(part)
+            value = value[part]
+    return [*location, *missing], branch
 
 
 def _problem_words(detail: Mapping[str, Any], field: str) -> str:
@@ -214,16 +246,6 @@ def _example_of(key: str, field: FieldInfo | None) -> str:
         return ""
 
 
-def _is_branch(part: object, table: object, classes: SectionClasses) -> bool:
-    """True for the names that pydantic puts into a location in a table for the branch of a union."""
-    return isinstance(part, str) and (
-        classes.of_kind(table, part) is not None
-        or "[" in part
-        or part.startswith("constrained-")
-        or part in {"bool", "date", "decimal", "dict", "float", "int", "list", "str", "tuple"}
-    )
-
-
 def _key_path(location: Iterable[object]) -> str:
     path = ""
     for part in location:
@@ -231,39 +253,34 @@ def _key_path(location: Iterable[object]) -> str:
     return path
 
 
-def _suggestion(location: Sequence[object], classes: SectionClasses) -> str:
-    model = _section_at(location[:-1], classes)[0]
+def _suggestion(unknown: str, model: type[BaseModel]) -> str:
     keys = sorted(field.alias or name for name, field in model.model_fields.items())
-    suggestion = nearest(str(location[-1]), keys)
+    suggestion = nearest(unknown, keys)
     return f'did you mean "{suggestion}"?' if suggestion else f"known here: {', '.join(keys)}"
 
 
-def _field_at(location: Sequence[object], classes: SectionClasses) -> tuple[str, FieldInfo | None]:
-    """Return name and field of a location; without a field for a whole section."""
-    model, inner_location = _section_at(location, classes)
+def _field_of(model: type[BaseModel], within: Sequence[object]) -> tuple[str, FieldInfo | None]:
+    """Return name and field of a location in a section; without a field for a whole section."""
     for name, field in model.model_fields.items():
-        if inner_location and (field.alias or name) == inner_location[0]:
+        if within and (field.alias or name) == within[0]:
             return name, field
     return "", None
 
 
 def _section_at(
-    location: Sequence[object], classes: SectionClasses
+    location: Sequence[object], branch: type[BaseModel] | None, classes: SectionClasses
 ) -> tuple[type[BaseModel], Sequence[object]]:
-    """Return the innermost section of a location, and the rest of the location within it."""
+    """Return the section that has the key of a location, and the rest of the location in it."""
     model: type[BaseModel] = classes.root
     parts = [part for part in location if not isinstance(part, int)]
-    for depth, part in enumerate(parts):
-        branch = classes.of_kind(parts[0], part) if depth else None
-        if branch is not None:
-            model = branch
-            continue
+    for depth, part in enumerate(parts[:-1]):
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        inner = section_in(fields[str(part)].annotation) if part in fields else None
+        of_part = fields.get(str(part))
+        inner = branch or (section_in(of_part.annotation) if of_part else None)
         if inner is None:
             return model, parts[depth:]
-        model = inner
-    return model, ()
+        model, branch = inner, None
+    return model, parts[-1:]
 
 
 def as_toml_tables(config: BaseModel) -> dict[str, Any]:

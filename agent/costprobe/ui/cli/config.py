@@ -61,7 +61,7 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
         if isinstance(error, FileExistsError) and str(error.filename) == str(path):
             raise bad_input(f"{path}: already exists; replace it with --force") from error
         raise bad_input(
-            f"{path}: cannot be written ({error.strerror}); name another path"
+            f"{path}: cannot be written ({error.strerror}); name another path, such as costprobe.toml"
         ) from error
     if as_json:
         echo_json({"path": str(path), "text": text})
@@ -83,7 +83,7 @@ def check(config: str | None, *, as_json: bool) -> None:
             echo_json(_error_document(error.__cause__))
         raise
     if settings.path is None:
-        raise bad_input("no configuration file; write one with: costprobe config init")
+        raise bad_input("no configuration file; write one with: costprobe config init FILE")
     problems, notes = spot_file_findings(settings.config)
     if problems:
         refused = ConfigError(settings.path, problems)

@@ -194,7 +194,7 @@ class MainGroup(LazyGroup):
     "-c",
     "--config",
     "config_path",
-    type=click.Path(),
+    type=click.Path(readable=False),
     envvar="COSTPROBE_CONFIG",
     help="Configuration file (default: /etc/costprobe/costprobe.toml if there is one).",
 )

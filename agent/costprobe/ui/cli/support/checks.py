@@ -15,6 +15,7 @@ from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
+from costprobe.core.config.location import default_store
 from costprobe.core.outside import SHAPE_ERRORS
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
@@ -23,6 +24,7 @@ from costprobe.delivery.kinds import check_notifier, check_sink
 from costprobe.devices.boards import BOARDS_STATE, Board, boards_of
 from costprobe.devices.use import shared_modules
 from costprobe.ui.cli.support.discovery import short_lived_sensor
+from costprobe.ui.cli.support.place import may_write
 
 MIN_FREE_BYTES = 1 << 30
 HOUR_NS = 3600 * NS_PER_S
@@ -165,11 +167,11 @@ def rapl_check(powercap: Path) -> Check:
 
 def store_checks(store: Path) -> Iterator[Check]:
     """Check free space and write permission of the store."""
-    folder = next(parent for parent in [store.parent, *store.parents] if parent.exists())
-    if not os.access(folder, os.W_OK):
-        fix = "run as the service's user, or set store.path"
-        yield Check("store", "bad", f"{folder} is not writable by this user", fix)
+    if not may_write(store):
+        fix = f'run as the service\'s user, or set store.path = "{default_store(None)}"'
+        yield Check("store", "bad", f"this user cannot write {store}", fix)
         return
+    folder = next(parent for parent in store.parents if parent.exists())
     free_bytes = shutil.disk_usage(folder).free
     detail = f"{store}, {free_bytes / 2**30:.1f} GiB free"
     if free_bytes < MIN_FREE_BYTES:

@@ -56,7 +56,7 @@ def check_access(path: Path) -> None:
     Raises:
         click.ClickException: With exit code 2; the message names the group to join.
     """
-    if path == SYSTEM_PATH and not os.access(path, os.R_OK):
+    if path == SYSTEM_PATH and path.exists() and not os.access(path, os.R_OK):
         raise access_denied(path)
 
 
