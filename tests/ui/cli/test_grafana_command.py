@@ -160,6 +160,17 @@ def test_conflicting_options_are_rejected(costprobe, tmp_path):
     assert "cannot be written" in costprobe(V1, "export", str(tmp_path / "file" / "x"), code=2)
 
 
+def test_database_without_influxql_is_refused_with_what_to_do(costprobe, tmp_path, victoria):
+    sink = ['api = "v2"', f'url = "{victoria.url}"', 'bucket = "costprobe"']
+    provision = costprobe(sink, "provision", str(tmp_path / "out"), code=2)
+    assert "without InfluxQL" in provision
+    assert "grafana export FOLDER --source prometheus" in " ".join(provision.split())
+    assert not (tmp_path / "out").exists()
+    for words in (("setup",), ("setup", "--apply"), ("tasks", str(tmp_path / "out"))):
+        done = called(tmp_path / "costprobe.toml", "influx", *words, code=2)
+        assert "nothing has to be created" in " ".join(done.output.split())
+
+
 def test_missing_sink_is_an_error(tmp_path):
     config = tmp_path / "costprobe.toml"
     config.write_text("")

@@ -29,6 +29,10 @@ from costprobe.ui.influx_setup.steps import HOURLY
 
 BOARDS_FOLDER = PurePosixPath("/var/lib/grafana/dashboards/costprobe")
 MAX_CA_BYTES = 1 << 20
+PROMETHEUS = (
+    "let it scrape /metrics (docs/howto/prometheus.md), and write the dashboards for it with: costprobe"
+    " grafana export FOLDER --source prometheus"
+)
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
 
@@ -118,7 +122,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     The dashboards themselves go to FOLDER/boards; copy them to the folder given by --dashboards. The secret
     stays in its file: Grafana reads it when it starts.
     """
-    sink = chosen_influxdb(LoadedConfig(config).config, name)
+    sink = chosen_influxdb(LoadedConfig(config).config, name, PROMETHEUS)
     _check(sink, user, secret_file, boards_at)
     source = Source(
         sink.api,

@@ -32,6 +32,7 @@ from costprobe.ui.influx_setup.steps import (
 from costprobe.ui.influx_setup.v1 import InfluxV1Setup
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 
+NO_SETUP = "nothing has to be created in it; check it with: costprobe doctor"
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -97,7 +98,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     rows, one that reports silent agents, and a token that may only write. A new password or token
     is written to its file with mode 0600; it is never shown.
     """
-    sink = chosen_influxdb(LoadedConfig(config).config, name)
+    sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
     options = SetupOptions(keep, keep_hourly)
     if isinstance(sink, InfluxV1Config):
         path = secret_file or sink.password_file
@@ -133,7 +134,7 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
 @click.pass_obj
 def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) -> None:
     """Write the Flux tasks of 2.x to FOLDER, to create them in another way."""
-    sink = chosen_influxdb(LoadedConfig(config).config, name)
+    sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
     if not isinstance(sink, InfluxV2Config):
         raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
     options = SetupOptions(0.0, 0.0)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Final
+
+from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.errors import DeliveryError, json_object
 from costprobe.configuration import Config
-from costprobe.delivery.influx import InfluxV1Config, InfluxV2Config
+from costprobe.delivery.contract import HttpSinkConfig
+from costprobe.delivery.influx import InfluxV1Config, InfluxV2Config, http_client
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.place import bad_input
 
 
-def chosen_influxdb(config: Config, name: str | None) -> InfluxV1Config | InfluxV2Config:
+# Databases with Prometheus' API answer it, which is how Grafana identifies them.
+_PROMQL_PATH: Final = "/api/v1/status/buildinfo"
+_TIMEOUT_S: Final = 3.0
+
+
+def chosen_influxdb(
+    config: Config, name: str | None, instead: str
+) -> InfluxV1Config | InfluxV2Config:
     """Return the InfluxDB sink of that name, or the only sink.
 
     Args:
         config: The configuration.
         name: Name of a sink; None for the only one.
+        instead: What to do with another database, for the error.
 
     Raises:
         click.ClickException: There is none, it is not an InfluxDB, or there are several and none is
@@ -27,9 +41,26 @@ def chosen_influxdb(config: Config, name: str | None) -> InfluxV1Config | Influx
     for sink in config.sink:
         if name in (None, sink.name):
             if not isinstance(sink, InfluxV1Config | InfluxV2Config):
-                raise bad_input(f"sink {sink.name} is not an InfluxDB (api = {sink.api!r})")
+                raise bad_input(f"sink {sink.name} has api = {sink.api!r}, not InfluxDB: {instead}")
+            if _speaks_promql(sink):
+                raise bad_input(
+                    f"sink {sink.name}: {sink.url} is VictoriaMetrics or the like, without InfluxQL:"
+                    f" {instead}"
+                )
             return sink
     raise unknown_name("sink", name or "", [sink.name for sink in config.sink])
+
+
+def _speaks_promql(sink: HttpSinkConfig) -> bool:
+    """Return whether the server of a sink says that it has Prometheus' API; False if it does not answer."""
+    quick = sink.model_copy(update={"timeout_s": min(sink.timeout_s, _TIMEOUT_S)})
+    try:
+        with closing(http_client(quick)) as http:
+            destination = Destination.parse(sink.url.rstrip("/") + _PROMQL_PATH)
+            answer = json_object(http.request("GET", destination).body) or {}
+    except DeliveryError:
+        return False
+    return answer.get("status") == "success"
 
 
 def influxql_database(sink: InfluxV1Config | InfluxV2Config) -> str:
