@@ -6,8 +6,7 @@
         frame = store.pandas("cost", since="7d", tags={"probe": "ranker"})
 
 Tags and fields are columns, times are UTC. `period_s` is 0 for a row as it was measured, and the
-length of its period for one that was rolled up. The libraries are extras: `costprobe[pandas]`,
-`costprobe[arrow]`.
+length of its period for one that was rolled up. The libraries, pandas and pyarrow, are optional.
 """
 
 from __future__ import annotations

@@ -142,6 +142,9 @@ def test_only_comparable_models_are_compared():
         candidate("b", 2e-6, currency="EUR"),
         candidate("c", 3e-6, basis="serving"),
         candidate("few", 1e-9, samples=4),
+        candidate(
+            "disturbed", None, currency="", samples=0, contended_samples=7, outdated_samples=1
+        ),
         candidate("seldom priced", flat(1e-9, samples=3)),
         candidate("unpriced", None, currency=""),
     ]
@@ -153,6 +156,7 @@ def test_only_comparable_models_are_compared():
     ]
     assert [out.reason for out in left_out] == [
         "too few samples: 4 of 5",
+        "too few samples: 0 of 5; excluded: 7 contended, 1 of older software",
         "too few priced samples: 3 of 5",
         "it has no price",
     ]

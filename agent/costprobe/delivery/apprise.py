@@ -24,6 +24,7 @@ from costprobe.adapters.http.errors import Misconfigured, RetryLater
 from costprobe.core.config.fields import Duration, Name, key
 from costprobe.core.incident import Alert
 from costprobe.core.outside import bounded_object
+from costprobe.delivery.apprise_child import INSTALL
 from costprobe.delivery.contract import Notifier, NotifierConfig, text_of, title_of
 
 MAX_ANSWER_BYTES = 4096
@@ -84,9 +85,7 @@ class Apprise(Notifier):
         """Return the problems that can be detected without sending."""
         problems = self._url.problems()
         if importlib.util.find_spec("apprise") is None:
-            problems.append(
-                "the apprise package is not installed; fix it with: pip install apprise"
-            )
+            problems.append(f"the apprise package is not installed; fix it with: {INSTALL}")
         return problems
 
     def close(self) -> None:

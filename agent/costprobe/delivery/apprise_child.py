@@ -23,9 +23,7 @@ from costprobe.core.outside import bounded_object
 # Many times the memory that the process needs.
 MAX_MEMORY_BYTES = 256 << 20
 _STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
-_NOT_INSTALLED = (
-    "the apprise package is not installed where costprobe runs; fix it with: pip install apprise"
-)
+INSTALL = f"{sys.executable} -m pip install apprise"
 
 
 class _StatusOfLog(logging.Handler):
@@ -47,7 +45,9 @@ def send(message: dict[str, Any]) -> dict[str, Any]:
     try:
         import apprise  # noqa: PLC0415 - what this process is for
     except ImportError:
-        return _failed("misconfigured", _NOT_INSTALLED)
+        return _failed(
+            "misconfigured", f"the apprise package is not installed; fix it with: {INSTALL}"
+        )
     logger, log = logging.getLogger("apprise"), _StatusOfLog()
     logger.handlers, logger.propagate = [log], False
     url = message["url"]

@@ -8,6 +8,7 @@ nothing. Metrics have no texts: these fields, and rows with nothing else, such a
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -114,7 +115,8 @@ class OtlpConfig(HttpSinkConfig):
     @model_validator(mode="after")
     def _messages_are_installed(self) -> OtlpConfig:
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
-            raise ValueError("this api needs an extra: pip install 'costprobe[otlp]'")
+            package = "opentelemetry-proto"
+            raise ValueError(f"needs {package}: {sys.executable} -m pip install {package}")
         return self
 
     @model_validator(mode="after")

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -345,7 +346,7 @@ def harmonic_forecast(
             from statsmodels.regression.linear_model import GLSAR  # noqa: PLC0415 - optional
     except ImportError as error:
         raise MissingLibraryError(
-            'statsmodels is not installed; get it with: pip install "costprobe[forecast]"'
+            f"statsmodels is not installed; get it with: {sys.executable} -m pip install statsmodels"
         ) from error
     first_ns = history[0].start_ns
     regressors = [_regressors(first_ns + index * HOUR_NS, zone) for index in range(len(values))]

@@ -100,6 +100,16 @@ class Candidate:
     outdated_samples: int = 0
     counts_chunks: bool = False
 
+    @property
+    def excluded(self) -> str:
+        """The samples that do not count, by reason: "7 contended, 1 throttled"; empty if all count."""
+        counts = (
+            (self.contended_samples, "contended"),
+            (self.throttled_samples, "throttled"),
+            (self.outdated_samples, "of older software"),
+        )
+        return ", ".join(f"{count} {reason}" for count, reason in counts if count)
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
@@ -193,7 +203,8 @@ def compared(
 def _unfit(candidate: Candidate, currency: str | None) -> str | None:
     """Return why a candidate is not comparable; None if it is."""
     if candidate.samples < MIN_SAMPLES:
-        return f"too few samples: {candidate.samples} of {MIN_SAMPLES}"
+        excluded = f"; excluded: {candidate.excluded}" if candidate.excluded else ""
+        return f"too few samples: {candidate.samples} of {MIN_SAMPLES}{excluded}"
     if candidate.cost_per_inference is None:
         return "it has no price"
     if candidate.cost_per_inference.samples < MIN_SAMPLES:

@@ -8,6 +8,7 @@ The failures of the Kubernetes APIs are here as well.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -182,7 +183,7 @@ def _library() -> Any:  # noqa: ANN401 - untyped library
         import grpc  # noqa: PLC0415 - 18 MB, and an optional dependency
     except ImportError:
         raise KubernetesError(
-            "[kubernetes] needs the extra of that name: pip install 'costprobe[kubernetes]'"
+            f"[kubernetes] needs two packages: {sys.executable} -m pip install grpcio protobuf"
         ) from None
     return grpc
 

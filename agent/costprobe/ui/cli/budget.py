@@ -47,7 +47,7 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
     type=click.Choice(["auto", "harmonic", "robust"]),
     default="auto",
     show_default=True,
-    help="harmonic needs costprobe[forecast]; auto uses it if possible, else robust.",
+    help="harmonic needs the package statsmodels; auto uses it if possible, else robust.",
 )
 @click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

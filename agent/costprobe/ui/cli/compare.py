@@ -276,17 +276,8 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
         yield f"{candidate.name}: per million tokens {words}"
     if candidate.idle_share is not None:
         yield f"{candidate.name}: {percent(candidate.idle_share)} of its cost is idle time"
-    dropped = [
-        f"{count} {reason}"
-        for count, reason in (
-            (candidate.contended_samples, "contended"),
-            (candidate.throttled_samples, "throttled"),
-            (candidate.outdated_samples, "of older software"),
-        )
-        if count
-    ]
-    if dropped:
-        yield f"{candidate.name}: samples excluded: {', '.join(dropped)}"
+    if candidate.excluded:
+        yield f"{candidate.name}: samples excluded: {candidate.excluded}"
     if len(candidate.plans) > 1:
         plans = ", ".join(candidate.plans)
         yield f"{candidate.name}: its samples were priced under several plans: {plans}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ from costprobe.ui.cli.support.output import echo
 
 NEEDED = ("starlette", "uvicorn")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-INSTALL = "pip install 'costprobe[dashboard]'"
 
 
 def listen_options(port: int) -> Callable[[_Function], _Function]:
@@ -56,7 +56,8 @@ def require_packages() -> None:
     """Refuse to start without the optional packages of a page."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise click.ClickException(f"the dashboard needs {' and '.join(missing)}: {INSTALL}")
+        install = f"{sys.executable} -m pip install {' '.join(missing)}"
+        raise click.ClickException(f"the dashboard needs {' and '.join(missing)}: {install}")
 
 
 @click.command(

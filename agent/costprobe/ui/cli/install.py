@@ -44,7 +44,7 @@ READABLE_BY_ALL = 0o022
 @click.option(
     "--from",
     "source",
-    help="A source tree, wheel or requirement for pip (default: the running program).",
+    help='A source tree or wheel, "FILE.whl[EXTRA]" with an extra (default: the running program).',
 )
 @click.option(
     "--no-start", is_flag=True, help="Do not start the service; a running one is stopped."
@@ -94,6 +94,10 @@ def _install_environment(python: str | None, source: str | None, steps: Steps) -
     """Install the source, or the running program, into a copy of the virtual environment."""
     venv, new = HOST / VENV, HOST / files.NEW_VENV
     with tempfile.TemporaryDirectory() as folder:
+        if source is not None and not Path(source.partition("[")[0]).exists():
+            raise StepError(
+                f"{source}: no such folder or wheel; make packages in a checkout builds one"
+            )
         chosen = source or str(files.checkout() or running_wheel(Path(folder)))
         steps.log(f"{venv}: installing costprobe {__version__ if source is None else source}")
         make_venv(venv, new, python, steps)

@@ -7,7 +7,6 @@ is stopped: a failed upgrade changes nothing, and no program loads parts of two 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -23,7 +22,6 @@ from costprobe.ui.cli.support.torch_build import TORCH_INDEX, torch_arguments
 
 PIP_TIMEOUT_S: Final = 3600.0
 LOCK: Final = "share/costprobe/requirements.txt"
-_EXTRAS: Final = re.compile(r"[A-Za-z0-9._-]+\s*\[")
 # Hidden from the service by ProtectHome=yes.
 HIDDEN: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 USUAL: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
@@ -160,7 +158,7 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
 
     Args:
         folder: The virtual environment.
-        source: A source tree, a wheel, or a requirement, for pip.
+        source: A source tree or a wheel, "FILE.whl[EXTRA]" with an extra.
         steps: Runs the commands.
 
     Raises:
@@ -178,6 +176,8 @@ def install_packages(folder: Path, source: str, steps: Steps) -> None:
     wanted = [(arguments, _PIP_FIX) for arguments in pip_arguments(folder, source, installed)]
     if os.environ.get("COSTPROBE_TORCH") or not has_torch:
         build = torch_requirement()
+        size = "0.8 GB" if build[-1].endswith("+cpu") else "5.5 GB with CUDA"
+        steps.log(f"{folder}: installing {build[-1]} (takes {size})")
         wanted.insert(0, (build, _PIP_FIX + _TORCH_FIX.format(build[-1])))
     for arguments, fix in wanted:
         steps.run([*install, *arguments], fix, timeout_s=PIP_TIMEOUT_S, shows_output=shows, env=env)
@@ -192,7 +192,7 @@ def pip_arguments(folder: Path, source: str, installed: str | None) -> list[list
 
     Args:
         folder: The virtual environment.
-        source: A source tree, a wheel, or a requirement.
+        source: A source tree or a wheel, "FILE.whl[EXTRA]" with an extra.
         installed: The version of costprobe in the environment; None if there is none.
     """
     if Path(source).is_dir():
@@ -201,12 +201,13 @@ def pip_arguments(folder: Path, source: str, installed: str | None) -> list[list
         build = ["--no-deps", "--no-build-isolation", source]
         return [["--require-hashes", "--requirement", str(lock)], build]
     # By default pip skips a wheel of the installed version, even if its content differs.
-    is_same = source.endswith(f"-{installed}-py3-none-any.whl")
+    wheel, has_extras, _ = source.partition(".whl[")
+    is_same = wheel.removesuffix(".whl").endswith(f"-{installed}-py3-none-any")
     own = ["--force-reinstall" if is_same else "--upgrade", "--no-deps", source]
     # Conflicts would be those of what an upgrade replaces: all versions are locked.
     locked = ["--no-warn-conflicts", "--require-hashes", "--requirement", str(folder / LOCK)]
     # The packages of further extras are not in the lock.
-    extras = [[source]] if _EXTRAS.match(source) and not Path(source).exists() else []
+    extras = [[source]] if has_extras else []
     return [own, locked, *extras]
 
 
