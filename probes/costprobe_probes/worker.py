@@ -50,7 +50,7 @@ def _torch_session(wire: Wire, request: dict[str, Any]) -> Session:
         from costprobe_probes.session import Session  # noqa: PLC0415 - torch takes seconds, and may be missing
     except (ImportError, OSError) as error:
         raise ProbeConfigError(
-            f"torch cannot be imported by {sys.executable} ({error}); install it there, or set"
+            f"torch cannot be imported by {sys.executable} ({error}); install it there (see costprobe doctor), or set"
             " python in [[probe]] to the interpreter that has it"
         ) from error
     return Session(wire, request["torch_device"])

@@ -190,7 +190,7 @@ def test_two_plans_of_a_device_on_one_day_are_rejected():
 def test_error_of_a_missing_file_names_config_init(tmp_path):
     with pytest.raises(ConfigError, match=r"config init .*\.toml"):
         load(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="not a regular file.*another file with -c"):
+    with pytest.raises(ConfigError, match=r"not a regular file.*another file with -c"):
         load(tmp_path)
 
 

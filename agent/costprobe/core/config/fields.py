@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from functools import reduce
@@ -49,10 +50,8 @@ def _size(value: Any) -> Any:
 def _share(value: Any) -> Any:
     if isinstance(value, str):
         number = value.strip()
-        try:
+        with suppress(ArithmeticError):
             value = Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-        except ArithmeticError:
-            pass
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError('a share is a number from 0 to 1 or a percentage such as "1%"')  # noqa: TRY004 - pydantic collects ValueErrors
     if 1 < float(value) <= 100:  # noqa: PLR2004 - a percentage

@@ -13,7 +13,6 @@ from costprobe.delivery.influx import InfluxV1Config, InfluxV2Config, http_clien
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.place import bad_input
 
-
 # Databases with Prometheus' API answer it, which is how Grafana identifies them.
 _PROMQL_PATH: Final = "/api/v1/status/buildinfo"
 _TIMEOUT_S: Final = 3.0
