@@ -159,5 +159,5 @@ def test_answers_become_errors_by_what_the_caller_has_to_do(sink, receiver):
 
 def test_missing_extra_is_an_error_of_the_configuration(monkeypatch):
     monkeypatch.setattr("costprobe.delivery.otlp.find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"pip install 'costprobe\[otlp\]'"):
+    with pytest.raises(ValueError, match="pip install opentelemetry-proto"):
         OtlpConfig(api="otlp", url="http://127.0.0.1:1")
