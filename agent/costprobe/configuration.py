@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from costprobe.adapters.http.settings import HttpConfig
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
@@ -27,6 +27,7 @@ from costprobe.core.config.model import RootSection
 from costprobe.core.outside import nearest
 from costprobe.core.periods import minutes_of
 from costprobe.core.schema import SCHEMA
+from costprobe.delivery.apprise import as_apprise
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import NOTIFIERS, SINKS
 from costprobe.devices.settings import TelemetryConfig
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
     AnyRule = RuleConfig
     AnySinkConfig = SinkConfig
 else:
-    AnyNotifier = union_of_kinds({name: kind.config for name, kind in NOTIFIERS.items()}, "kind")
+    AnyNotifier = Annotated[
+        union_of_kinds({name: kind.config for name, kind in NOTIFIERS.items()}, "kind"),
+        BeforeValidator(as_apprise),
+    ]
     AnyPlan = union_of_kinds(PLANS, "plan")
     AnyRule = union_of_kinds({name: kind.config for name, kind in RULES.items()}, "kind")
     AnySinkConfig = union_of_kinds({api: kind.config for api, kind in SINKS.items()}, "api")

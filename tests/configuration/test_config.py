@@ -175,6 +175,12 @@ def test_invalid_values_are_reported():
             ("[[host]]\n", "host: must be a table: write [host]"),
             ("probe = 3\n", "probe: must be a table: write [[probe]]"),
             ('[probe]\nname = "a"\n', "probe: must be a table: write [[probe]]"),
+            ('[[notifier]]\nname = "a"\nkind = "slack"\n', 'url_file = "/etc/costprobe/slack.url"'),
+            ('[[notifier]]\nkind = "email"\nurl = "x"\nurl_file = "/x"\n', "mailtos://USER"),
+            (
+                '[[notifier]]\nkind = "webhook"\nurl = "https://hooks.slack.com/services/T/B/x"\n',
+                'write kind = "slack" and url_file = "/etc/costprobe/slack.url"',
+            ),
             ("service = [3]\n", "service[0]: must be a table: write [[service]]"),
             ("[electricity.hours]\n", "electricity.hours: must be a table: write [[electricity"),
             ("[[service]]\n[[service.tenants]]\n", "write [service.tenants]"),

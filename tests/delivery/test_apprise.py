@@ -9,7 +9,8 @@ from pathlib import Path
 import costprobe
 import pytest
 from costprobe.adapters.http.errors import Misconfigured, RetryLater
-from costprobe.delivery.apprise import Apprise, AppriseConfig
+from costprobe.configuration import parse
+from costprobe.delivery.apprise import CHATS, Apprise, AppriseConfig
 from fakes.incidents import NS_PER_S, SINCE_NS, incident, symptom
 from fakes.mail import Mailbox
 from fakes.processes import children_of
@@ -154,6 +155,33 @@ def test_unreachable_service_is_retried(sender):
 def test_unknown_url_is_misconfigured(sender, url):
     found = failure(sender(url), Misconfigured)
     assert "URL" in found.reason
+
+
+def test_url_is_checked_without_sending(sender):
+    """Each kind of CHATS, with the addresses that their services give."""
+    key = "TIiajkdnlazkcOXrIdevi7FQ"
+    flow = "triggers/manual/paths/invoke?api-version=2016-06-01&sp=x&sv=1.0&sig=abcdefghij"
+    good = {
+        "slack": f"https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/{key}",
+        "teams": f"https://prod-25.westeurope.logic.azure.com:443/workflows/e9e0a1a3/{flow}",
+        "discord": f"https://discord.com/api/webhooks/4174216298/{key}",
+        "pagerduty": f"pagerduty://{key}@{key}",
+        "email": "mailtos://user:pw@smtp.example.com?from=a@example.com&to=b@example.com",
+    }
+    assert set(good) == set(CHATS)
+    assert {kind: sender(url).problems() for kind, url in good.items()} == {kind: [] for kind in good}
+    (problem,) = sender(f"https://example.com/{CANARY}").problems()
+    assert "Apprise has no service for this URL" in problem
+    assert CANARY not in problem
+    with Scripted(lambda *_: (200, {}, b"{}")) as server:
+        assert sender(server.url.replace("http:", "json:")).problems() == []
+    assert server.requests == []
+
+
+def test_kind_of_a_chat_is_apprises(tmp_path):
+    text = f'[[notifier]]\nname = "a"\nkind = "slack"\nurl_file = "{tmp_path}/slack.url"\n'
+    (notifier,) = parse(text, tmp_path / "c.toml").notifier
+    assert (notifier.kind, notifier.url_file) == ("apprise", tmp_path / "slack.url")
 
 
 def test_missing_package_is_named_with_its_fix(sender, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from costprobe.adapters.host.files import other_writer
 from costprobe.configuration import parse
 from costprobe.probing.settings import ProbeConfig
-from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
+from costprobe.ui.cli.support.code_checks import secret_checks, torch_checks, write_checks
 
 OTHER_UID = 65534
 TRUSTED = {0, os.geteuid()}
@@ -97,10 +97,15 @@ command = ["{named["fetch"]}"]
     checks = list(write_checks(config_path, parse(text, config_path)))
     found = {check.detail.partition(":")[0] for check in checks if check.state == "note"}
     assert {str(path) for path in (config_path, *named.values())} - found == set()
+    readable = list(secret_checks(parse(text, config_path)))
+    assert [check.fix for check in readable] == [
+        f"chmod o= {named[name]}" for name in ("token", "address")
+    ]
     for path in (config_path, *named.values()):
         path.chmod(0o600)
     (check,) = write_checks(config_path, parse(text, config_path))
     assert check.state == "good"
+    assert list(secret_checks(parse(text, config_path))) == []
 
 
 @pytest.mark.processes

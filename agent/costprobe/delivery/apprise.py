@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import select
@@ -14,17 +13,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from costprobe.adapters.host.processes import child_environment
 from costprobe.adapters.http.access import Secret
-from costprobe.adapters.http.errors import Misconfigured, RetryLater
+from costprobe.adapters.http.errors import DeliveryError, Misconfigured, RetryLater
 from costprobe.core.config.fields import Duration, Name, key
 from costprobe.core.incident import Alert
 from costprobe.core.outside import bounded_object
-from costprobe.delivery.apprise_child import INSTALL
 from costprobe.delivery.contract import Notifier, NotifierConfig, text_of, title_of
 
 MAX_ANSWER_BYTES = 4096
@@ -36,11 +34,16 @@ _PROXIES = {"http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"}
 
 
 class AppriseConfig(NotifierConfig):
-    """Mail, Slack, Teams, PagerDuty, Telegram and about a hundred more, by an Apprise URL in a file."""
+    """Mail, Slack, Teams, PagerDuty, Telegram and about a hundred more, by an Apprise URL in a file.
+
+    The kinds "slack", "teams", "discord", "pagerduty" and "email" are this one.
+    """
 
     kind: Literal["apprise"] = Field(description="Kind of notifier.", examples=["apprise"])
     url_file: Path | None = Field(
-        None, description="File with the Apprise URL.", examples=["/etc/costprobe/apprise.url"]
+        None,
+        description="File with the Apprise URL, or with the webhook of Slack, Teams or Discord.",
+        examples=["/etc/costprobe/apprise.url"],
     )
     url_credential: Name | None = Field(
         None, description="Name of the systemd credential with that URL.", examples=["apprise-url"]
@@ -52,6 +55,33 @@ class AppriseConfig(NotifierConfig):
         if (self.url_file is None) == (self.url_credential is None):
             raise ValueError("give url_file or url_credential: an Apprise URL contains secrets")
         return self
+
+
+# What url_file holds, by the kinds that are Apprise's; it reads the webhooks of chats as they are.
+CHATS: Final = {
+    "slack": "the incoming webhook, https://hooks.slack.com/services/...",
+    "teams": "the webhook of a workflow, https://....logic.azure.com:443/workflows/...",
+    "discord": "the webhook, https://discord.com/api/webhooks/...",
+    "pagerduty": "pagerduty://INTEGRATION_KEY@API_KEY",
+    "email": "mailtos://USER:PASSWORD@smtp.example.com?from=FROM&to=TO",
+}
+
+
+def as_apprise(table: Any) -> Any:  # noqa: ANN401 - untyped until it is validated
+    """Return a [[notifier]] of a kind of CHATS as one of Apprise, others as they are.
+
+    Raises:
+        ValueError: It names no file with its URL.
+    """
+    kind = str(table.get("kind")).lower() if isinstance(table, dict) else ""
+    if kind not in CHATS:
+        return table
+    if not {"url_file", "url_credential"} & set(table) or "url" in table:
+        raise ValueError(
+            f'write url_file = "/etc/costprobe/{kind}.url", without url: a file of mode 0600 with'
+            f" {CHATS[kind]}"
+        )
+    return {**table, "kind": "apprise"}
 
 
 class Apprise(Notifier):
@@ -84,9 +114,13 @@ class Apprise(Notifier):
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
         problems = self._url.problems()
-        if importlib.util.find_spec("apprise") is None:
-            problems.append(f"the apprise package is not installed; fix it with: {INSTALL}")
-        return problems
+        if problems or (self._url.credential is not None and self._url.folder is None):
+            return problems
+        try:
+            self._run_child({"url": self._url.read(), "timeout_s": self._timeout_s})
+        except DeliveryError as error:
+            return [error.reason]
+        return []
 
     def close(self) -> None:
         """Kill the child process if one is running; its message is then retried later."""
@@ -102,7 +136,15 @@ class Apprise(Notifier):
             "type": "success" if alert.state == "resolved" else _TYPES[alert.severity],
             "timeout_s": self._timeout_s,
         }
-        result = self._run_child(json.dumps(message).encode())
+        self._run_child(message)
+
+    def _run_child(self, message: dict[str, Any]) -> None:
+        """Send a message; without a body, check its URL alone.
+
+        Raises:
+            RetryLater, Misconfigured: As `Notifier.send`.
+        """
+        result = self._answer(json.dumps(message).encode())
         if result.get("ok") is True:
             return
         reason = f"{self._url.where}: {str(result.get('reason'))[:MAX_REASON_CHARS]}"
@@ -112,7 +154,7 @@ class Apprise(Notifier):
             reason = f"{reason}; see why with: apprise -vv -b test --config {self._url.where}"
         raise RetryLater(reason)
 
-    def _run_child(self, message: bytes) -> dict[str, Any]:
+    def _answer(self, message: bytes) -> dict[str, Any]:
         ends_s = time.monotonic() + self._timeout_s
         child = self._start_child(message)
         try:

@@ -1,7 +1,7 @@
 """A child process that sends one message through Apprise and ends, which frees its memory.
 
-It reads one JSON document from standard input, {"url", "title", "body", "type", "timeout_s"}, and
-writes one line: {"ok": true}, or {"ok": false, "kind": "retry" or "misconfigured", "reason": ...}.
+It reads one JSON document from standard input, {"url", "title", "body", "type", "timeout_s"}, of which
+"url" and "timeout_s" alone check the URL, and writes one line: {"ok": true}, or {"ok": false, "kind": "retry" or "misconfigured", "reason": ...}.
 The URL contains secrets and Apprise writes it into logs and exceptions, so none of Apprise's own
 messages leaves this process.
 """
@@ -23,7 +23,10 @@ from costprobe.core.outside import bounded_object
 # Many times the memory that the process needs.
 MAX_MEMORY_BYTES = 256 << 20
 _STATUS = re.compile(r"\berror=([1-5]\d\d)\b")
-INSTALL = f"{sys.executable} -m pip install apprise"
+_NOT_INSTALLED = (
+    "the apprise package is not installed where costprobe runs; fix it with:"
+    f" {sys.executable} -m pip install apprise"
+)
 
 
 class _StatusOfLog(logging.Handler):
@@ -45,9 +48,7 @@ def send(message: dict[str, Any]) -> dict[str, Any]:
     try:
         import apprise  # noqa: PLC0415 - what this process is for
     except ImportError:
-        return _failed(
-            "misconfigured", f"the apprise package is not installed; fix it with: {INSTALL}"
-        )
+        return _failed("misconfigured", _NOT_INSTALLED)
     logger, log = logging.getLogger("apprise"), _StatusOfLog()
     logger.handlers, logger.propagate = [log], False
     url = message["url"]
@@ -73,13 +74,12 @@ def send(message: dict[str, Any]) -> dict[str, Any]:
         service.overflow_mode = apprise.OverflowMode.TRUNCATE
     services = apprise.Apprise(asset=asset)
     services.add(service)
-    is_sent = services.notify(
+    if "body" not in message or services.notify(
         body=message["body"],
         title=message["title"],
         notify_type=message["type"],
         body_format=apprise.NotifyFormat.TEXT,
-    )
-    if is_sent:
+    ):
         return {"ok": True}
     status = f" (HTTP {log.status})" if log.status else ""
     if (log.status or "").startswith("3"):

@@ -198,21 +198,29 @@ class Notifying:
             KeyError: No notifier has that name.
         """
         names = list(self._configs) if notifier is None else [notifier]
-        return {name: self._send_test(self._configs[name]) for name in names}
-
-    def _send_test(self, config: NotifierConfig) -> str:
-        # A new instance, because only the worker's thread may use that of the worker.
-        notifier = _build(config)
         now_ns = self._clock.time_ns()
-        try:
-            notifier.send([sample_alert(now_ns, self._tags)], now_ns)
-        except DeliveryError as error:
-            return error.reason
-        except Exception as error:  # noqa: BLE001 - its text may contain a secret
-            return f"unexpected {type(error).__name__}"
-        finally:
-            notifier.close()
-        return ""
+        return {name: send_test(self._configs[name], self._tags, now_ns) for name in names}
+
+
+def send_test(config: NotifierConfig, tags: Mapping[str, str], time_ns: int) -> str:
+    """Send a test alert through a new instance of a notifier; return the error, empty if it was sent.
+
+    Args:
+        config: The section of the notifier.
+        tags: Host and static labels.
+        time_ns: Current UTC in ns.
+    """
+    # A new instance, because only the worker's thread may use that of the worker.
+    notifier = _build(config)
+    try:
+        notifier.send([sample_alert(time_ns, tags)], time_ns)
+    except DeliveryError as error:
+        return error.reason
+    except Exception as error:  # noqa: BLE001 - its text may contain a secret
+        return f"unexpected {type(error).__name__}"
+    finally:
+        notifier.close()
+    return ""
 
 
 def _build(config: NotifierConfig) -> Notifier:

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenCredential, TokenFile
 from costprobe.adapters.http.client import HttpClient
@@ -20,17 +20,39 @@ from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import IS_URL, Name
 from costprobe.core.incident import Alert, Symptom
 from costprobe.core.records import NS_PER_S
+from costprobe.delivery.apprise import CHATS
 from costprobe.delivery.contract import Notifier, NotifierConfig, rfc3339
 
 SCHEMA = "costprobe.alert/1"
 MAX_SYMPTOMS = 200
 
 
+# Services that accept only a document of their own.
+_CHAT_HOSTS = {
+    "hooks.slack.com": "slack",
+    "webhook.office.com": "teams",
+    "discord.com": "discord",
+    "discordapp.com": "discord",
+    "events.pagerduty.com": "pagerduty",
+}
+
+
+def _not_of_a_chat(url: str) -> str:
+    host = (urlsplit(url).hostname or "").lower()
+    for suffix, kind in _CHAT_HOSTS.items():
+        if f".{host}".endswith(f".{suffix}"):
+            raise ValueError(
+                f'{suffix} does not accept this JSON; write kind = "{kind}" and url_file ='
+                f' "/etc/costprobe/{kind}.url", a file with {CHATS[kind]}'
+            )
+    return url
+
+
 class WebhookConfig(NotifierConfig):
     """Any URL that accepts JSON; signed with HMAC-SHA256 if a key is given."""
 
     kind: Literal["webhook"] = Field(description="Kind of notifier.", examples=["webhook"])
-    url: Annotated[str, IS_URL] | None = Field(
+    url: Annotated[str, IS_URL, AfterValidator(_not_of_a_chat)] | None = Field(
         None,
         description="URL, if it is not a secret.",
         examples=["https://hooks.example.com/costprobe"],
@@ -122,7 +144,12 @@ class Webhook(Notifier):
     def _destination(self) -> Destination:
         if self._config.url is not None:
             return Destination.parse(self._config.url)
-        return Destination.parse(self._url.read(), self._url.where)
+        destination = Destination.parse(self._url.read(), self._url.where)
+        try:
+            _not_of_a_chat(destination.url)
+        except ValueError as error:
+            raise Misconfigured(f"{self._url.where}: {error}") from None
+        return destination
 
 
 def signature(key: str, body: bytes, time_ns: int) -> str:

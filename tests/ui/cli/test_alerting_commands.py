@@ -18,7 +18,9 @@ from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.control_client import user_name
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.incidents import incident
+from fakes.servers import Scripted
 
 S = 1_000_000_000
 TAGS = {"host": "h", "device": "gpu0", "probe": "e"}
@@ -213,6 +215,23 @@ def test_incomplete_silences_are_rejected(costprobe, daemon):
 def test_test_alert_prints_the_result_of_each_notifier(costprobe, daemon):
     assert costprobe("alerts", "test", "ops") == "ops: sent\n"
     assert "mail: FAILED: no such host" in costprobe("alerts", "test", code=1)
+
+
+def test_test_alert_needs_no_daemon(tmp_path):
+    config, url = tmp_path / "costprobe.toml", tmp_path / "ops.url"
+    with Scripted(lambda *_: (204, {}, b"")) as server:
+        url.write_text(server.url)
+        config.write_text(
+            f'[store]\npath = "{tmp_path}/costprobe.db"\n[[notifier]]\nname = "ops"\nkind = "webhook"\n'
+            f'url_file = "{url}"\n[[notifier]]\nname = "chat"\nkind = "webhook"\nurl_file = "{url}2"\n'
+        )
+        assert called(config, "alerts", "test", "ops").output == "ops: sent\n"
+        url.with_name("ops.url2").write_text("https://hooks.slack.com/services/T/B/c4nary5ecret")
+        output = called(config, "alerts", "test", code=1).output
+        assert "unknown notifier" in called(config, "alerts", "test", "pager", code=2).output
+    assert [json.loads(body)["alert"]["test"] for *_, body in server.requests] == [True, True]
+    assert 'write kind = "slack"' in output
+    assert "c4nary5ecret" not in output
 
 
 def test_without_a_daemon_the_error_suggests_a_command(costprobe):

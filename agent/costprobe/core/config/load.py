@@ -154,8 +154,8 @@ def _merged(problems: Iterable[tuple[str, str, str]]) -> list[str]:
 
 
 def _line(key: str, words: str, example: str) -> str:
-    shows_one = not example or any(one in words for one in ("such as", "did you mean", 'write "'))
-    return f"{key}: {words}" if shows_one else f"{key}: {words}, such as {example}"
+    has_one = any(one in words for one in ("such as", "did you mean", 'write "', ' = "'))
+    return f"{key}: {words}" if has_one or not example else f"{key}: {words}, such as {example}"
 
 
 def _problem(

@@ -9,13 +9,16 @@ from typing import Any
 
 import click
 
+from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.store.database import decoding
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
+from costprobe.delivery.delivery import send_test
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.colour import SEVERITIES, paint
-from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import NOTIFIERS
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json
@@ -117,8 +120,23 @@ def history(config: str | None, *, since_ns: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print each result as JSON.")
 @click.pass_obj
 def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
-    """Send a test alert through one notifier, or through all; exit code 1 if one fails."""
-    answers = ask(LoadedConfig(config), {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
+    """Send a test alert through one notifier, or through all; exit code 1 if one fails.
+
+    The daemon sends it; this command does if no daemon runs.
+    """
+    settings = LoadedConfig(config)
+    try:
+        answers = ask(settings, {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
+    except NoDaemonError:
+        names = [one.name for one in settings.config.notifier]
+        if notifier is not None and notifier not in names:
+            raise unknown_name("notifier", notifier, names) from None
+        tags, now_ns = host_tags(settings.config.host), time.time_ns()
+        answers = {
+            one.name: send_test(one, tags, now_ns)
+            for one in settings.config.notifier
+            if notifier in (None, one.name)
+        }
     if not answers:
         raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
     if as_json:

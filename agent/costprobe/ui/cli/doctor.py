@@ -19,7 +19,7 @@ from costprobe.ui.cli.support.checks import (
     sink_checks,
     store_checks,
 )
-from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
+from costprobe.ui.cli.support.code_checks import secret_checks, torch_checks, write_checks
 from costprobe.ui.cli.support.colour import Role, paint
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
@@ -54,6 +54,7 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     source = settings.path or "no file: demo mode"
     yield Check("configuration", "good", f"{source}", "")
     yield from write_checks(settings.path, settings.config)
+    yield from secret_checks(settings.config)
     yield from sensor_checks(settings.config, settings.store_path)
     yield from torch_checks(settings.config.probe)
     yield from service_checks(settings.config.service, os.environ)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ from pydantic import BaseModel
 
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.processes import child_environment
+from costprobe.adapters.http.access import secret_places
 from costprobe.adapters.probe_child.runner import PROBES_FOLDER
 from costprobe.adapters.store.settings import StoreConfig
 from costprobe.configuration import Config
@@ -108,6 +111,15 @@ def _module_checks(modules: Sequence[str], line: str) -> Iterator[Check]:
     for name in modules:
         files = [file for file in places.get(name) or () if isinstance(file, str)]
         yield from _write_checks((f"module {name}", Path(file)) for file in files)
+
+
+def secret_checks(config: Config) -> Iterator[Check]:
+    """Check that not every user of the host can read the files with secrets."""
+    for place in secret_places(config):
+        with suppress(OSError):  # another check reports a file that cannot be read
+            if not place.is_credential and Path(place.name).stat().st_mode & stat.S_IROTH:
+                detail = f"every user of this host can read {place.name}"
+                yield Check(f"secret of {place.key}", "note", detail, f"chmod o= {place.name}")
 
 
 def write_checks(config_path: Path | None, config: Config) -> Iterator[Check]:
