@@ -317,7 +317,9 @@ def read_secret(path: Path, purpose: str) -> str:
     try:
         content = read_regular(path, MAX_SECRET_BYTES + 1)
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror}); write the {purpose} into it, for this user"
+        ) from error
     if len(content) > MAX_SECRET_BYTES:
         raise ValueError(f"{path}: is longer than {MAX_SECRET_BYTES} bytes")
     try:

@@ -44,6 +44,8 @@ def status(config: str | None, *, as_json: bool) -> None:
             entries = [{**_entry(sink), **now.get(sink.sink, {})} for sink in sinks]
     if as_json:
         echo_json(entries)
+    elif not entries and settings.config.sink:
+        echo("no daemon has used the sinks of this configuration yet: costprobe run")
     elif not entries:
         echo("no sink is configured: the series stay in the store; add a [[sink]]")
     for entry in [] if as_json else entries:

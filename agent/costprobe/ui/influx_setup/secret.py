@@ -26,7 +26,10 @@ def write_new_secret(path: Path, create: Callable[[], str]) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     except OSError as error:
-        raise SetupError(f"{path}: cannot be written ({error.strerror})") from error
+        raise SetupError(
+            f"{path}: cannot be written ({error.strerror}); name a file in a folder that exists and is"
+            " yours with --secret-file, and in the [[sink]]"
+        ) from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             # Independent of the umask.

@@ -222,7 +222,7 @@ def notifier_checks(notifiers: Sequence[NotifierConfig]) -> Iterator[Check]:
     """Check each notifier's secrets, certificates and address, without sending."""
     for notifier in notifiers:
         problems = check_notifier(notifier)
-        fix = "then test it: costprobe alerts test" if problems else ""
+        fix = "correct that, then test it: costprobe alerts test" if problems else ""
         detail = "; ".join(problems) or f"{notifier.kind}, secrets and certificates are readable"
         yield Check(f"notifier {notifier.name}", "bad" if problems else "good", detail, fix)
     if not notifiers:
