@@ -27,7 +27,7 @@ from costprobe.core.config.model import RootSection
 from costprobe.core.outside import nearest
 from costprobe.core.periods import minutes_of
 from costprobe.core.schema import SCHEMA
-from costprobe.delivery.apprise import as_apprise
+from costprobe.delivery.apprise import CHATS, AppriseConfig, as_apprise
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import NOTIFIERS, SINKS
 from costprobe.devices.settings import TelemetryConfig
@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     AnyRule = RuleConfig
     AnySinkConfig = SinkConfig
 else:
+    _notifiers = {name: kind.config for name, kind in NOTIFIERS.items()}
     AnyNotifier = Annotated[
-        union_of_kinds({name: kind.config for name, kind in NOTIFIERS.items()}, "kind"),
+        union_of_kinds(_notifiers | dict.fromkeys(CHATS, AppriseConfig), "kind"),
         BeforeValidator(as_apprise),
     ]
     AnyPlan = union_of_kinds(PLANS, "plan")

@@ -82,10 +82,10 @@ def limit_words(hint: Any, more: Iterable[object] = ()) -> str:  # noqa: ANN401 
 
 
 def sections_in(hint: Any) -> list[type[BaseModel]]:  # noqa: ANN401 - as above
-    """Return the section classes in an annotation, in order."""
+    """Return the section classes in an annotation, in order; one of several kinds once."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return [hint]
-    return [found for one in get_args(hint) for found in sections_in(one)]
+    return list(dict.fromkeys(found for one in get_args(hint) for found in sections_in(one)))
 
 
 def _annotated_words(inner: tuple[Any, ...]) -> str:
