@@ -169,7 +169,9 @@ def test_url_is_checked_without_sending(sender):
         "email": "mailtos://user:pw@smtp.example.com?from=a@example.com&to=b@example.com",
     }
     assert set(good) == set(CHATS)
-    assert {kind: sender(url).problems() for kind, url in good.items()} == {kind: [] for kind in good}
+    assert {kind: sender(url).problems() for kind, url in good.items()} == {
+        kind: [] for kind in good
+    }
     (problem,) = sender(f"https://example.com/{CANARY}").problems()
     assert "Apprise has no service for this URL" in problem
     assert CANARY not in problem

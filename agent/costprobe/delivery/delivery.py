@@ -197,23 +197,28 @@ class Notifying:
         Raises:
             KeyError: No notifier has that name.
         """
-        names = list(self._configs) if notifier is None else [notifier]
-        now_ns = self._clock.time_ns()
-        return {name: send_test(self._configs[name], self._tags, now_ns) for name in names}
+        return send_tests(self._configs, notifier, sample_alert(self._clock.time_ns(), self._tags))
 
 
-def send_test(config: NotifierConfig, tags: Mapping[str, str], time_ns: int) -> str:
-    """Send a test alert through a new instance of a notifier; return the error, empty if it was sent.
+def send_tests(
+    configs: Mapping[str, NotifierConfig], notifier: str | None, alert: Alert
+) -> dict[str, str]:
+    """Send a test alert; result and errors as of `Notifying.send_test`.
 
     Args:
-        config: The section of the notifier.
-        tags: Host and static labels.
-        time_ns: Current UTC in ns.
+        configs: The sections of the notifiers by name.
+        notifier: Its name; None for all.
+        alert: The alert.
     """
+    names = configs if notifier is None else [notifier]
+    return {name: _send_test(configs[name], alert) for name in names}
+
+
+def _send_test(config: NotifierConfig, alert: Alert) -> str:
     # A new instance, because only the worker's thread may use that of the worker.
     notifier = _build(config)
     try:
-        notifier.send([sample_alert(time_ns, tags)], time_ns)
+        notifier.send([alert], alert.since_ns)
     except DeliveryError as error:
         return error.reason
     except Exception as error:  # noqa: BLE001 - its text may contain a secret

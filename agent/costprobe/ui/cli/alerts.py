@@ -13,7 +13,7 @@ from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.store.database import decoding
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
-from costprobe.delivery.delivery import send_test
+from costprobe.delivery.delivery import sample_alert, send_tests
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.colour import SEVERITIES, paint
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
@@ -128,15 +128,12 @@ def test(config: str | None, *, notifier: str | None, as_json: bool) -> None:
     try:
         answers = ask(settings, {"do": "test", "notifier": notifier}, TEST_TIMEOUT_S)
     except NoDaemonError:
-        names = [one.name for one in settings.config.notifier]
-        if notifier is not None and notifier not in names:
-            raise unknown_name("notifier", notifier, names) from None
-        tags, now_ns = host_tags(settings.config.host), time.time_ns()
-        answers = {
-            one.name: send_test(one, tags, now_ns)
-            for one in settings.config.notifier
-            if notifier in (None, one.name)
-        }
+        configs = {one.name: one for one in settings.config.notifier}
+        alert = sample_alert(time.time_ns(), host_tags(settings.config.host))
+        try:
+            answers = send_tests(configs, notifier, alert)
+        except KeyError:
+            raise unknown_name("notifier", str(notifier), configs) from None
     if not answers:
         raise click.ClickException("no notifier is configured; add a [[notifier]] and reload")
     if as_json:

@@ -42,8 +42,6 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print path and content as JSON.")
 def init(path: Path, *, force: bool, as_json: bool) -> None:
     """Write a commented file for the hardware of this host to PATH ("-": standard output)."""
-    if str(path) != "-" and path.exists() and not force:
-        raise bad_input(f"{path}: already exists; replace it with --force")
     if str(path) != "-":
         act_as_owner_of(path)
     demo = demo_config()

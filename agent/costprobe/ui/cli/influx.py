@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,7 @@ def _v1(
         raise bad_input("--admin-user and --admin-password-file belong together")
     headers, secrets = {}, []
     if user is not None and password_file is not None:
-        password = _password(password_file)
+        password = _read(Secret("password", password_file).read)
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers, secrets = {"Authorization": f"Basic {pair}"}, [password, pair]
     api = InfluxqlApi(sink, SystemClock(), headers, secrets)
@@ -185,7 +185,7 @@ def _v2(
         raise bad_input("2.x needs an all-access token: set its file with --admin-token-file")
     client = InfluxClient(sink, sink.org, SystemClock())
     try:
-        client.use_token(_token(token_file))
+        client.use_token(_read(Secret("token", token_file).read_ascii))
         yield InfluxV2Setup(client, sink, options, path)
     finally:
         client.close()
@@ -237,15 +237,8 @@ def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> No
         echo(f"{missing} created; check with: costprobe doctor")
 
 
-def _token(path: Path) -> str:
+def _read(secret: Callable[[], str]) -> str:
     try:
-        return Secret("token", path).read_ascii()
-    except Misconfigured as error:
-        raise bad_input(error.reason) from None
-
-
-def _password(path: Path) -> str:
-    try:
-        return Secret("password", path).read()
+        return secret()
     except Misconfigured as error:
         raise bad_input(error.reason) from None
