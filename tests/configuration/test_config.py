@@ -127,6 +127,12 @@ def test_all_errors_are_reported_at_once_with_key_and_fix():
     assert "another name" in by_key["host.labels.device"]
 
 
+def test_list_with_an_invalid_entry_is_not_called_empty():
+    window = 'name = "a"\ndays = ["Saturday"]\nstart = "02:00"\nend = "04:00"\n'
+    (problem,) = problems(f"[[maintenance]]\n{window}")
+    assert problem.startswith("maintenance[0].days[0]: write one of 'mon'")
+
+
 def test_invalid_values_are_reported():
     def check(text, words):
         assert any(words in problem for problem in problems(text)), problems(text)

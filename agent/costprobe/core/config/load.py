@@ -118,6 +118,9 @@ def validate_tables(raw: Mapping[str, Any], path: Path, root: type[Root]) -> Roo
     if all_problems is None:
         # Pydantic runs the checks across tables only if all tables are valid.
         classes = SectionClasses(root)
+        # A list whose entries have errors is too short only without them.
+        inner = {detail["loc"][:-1] for detail in details}
+        details = [d for d in details if d["type"] != "too_short" or d["loc"] not in inner]
         single = _merged(_problem(dict(detail), raw, classes) for detail in details)
         all_problems = (*single, *valid_part(raw, root).cross_field_problems())
     raise ConfigError(path, all_problems)
