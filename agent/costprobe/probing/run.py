@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, Protocol
 
+from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
 from costprobe.adapters.probe_child.results import (
     ModelStart,
@@ -212,7 +213,7 @@ class Measurer:
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
             if isinstance(probe, ProbeConfig):
-                refusal = self._refusal(target.devices[0])
+                refusal = self._refusal(probe, target.devices[0])
                 if refusal is not None:
                     return refusal
             # The cost of a probe of a server is allocated to the requests of the service.
@@ -261,7 +262,7 @@ class Measurer:
         with device_lock(self._lock_folder, device.name, self._stop, probe.every_s) as is_locked:
             if not is_locked:
                 return ProbeFault("busy", f"another probe was using {device.name}", ())
-            refusal = self._refusal(device)
+            refusal = self._refusal(probe, device)
             if refusal is not None:
                 return refusal
             return self._runner(probe, ProbeTarget((device,))).start(
@@ -280,8 +281,12 @@ class Measurer:
         )
         return DeviceLoad(activity.util_pct, activity.contended, activity.is_open)
 
-    def _refusal(self, device: Device) -> ProbeFault | None:
-        """Return why a model may not run: a GPU for one process at a time has one already."""
+    def _refusal(self, probe: ProbeConfig, device: Device) -> ProbeFault | None:
+        """Return why a model may not run: root would run code of others, or a GPU has a process already."""
+        writer = other_writer(probe.code, {ROOT}) if probe.code and os.geteuid() == ROOT else None
+        if writer is not None:
+            fix = "run as that user, or let root alone write it: chown root, chmod go-w"
+            return ProbeFault("config", f"root does not run {probe.code}: {writer}; {fix}", ())
         if not device.is_exclusive or reaches_mps(os.environ):
             return None
         own_pids = [pid for runner in list(self._runners.values()) for pid in runner.pids]

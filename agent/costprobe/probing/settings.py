@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from costprobe_probes.sources.kinds import SOURCES
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
 from costprobe.adapters.load_child.kinds import SERVERS
@@ -123,6 +124,12 @@ class InputConfig(Section):
     )
 
 
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"write the whole path of {path}, from / on")
+    return path
+
+
 class ProbeConfig(CommonProbeConfig):
     """One controlled inference of a model, repeated on a schedule."""
 
@@ -141,6 +148,11 @@ class ProbeConfig(CommonProbeConfig):
             "Factory that returns (torch module, example inputs), as package.module:function."
         ),
         examples=["shop.models:ranker"],
+    )
+    path: Annotated[Path, AfterValidator(_absolute)] | None = Field(
+        None,
+        description="Folder of the module, if it is not on the interpreter's path.",
+        examples=["/srv/shop"],
     )
     python: Path | None = Field(
         None,
@@ -268,6 +280,8 @@ class ProbeConfig(CommonProbeConfig):
     def _keys_match_kind(self) -> ProbeConfig:
         if (self.kind == "module") != (self.module is not None):
             raise ValueError('kind = "module" and module = "package.mod:factory" go together')
+        if self.path is not None and self.module is None:
+            raise ValueError(f'remove path: kind = "{self.kind}" loads no module of yours')
         source = SOURCES[self.source]
         if self.inputs and (source.is_built_in or not source.example):
             raise ValueError(f'remove inputs: kind = "{self.kind}" defines its own')
@@ -294,6 +308,14 @@ class ProbeConfig(CommonProbeConfig):
         return self.kind.partition(":")[2] or None
 
     @property
+    def code(self) -> Path | None:
+        """The file of the module in `path`; None for a model without `path`."""
+        if self.path is None or self.module is None:
+            return None
+        *packages, name = self.module.partition(":")[0].split(".")
+        return self.path.joinpath(*packages, f"{name}.py")
+
+    @property
     def identity(self) -> str:
         """Identity of the model, for stored results."""
         return self.module or self.kind
@@ -316,6 +338,34 @@ class ProbeConfig(CommonProbeConfig):
     def busy_share(self, device_kind: DeviceKind) -> float:
         """Return the share of time above which a device of a kind counts as busy."""
         return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above
+
+
+def section_of(model: str) -> dict[str, str] | None:
+    """Return the `[[probe]]` of a model that is named by a text; None if it names none.
+
+    Args:
+        model: "SOURCE:MODEL", "FILE.py:FUNCTION" or "package.module:function".
+
+    Raises:
+        ValueError: The file cannot be used.
+    """
+    own_name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-")[-64:].lstrip("-")
+    kind, _, loaded = model.partition(":")
+    source = SOURCES.get(kind)
+    if source is not None:
+        if loaded and source.example.startswith("/"):
+            model = f"{kind}:{Path(loaded).resolve()}"
+        return {"name": own_name, "kind": model.rstrip(":")}
+    place, _, function = model.rpartition(":")
+    section = {"name": own_name, "kind": "module", "module": model}
+    if place.endswith(".py"):
+        file = Path(place).resolve()
+        if not file.is_file():
+            raise ValueError(f"{place}: there is no such file")
+        if not file.stem.isidentifier():
+            raise ValueError(f"{place}: rename it to letters, digits and _: Python imports it")
+        section |= {"module": f"{file.stem}:{function}", "path": str(file.parent)}
+    return section if place and function else None
 
 
 class _ServedProbeConfig(CommonProbeConfig):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from costprobe.configuration import Config
 from costprobe.drift.load_curve import curve_change
 from costprobe.probing.load_curve import LoadCurve
 from costprobe.probing.rows import report_document
 from costprobe.probing.run import AnyProbe
-from costprobe.probing.settings import BUILT_IN_MODELS, ProbeConfig
+from costprobe.probing.settings import BUILT_IN_MODELS, ProbeConfig, section_of
 from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
@@ -39,6 +41,7 @@ _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": (
     cls=ExampleCommand,
     examples=(
         "costprobe probe quick  # run the probe `quick` of the file once",
+        "costprobe probe ./model.py:make  # your own model: the function `make` of a file",
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
         "costprobe probe quick --naive  # what common mistakes of timing would report",
         "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
@@ -95,8 +98,10 @@ def command(  # noqa: PLR0913 - click passes each option
 ) -> None:
     """Run the probe NAME once: a configured one, or a built-in one.
 
-    Built in are "transformer", "cnn", and prefill and decode of a decoder of three sizes, such as
-    "decoder:small/decode".
+    NAME is a configured probe; a built-in model: "transformer", "cnn", and prefill and decode of a
+    decoder of three sizes, such as "decoder:small/decode"; a model of a library or file, such as
+    "timm:resnet50", "transformers:/folder"; or your own as "FILE.py:FUNCTION" or "MODULE:FUNCTION",
+    which returns (torch module, example inputs).
 
     With --sweep it searches the batch size, measures each batch size with its energy, finds the
     cheapest one within the probe's latency_bound, and stores the curve.
@@ -133,7 +138,10 @@ def command(  # noqa: PLR0913 - click passes each option
         with open_bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
             bench.bar.clear()
-            _show(document, [probe_line(document)], as_json=as_json)
+            lines = [probe_line(document)]
+            if probe.name not in {known.name for known in settings.config.probe}:
+                lines += _section_lines(probe)
+            _show(document, lines, as_json=as_json)
         return
     curve = _swept(settings, probe, device, stored=stored)
     _show(curve.document(), shown(curve), as_json=as_json)
@@ -264,5 +272,28 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
         return configured[name]
     if name in BUILT_IN_MODELS:
         own_name = name.replace(":", "-").replace("/", "-")
-        return ProbeConfig.model_validate({"name": own_name, "kind": name})
-    raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])
+        return _validated({"name": own_name, "kind": name})
+    try:
+        section = section_of(name)
+    except ValueError as error:
+        raise bad_input(str(error)) from error
+    if section is None:
+        raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])
+    return _validated(section)
+
+
+def _validated(section: Mapping[str, str]) -> ProbeConfig:
+    try:
+        return ProbeConfig.model_validate(section)
+    except ValueError as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error)}
+        raise bad_input(
+            f"{section['kind']}: {first['msg'].removeprefix('Value error, ')}"
+        ) from None
+
+
+def _section_lines(probe: AnyProbe) -> list[str]:
+    """Return the lines to add to the configuration, so that the daemon runs the probe, too."""
+    given = probe.model_dump(mode="json", exclude_unset=True)
+    keys = (f"{key} = {json.dumps(value)}" for key, value in given.items())
+    return ["", "To run it on a schedule, add to the configuration:", "[[probe]]", *keys]

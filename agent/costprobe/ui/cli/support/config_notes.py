@@ -18,9 +18,10 @@ def device_notes(config: Config) -> Iterator[str]:
     named_devices = list(_named_devices(config))
     if not named_devices:
         return
-    present = {device.name for device in discovered_devices(config.telemetry)}
+    devices = discovered_devices(config.telemetry)
+    present = {device.name for device in devices}
     for key, device in named_devices:
-        if device not in present:
+        if device not in {*present, *(device.uuid for device in devices)}:
             there = ", ".join(sorted(present, key=natural)) or "none"
             yield f"{key}: this host has no device {device} now; devices: {there}"
 
