@@ -181,7 +181,9 @@ def allowed_rooms(room):
 
 
 def test_old_name_does_not_occur():
-    command = ["git", "grep", "-il", "infer" + "cost", "--", ".", ":!CHANGELOG.md"]
+    """Another program has the name: the comparison of rules for tokens names it."""
+    named = (":!CHANGELOG.md", ":!docs/token_split.md", ":!bench/*token?split*")
+    command = ["git", "grep", "-il", "infer" + "cost", "--", ".", *named]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     paths = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
