@@ -29,9 +29,14 @@ def test_file_is_read_each_time(tmp_path):
         read_source(plan(file=str(file)))
     file.write_text("1.5")
     assert read_source(plan(file=str(file))) == "1.5"
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(SourceError, match="not UTF-8"):
-        read_source(plan(file=str(file)))
+    # Written by office programs, and by PowerShell.
+    for encoding in ("utf-8-sig", "utf-16", "cp1252"):
+        file.write_bytes("Zürich;3,21".encode(encoding))
+        assert read_source(plan(file=str(file))) == "Zürich;3,21", encoding
+    for content in (b"1\0.\x005\0", b"\xff\xfe1"):
+        file.write_bytes(content)
+        with pytest.raises(SourceError, match=r"prices\.csv: .* save it as UTF-8"):
+            read_source(plan(file=str(file)))
 
 
 def test_command_provides_its_standard_output():

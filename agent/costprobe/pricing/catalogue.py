@@ -431,8 +431,8 @@ def catalogue_prices(
         ValueError: It is no such table, or in another currency.
     """
     _, offers = parse_offers(text)
-    named = [offer for offer in offers if offer.instance == instance]
-    found = [offer for offer in named if offer.region == region] or [
+    named = [offer for offer in offers if offer.instance.lower() == instance.lower()]
+    found = [offer for offer in named if offer.region.lower() == region.lower()] or [
         offer for offer in named if offer.region == ALL_REGIONS
     ]
     for offer in found:

@@ -7,6 +7,7 @@ x PUE x intensity, E in joules. It covers operation; manufacturing the hardware 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -39,9 +40,11 @@ FORMAT = FigureFormat(
     noun="carbon intensity",
     example="time,g_per_kwh",
     largest=_LARGEST_G_PER_KWH,
+    unit="grams per kWh",
+    units=re.compile(r"g(rams?)?(co2(eq?)?)?(/|per)kwh"),
     # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
     time_keys=("time", "timestamp", "datetime", "from"),
-    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
+    value_keys=("g_per_kwh", "carbonintensity", "intensity", "actual", "forecast"),
     list_keys=("history", "data"),
 )
 

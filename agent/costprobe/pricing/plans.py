@@ -6,6 +6,7 @@ class here and a line in PLANS.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -43,8 +44,11 @@ FORMAT = FigureFormat(
     example="time,per_hour",
     # A higher price per hour is an error.
     largest=10**9,
-    time_keys=("time", "timestamp", "Timestamp"),
-    value_keys=("per_hour", "price", "SpotPrice"),
+    unit="currency per hour",
+    units=re.compile(r"(?P<currency>(?!per)[a-z]{3})?(/|per)?1?h((ou)?rs?)?"),
+    time_keys=("time", "timestamp"),
+    # The last key is that of AWS.
+    value_keys=("per_hour", "price", "spotprice"),
     # Format of `aws ec2 describe-spot-price-history`.
     list_keys=("SpotPriceHistory",),
 )
@@ -163,7 +167,9 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
         # Output of `aws pricing get-products`.
         document = bounded_object(text)
         if isinstance(document.get("PriceList"), list):
-            price = only_price(list(aws_price_list(document, currency)), "one instance on demand")
+            price = only_price(
+                list(aws_price_list(document, currency, now_ns)), "one instance on demand"
+            )
             return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)
 

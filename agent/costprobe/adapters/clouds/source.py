@@ -20,7 +20,7 @@ from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import SourceConfig
-from costprobe.core.outside import read_regular
+from costprobe.core.outside import UnusableInputError, decoded, read_regular
 
 MAX_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20.0
@@ -63,7 +63,7 @@ def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
         SourceError: The list cannot be read, or has no such price or several.
     """
     try:
-        return f"{api_price(query, _get, timeout_s):f}"
+        return f"{api_price(query, _get, timeout_s, time.time_ns()):f}"
     except ValueError as error:
         raise SourceError(f"price list {query.api}: {outside_text(str(error))}") from None
 
@@ -139,12 +139,11 @@ def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
 
 
 def _text(content: bytes, name: str) -> str:
-    if len(content) > MAX_BYTES:
-        raise SourceError(f"{name}: returned more than {MAX_BYTES} bytes")
     try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise SourceError(f"{name}: not UTF-8 text") from None
+        # Figures read the same in every encoding of Western office programs.
+        return decoded(content, MAX_BYTES, "cp1252")
+    except UnusableInputError as error:
+        raise SourceError(f"{name}: {error}") from None
 
 
 def _stderr(file: IO[bytes]) -> str:
