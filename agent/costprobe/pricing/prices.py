@@ -21,7 +21,13 @@ from typing import Any, Final
 
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.clouds.price_lists import only_price
-from costprobe.adapters.clouds.source import TIMEOUT_S, SourceError, read_price_list, read_source
+from costprobe.adapters.clouds.source import (
+    TIMEOUT_S,
+    SourceError,
+    read_price_list,
+    read_source,
+    source_name,
+)
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.errors import RetryBackoff
 from costprobe.adapters.store.database import StoreError
@@ -93,10 +99,11 @@ def _read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[
     Raises:
         SourceError: The source cannot be read, or returns something else.
     """
+    text = read_output(source)
     try:
-        return kind.parse(read_output(source), now_ns)
+        return kind.parse(text, now_ns)
     except ValueError as error:
-        raise SourceError(outside_text(str(error))) from None
+        raise SourceError(f"{source_name(source)}: {outside_text(str(error))}") from None
 
 
 def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
@@ -120,8 +127,7 @@ def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
         found = catalogue_prices(table, instance, region, source.currency, is_spot=is_spot)
         return f"{only_price(found, f'{instance} in {region}'):f}"
     except ValueError as error:
-        name = str(source.file) if source.file is not None else "price list catalogue"
-        raise SourceError(f"{name}: {outside_text(str(error))}") from None
+        raise SourceError(f"{source_name(source)}: {outside_text(str(error))}") from None
 
 
 class TimedFeed:

@@ -44,12 +44,20 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     """
     if source.file is not None:
         try:
-            return _text(read_regular(source.file, MAX_BYTES + 1), str(source.file))
+            return _text(read_regular(source.file, MAX_BYTES + 1), source_name(source))
         except OSError as error:
             raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
     if source.command is not None:
-        return _run(source.command, source.command[0], timeout_s)
+        return _run(source.command, source_name(source), timeout_s)
     return _get(str(source.url), {}, timeout_s)
+
+
+def source_name(source: SourceConfig) -> str:
+    """Return the name of a source in messages: its file, command or host."""
+    if source.command is not None:
+        return source.command[0]
+    # No path and no query, which may contain a key.
+    return str(source.file or urlsplit(source.url or "").netloc)
 
 
 def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
