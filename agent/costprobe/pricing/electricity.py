@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from costprobe.core.config.fields import (
     Currency,
     Day,
-    Money,
+    SignedMoney,
     Section,
     SourceConfig,
     WeeklyHoursConfig,
@@ -52,15 +52,16 @@ FORMAT = FigureFormat(
 class TariffHoursConfig(WeeklyHoursConfig):
     """Hours of the week with their own tariff; they may end on the next day."""
 
-    tariff_per_kwh: Money = Field(
-        description="Price of a kWh at the meter in these hours.", examples=[Decimal("0.18")]
+    tariff_per_kwh: SignedMoney = Field(
+        description="Price of a kWh at the meter in these hours; below zero if it is paid to you.",
+        examples=[Decimal("0.18")],
     )
 
 
 class TariffConfig(Section):
     """The price of a kilowatt-hour, and the overhead of the building (PUE)."""
 
-    tariff_per_kwh: Money = Field(
+    tariff_per_kwh: SignedMoney = Field(
         description="Price of a kWh at the meter; with `hours`, in all other hours.",
         examples=[Decimal("0.12")],
     )

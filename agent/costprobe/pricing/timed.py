@@ -294,7 +294,7 @@ def _csv_entries(text: str, format_: FigureFormat) -> list[_Entry]:
                 f" or name it as in {format_.example}"
             )
     marks = set()
-    entries = []
+    entries: list[_Entry] = []
     for line, cells in rows:
         if len(cells) > len(head):
             fix = (

@@ -821,7 +821,7 @@ def _number(value: object) -> Fraction:
 def _with_rest(parts: Mapping[str, Fraction], whole: Fraction) -> Mapping[str, Fraction]:
     """Return the parts with what they lack of the whole as unattributed; none where none is known."""
     rest = whole - sum(parts.values(), Fraction(0))
-    if not parts or rest <= whole * _ROUNDING:
+    if not parts or not whole or rest / whole <= _ROUNDING:
         return parts
     return {**parts, UNATTRIBUTED: parts.get(UNATTRIBUTED, Fraction(0)) + rest}
 
@@ -830,12 +830,14 @@ def _parts(
     charge: PeriodCharge, by_cost: Mapping[str, Fraction], by_tokens: Mapping[str, Fraction]
 ) -> Iterator[PeriodCharge]:
     """Divide a charge; one without tenants is returned as it is."""
+    if charge.cost < 0:
+        by_cost = {name: -cost for name, cost in by_cost.items()}
     names = sorted(
         (name for name in by_cost if by_cost[name] > 0 or by_tokens.get(name)),
         key=lambda name: (name == UNATTRIBUTED, name),
     )
     shares = [by_cost[name] for name in names]
-    if not any(shares) or charge.cost < 0:
+    if not any(shares):
         yield charge
         return
 
