@@ -15,7 +15,7 @@ from costprobe.core.outside import (
     bounded_json,
     bounded_json_list,
     bounded_toml,
-    decoded as decoded_text,
+    decoded_text,
 )
 from costprobe.daemon.control_protocol import decoded
 from costprobe_probes.wire import parse_bounded

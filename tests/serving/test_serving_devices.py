@@ -62,6 +62,7 @@ class Bench:
         proc=None,
         by_pid=None,
         util_pct=40.0,
+        *,
         per_kwh="0.36",
     ):
         self.clock = FakeClock()

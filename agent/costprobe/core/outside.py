@@ -52,7 +52,7 @@ class OversizedInputError(UnusableInputError):
     """A text has more bytes or values than the limit."""
 
 
-def decoded(content: bytes, max_bytes: int, fallback: str = "") -> str:
+def decoded_text(content: bytes, max_bytes: int, fallback: str = "") -> str:
     """Decode text: UTF-8, or the encoding that a byte order mark states.
 
     Args:
@@ -189,7 +189,7 @@ def bounded_toml(content: str | bytes, max_bytes: int) -> dict[str, Any]:
     Raises:
         UnusableInputError: It is malformed or too large.
     """
-    text = decoded(content, max_bytes) if isinstance(content, bytes) else content
+    text = decoded_text(content, max_bytes) if isinstance(content, bytes) else content
     import tomllib  # noqa: PLC0415 - the sensor child, which reads JSON only, does without its memory
 
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from costprobe.adapters.host.files import replace_file
-from costprobe.core.outside import decoded, read_regular
+from costprobe.core.outside import decoded_text, read_regular
 from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S
 from costprobe.pricing.catalogue import (
@@ -103,7 +103,7 @@ class CatalogueFolder:
             ValueError: The content is not a valid table, or not newer than the one in force.
             OSError: It cannot be written.
         """
-        text = decoded(content, MAX_BYTES)
+        text = decoded_text(content, MAX_BYTES)
         catalogue = parsed(text)
         if catalogue.version > utc_day(now_ns):
             raise ValueError(f"its version {catalogue.version} is in the future")
@@ -132,4 +132,4 @@ class CatalogueFolder:
 
 
 def _read(path: Path) -> str:
-    return decoded(read_regular(path, MAX_BYTES + 1), MAX_BYTES)
+    return decoded_text(read_regular(path, MAX_BYTES + 1), MAX_BYTES)

@@ -19,8 +19,8 @@ from pydantic import Field, model_validator
 from costprobe.core.config.fields import (
     Currency,
     Day,
-    SignedMoney,
     Section,
+    SignedMoney,
     SourceConfig,
     WeeklyHoursConfig,
     Zone,

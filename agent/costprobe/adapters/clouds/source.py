@@ -20,7 +20,7 @@ from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import SourceConfig
-from costprobe.core.outside import UnusableInputError, decoded, read_regular
+from costprobe.core.outside import UnusableInputError, decoded_text, read_regular
 
 MAX_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20.0
@@ -149,7 +149,7 @@ def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
 def _text(content: bytes, name: str) -> str:
     try:
         # Figures read the same in every encoding of Western office programs.
-        return decoded(content, MAX_BYTES, "cp1252")
+        return decoded_text(content, MAX_BYTES, "cp1252")
     except UnusableInputError as error:
         raise SourceError(f"{name}: {error}") from None
 

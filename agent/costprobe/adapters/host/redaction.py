@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
-from costprobe.core.outside import UnusableInputError, decoded, one_line, read_regular
+from costprobe.core.outside import UnusableInputError, decoded_text, one_line, read_regular
 
 MASK: Final = "[redacted]"
 WITHHELD: Final = "(withheld: it contains a secret)"
@@ -315,7 +315,7 @@ def read_secret(path: Path, purpose: str) -> str:
             file and never contains its content.
     """
     try:
-        secret = decoded(read_regular(path, MAX_SECRET_BYTES + 1), MAX_SECRET_BYTES).strip()
+        secret = decoded_text(read_regular(path, MAX_SECRET_BYTES + 1), MAX_SECRET_BYTES).strip()
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
     except UnusableInputError as error:

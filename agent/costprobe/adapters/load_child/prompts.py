@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from costprobe_probes.wire import ProbeConfigError, digest
 
-from costprobe.core.outside import UnusableInputError, bounded_json, decoded, read_regular
+from costprobe.core.outside import UnusableInputError, bounded_json, decoded_text, read_regular
 
 SALT_DIGITS: Final = 12
 MAX_LENGTH_TOKENS: Final = 1_000_000
@@ -177,7 +177,7 @@ def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
     """
     where = f"load.prompts {path}"
     try:
-        text = decoded(read_regular(Path(path), MAX_FILE_BYTES + 1), MAX_FILE_BYTES)
+        text = decoded_text(read_regular(Path(path), MAX_FILE_BYTES + 1), MAX_FILE_BYTES)
     except OSError as error:
         raise ProbeConfigError(f"{where}: cannot be read ({error.strerror})") from None
     except UnusableInputError as error:
