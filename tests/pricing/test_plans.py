@@ -205,7 +205,7 @@ class TestSpot:
             "time;per_hour\n45805,58;3,21": "line 2: '45805,58' is not a time",
             "time,per_hour\n2026-01-01,3,21": "line 2: 3 cells, expected 2; write a decimal point",
             "time\tper_hour\n2026-01-01\t1,234": "line 2: '1,234' is not a price: .* thousands",
-            "time;per_hour\n2026-01-01;3,21\n2026-01-02;1.234": "comma and with a point",
+            "time;per_hour\n2026-01-01;1.234,56": "line 2: .* no thousands separator",
             "time,per_hour,note\n2026-01-01,1,x": "line 1: the column 'note' is unknown",
             "time,price,price\n2026-01-01,1,2": "line 1: the column 'price' .* occurs twice",
             "time,per_hour,currency\n2026-01-01,1,EUR": "line 2: .* in EUR, the plan in USD",

@@ -118,8 +118,8 @@ def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     """
     if not isinstance(source, FeedPlan) or source.api is None:
         return read_source(source, timeout_s)
-    if source.query is not None:
-        return read_price_list(source.query, timeout_s)
+    if source.api != "catalogue":
+        return read_price_list(source, timeout_s)
     table = read_source(source, timeout_s)
     instance, region = source.instance or "", source.region or ""
     is_spot = source.plan == "spot"
@@ -158,7 +158,8 @@ class TimedFeed:
         self._error: str | None = None
         self._backoff = RetryBackoff(RETRY_S, source.every_s, Random())  # noqa: S311 - jitter
         self._retry_ns = 0
-        self._known = self._stored_values()
+        stored = restored(ledger, kind.state, TimedValues.from_document)
+        self._known = stored or TimedValues()
         # Staleness from before the restart was reported by the previous process.
         self._reported_stale = self._known.seen_ns is None or self._is_stale(self._known)
 
@@ -209,18 +210,6 @@ class TimedFeed:
             self._error = None
             title = f"{self.kind.title}: its source works again"
             self._on_event(Event("fault", "info", title, now_ns))
-
-    def _stored_values(self) -> TimedValues:
-        document = self._ledger.state(self.kind.state)
-        if not isinstance(document, dict):
-            return TimedValues()
-        try:
-            return TimedValues.from_document(document)
-        except (ArithmeticError, KeyError, TypeError, ValueError):
-            logger.warning(
-                "the stored values of %s are damaged and were discarded", self.kind.title
-            )
-            return TimedValues()
 
     def _is_stale(self, values: TimedValues) -> bool:
         return values.is_stale(self._clock.time_ns(), self.source.stale_after_s)

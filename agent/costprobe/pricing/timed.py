@@ -293,26 +293,20 @@ def _csv_entries(text: str, format_: FigureFormat) -> list[_Entry]:
                 f"line {line}: the column {quoted(wrong[0])} is unknown or occurs twice; remove it,"
                 f" or name it as in {format_.example}"
             )
-    marks = set()
     entries: list[_Entry] = []
     for line, cells in rows:
         if len(cells) > len(head):
-            fix = (
-                "write a decimal point, and one figure a line"
-                if separator == ","
-                else "remove the rest"
+            raise ValueError(
+                f"line {line}: {len(cells)} cells, expected {len(head)}; write a decimal point, and"
+                " nothing else"
             )
-            raise ValueError(f"line {line}: {len(cells)} cells, expected {len(head)}; {fix}")
         entry = dict(zip(head, cells, strict=False))
         for name in format_.value_keys:
-            figure = entry.get(name, "")
-            marks |= {",", "."}.intersection(figure)
-            is_clear = separator == ";" or not _THOUSANDS.fullmatch(figure)
-            if separator != "," and "." not in figure and is_clear:
-                entry[name] = figure.replace(",", ".", 1)
+            if separator == ";" or (
+                separator == "\t" and not _THOUSANDS.fullmatch(entry.get(name, ""))
+            ):
+                entry[name] = entry.get(name, "").replace(",", ".")
         entries.append((f"line {line}: " if len(rows) > 1 or line > 1 else "", entry))
-    if separator != "," and len(marks) > 1:
-        raise ValueError("has figures with a decimal comma and with a point; use one of them")
     return entries
 
 

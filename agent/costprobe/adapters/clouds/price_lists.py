@@ -7,17 +7,18 @@ error, and a price of 0 is none: it is of a part of the usage, or of what is pai
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
+
+from pydantic import Field
 
 from costprobe.adapters.clouds.regions import AWS_LOCATIONS
 from costprobe.adapters.host.redaction import read_secret
+from costprobe.core.config.fields import Currency, SourceConfig, matching
 from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import MONTH_H
@@ -45,32 +46,57 @@ _GCP_MORE_TIMES: Final = 4
 Get = Callable[[str, Mapping[str, str], float], str]
 
 
-@dataclass(frozen=True, slots=True)
-class PriceQuery:
+# No quotation mark: it would end the name in Azure's filter.
+_IS_NAME = matching(
+    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
+)
+
+
+class PriceListConfig(SourceConfig):
     """A price to look up in a cloud's price list.
 
     Attributes:
-        api: The price list.
+        plan: "spot" for the spot price, otherwise the price on demand is wanted.
         currency: ISO 4217 code.
-        instance: Instance type in the price list; empty for "gcp".
-        region: Region in the price list; empty for "gcp".
-        url: Address of the price list; None for the cloud's own.
-        is_spot: Whether the spot price is wanted, not that on demand.
-        skus: Numbers of SKUs, by their identifiers, whose prices are added ("gcp").
-        key_file: File with the API key ("gcp").
     """
 
-    api: Literal["aws", "azure", "gcp"]
-    currency: str
-    instance: str = ""
-    region: str = ""
-    url: str | None = None
-    is_spot: bool = False
-    skus: Mapping[str, Decimal] = field(default_factory=dict)
-    key_file: Path | None = None
+    plan: str
+    currency: Currency
+    api: Literal["aws", "azure", "gcp", "catalogue"] | None = Field(
+        None,
+        description=(
+            "Price list to read: aws (on demand, Linux), azure (retail prices), gcp (Cloud Billing"
+            " Catalog), or catalogue (a table as of `costprobe price update`, at `url` or `file`)."
+        ),
+        examples=["azure"],
+    )
+    instance: Annotated[str, Field(max_length=100), _IS_NAME] | None = Field(
+        None,
+        description="Instance type in the price list (aws, azure, catalogue).",
+        examples=["Standard_NC24ads_A100_v4"],
+    )
+    region: Annotated[str, Field(max_length=40), _IS_NAME] | None = Field(
+        None,
+        description="Region in the price list (aws, azure, catalogue).",
+        examples=["westeurope"],
+    )
+    skus: dict[str, Annotated[Decimal, Field(gt=0, le=100_000)]] = Field(
+        default_factory=dict,
+        max_length=16,
+        description=(
+            "SKU identifiers of the instance's cores, memory and GPUs with their numbers, whose"
+            " prices are added (gcp)."
+        ),
+        examples=[{"2E27-4F75-95CD": Decimal(4)}],
+    )
+    key_file: Path | None = Field(
+        None,
+        description="File with the API key (gcp).",
+        examples=["/etc/costprobe/google.key"],
+    )
 
 
-def api_price(query: PriceQuery, get: Get, timeout_s: float, now_ns: int) -> Decimal:
+def api_price(query: PriceListConfig, get: Get, timeout_s: float, now_ns: int) -> Decimal:
     """Return a current price, in the currency of the query per hour.
 
     Args:
@@ -84,7 +110,7 @@ def api_price(query: PriceQuery, get: Get, timeout_s: float, now_ns: int) -> Dec
         ValueError: The response is not as documented, or has no such price or several.
     """
     end_s = time.monotonic() + timeout_s
-    instance, region = query.instance, query.region
+    instance, region = query.instance or "", query.region or ""
     if query.api == "gcp":
         return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s, now_ns)
     found: list[Decimal] = []
@@ -105,7 +131,7 @@ def api_price(query: PriceQuery, get: Get, timeout_s: float, now_ns: int) -> Dec
     return only_price(found, f"{instance} in {region}")
 
 
-def _azure_url(query: PriceQuery) -> str:
+def _azure_url(query: PriceListConfig) -> str:
     wanted = (
         ("serviceName", "Virtual Machines"),
         ("priceType", "Consumption"),
@@ -119,7 +145,7 @@ def _azure_url(query: PriceQuery) -> str:
     return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
 
 
-def _gcp_price(query: PriceQuery, get: Get, end_s: float, now_ns: int) -> Decimal:
+def _gcp_price(query: PriceListConfig, get: Get, end_s: float, now_ns: int) -> Decimal:
     if query.key_file is None:
         raise ValueError("no key_file")
     # In a header: a key in the URL would be in the logs of proxies.
@@ -170,7 +196,7 @@ def _aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
     ]
 
 
-def _azure_prices(text: str, query: PriceQuery, now_ns: int) -> tuple[list[Decimal], str]:
+def _azure_prices(text: str, query: PriceListConfig, now_ns: int) -> tuple[list[Decimal], str]:
     """Return the prices in force of an instance in a response of Azure's Retail Prices API.
 
     Source: Microsoft, "Azure Retail Prices". Prices of Windows, of dedicated hosts, of Cloud
@@ -184,22 +210,19 @@ def _azure_prices(text: str, query: PriceQuery, now_ns: int) -> tuple[list[Decim
         ValueError: It is no such response, or in another currency.
     """
     document = _object(text)
-    meters = defaultdict(list)
+    prices = []
     for item in _objects(document, "Items"):
         kinds = "".join(f"{item.get(key)}" for key in ("productName", "skuName", "meterName"))
         kind = "".join(kinds.split()).lower()
         if (
             not any(other in kind for other in _AZURE_OTHERS)
-            and ("spot" in kind) is query.is_spot
+            and ("spot" in kind) is (query.plan == "spot")
             and _same(item.get("armSkuName"), query.instance)
             and _same(item.get("armRegionName"), query.region)
             and item.get("type") == "Consumption"
             and item.get("unitOfMeasure") == "1 Hour"
+            and in_force([item], "effectiveStartDate", now_ns, "effectiveEndDate")
         ):
-            meters[item.get("meterId")].append(item)
-    prices = []
-    for items in meters.values():
-        for item in in_force(items, "effectiveStartDate", now_ns, "effectiveEndDate"):
             currency = item.get("currencyCode")
             if currency != query.currency:
                 raise ValueError(f"its prices are in {currency}, the plan in {query.currency}")
@@ -304,9 +327,9 @@ def only_price(prices: Collection[Decimal], words: str) -> Decimal:
     return different[0]
 
 
-def _same(name: object, wanted: str) -> bool:
+def _same(name: object, wanted: str | None) -> bool:
     """Return whether a name is the one that is wanted, in upper or lower case."""
-    return isinstance(name, str) and name.lower() == wanted.lower()
+    return f"{name}".lower() == f"{wanted}".lower()
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import IO, Final
 from urllib.parse import urlsplit
 
-from costprobe.adapters.clouds.price_lists import PriceQuery, api_price
+from costprobe.adapters.clouds.price_lists import PriceListConfig, api_price
 from costprobe.adapters.host.processes import kill_marked, new_mark
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import Destination
@@ -60,7 +60,7 @@ def source_name(source: SourceConfig) -> str:
     return str(source.file or urlsplit(source.url or "").netloc)
 
 
-def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
+def read_price_list(query: PriceListConfig, timeout_s: float = TIMEOUT_S) -> str:
     """Return the current price of an instance in a cloud's price list, as text.
 
     Args:
