@@ -11,7 +11,7 @@ from costprobe.adapters.clouds.source import SourceError
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.pricing.catalogue import OFFER_COLUMNS
 from costprobe.pricing.plans import ListPlan, SpotPlan
-from costprobe.pricing.prices import RETRY_S, SpotFeeds, read_output
+from costprobe.pricing.prices import RETRY_S, Feeds, read_output
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from pydantic import ValidationError
@@ -264,9 +264,9 @@ def test_aws_price_list_query_is_read_from_a_command():
     def values(*products, **keys):
         output = json.dumps({"FormatVersion": "aws_v1", "PriceList": products})
         plan = ListPlan(plan="list", command=(sys.executable, "-c", f"print({output!r})"), **keys)
-        feeds = SpotFeeds([plan], MemoryLedger(), FakeClock(), lambda _: None)
-        feeds.refresh("list")
-        status = feeds.status()["list"]
+        feeds = Feeds([plan], None, MemoryLedger(), FakeClock(), lambda _: None)
+        feeds.prices["list"].refresh()
+        status = feeds.prices["list"].status()
         return status["price_per_h"], status["last_error"]
 
     # Reserved capacity costs 0 beside the price on demand.
@@ -337,17 +337,17 @@ def test_failed_list_price_is_read_again_before_the_next_day():
     with InferenceServer(
         lambda call: call.json(page(ITEMS[0]), statuses[len(server.calls) - 1])
     ) as server:
-        feeds = SpotFeeds([azure(server.url)], MemoryLedger(), clock, lambda _: None)
-        feeds.retry("list")
+        feeds = Feeds([azure(server.url)], None, MemoryLedger(), clock, lambda _: None)
+        feeds.prices["list"].retry()
         assert not server.calls  # nothing failed yet
-        feeds.refresh("list")
-        feeds.retry("list")
+        feeds.prices["list"].refresh()
+        feeds.prices["list"].retry()
         assert len(server.calls) == 1  # not at once
         for wait_s, calls in ((RETRY_S, 2), (2 * RETRY_S, 3), (86_400, 3)):
             clock.move(wait_s)
-            feeds.retry("list")
+            feeds.prices["list"].retry()
             assert len(server.calls) == calls
-    assert feeds.status()["list"]["price_per_h"] == "4.775"
+    assert feeds.prices["list"].status()["price_per_h"] == "4.775"
 
 
 def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
@@ -356,12 +356,12 @@ def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
         lambda call: call.json(page(ITEMS[0]), statuses[min(len(server.calls), 2) - 1])
     ) as server:
         plan = azure(server.url, stale_after="2d")
-        feeds = SpotFeeds([plan], MemoryLedger(), clock, events.append)
-        feeds.refresh("list")
+        feeds = Feeds([plan], None, MemoryLedger(), clock, events.append)
+        feeds.prices["list"].refresh()
         for days in (1, 2):
             clock.move(days * 86_400)
-            feeds.refresh("list")
-    quote = plan.quote(clock.time_ns(), feeds.current())
+            feeds.prices["list"].refresh()
+    quote = plan.quote(clock.time_ns(), feeds.spots())
     assert (quote.plan, quote.per_hour, quote.is_stale) == ("list", Decimal("4.775"), True)
     assert [event.title for event in events] == [
         "list price list: its source returns no price",
