@@ -208,11 +208,11 @@ class TestSpot:
             "time;per_hour\n2026-01-01;1.234,56": "line 2: .* no thousands separator",
             "time,per_hour,note\n2026-01-01,1,x": "line 1: the column 'note' is unknown",
             "time,price,price\n2026-01-01,1,2": "line 1: the column 'price' .* occurs twice",
-            "time,per_hour,currency\n2026-01-01,1,EUR": "line 2: .* in EUR, the plan in USD",
+            "time,per_hour,currency\n2026-01-01,1,EUR": "line 2: .* in 'EUR', the plan in USD",
             "time,per_hour,unit\n2026-01-01,1,month": "line 2: unit is 'month'; convert .* hour",
             '{"price": 1, "unit": "second"}': "unit is 'second'; convert .* per hour",
-            '{"price": 1, "unitOfMeasure": "EUR/h"}': "in EUR, the plan in USD",
-            '{"price": {"price": 1, "currency": "EUR"}}': "in EUR, the plan in USD",
+            '{"price": 1, "unitOfMeasure": "EUR/h"}': "in 'EUR', the plan in USD",
+            '{"price": {"price": 1, "currency": "EUR"}}': "in 'EUR', the plan in USD",
             spot
             % f"{offer % (1, 'AvailabilityZone', 'a')}, {offer % (2, 'AvailabilityZone', 'b')}": (
                 "entry 2: availabilityzone is 'a' and 'b'; select one"

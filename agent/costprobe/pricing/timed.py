@@ -13,7 +13,7 @@ from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from costprobe.core.outside import UnusableInputError, bounded_json
+from costprobe.core.outside import bounded_json
 from costprobe.core.periods import parse_date_ns
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import quoted
@@ -42,8 +42,6 @@ _SUBJECTS: Final = (
 )
 _UNITS: Final = ("unit", "units", "unitofmeasure")
 _CURRENCIES: Final = ("currency", "currencycode")
-# More characters than a code has.
-_CURRENCY_CHARS: Final = 20
 _SPACES: Final = re.compile(r"[\s_.-]")
 # An object of JSON or a line of CSV: its place in errors, and its values by name in lower case.
 _Entry = tuple[str, Mapping[str, Any]]
@@ -212,10 +210,7 @@ def _check_subject(entry: Mapping[str, Any], first: Mapping[str, Any]) -> None:
 
 
 def _json_entries(text: str, format_: FigureFormat) -> list[_Entry]:
-    try:
-        document = bounded_json(text, parse_number=Decimal)
-    except UnusableInputError as error:
-        raise ValueError(f"{error}") from error
+    document = bounded_json(text, parse_number=Decimal)
     around: dict[str, Any] = {}
     if isinstance(document, dict):
         lists = (document[key] for key in format_.list_keys if isinstance(document.get(key), list))
@@ -265,8 +260,8 @@ def _check_words(entry: Mapping[str, Any], format_: FigureFormat, currency: str 
             stated = unit.groupdict().get("currency")
         if stated and currency and stated.upper() != currency:
             raise ValueError(
-                f"its prices are in {stated[:_CURRENCY_CHARS].upper()}, the plan in {currency};"
-                " use the plan's currency in both"
+                f"its prices are in {quoted(stated.upper())}, the plan in {currency}; use the"
+                " plan's currency in both"
             )
 
 

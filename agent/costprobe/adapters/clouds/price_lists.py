@@ -19,7 +19,7 @@ from pydantic import Field
 from costprobe.adapters.clouds.regions import AWS_LOCATIONS
 from costprobe.adapters.host.redaction import read_secret
 from costprobe.core.config.fields import Currency, SourceConfig, matching
-from costprobe.core.outside import UnusableInputError, bounded_json
+from costprobe.core.outside import bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.units import MONTH_H
 
@@ -333,10 +333,7 @@ def _same(name: object, wanted: str | None) -> bool:
 
 
 def _object(text: str) -> dict[str, Any]:
-    try:
-        document = bounded_json(text, parse_number=Decimal)
-    except UnusableInputError as error:
-        raise ValueError(f"{error}") from error
+    document = bounded_json(text, parse_number=Decimal)
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - content of the response
     return document
