@@ -394,7 +394,7 @@ def _gpu_of(target: ProbeTarget) -> GpuModel | None:
     """Return the model of the board that a target is; None for a part of one, a CPU or a group."""
     if len(target.devices) > 1 or not target.devices[0].is_board:
         return None
-    return gpu_names().named(target.devices[0].model)
+    return gpu_names().named(target.devices[0].model, target.devices[0].memory_bytes)
 
 
 def _child_command(probe: AnyProbe) -> tuple[str, ...]:

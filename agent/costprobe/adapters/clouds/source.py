@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import IO, Final
 from urllib.parse import urlsplit
 
-from costprobe.adapters.clouds.price_lists import PriceQuery, api_price
+from costprobe.adapters.clouds.price_lists import PriceListConfig, api_price
 from costprobe.adapters.host.processes import kill_marked, new_mark
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import Destination
@@ -20,7 +20,7 @@ from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import SourceConfig
-from costprobe.core.outside import read_regular
+from costprobe.core.outside import UnusableInputError, decoded_text, read_regular
 
 MAX_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20.0
@@ -44,15 +44,23 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     """
     if source.file is not None:
         try:
-            return _text(read_regular(source.file, MAX_BYTES + 1), str(source.file))
+            return _text(read_regular(source.file, MAX_BYTES + 1), source_name(source))
         except OSError as error:
             raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
     if source.command is not None:
-        return _run(source.command, source.command[0], timeout_s)
+        return _run(source.command, source_name(source), timeout_s)
     return _get(str(source.url), {}, timeout_s)
 
 
-def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
+def source_name(source: SourceConfig) -> str:
+    """Return the name of a source in messages: its file, command or host."""
+    if source.command is not None:
+        return source.command[0]
+    # No path and no query, which may contain a key.
+    return str(source.file or urlsplit(source.url or "").netloc)
+
+
+def read_price_list(query: PriceListConfig, timeout_s: float = TIMEOUT_S) -> str:
     """Return the current price of an instance in a cloud's price list, as text.
 
     Args:
@@ -63,7 +71,7 @@ def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
         SourceError: The list cannot be read, or has no such price or several.
     """
     try:
-        return f"{api_price(query, _get, timeout_s):f}"
+        return f"{api_price(query, _get, timeout_s, time.time_ns()):f}"
     except ValueError as error:
         raise SourceError(f"price list {query.api}: {outside_text(str(error))}") from None
 
@@ -139,12 +147,11 @@ def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
 
 
 def _text(content: bytes, name: str) -> str:
-    if len(content) > MAX_BYTES:
-        raise SourceError(f"{name}: returned more than {MAX_BYTES} bytes")
     try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise SourceError(f"{name}: not UTF-8 text") from None
+        # Figures read the same in every encoding of Western office programs.
+        return decoded_text(content, MAX_BYTES, "cp1252")
+    except UnusableInputError as error:
+        raise SourceError(f"{name}: {error}") from None
 
 
 def _stderr(file: IO[bytes]) -> str:

@@ -164,7 +164,8 @@ Match = dict[Name, str]
 Day = Annotated[date, Field(ge=date(1970, 1, 1), le=date(2100, 1, 1))]
 # Decimal places of an amount of money.
 MONEY_PLACES = 9
-Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=MONEY_PLACES)]
+SignedMoney = Annotated[Decimal, Field(max_digits=18, decimal_places=MONEY_PLACES)]
+Money = Annotated[SignedMoney, Field(ge=0)]
 
 
 class Section(BaseModel):
