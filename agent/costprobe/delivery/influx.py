@@ -75,7 +75,7 @@ def http_client(config: HttpSinkConfig) -> HttpClient:
         ca_file=config.ca_file,
         proxy=config.proxy,
         keep=2,
-        further_headers=FurtherHeaders(config),
+        further_headers=FurtherHeaders(config, credentials_folder(os.environ)),
     )
 
 

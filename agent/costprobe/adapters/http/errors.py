@@ -29,6 +29,7 @@ _REJECTED = {_BAD_REQUEST, 409, _TOO_LARGE, 422}
 _BUSY = {408, 425, 429}
 _UNAUTHORIZED = {401, 403}
 _NOT_FOUND = {404, 410}
+_PROXY_LOGIN = 407
 _SERVER_ERROR = range(500, 600)
 
 
@@ -92,12 +93,14 @@ class HttpResponse:
         headers: By lower-case name.
         body: Content, at most as long as the client's limit.
         is_truncated: True if the server sent more.
+        via: The proxy that it came through, for the end of a message; empty without one.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     is_truncated: bool = False
+    via: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def raise_for_status(
     | --- | --- |
     | 408, 425, 429, 5xx | RetryLater, with the server's Retry-After |
     | 400, 409, 413, 422 | Rejected |
-    | 401, 403, 404, 410, 3xx, any other | Misconfigured |
+    | 401, 403, 404, 407, 410, 3xx, any other | Misconfigured |
 
     Args:
         response: The response.
@@ -149,7 +152,7 @@ def raise_for_status(
     if status in ACCEPTED:
         return
     prefix = f"{name}: " if name else ""
-    reason = f"{prefix}HTTP {status}: {server_message(response.body, secrets)}"
+    reason = f"{prefix}HTTP {status}: {server_message(response.body, secrets)}{response.via}"
     if status in _BUSY or status in _SERVER_ERROR:
         raise RetryLater(reason, retry_after_s(response.headers.get("retry-after"), now_s))
     if status == _BAD_REQUEST and not is_tls and b"https" in response.body.lower():
@@ -166,8 +169,10 @@ def raise_for_status(
         raise Misconfigured(f"{reason}; {hints.not_found}")
     if status in _REDIRECT:
         raise Misconfigured(
-            f"{prefix}HTTP {status}: redirects are not followed; set url to the target"
+            f"{prefix}HTTP {status}: redirects are not followed; set url to the target{response.via}"
         )
+    if status == _PROXY_LOGIN:
+        raise Misconfigured(f"{reason}; the proxy requires a user and password")
     raise Misconfigured(f"{reason}; {hints.unexpected}")
 
 
