@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import ssl
 import threading
 import time
 import tracemalloc
@@ -265,6 +266,30 @@ def test_tls_needs_a_trusted_authority_and_reads_it_again_after_a_failure(tmp_pa
         assert own.request("GET", to).body == b"ok"
         own.close()
     assert len(server.requests) == 1
+
+
+def test_error_of_strict_tls_names_what_the_certificate_lacks():
+    """As Python checks it from 3.13 on; the authority's certificate has no key usage."""
+    authority = TLS / "no_key_usage.pem"
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority)
+    strict = connections.tls_context(authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    strict.sslsocket_class = ssl.SSLSocket
+    near, far = socket.socketpair()
+    with near, far, ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(server.wrap_socket, far, server_side=True)
+        with pytest.raises(ssl.SSLError) as caught:
+            strict.wrap_socket(near, server_hostname="127.0.0.1")
+        near.close()
+        answered.exception()
+    to = Destination.parse("https://127.0.0.1/")
+    error = connections.translated(caught.value, to, ExchangeLimits(1.0))
+    assert isinstance(error, Misconfigured)
+    assert error.reason == (
+        "https://127.0.0.1: TLS: CA cert does not include key usage extension; RFC 5280 requires it,"
+        " and Python checks it from version 3.13 on: issue the certificate again"
+    )
 
 
 def test_unreachable_servers_are_retried():

@@ -45,8 +45,10 @@ _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
 # The server closed the connection: it may be restarting.
 _TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
+# UNABLE_TO_GET_ISSUER_CERT, and those of certificates that nobody trusted vouches for (x509_vfy.h).
+_UNTRUSTED_CODES = {2, 18, 19, 20, 21}
 # Of OpenSSL's X509_V_FLAG_X509_STRICT, which Python sets from 3.13 on: PATHLEN_INVALID_FOR_NON_CA to
-# EC_KEY_EXPLICIT_PARAMS (x509_vfy.h).
+# EC_KEY_EXPLICIT_PARAMS.
 _STRICT_CODES = range(80, 95)
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d{3}).*", re.DOTALL)
 _TUNNEL_DENIED = {"401", "403", "405", "407"}
@@ -399,12 +401,14 @@ def _of_request(
     if tls is not None and not isinstance(tls, _TLS_ENDED):
         words = getattr(tls, "verify_message", "") or tls.reason or "the server does not use TLS"
         host = urllib3.util.parse_url(destination.url).host or destination.name
-        hint = (
-            "; RFC 5280 requires it, and Python checks it from version 3.13 on: issue the"
-            " certificate again"
-            if getattr(tls, "verify_code", 0) in _STRICT_CODES
-            else "; is ca_file the server's authority?"
-        )
+        code, hint = getattr(tls, "verify_code", 0), ""
+        if code in _UNTRUSTED_CODES:
+            hint = "; is ca_file the server's authority?"
+        elif code in _STRICT_CODES:
+            hint = (
+                "; RFC 5280 requires it, and Python checks it from version 3.13 on: issue the"
+                " certificate again"
+            )
         return True, f"TLS: {words.replace(host, 'the host')}{hint}"
     if any(isinstance(cause, urllib3.exceptions.LocationValueError) for cause in causes):
         return True, "not a valid http or https URL"
