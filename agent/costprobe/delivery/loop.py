@@ -16,7 +16,7 @@ all hosts begin at once.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
@@ -71,6 +71,8 @@ FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 # Interval at which a back-off checks whether it is over.
 BACKOFF_POLL_S = 0.2
+# After so many answers with HTTP 500 the rows are divided: one of them may be the cause.
+INTERNAL_ERRORS_MAX: Final = 5
 # More live rows than this many batches become a backlog, so that new rows need not wait for them.
 LIVE_BATCHES_MAX = 2
 
@@ -490,6 +492,18 @@ class RequestWindow:
         return True
 
 
+class _SuspectedError(Rejected):
+    """Rows that the server answers with an internal error, again and again.
+
+    Args:
+        error: The last of these errors.
+    """
+
+    def __init__(self, error: RetryLater) -> None:
+        super().__init__(error.reason)
+        self.error = error
+
+
 class SendResult(NamedTuple):
     """The outcome of one batch.
 
@@ -535,6 +549,9 @@ class BatchSender:
         self.sent = 0
         self.rejected = 0
         self.last_success_ns: int | None = None
+        # Internal errors of the server since a stream's last batch that was accepted at once.
+        self._internal_errors: Counter[RowStream] = Counter()
+        self._accepted_line = b""
 
     def send_live(self) -> SendResult:
         """Send the next live rows; raises the errors of the sink, except for rejected rows."""
@@ -567,18 +584,13 @@ class BatchSender:
             pieces = self._within_bytes(stream.rows(batch))
             self._split(stream, batch, deque(pieces))
             return SendResult(batch.points, request.is_full)
-        try:
-            request.finish()
-        except Rejected as refusal:
-            if refusal.too_large:
-                self.batch_size.too_large(len(batch.lines))
-            rows = stream.rows(batch)
-            if len(rows) == 1:
-                self._split(stream, batch, deque([rows]), refusal)
-            else:
-                self._split(stream, batch, deque(_halves(rows)))
-        else:
+        refusal = self._refusal_of(stream, request.finish, batch.lines)
+        if refusal is None:
             self._acknowledged(stream, batch, batch.seq, batch.points)
+            self._accepted_line = batch.lines.rpartition(b"\n")[2]
+            del self._internal_errors[stream]
+        else:
+            self._split(stream, batch, deque([stream.rows(batch)]), refusal)
         return SendResult(batch.points, request.is_full)
 
     def _split(
@@ -605,14 +617,14 @@ class BatchSender:
         try:
             while pieces and not self._stop.is_set():
                 piece = pieces.popleft()
-                refusal = refusal or self._refusal_of(piece)
+                refusal = refusal or self._refusal_of_rows(stream, piece)
                 if refusal is None:
                     self._acknowledged(stream, batch, piece[-1].seq, len(piece))
-                elif len(piece) > 1:
+                elif len(piece) > max(1, refusal.dropped):
                     pieces.extendleft(reversed(_halves(piece)))
                 else:
-                    self._quarantine(stream, batch, piece[0], refusal)
-                    refused, reason = refused + 1, refusal.reason
+                    refused += self._quarantine(stream, batch, piece, refusal)
+                    reason = refusal.reason
                 refusal = None
         finally:
             if refused:
@@ -623,15 +635,29 @@ class BatchSender:
                     reason,
                 )
 
-    def _refusal_of(self, piece: Sequence[OutboxRow]) -> Rejected | None:
+    def _refusal_of_rows(self, stream: RowStream, rows: Sequence[OutboxRow]) -> Rejected | None:
         """Send rows; return the error if the server rejects some of them."""
-        lines = "\n".join(row.line for row in piece).encode()
+        lines = "\n".join(row.line for row in rows).encode()
+        return self._refusal_of(stream, lambda: self._post(lines), lines)
+
+    def _post(self, lines: bytes) -> None:
+        self._sink.post(self._sink.encode(lines))
+
+    def _refusal_of(
+        self, stream: RowStream, send: Callable[[], None], lines: bytes
+    ) -> Rejected | None:
+        """Send lines; return the error if the server rejects some of them, or always fails with them."""
         try:
-            self._sink.post(self._sink.encode(lines))
+            send()
         except Rejected as refusal:
             if refusal.too_large:
                 self.batch_size.too_large(len(lines))
             return refusal
+        except RetryLater as error:
+            self._internal_errors[stream] += error.is_internal
+            if error.is_internal and self._internal_errors[stream] >= INTERNAL_ERRORS_MAX:
+                return _SuspectedError(error)
+            raise
         return None
 
     def _acknowledged(self, stream: RowStream, batch: RowBatch, seq: int, points: int) -> None:
@@ -641,9 +667,21 @@ class BatchSender:
         self.last_success_ns = self._clock.time_ns()
 
     def _quarantine(
-        self, stream: RowStream, batch: RowBatch, row: OutboxRow, refusal: Rejected
-    ) -> None:
-        """Quarantine a rejected row, unless the server rejects everything."""
+        self,
+        stream: RowStream,
+        batch: RowBatch,
+        rows: Sequence[OutboxRow],
+        refusal: Rejected,
+    ) -> int:
+        """Quarantine rejected rows, unless the server rejects everything; return their number."""
+        if isinstance(refusal, _SuspectedError):
+            if not self._accepted_line:
+                raise refusal.error
+            # A server that fails for another reason refuses also what it accepted before.
+            self._post(self._accepted_line)
+            if self._refusal_of_rows(stream, rows) is None:
+                self._acknowledged(stream, batch, rows[-1].seq, len(rows))
+                return 0
         if refusal.doubtful:
             try:
                 self._sink.check()
@@ -652,8 +690,9 @@ class BatchSender:
                 raise Misconfigured(
                     f"{error.reason}; even an empty write is rejected: check url and its scheme"
                 ) from error
-        stream.done(batch, row.seq, 0, [(row.line, refusal.reason)])
-        self.rejected += 1
+        stream.done(batch, rows[-1].seq, 0, [(row.line, refusal.reason) for row in rows])
+        self.rejected += len(rows)
+        return len(rows)
 
     def _within_bytes(self, rows: Sequence[OutboxRow]) -> list[Sequence[OutboxRow]]:
         """Divide rows into pieces of at most the size of a request."""

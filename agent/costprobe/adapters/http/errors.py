@@ -50,11 +50,15 @@ class RetryLater(DeliveryError):  # noqa: N818 - named for what the caller has t
 
     Attributes:
         after_s: Seconds that the server requested (Retry-After); None if it did not.
+        is_internal: True for HTTP 500, which the content of the request may cause.
     """
 
-    def __init__(self, reason: str, after_s: float | None = None) -> None:
+    def __init__(
+        self, reason: str, after_s: float | None = None, *, is_internal: bool = False
+    ) -> None:
         super().__init__(reason)
         self.after_s = after_s
+        self.is_internal = is_internal
 
 
 class Rejected(DeliveryError):  # noqa: N818 - named for what the caller has to do
@@ -64,12 +68,16 @@ class Rejected(DeliveryError):  # noqa: N818 - named for what the caller has to 
         too_large: True if the body was rejected because of its size.
         doubtful: True if the response is not a JSON object: it may be that of a proxy or of another
             kind of server, which rejects everything.
+        dropped: Number of rejected points by the server's own count; 0 if it gave none.
     """
 
-    def __init__(self, reason: str, *, too_large: bool = False, doubtful: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, too_large: bool = False, doubtful: bool = False, dropped: int = 0
+    ) -> None:
         super().__init__(reason)
         self.too_large = too_large
         self.doubtful = doubtful
+        self.dropped = dropped
 
 
 class Misconfigured(DeliveryError):  # noqa: N818 - named for what the caller has to do
@@ -154,7 +162,8 @@ def raise_for_status(
     prefix = f"{name}: " if name else ""
     reason = f"{prefix}HTTP {status}: {server_message(response.body, secrets)}{response.via}"
     if status in _BUSY or status in _SERVER_ERROR:
-        raise RetryLater(reason, retry_after_s(response.headers.get("retry-after"), now_s))
+        after_s = retry_after_s(response.headers.get("retry-after"), now_s)
+        raise RetryLater(reason, after_s, is_internal=status == _SERVER_ERROR.start)
     if status == _BAD_REQUEST and not is_tls and b"https" in response.body.lower():
         raise Misconfigured(f"{reason}; does the server expect https?")
     if status in _REJECTED:
