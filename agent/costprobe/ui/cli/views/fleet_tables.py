@@ -74,7 +74,7 @@ def status_lines(states: Sequence[HostState], label: str, end_ns: int) -> Iterat
             one_line(state.version),
             f"silent for {ago((end_ns - state.newest_ns) / NS_PER_S).removesuffix(' ago')}"
             if state.is_silent
-            else f"{ago(max(0.0, (end_ns - state.newest_ns) / NS_PER_S))}",
+            else ago((end_ns - state.newest_ns) / NS_PER_S),
             f"{state.devices:,}",
             f"{state.faults:,}",
             f"{state.firing:,}",

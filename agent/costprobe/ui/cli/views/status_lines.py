@@ -191,7 +191,7 @@ def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
 def _budget_lines(budget: dict[str, Any]) -> list[str]:
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
-    age_s = max(0.0, time.time() - budget["time_ns"] / 1e9)
+    age_s = time.time() - budget["time_ns"] / 1e9
     lines = [
         (
             f"budget   {budget['budget']}: {money(budget['spent'], currency)} of"
