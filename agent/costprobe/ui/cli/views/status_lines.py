@@ -192,9 +192,10 @@ def _budget_lines(budget: dict[str, Any]) -> list[str]:
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
     age_s = time.time() - budget["time_ns"] / 1e9
+    spent = money(budget["spent"], currency) if budget["coverage"] else "no costs known"
     lines = [
         (
-            f"budget   {budget['budget']}: {money(budget['spent'], currency)} of"
+            f"budget   {budget['budget']}: {spent} of"
             f" {money(budget['amount'], currency)} for the {budget['period']}{words},"
             f" {percent(budget['elapsed_share'])} elapsed, {percent(budget['coverage'])} covered,"
             f" as of {ago(age_s)} ago"
