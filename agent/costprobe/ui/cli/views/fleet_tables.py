@@ -29,12 +29,7 @@ def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterato
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
     for row in rows:
-        writer.writerow(
-            [
-                "" if cell is None else csv_cell(cell) if isinstance(cell, str) else cell
-                for cell in row
-            ]
-        )
+        writer.writerow(map(csv_cell, row))
     yield from text.getvalue().splitlines()
 
 
