@@ -78,7 +78,7 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     for name, spot in status.get("spot_prices", {}).items():
         lines += _spot_lines(name, spot)
     lines += _carbon_lines(status.get("carbon") or {})
-    lines += [line for budget in status.get("budgets", []) for line in _budget_lines(budget)]
+    lines += [line for budget in status.get("budgets", []) for line in budget_lines(budget)]
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     lines += _http_lines(status.get("http", {}))
@@ -188,7 +188,8 @@ def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _budget_lines(budget: dict[str, Any]) -> list[str]:
+def budget_lines(budget: dict[str, Any]) -> list[str]:
+    """Return a budget's status as lines."""
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
     age_s = time.time() - budget["time_ns"] / 1e9
