@@ -181,6 +181,15 @@ def test_count_of_dropped_points_is_read_from_each_version(api):
         assert len(server.requests) == 1, message
         assert [line for line, _ in outbox.rejected] == lines(3), message
         assert worker.status()["rejected_points"] == 3
+    # InfluxDB 3 lists the lines instead.
+    listed = [{"error_message": "column severity", "line_number": n} for n in (1, 2, 3)]
+    document = {"error": "partial write of line protocol occurred", "data": listed}
+    with Scripted(lambda *_: (400, {}, json.dumps(document).encode())) as server:
+        outbox, _ = pushed(sink_of(api, server.url), lines(3), steps=1)
+    assert (len(server.requests), len(outbox.rejected)) == (1, 3)
+    assert outbox.rejected[0][1] == (
+        "HTTP 400: partial write of line protocol occurred: column severity"
+    )
     # The text of a line is not the server's count.
     quoted = "unable to parse 'm,a=partial write: x dropped=3': missing fields"
     for message in (quoted, f"partial write: {quoted} dropped=0"):

@@ -35,6 +35,7 @@ from costprobe.adapters.http.access import (
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import (
     ACCEPTED,
+    MAX_MESSAGE_CHARS,
     DeliveryError,
     Hints,
     HttpResponse,
@@ -100,16 +101,22 @@ def _check_response(
 ) -> None:
     """Check the response to a request; the errors are those of `Sink.post`.
 
-    A partial write has the server's count of dropped points; InfluxDB 2.0 answers it with 500. All
+    A partial write has the server's count of rejected points; InfluxDB 2.0 answers it with 500. All
     databases acknowledge a write with 204: a response with content is that of another server, such
     as the login page of a proxy.
     """
     if is_write and response.status not in ACCEPTED:
         document = json_object(response.body) or {}
         partial = _PARTIAL.fullmatch(str(document.get("message") or document.get("error")))
-        if partial:
+        # InfluxDB 3 lists the rejected lines, each with its error.
+        lines = document.get("data")
+        lines = lines if isinstance(lines, list) else []
+        if partial or lines:
             reason = f"HTTP {response.status}: {server_message(response.body, secrets)}"
-            raise Rejected(reason + response.via, dropped=int(partial[1]))
+            if lines and isinstance(lines[0], dict):
+                reason += f": {outside_text(str(lines[0].get('error_message')), MAX_MESSAGE_CHARS)}"
+            dropped = int(partial[1]) if partial else len(lines)
+            raise Rejected(reason + response.via, dropped=dropped)
     raise_for_status(response, now_s=now_s, secrets=secrets, hints=HINTS, is_tls=is_tls)
     if is_write and response.status != _NO_CONTENT and response.body.strip():
         message = server_message(response.body, secrets)
