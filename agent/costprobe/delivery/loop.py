@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from random import Random
@@ -412,8 +413,9 @@ class BatchSender:
         if isinstance(refusal, _SuspectedError):
             if not self._accepted_line:
                 raise refusal.error
-            # A server that fails for another reason refuses also what it accepted before.
-            self._post(self._accepted_line)
+            # A server that fails for another reason fails also for what it accepted before.
+            with suppress(Rejected):
+                self._post(self._accepted_line)
             if self._refusal_of_rows(stream, rows) is None:
                 self._acknowledged(stream, batch, rows[-1].seq, len(rows))
                 return 0

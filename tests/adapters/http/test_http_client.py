@@ -167,7 +167,7 @@ def test_proxy_of_the_environment_is_passed_by_for_the_hosts_of_no_proxy():
 def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypatch):
     """RFC 8305; 127.0.0.1 is the first address of the host, 127.0.0.2 the next."""
 
-    def attempts(first):
+    def attempts(first, body=b""):
         """Requests until an answer, and the connections that the first address accepted."""
         port = first.getsockname()[1]
         to = Destination.parse(f"http://two.test:{port}/").unnamed()
@@ -175,7 +175,7 @@ def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypat
             own, outcomes = client(total_s=None, step_s=3.0), []
             for _ in range(4):
                 try:
-                    outcomes.append(own.request("GET", to))
+                    outcomes.append(own.request("POST", to, body=body))
                 except RetryLater as error:
                     outcomes.append(error.reason)
         first.settimeout(0.0)
@@ -194,6 +194,10 @@ def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypat
     with socket.create_server(("127.0.0.1", 0)) as silent:
         # It accepts and never answers: only a later request can find that out.
         assert attempts(silent) == (["no response within 3 s", *[b"ok"] * 3], 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # More than the kernel buffers: the request is never sent completely.
+        found = attempts(silent, b"x" * (16 << 20))
+        assert found == (["no response within 3 s", *[b"ok"] * 3], 1)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.socket() as filler:
         filler.connect(deaf.getsockname())
         # Its queue is full: further connections get no answer.

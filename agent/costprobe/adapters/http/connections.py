@@ -235,11 +235,7 @@ class _LimitedConnection(HTTPConnection):
     def connect(self) -> None:
         """Connect, with the TLS handshake and a proxy's tunnel."""
         self._current().begin_step()
-        try:
-            super().connect()
-        except BaseException:
-            self._rank(self._address, time.monotonic())
-            raise
+        super().connect()
         self._limit_socket()
 
     def request(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as urllib3 calls it
@@ -267,8 +263,6 @@ class _LimitedConnection(HTTPConnection):
             content = _read(response, self.limits.max_body_bytes)
             is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
         except BaseException:
-            # The next connection prefers another address of the host.
-            self._rank(self._address, time.monotonic())
             # Both hold the socket open; a response with an invalid header is not returned.
             if response is None:
                 _close_now(channel)
@@ -295,7 +289,12 @@ class _LimitedConnection(HTTPConnection):
         return limited
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens another.
+
+        After an exchange without an answer it prefers another address of the host.
+        """
+        if self._exchange is not None:
+            self._rank(self._address, time.monotonic())
         super().close()
         self._exchange = None
 
