@@ -60,6 +60,7 @@ DOING = {
         "apprise_child",
         "kinds",
         "loop",
+        "notices",
         "delivery",
     },
     "devices": {"charges", "readings", "use"},
@@ -114,7 +115,6 @@ NO_CODE = {
 LARGER = {
     "costprobe.adapters.store.hours": 700,
     "costprobe.adapters.store.read": 690,
-    "costprobe.delivery.loop": 620,
     "costprobe.drift.causes": 680,
     "costprobe.drift.production": 610,
     "costprobe.spend.query": 640,

@@ -259,13 +259,16 @@ def one_line(text: str) -> str:
     return _HOLE.sub(" ", shown).rstrip()
 
 
-def csv_cell(text: str) -> str:
-    """Return a text as a cell of CSV: one line that no spreadsheet evaluates as a formula.
+def csv_cell(value: object) -> object:
+    """Return a value as a cell of CSV, which every export writes: text as one printable line.
 
-    Such a text gets an apostrophe in front; numbers stay as they are.
+    A text that a spreadsheet would evaluate as a formula gets an apostrophe in front; numbers and
+    other values stay as they are.
     """
-    line = one_line(text)
-    is_formula = text.startswith(_FORMULA_MARKS) or line.lstrip().startswith(_FORMULA_MARKS)
+    if not isinstance(value, str):
+        return value
+    line = one_line(value)
+    is_formula = value.startswith(_FORMULA_MARKS) or line.lstrip().startswith(_FORMULA_MARKS)
     return f"'{line}" if is_formula and not _is_number(line) else line
 
 

@@ -242,6 +242,8 @@ SCHEMA: dict[str, Measurement] = {
 }
 # All other tags of a row are labels that the operator gave it.
 OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+# InfluxDB 3 refuses a row with a tag and a field of the same name, and a column is either.
+OWN_NAMES = OWN_TAGS.union(*(measurement.fields for measurement in SCHEMA.values()))
 
 
 def make_point(

@@ -210,7 +210,7 @@ def price_file_jobs(
 SPARE_WORKERS = 3
 # For the scrapes and windows of pods.
 POD_WORKERS = 8
-BUDGETS_EVERY_S = 600.0
+BUDGETS_EVERY_S = 30.0
 FILE_EVERY_S = 10.0
 
 
@@ -333,7 +333,9 @@ class Runtime:
         if self._probes is not None:
             self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
         if self._budgets is not None:
-            self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
+            self.schedule.add(
+                "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
+            )
         if self._serving is not None:
             self._serving.schedule_on(self.schedule)
         for name, every_s, run in self._price_files:

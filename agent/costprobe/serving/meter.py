@@ -34,7 +34,7 @@ from costprobe.adapters.engines.settings import CountersConfig
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, ResetGroup
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, UNATTRIBUTED, Measure
-from costprobe.serving.settings import ServiceConfig, TenantsConfig
+from costprobe.serving.settings import REQUEST_KEYS, ServiceConfig, TenantsConfig
 
 MAX_GONE = 2000
 # Start times are derived from ticks since boot (1/100 s) and a wall clock in whole s.
@@ -636,12 +636,7 @@ def tenants_endpoint(service: ServiceConfig, config: TenantsConfig) -> ServiceCo
     every = {"models": None, "model": None}
     if config.url is None:
         return service.model_copy(update=every)
-    own = {
-        "url": config.url,
-        "token_file": config.token_file,
-        "token_credential": config.token_credential,
-        "ca_file": config.ca_file,
-    }
+    own = {name: getattr(config, name) for name in ("url", *REQUEST_KEYS)}
     return service.model_copy(update={**every, **own})
 
 

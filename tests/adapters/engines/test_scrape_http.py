@@ -2,8 +2,10 @@
 
 from costprobe.adapters.engines.exposition import MAX_BYTES, ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
+from costprobe.serving.meter import tenants_endpoint
 from costprobe.serving.settings import ServiceConfig
 from fakes.inference_server import TLS, InferenceServer
+from fakes.servers import Scripted
 
 SECRET = "very-secret-token"  # noqa: S105 - no error may contain it
 
@@ -29,6 +31,38 @@ def test_request_asks_for_the_uncompressed_text_format():
     assert call.headers["Accept-Encoding"] == "identity"
     assert call.headers["Accept"].startswith("text/plain")
     assert "Authorization" not in call.headers
+
+
+def test_service_and_its_tenants_behind_a_gateway_and_on_unix_sockets(tmp_path):
+    (tmp_path / "key").write_text("gateway-key\n")
+    own = {"headers": {"X-Scope-OrgID": "ml"}, "key_file": str(tmp_path / "key")}
+    tenants = {"gateway": "litellm", "label": "team", "url": f"unix://{tmp_path}/gateway.sock"}
+    service = ServiceConfig.model_validate(
+        {
+            "name": "s",
+            "url": [f"unix:{tmp_path}/a.sock", f"unix:{tmp_path}/b.sock:/prometheus/metrics"],
+            "engine": "vllm",
+            "devices": ["gpu0"],
+            **own,
+            "tenants": {**tenants, "headers": {"X-Tenant": "7"}},
+        }
+    )
+    endpoint = tenants_endpoint(service, service.tenants)
+    found = {}
+    for each in (service, endpoint):
+        for url in each.url:
+            path = url.split(":")[1]
+            with Scripted(lambda *_: (200, {}, b"a 1\n"), address=path) as server:
+                assert MetricsFetcher(each, None)(url) == b"a 1\n"
+            ((_, asked, headers, _),) = server.requests
+            sent = {name: text for name, text in headers.items() if name.startswith("X-")}
+            found[path.rpartition("/")[2], asked] = sent
+    gateway = {"X-Scope-OrgID": "ml", "X-Api-Key": "gateway-key"}
+    assert found == {
+        ("a.sock", "/metrics"): gateway,
+        ("b.sock", "/prometheus/metrics"): gateway,
+        ("gateway.sock", "/metrics"): {"X-Tenant": "7"},
+    }
 
 
 def test_chunked_response_is_joined():

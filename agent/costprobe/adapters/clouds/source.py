@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from costprobe.adapters.clouds.price_lists import PriceListConfig, api_price
 from costprobe.adapters.host.processes import kill_marked, new_mark
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.access import Destination, environment_proxy
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
@@ -78,10 +78,12 @@ def read_price_list(query: PriceListConfig, timeout_s: float = TIMEOUT_S) -> str
 
 def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
     """Return the body of an HTTP endpoint, fetched through the environment's proxy if it has one."""
+    from urllib.request import getproxies  # noqa: PLC0415 - loads http.client
+
     # Messages show no path and no query, which may contain a key.
     host = urlsplit(url).netloc
     limits = ExchangeLimits(timeout_s, timeout_s, max_body_bytes=MAX_BYTES + 1)
-    client = HttpClient(limits, proxy=_environment_proxy(url))
+    client = HttpClient(limits, proxy=environment_proxy(url, getproxies()))
     try:
         destination = Destination.parse(url, host)
         accepted = {"Accept": "application/json, text/*", **headers}
@@ -98,17 +100,6 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
     finally:
         client.close()
     return _text(response.body, host)
-
-
-def _environment_proxy(url: str) -> str | None:
-    """Return the proxy of a URL by http_proxy, https_proxy and no_proxy; None for none."""
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - loads http.client
-
-    proxies, parts = getproxies(), urlsplit(url)
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _run(command: Sequence[str], name: str, timeout_s: float) -> str:

@@ -30,7 +30,7 @@ from costprobe.adapters.engines.exposition import (
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, Secret
+from costprobe.adapters.http.access import Destination, FurtherHeaders, Secret
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
@@ -352,7 +352,11 @@ class MetricsFetcher:
         limits = ExchangeLimits(
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
-        self._client = HttpClient(limits, ca_file=endpoint.ca_file)
+        self._client = HttpClient(
+            limits,
+            ca_file=endpoint.ca_file,
+            further_headers=FurtherHeaders(endpoint, credentials),
+        )
 
     def __call__(self, url: str) -> bytes:
         """Fetch an endpoint; return its body in the Prometheus text format.

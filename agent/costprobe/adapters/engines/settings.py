@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from costprobe.adapters.engines.tables import ENGINES
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.http.access import (
+    UNIX_URL,
+    CaFile,
+    TokenCredential,
+    TokenFile,
+    WithHeaders,
+)
 from costprobe.core.config.fields import Duration, Section, has_port, key, matching
 
 METRICS_PATH = "/metrics"
@@ -30,11 +36,13 @@ def _urls(value: object) -> object:
 
 
 def _with_path(url: str) -> str:
+    if match := UNIX_URL.fullmatch(url):
+        return f"unix:{match[1]}:{match[2] or METRICS_PATH}"
     match = _URL.fullmatch(url)
     if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
             "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, query or"
-            " fragment; a token goes into token_file"
+            " fragment, or unix:/path/of/socket; a token goes into token_file"
         )
     return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
 
@@ -140,16 +148,24 @@ class CountersConfig(Section):
         return self
 
 
-class MetricsEndpoint(Section):
-    """The metrics of a server: their addresses, its engine, and what a request needs."""
+class _Server(Section):
+    """The first keys of an endpoint: those of base classes come before its own, the last base's first."""
 
     url: Urls = Field(
-        description="Address of the metrics of each replica; without a path, /metrics is added.",
+        description=(
+            "Address of the metrics of each replica, also on a Unix socket:"
+            " unix:/run/vllm.sock:/metrics; without a path, /metrics is added."
+        ),
         examples=["http://127.0.0.1:8000"],
     )
     engine: EngineName = Field(
         description="Serving engine, which defines the names of the counters.", examples=["vllm"]
     )
+
+
+class MetricsEndpoint(WithHeaders, _Server):
+    """The metrics of a server: their addresses, its engine, and what a request needs."""
+
     counters: CountersConfig | None = Field(
         None,
         description='Which metrics to read, for `engine = "generic"`.',

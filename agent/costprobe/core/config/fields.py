@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from costprobe.core.periods import WEEKDAYS, Weekday, is_within, minutes_of
-from costprobe.core.schema import OWN_TAGS
+from costprobe.core.schema import OWN_NAMES
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
 
 
@@ -242,8 +242,8 @@ def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
 
 
 def _label(name: str) -> str:
-    if name in OWN_TAGS:
-        raise ValueError("is a tag of costprobe; choose another name")
+    if name in OWN_NAMES:
+        raise ValueError("is a tag or a field of costprobe; choose another name")
     return name
 
 
