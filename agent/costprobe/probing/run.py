@@ -46,6 +46,7 @@ from costprobe.probing.load_settings import length_document
 from costprobe.probing.roofline import pass_limit
 from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.settings import (
+    HttpProbeConfig,
     KserveProbeConfig,
     ProbeConfig,
     ServedProbeConfig,
@@ -506,29 +507,33 @@ def served_request(
         energy: True for a run with an energy window.
         load: Point of a load curve that the run measures; None for a run of the probe.
     """
-    token = _token_path(probe)
-    if token is not None:
+    token = _secret_path(probe.token_file, probe.token_credential)
+    api_key = _secret_path(probe.key_file, probe.key_credential)
+    for path in filter(None, (token, api_key)):
         # The child reads it; here the redactor learns it. The child reports why it cannot.
         with suppress(ValueError):
-            read_secret(Path(token), "token")
+            read_secret(Path(path), "token")
     run: dict[str, Any] = {
         "energy": energy and probe.energy,
         "token_file": token,
+        "key_file": api_key,
         "tail_s": TAIL_S,
         "seed": SEED,
         "load": None if load is None else _load_document(probe, load),
     }
     if isinstance(probe, KserveProbeConfig):
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
+    if isinstance(probe, HttpProbeConfig):
+        run["model"] = probe.url
     return ProbeRequest(probe.name, {**probe.model_dump(), **run})
 
 
-def _token_path(probe: ServedProbeConfig) -> str | None:
-    """Return the file of the server's token; systemd stores credentials in a folder."""
-    if probe.token_credential is not None:
+def _secret_path(file: Path | None, credential: str | None) -> str | None:
+    """Return the file of a secret; systemd stores credentials in a folder."""
+    if credential is not None:
         folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / probe.token_credential)
-    return None if probe.token_file is None else str(probe.token_file)
+        return str(Path(folder) / credential)
+    return None if file is None else str(file)
 
 
 def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 from costprobe_probes.sources.kinds import SOURCES
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
 from costprobe.adapters.load_child.kinds import SERVERS
 from costprobe.core.config.fields import (
     IS_BARE_URL,
     Duration,
+    Label,
     Labels,
     Name,
     Pause,
@@ -340,16 +341,24 @@ class ProbeConfig(CommonProbeConfig):
         return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above
 
 
-def section_of(model: str) -> dict[str, str] | None:
-    """Return the `[[probe]]` of a model that is named by a text; None if it names none.
+def section_of(model: str, body: Path | None = None) -> dict[str, str] | None:
+    """Return the `[[probe]]` of a model or server that is named by a text; None if it names none.
 
     Args:
-        model: "SOURCE:MODEL", "FILE.py:FUNCTION" or "package.module:function".
+        model: "SOURCE:MODEL", "FILE.py:FUNCTION", "package.module:function", or the URL of a server: of
+            OpenAI's API if it ends in /v1; then the section lacks the name of its model.
+        body: File with the body of a request to any other server.
 
     Raises:
         ValueError: The file cannot be used.
     """
     own_name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-")[-64:].lstrip("-")
+    if model.startswith(("http://", "https://")):
+        section = {"name": own_name, "kind": "openai", "url": model}
+        if not model.rstrip("/").endswith("/v1"):
+            section["kind"] = "http"
+            section |= {"method": "GET"} if body is None else {"body_file": str(body.resolve())}
+        return section
     kind, _, loaded = model.partition(":")
     source = SOURCES.get(kind)
     if source is not None:
@@ -368,7 +377,7 @@ def section_of(model: str) -> dict[str, str] | None:
     return section if place and function else None
 
 
-class _ServedProbeConfig(CommonProbeConfig):
+class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
     """Requests to an inference server that runs on this host's devices."""
 
     url: Annotated[str, Field(max_length=500), IS_BARE_URL] = Field(
@@ -513,7 +522,26 @@ class TensorConfig(Section):
 MAX_ELEMENTS = 4096
 
 
-class KserveProbeConfig(_ServedProbeConfig):
+class _WithoutTokens(_ServedProbeConfig):
+    """A server whose requests have no tokens, and whose answers are not streamed."""
+
+    @field_validator("load")
+    @classmethod
+    def _load_has_no_tokens(cls, load: LoadConfig | None) -> LoadConfig | None:
+        for name in ("tokens_in", "tokens_out", "prompts", "shared_prefix"):
+            if load is not None and getattr(load, name) is not None:
+                raise ValueError(f"remove {name}: requests have no tokens")
+        return load
+
+    @field_validator("slo")
+    @classmethod
+    def _slo_has_latencies(cls, slo: SloConfig | None) -> SloConfig | None:
+        if slo is not None and not all(name.startswith("latency") for name in slo.bounds_ms):
+            raise ValueError("give latency bounds: answers are not streamed")
+        return slo
+
+
+class KserveProbeConfig(_WithoutTokens):
     """A server with the Open Inference Protocol v2, such as Triton or KServe."""
 
     kind: Literal["kserve"] = Field(description="Kind of probe.", examples=["kserve"])
@@ -539,20 +567,30 @@ class KserveProbeConfig(_ServedProbeConfig):
         examples=[[{"name": "INPUT0", "datatype": "FP32", "shape": [1, 16]}]],
     )
 
-    @model_validator(mode="after")
-    def _has_no_tokens(self) -> KserveProbeConfig:
-        load = self.load_curve
-        given = (load.tokens_in, load.tokens_out, load.prompts, load.shared_prefix)
-        if any(value is not None for value in given):
-            raise ValueError("requests have no tokens: remove tokens and prompts from load")
-        if self.slo is not None and not all(
-            name.startswith("latency") for name in self.slo.bounds_ms
-        ):
-            raise ValueError("answers are not streamed: give latency bounds in slo")
-        return self
+
+class HttpProbeConfig(_WithoutTokens):
+    """Any HTTP server: the same request each time."""
+
+    kind: Literal["http"] = Field(description="Kind of probe.", examples=["http"])
+    method: Literal["POST", "GET", "PUT"] = Field("POST", description="Method of the request.")
+    body_file: Path | None = Field(
+        None, description="File with the body of the request.", examples=["/srv/ranker/body.json"]
+    )
+    content_type: Label = Field("application/json", description="Type of the body.")
+    status: int = Field(200, ge=100, le=599, description="Status of a valid response.")
+    items: Annotated[str, matching(r"(/[^/]*)+", "a JSON pointer such as /predictions")] | None = (
+        Field(
+            None,
+            description=(
+                "Where in the JSON response its items are, as a list or a number; each is an"
+                " inference. By default a request is one."
+            ),
+            examples=["/predictions"],
+        )
+    )
 
 
-ServedProbeConfig = OpenAiProbeConfig | KserveProbeConfig
+ServedProbeConfig = OpenAiProbeConfig | KserveProbeConfig | HttpProbeConfig
 
 
 class ProbingConfig(Section):
@@ -573,6 +611,7 @@ def _probe_kind(value: object) -> str:
 AnyProbeConfig = Annotated[
     Annotated[ProbeConfig, Tag("[torch]")]
     | Annotated[OpenAiProbeConfig, Tag("openai")]
-    | Annotated[KserveProbeConfig, Tag("kserve")],
+    | Annotated[KserveProbeConfig, Tag("kserve")]
+    | Annotated[HttpProbeConfig, Tag("http")],
     Discriminator(_probe_kind),
 ]
