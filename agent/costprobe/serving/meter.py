@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError, parse_exposition
+from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError
 from costprobe.adapters.engines.scrape import (
     CounterReading,
     MeasureSeries,
@@ -28,7 +28,6 @@ from costprobe.adapters.engines.scrape import (
     engine_of,
     generic_engine,
     read_counters,
-    wanted_names,
 )
 from costprobe.adapters.engines.settings import CountersConfig
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, ResetGroup
@@ -327,6 +326,8 @@ class Counts:
         decode_request_s: Seconds of decode summed over requests: a batch of 32 counts 32 times.
         compute_request_s: Seconds of compute summed over requests.
         executions: Executions of batches.
+        estimated_flop: Floating-point operations of one GPU of each engine, as the server estimates.
+        estimated_bytes: Bytes that one GPU of each engine read and wrote, likewise.
     """
 
     requests: float | None = None
@@ -341,6 +342,8 @@ class Counts:
     decode_request_s: float | None = None
     compute_request_s: float | None = None
     executions: float | None = None
+    estimated_flop: float | None = None
+    estimated_bytes: float | None = None
 
     @property
     def inferred(self) -> float | None:
@@ -476,7 +479,6 @@ class ServiceMeter:
     ) -> None:
         self._service = service
         self._engine = engine or engine_of(service)
-        self._wanted = wanted_names(self._engine)
         self._fetch = fetch
         self._now_ns = now_ns
         self._utc_ns = utc_ns
@@ -557,12 +559,8 @@ class ServiceMeter:
 
     def _read(self, url: str) -> CounterReading | ScrapeError:
         try:
-            exposition = parse_exposition(
-                self._fetch(url), self._wanted, self._engine.prefix, self._max_parse_s
-            )
-            return read_counters(
-                exposition, self._engine, self._service.models, self._service.model or ""
-            )
+            models, unnamed = self._service.models, self._service.model or ""
+            return read_counters(self._fetch(url), self._engine, models, unnamed, self._max_parse_s)
         except ScrapeError as error:
             return error
 

@@ -13,27 +13,33 @@ Each name creates new series in every database, so a service has at most MAX_NAM
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from costprobe.adapters.engines.exposition import (
     MAX_BYTES,
+    MAX_PARSE_S,
     CounterSample,
     Exposition,
     Labels,
     ScrapeError,
+    has_name,
     parse_exposition,
 )
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import Destination, Secret
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
+from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
 
@@ -50,6 +56,10 @@ _HINTS = Hints(
     unauthorized="check token_file",
     not_found="check the path, and that metrics are enabled",
 )
+# Builds of llama-server that answer /metrics while they sleep, without a restart of their idle timer.
+READ_ASLEEP_BUILD: Final = 10_519
+_BUILD: Final = re.compile(r"b?(\d{1,9})\b")
+_UNLOADED: Final = frozenset({"sleeping", "unloaded", "downloading"})
 MAX_NAMES: Final = 64
 OTHER: Final = "other"
 # A name that was not seen for this time may be replaced, in s.
@@ -92,11 +102,13 @@ class CounterReading:
         measures: Its measures; one that the server does not count is absent.
         missing: Required counters that are not exposed, for messages.
         started_s: UTC in s at which the process started; None if it is not exposed.
+        gauges: Its saturation, as far as it is exposed.
     """
 
     measures: Mapping[Measure, MeasureSeries]
     missing: tuple[str, ...]
     started_s: float | None
+    gauges: Mapping[Gauge, float] = field(default_factory=dict)
 
 
 def engine_of(endpoint: MetricsEndpoint) -> Engine:
@@ -106,41 +118,37 @@ def engine_of(endpoint: MetricsEndpoint) -> Engine:
     )
 
 
-def wanted_names(engine: Engine) -> frozenset[str]:
-    """Return all metric names under which an engine's counters may be exposed."""
+def _wanted_names(engine: Engine) -> frozenset[str]:
+    """Return all metric names under which an engine's counters and gauges may be exposed."""
     return frozenset(
         name
-        for counters in engine.counters.values()
+        for counters in (*engine.counters.values(), *engine.gauges.values())
         for counter in counters
         for part in (counter, *counter.plus)
-        for name in _aliases(part.name)
+        for name in engine.spellings(part.name)
     )
 
 
-def _aliases(name: str) -> tuple[str, ...]:
-    """Return the names of a counter: with and without `_total`, and with "_" for ":"."""
-    bare = name.removesuffix("_total")
-    written = (name, bare if name.endswith("_total") else f"{name}_total")
-    return tuple(dict.fromkeys((*written, *(alias.replace(":", "_") for alias in written))))
-
-
 def read_counters(
-    exposition: Exposition,
+    body: bytes,
     engine: Engine,
     models: Sequence[str] | None = None,
     unnamed: str = "",
+    max_parse_s: float = MAX_PARSE_S,
 ) -> CounterReading:
-    """Find an engine's measures among the exposed counters.
+    """Find an engine's measures and gauges on a page.
 
     Args:
-        exposition: The counters that the server exposes.
+        body: The page, in the Prometheus text format.
         engine: Its counters.
         models: Served models that count; None for all.
         unnamed: Model of series without a model label; "" if none is configured.
+        max_parse_s: Longest CPU time of parsing in s.
 
     Raises:
-        ScrapeError: A required counter is declared as a gauge.
+        ScrapeError: It cannot be parsed, or a required counter is declared as a gauge.
     """
+    exposition = parse_exposition(body, _wanted_names(engine), engine.prefixes, max_parse_s)
     measures: dict[Measure, MeasureSeries] = {}
     for measure, counters in engine.counters.items():
         counted = _counted(exposition, engine, counters, models, unnamed)
@@ -158,7 +166,13 @@ def read_counters(
         elif measure in engine.required:
             missing.append(_missing(measure, counters, exposition, engine))
     missing += _absent_models(exposition, measures, models)
-    return CounterReading(measures, tuple(missing), exposition.started_s)
+    gauges: dict[Gauge, float] = {}
+    for gauge, counters in engine.gauges.items():
+        found = _counted(exposition, engine, counters, models, unnamed)
+        values = [] if found is None else [value.value for value in found.series.values()]
+        if values:
+            gauges[gauge] = fmean(values) if gauge == "kv_cache_share" else math.fsum(values)
+    return CounterReading(measures, tuple(missing), exposition.started_s, gauges)
 
 
 def _counted(
@@ -170,7 +184,7 @@ def _counted(
 ) -> MeasureSeries | None:
     """Return the first counter with values, or else the first one that is declared."""
     for counter in counters:
-        for name in _aliases(counter.name):
+        for name in engine.spellings(counter.name):
             if name in exposition.samples:
                 series = _series(exposition, name, counter, engine, unnamed)
                 for added in counter.plus:
@@ -183,7 +197,7 @@ def _counted(
                     }
                 return MeasureSeries(name, series)
     for counter in counters:
-        for name in _aliases(counter.name):
+        for name in engine.spellings(counter.name):
             if exposition.type_of(name) is not None:
                 return MeasureSeries(name, {})
     return None
@@ -208,7 +222,7 @@ def _added(
     exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
 ) -> dict[Labels, SeriesValue]:
     """The series of a counter that is added to another, distinguished from them by its name."""
-    for name in _aliases(counter.name):
+    for name in engine.spellings(counter.name):
         if name in exposition.samples:
             series = _series(exposition, name, counter, engine, unnamed)
             return {(*labels, ("__name__", name)): value for labels, value in series.items()}
@@ -258,7 +272,7 @@ def _has_counted_nothing(
     )
     return (
         engine.counts_begin_at_zero
-        and engine.prefix in exposition.names
+        and bool(exposition.prefixes)
         and not any(
             value.value > 0
             for companion in companions
@@ -272,7 +286,7 @@ def _missing(
     measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
 ) -> str:
     names = " or ".join(counter.name for counter in counters)
-    if engine.prefix and engine.prefix not in exposition.names:
+    if engine.prefix and not exposition.prefixes:
         return f"{names} ({measure}); no metric begins with {engine.prefix}"
     return f"{names} ({measure})"
 
@@ -292,7 +306,8 @@ def generic_engine(config: CountersConfig) -> Engine:
     """Return the engine of the configured counters."""
     counters: dict[Measure, tuple[Counter, ...]] = {}
     for measure in MEASURES:
-        selector = getattr(config, measure)
+        # What a server estimates has no key.
+        selector = getattr(config, measure, None)
         if selector is None:
             continue
         match = SELECTOR.fullmatch(selector)
@@ -321,29 +336,44 @@ def engine_of_page(body: bytes) -> str | None:
         body: A page in the Prometheus text format.
 
     Returns:
-        The engine most of whose measures are there, and all of the required ones; else the first
-        whose prefix is; else None.
+        The engine most of whose measures have counts, or are there, and all of the required ones;
+        else the first whose prefix is; else None.
     """
-    best, most = None, 0
+    best, most = None, (0, 0)
     by_prefix = None
     for name, engine in ENGINES.items():
         try:
-            exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
-            reading = read_counters(exposition, engine)
+            reading = read_counters(body, engine)
         except ScrapeError:
             continue
-        if len(reading.measures) > most and not reading.missing:
-            best, most = name, len(reading.measures)
-        if by_prefix is None and engine.prefix and exposition.names:
+        found = sum(bool(one.series) for one in reading.measures.values()), len(reading.measures)
+        if found > most and not reading.missing:
+            best, most = name, found
+        if by_prefix is None and any(has_name(body, start) for start in engine.prefixes):
             by_prefix = name
     return best or by_prefix
+
+
+class ServerLook(NamedTuple):
+    """What a server states before its counters are read.
+
+    Attributes:
+        is_asleep: Whether it unloaded its model, which a reading would load again.
+        is_kept_awake: Whether a reading counts as use, after which it waits again before it unloads.
+    """
+
+    is_asleep: bool
+    is_kept_awake: bool
 
 
 class MetricsFetcher:
     """Fetches the metrics endpoints of a service, with a connection for each request.
 
+    A server that unloads its model is looked at first, at an address that does not load it: while it
+    sleeps its counters are those of the last reading.
+
     Args:
-        endpoint: Its timeout, token and certificates.
+        endpoint: Its engine, timeout, token and certificates.
         credentials: Where systemd stored this process's credentials; None without any.
     """
 
@@ -353,14 +383,73 @@ class MetricsFetcher:
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
         self._client = HttpClient(limits, ca_file=endpoint.ca_file)
+        self._sleeps = engine_of(endpoint).sleeps
+        self._pages: dict[str, bytes] = {}
 
     def __call__(self, url: str) -> bytes:
         """Fetch an endpoint; return its body in the Prometheus text format.
 
         Raises:
-            ScrapeError: No such response, in one line and without secrets or the URL.
+            ScrapeError: No such response, in one line and without secrets or the URL; or its model
+                sleeps, and was not read before.
         """
-        headers = {"Accept": "text/plain;version=0.0.4"}
+        if not self._sleeps:
+            return self._get(url)
+        if not self.look(url).is_asleep:
+            # A router must not load a model that was unloaded in between.
+            self._pages[url] = self._get(f"{url}&autoload=false" if "?" in url else url)
+        elif url not in self._pages:
+            raise ScrapeError("its model sleeps, and a reading would wake it")
+        return self._pages[url]
+
+    def look(self, url: str) -> ServerLook:
+        """Return whether a server sleeps, without loading its model; one that does not answer does not."""
+        if not self._sleeps:
+            return ServerLook(is_asleep=False, is_kept_awake=False)
+        parts = urlsplit(url)
+        model = parse_qs(parts.query).get("model")
+
+        def stated(name: str) -> Mapping[str, Any]:
+            path = f"{parts.path.rpartition('/')[0]}/{name}"
+            try:
+                found = bounded_json(self._get(parts._replace(path=path, query="").geturl()))
+            except (ScrapeError, UnusableInputError):
+                return {}
+            return found if isinstance(found, dict) else {}
+
+        props = stated("props")
+        build = _BUILD.match(str(props.get("build_info", "")))
+        is_kept_awake = build is not None and int(build[1]) < READ_ASLEEP_BUILD
+        if model is None:
+            is_asleep = props.get("is_sleeping") is True and is_kept_awake
+        else:
+            models = [one for one in stated("models").get("data") or () if isinstance(one, dict)]
+            named = [one.get("status") for one in models if one.get("id") == model[0]]
+            is_asleep = any(
+                isinstance(one, dict) and one.get("value") in _UNLOADED for one in named
+            )
+        return ServerLook(is_asleep, is_kept_awake)
+
+    def is_behind_activator(self, url: str) -> bool:
+        """Return whether Knative's proxies forward a URL: they count each reading as a request.
+
+        Only they answer a request with its probe header, which starts no server. Source:
+        knative.dev/networking, `pkg/http/header`.
+        """
+        try:
+            response = self._request(url, {"K-Network-Probe": "queue"})
+        except ScrapeError:
+            return False
+        return response.body == b"queue" or b"unexpected probe header" in response.body
+
+    def _get(self, url: str) -> bytes:
+        return _body(self._request(url, {}, is_checked=True))
+
+    def _request(
+        self, url: str, headers: Mapping[str, str], *, is_checked: bool = False
+    ) -> HttpResponse:
+        """Send a GET; raise ScrapeError without a response, and if checked for one of an error."""
+        headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
             secrets = []
@@ -368,13 +457,14 @@ class MetricsFetcher:
                 secrets.append(self._token.read_ascii())
                 headers["Authorization"] = f"Bearer {secrets[0]}"
             response = self._client.request("GET", destination, headers)
-            # Scrapes are not retried: only the message is used.
-            raise_for_status(
-                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            if is_checked:
+                # Scrapes are not retried: only the message is used.
+                raise_for_status(
+                    response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
+                )
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
-        return _body(response)
+        return response
 
 
 def _body(response: HttpResponse) -> bytes:
@@ -436,7 +526,7 @@ def read_latency(endpoint: MetricsEndpoint, fetch: Callable[[str], bytes]) -> La
     for url in endpoint.url:
         body = fetch(url)
         for index, counter in enumerate(LATENCIES[endpoint.engine]):
-            names = _aliases(counter)
+            names = ENGINES[endpoint.engine].spellings(counter)
             samples = parse_exposition(body, names).samples
             found = next((samples[name] for name in names if name in samples), None)
             sums[index] += sum(sample.value for sample in found or ())

@@ -12,7 +12,10 @@ from typing import Literal
 
 from costprobe.core.schema import Measure
 
+METRICS_PATH = "/metrics"
 ResetGroup = Literal["process", "model", "none"]
+# Share of the KV cache in use, as the mean over servers; requests that wait, as the sum.
+Gauge = Literal["kv_cache_share", "requests_waiting"]
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -21,7 +24,7 @@ class Counter:
     """A cumulative counter, or a part of one.
 
     Attributes:
-        name: As the engine exposes it; also matched with or without `_total`, and with "_" for ":".
+        name: As the engine exposes it; `Engine.spellings` has the names that are matched.
         only: For each label, the values of which a series must have one.
         without: For each label, the values of which a series must have none.
         scale: Unit of a count in the measure's unit: 1e-6 for microseconds.
@@ -45,9 +48,13 @@ class Engine:
         name: Its name in the configuration.
         counters: The counters of each measure in order of preference: the first one that is
             exposed is read.
+        gauges: Its present saturation, likewise.
         required: Measures without which a scrape reports missing counters.
         model_label: Label that names the served model; "" if there is none.
         prefix: Prefix of its metric names; "" if there is none.
+        may_lack_prefix: Whether some versions expose the same names without the prefix.
+        path: Path of its metrics at the server.
+        sleeps: Whether it may unload its model, which reading its counters would load again.
         counts_begin_at_zero: Whether a series is created by its first count, so that the whole
             value of a new series was counted since the last reading.
         reset_together: Which series are only reset together: all of the process, or those of a
@@ -58,12 +65,39 @@ class Engine:
 
     name: str
     counters: Mapping[Measure, tuple[Counter, ...]]
+    gauges: Mapping[Gauge, tuple[Counter, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     required: tuple[Measure, ...] = ("requests",)
     model_label: str = ""
     prefix: str = ""
+    may_lack_prefix: bool = False
+    path: str = METRICS_PATH
+    sleeps: bool = False
     counts_begin_at_zero: bool = False
     reset_together: ResetGroup = "none"
     option: str = ""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The prefix as servers, routers and agents expose it: with ":", and with "_" for it."""
+        if not self.prefix:
+            return ()
+        return tuple(dict.fromkeys((self.prefix, *(self.prefix[:-1] + end for end in ":_"))))
+
+    def spellings(self, name: str) -> tuple[str, ...]:
+        """Return the names under which a metric may be exposed.
+
+        With each of the prefixes, or none; with "_" for ":"; with and without `_total`.
+        """
+        rest = name.removeprefix(self.prefix)
+        starts = (
+            ("",) if rest == name else (*self.prefixes, *([""] if self.may_lack_prefix else []))
+        )
+        bare = rest.removesuffix("_total")
+        written = (rest, bare if rest.endswith("_total") else f"{rest}_total")
+        names = [start + end for start in starts for end in written]
+        return tuple(dict.fromkeys((*names, *(one.replace(":", "_") for one in names))))
 
 
 _MICRO = 1e-6
@@ -142,6 +176,10 @@ SGLANG = Engine(
         ),
         "decode_request_s": (Counter("sglang:inter_token_latency_seconds_sum"),),
     },
+    gauges={
+        "kv_cache_share": (Counter("sglang:token_usage", one_of=_RANKS),),
+        "requests_waiting": (Counter("sglang:num_queue_reqs", one_of=_RANKS),),
+    },
     required=("requests", "tokens_in", "tokens_out"),
     model_label="model_name",
     prefix="sglang:",
@@ -182,6 +220,21 @@ def vllm(name: str, prefix: str) -> Engine:
                 Counter(f"{prefix}time_per_output_token_seconds_sum"),
                 Counter(f"{prefix}request_decode_time_seconds_sum"),
             ),
+            # Estimated from the model's shape, of one GPU of each engine (--enable-mfu-metrics).
+            "estimated_flop": (Counter(f"{prefix}estimated_flops_per_gpu_total"),),
+            "estimated_bytes": (
+                Counter(
+                    f"{prefix}estimated_read_bytes_per_gpu_total",
+                    plus=(Counter(f"{prefix}estimated_write_bytes_per_gpu_total"),),
+                ),
+            ),
+        },
+        gauges={
+            "kv_cache_share": (
+                Counter(f"{prefix}kv_cache_usage_perc"),
+                Counter(f"{prefix}gpu_cache_usage_perc"),
+            ),
+            "requests_waiting": (Counter(f"{prefix}num_requests_waiting"),),
         },
         required=("requests", "tokens_in", "tokens_out"),
         model_label="model_name",
@@ -211,6 +264,7 @@ ENGINES: Mapping[str, Engine] = {
                     Counter("tgi_batch_inference_duration_sum", only={"method": ("decode",)}),
                 ),
             },
+            gauges={"requests_waiting": (Counter("tgi_queue_size"),)},
             required=("requests", "tokens_in", "tokens_out"),
             prefix="tgi_",
             counts_begin_at_zero=True,
@@ -228,6 +282,7 @@ ENGINES: Mapping[str, Engine] = {
                 ),
                 "executions": (Counter("nv_inference_exec_count"),),
             },
+            gauges={"requests_waiting": (Counter("nv_inference_pending_request_count"),)},
             required=("requests", "inferences"),
             model_label="model",
             prefix="nv_",
@@ -289,8 +344,14 @@ ENGINES: Mapping[str, Engine] = {
                 "cached_tokens": (Counter("trtllm_prompt_cached_tokens_total"),),
                 "decode_request_s": (Counter("trtllm_request_decode_time_seconds_sum"),),
             },
+            gauges={
+                "kv_cache_share": (Counter("trtllm_kv_cache_utilization"),),
+                "requests_waiting": (Counter("trtllm_num_requests_waiting"),),
+            },
             model_label="model_name",
             prefix="trtllm_",
+            may_lack_prefix=True,
+            path="/prometheus/metrics",
             counts_begin_at_zero=True,
             option="return_perf_metrics: true",
         ),
@@ -327,8 +388,14 @@ ENGINES: Mapping[str, Engine] = {
                 # The time of prompts is not read: a batch decodes other requests meanwhile.
                 "decode_request_s": (Counter("llamacpp:tokens_predicted_seconds_total"),),
             },
+            gauges={
+                # Versions before 2025 only.
+                "kv_cache_share": (Counter("llamacpp:kv_cache_usage_ratio"),),
+                "requests_waiting": (Counter("llamacpp:requests_deferred"),),
+            },
             required=("tokens_in", "tokens_out"),
             prefix="llamacpp:",
+            sleeps=True,
             counts_begin_at_zero=True,
             reset_together="process",
             option="--metrics",
@@ -363,6 +430,7 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=("requests", "tokens_in", "tokens_out"),
             model_label="model_name",
+            path="/v1/metrics",
             counts_begin_at_zero=True,
         ),
         Engine(
@@ -379,6 +447,7 @@ ENGINES: Mapping[str, Engine] = {
             required=("requests", "tokens_in", "tokens_out"),
             model_label="requested_model",
             prefix="litellm_",
+            path="/metrics/",
             counts_begin_at_zero=True,
             option='callbacks: ["prometheus"]',
         ),
