@@ -41,6 +41,8 @@ class LoadEvidence:
         models: Models that served requests in these days.
         fingerprint_then: That of the probe's run before the curve; None without one.
         fingerprint_now: That of the probe's newest run; None without one.
+        kv_cache_shares: Share of the KV cache in use in the windows of these days, ascending.
+        requests_waiting: Requests that waited in these windows, of all servers, ascending.
     """
 
     curve: LoadCurve
@@ -49,6 +51,8 @@ class LoadEvidence:
     models: int = 1
     fingerprint_then: str | None = None
     fingerprint_now: str | None = None
+    kv_cache_shares: Sequence[float] = ()
+    requests_waiting: Sequence[float] = ()
 
     @property
     def software(self) -> Literal["unchanged", "changed", "unknown"]:
@@ -161,6 +165,12 @@ class History:
         return [name for name in names if name not in expected]
 
 
+def measured_since_ns(curve: LoadCurve) -> int:
+    """Return UTC in ns before which the requests of a curve did not begin."""
+    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
+    return curve.time_ns - int(_CURVE_LASTS_WINDOWS * windows_s * NS_PER_S)
+
+
 def week_of_load(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -> WeekOfLoad:
     """Return the work of a service in the last seven days, without the minutes of its load curve.
 
@@ -169,11 +179,8 @@ def week_of_load(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -
         evidence: Its curve.
         now_ns: UTC ns.
     """
-    curve = evidence.curve
-    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
-    began_ns = curve.time_ns - int(_CURVE_LASTS_WINDOWS * windows_s * NS_PER_S)
     row_ns = int(service.row_s * NS_PER_S)
-    loaded = (began_ns - row_ns, curve.time_ns + row_ns)
+    loaded = (measured_since_ns(evidence.curve) - row_ns, evidence.curve.time_ns + row_ns)
     found = (
         per_s
         for start_ns, per_s in _minutes(service, evidence.unit, now_ns - WEEK_NS)

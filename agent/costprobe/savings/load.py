@@ -15,6 +15,7 @@ from typing import Final
 
 from costprobe.core.money import exact
 from costprobe.core.records import TOGETHER
+from costprobe.core.statistics import quantile
 from costprobe.core.units import HOUR_S, MONTH_H, counted, percent, significant
 from costprobe.probing.load_curve import LoadPoint
 from costprobe.savings.evidence import (
@@ -32,6 +33,11 @@ PEAK: Final = 0.99
 _PEAK_LOW: Final = 0.95
 # Share of the week that must be known.
 COVERAGE_MIN: Final = 0.7
+# Above this share of its KV cache a server delays or preempts requests, and from so many requests that
+# wait for each of them it is saturated.
+KV_FULL: Final = 0.9
+WAITING: Final = 1.0
+_KV_WORDS: Final = "the KV cache fills in proportion to the load (then {} at the peak)"
 _ROUNDING: Final = 1e-9
 _CENT: Final = Decimal("0.01")
 
@@ -385,10 +391,13 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
     evidence, week, points = question.evidence, question.week, question.points
     held = evidence.replicas
     limit_per_s = points[-1].work_per_s if points else 0.0
+    shares, waiting = evidence.kv_cache_shares, evidence.requests_waiting
 
     def needed(peak: float, factor: float) -> int:
-        count = math.ceil(week.at(peak) / (limit_per_s * factor) - _ROUNDING)
-        return min(held, max(1, count))
+        by_load = week.at(peak) / (limit_per_s * factor)
+        # What the KV cache of all replicas holds must fit into those of fewer.
+        by_cache = held * quantile(shares, peak) / KV_FULL if shares else 0.0
+        return min(held, max(1, math.ceil(max(by_load, by_cache) - _ROUNDING)))
 
     reasons = {
         "it is one replica": held == 1,
@@ -398,11 +407,15 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
         "its peak is above the highest load that meets the service level": (
             week.at(PEAK) > held * limit_per_s * (1 + _ROUNDING)
         ),
+        "requests wait for a server at its peak": bool(waiting)
+        and quantile(waiting, PEAK) >= held * WAITING,
     }
     reason = next((words for words, applies in reasons.items() if applies), "")
     count = held if reason else needed(PEAK, 1.0)
+    full = quantile(shares, PEAK) * held / count if shares else None
     if count == held:
-        return None, reason or "each is needed at the peak"
+        cache = "" if full is None else f" (KV cache {percent(full)} full)"
+        return None, reason or f"each is needed at the peak{cache}"
     if replica.kept_because:
         return None, replica.kept_because
     most = needed(1.0, 1 / (1 + question.doubt))
@@ -420,7 +433,11 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
             for name in evidence.curve.bounds_ms
         },
         times_floor=question.times_floor * (1 - float(saving) / question.cost_per_month),
-        assumptions=[*_assumptions(evidence, points[-1], count), *replica.assumptions],
+        assumptions=[
+            *_assumptions(evidence, points[-1], count),
+            *(() if full is None else (_KV_WORDS.format(percent(full)),)),
+            *replica.assumptions,
+        ],
     ), ""
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Final, Literal
 
 from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError
@@ -30,7 +31,7 @@ from costprobe.adapters.engines.scrape import (
     read_counters,
 )
 from costprobe.adapters.engines.settings import CountersConfig
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, ResetGroup
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, ResetGroup, of_all
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, UNATTRIBUTED, Measure
 from costprobe.serving.settings import ServiceConfig, TenantsConfig
@@ -388,6 +389,7 @@ class ServedWindow:
         missing: Expected counters that the server lacks.
         restarts: Scrapes at which a counter had been reset.
         readings: Successful scrapes.
+        gauges: Mean saturation of its servers over the scrapes, as far as it is known.
         tenants: Counts of the same time by tenant, in place of models; None without any.
     """
 
@@ -400,6 +402,7 @@ class ServedWindow:
     missing: tuple[str, ...] = ()
     restarts: int = 0
     readings: int = 0
+    gauges: Mapping[Gauge, float] = field(default_factory=dict)
     tenants: ServedWindow | None = None
 
     @property
@@ -451,6 +454,7 @@ class _Window:
     counted: set[Measure] = field(default_factory=set)
     restarts: int = 0
     readings: int = 0
+    gauges: dict[Gauge, list[float]] = field(default_factory=dict)
 
 
 class ServiceMeter:
@@ -515,6 +519,7 @@ class ServiceMeter:
             missing=tuple(window.missing),
             restarts=window.restarts,
             readings=window.readings,
+            gauges={gauge: fmean(values) for gauge, values in window.gauges.items()},
         )
         self._window = _Window(start_ns=now_ns, missing=dict.fromkeys(scrape.missing))
         if scrape.problems:
@@ -530,7 +535,17 @@ class ServiceMeter:
         problems: list[str] = []
         missing: list[str] = []
         restarted = False
-        for url, outcome in zip(self._service.url, self._read_all(), strict=True):
+        outcomes = self._read_all()
+        for gauge in self._engine.gauges:
+            values = [
+                outcome.gauges[gauge]
+                for outcome in outcomes
+                if isinstance(outcome, CounterReading) and gauge in outcome.gauges
+            ]
+            # A server that is not known would be a part of the sum.
+            if len(values) == len(outcomes):
+                window.gauges.setdefault(gauge, []).append(of_all(gauge, values))
+        for url, outcome in zip(self._service.url, outcomes, strict=True):
             if isinstance(outcome, ScrapeError):
                 problems.append(f"{url}: {outcome}")
                 continue

@@ -13,12 +13,10 @@ Each name creates new series in every database, so a service has at most MAX_NAM
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -33,7 +31,7 @@ from costprobe.adapters.engines.exposition import (
     parse_exposition,
 )
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, of_all
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import Destination, Secret
 from costprobe.adapters.http.client import HttpClient
@@ -171,7 +169,7 @@ def read_counters(
         found = _counted(exposition, engine, counters, models, unnamed)
         values = [] if found is None else [value.value for value in found.series.values()]
         if values:
-            gauges[gauge] = fmean(values) if gauge == "kv_cache_share" else math.fsum(values)
+            gauges[gauge] = of_all(gauge, values)
     return CounterReading(measures, tuple(missing), exposition.started_s, gauges)
 
 

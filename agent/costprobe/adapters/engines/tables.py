@@ -5,8 +5,10 @@ Other servers expose the counters of vLLM under a prefix of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from types import MappingProxyType
 from typing import Literal
 
@@ -14,7 +16,7 @@ from costprobe.core.schema import Measure
 
 METRICS_PATH = "/metrics"
 ResetGroup = Literal["process", "model", "none"]
-# Share of the KV cache in use, as the mean over servers; requests that wait, as the sum.
+# Share of the KV cache in use; requests that wait to be scheduled.
 Gauge = Literal["kv_cache_share", "requests_waiting"]
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
@@ -98,6 +100,11 @@ class Engine:
         written = (rest, bare if rest.endswith("_total") else f"{rest}_total")
         names = [start + end for start in starts for end in written]
         return tuple(dict.fromkeys((*names, *(one.replace(":", "_") for one in names))))
+
+
+def of_all(gauge: Gauge, values: Sequence[float]) -> float:
+    """Return a gauge of several processes or servers: the mean of shares, the sum of requests."""
+    return fmean(values) if gauge == "kv_cache_share" else math.fsum(values)
 
 
 _MICRO = 1e-6
