@@ -31,8 +31,8 @@ from demand import DAY_S, START_S, WINDOW_S, DemandRecipe  # noqa: E402 - as abo
 from office_demand import OfficeRecipe  # noqa: E402 - as above
 
 Recipe = DemandRecipe | OfficeRecipe
-SERVERS = ("additive", "batching", "always busy")
-EFFICIENCY = ("serving_time", "serving_energy")
+SERVERS = ("additive", "batching", "always busy", "decoding")
+EFFICIENCY = ("serving_time", "serving_energy", "serving_tpot")
 FALSE_GOAL = 0.1
 DELAY_GOAL_H = 6.0
 # Requests of a window at the least traffic that is judged.

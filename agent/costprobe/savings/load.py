@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
 from typing import Final
 
+from costprobe.adapters.engines.tables import KV_FULL
 from costprobe.core.money import exact
 from costprobe.core.records import TOGETHER
 from costprobe.core.statistics import quantile
@@ -33,9 +34,7 @@ PEAK: Final = 0.99
 _PEAK_LOW: Final = 0.95
 # Share of the week that must be known.
 COVERAGE_MIN: Final = 0.7
-# Above this share of its KV cache a server delays or preempts requests, and from so many requests that
-# wait for each of them it is saturated.
-KV_FULL: Final = 0.9
+# From so many requests that wait for each of them servers are saturated.
 WAITING: Final = 1.0
 _KV_WORDS: Final = "the KV cache fills in proportion to the load (then {} at the peak)"
 _ROUNDING: Final = 1e-9

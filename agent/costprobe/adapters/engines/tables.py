@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from costprobe.core.schema import Measure
 
@@ -18,6 +18,8 @@ METRICS_PATH = "/metrics"
 ResetGroup = Literal["process", "model", "none"]
 # Share of the KV cache in use; requests that wait to be scheduled.
 Gauge = Literal["kv_cache_share", "requests_waiting"]
+# Above this share a server delays or preempts requests.
+KV_FULL: Final = 0.9
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 

@@ -128,7 +128,15 @@ class DriftRuleConfig(RuleConfig):
 
     kind: Literal["drift"] = Field(description="Kind of rule.", examples=["drift"])
     metrics: tuple[Metric | ServingMetric, ...] = Field(
-        ("cost", "latency", "energy", "throughput", "serving_time", "serving_energy"),
+        (
+            "cost",
+            "latency",
+            "energy",
+            "throughput",
+            "serving_time",
+            "serving_energy",
+            "serving_tpot",
+        ),
         description="Monitored series of a probe or a service.",
     )
     at_least: Share = Field(0.01, description="Smallest shift that is reported.")
