@@ -225,7 +225,7 @@ def test_pages_whose_names_were_rewritten_are_read_alike():
 
 
 def test_tensorrt_llm_without_a_prefix():
-    """As `trtllm-serve` 1.0 exposes it, without tokens; it is not taken for NIM, which has the names too."""
+    """As 1.1.0rc5 exposes it, without tokens; it is not taken for NIM, which has the names too."""
     page = (
         "# TYPE request_success_total counter\n"
         'request_success_total{engine_type="trtllm",finished_reason="stop",model_name="m"} 7.0\n'

@@ -149,10 +149,7 @@ class MetricsEndpoint(Section):
         description="Serving engine, which defines the names of the counters.", examples=["vllm"]
     )
     url: Urls = Field(
-        description=(
-            "Address of the metrics of each replica; without a path, that of the engine is added. A"
-            " router of several models may need `?model=NAME`."
-        ),
+        description="Address of the metrics of each replica; without a path, the engine's is added.",
         examples=["http://127.0.0.1:8000"],
     )
     counters: CountersConfig | None = Field(
