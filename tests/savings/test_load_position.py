@@ -145,7 +145,7 @@ def test_saturation_limits_the_replicas_that_can_go():
     kept = positioned(none, steady(240.0)).cost
     assert (kept.merge, kept.kept_because) == (
         None,
-        "each is needed at the peak (KV cache 70 % full)",
+        "each is needed at the peak (KV cache: 70 % at the peak)",
     )
     queued = replace(seen, requests_waiting=[*[0.0] * 95, *[3.0] * 5])
     kept = positioned(queued, steady(240.0)).cost

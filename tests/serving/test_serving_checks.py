@@ -50,7 +50,7 @@ def test_server_that_a_reading_would_start_is_noted_and_not_read():
 
     page = b"llamacpp:prompt_tokens_total 1\nllamacpp:tokens_predicted_total 1\n"
     old, new = b'{"build_info": "b10518-a", "is_sleeping": %s}', b'{"build_info": "b10519-a"}'
-    models = b'{"data": [{"id": "m", "status": {"value": "%s"}}]}'
+    models = b'{"data": [{"id": "o", "aliases": ["m"], "status": {"value": "%s"}}]}'
     cases = {
         "activator": ({"probe": [b'unexpected probe header value: "queue"', 400]}, "", "Knative"),
         "queue-proxy": ({"probe": [b"queue"]}, "", "Knative"),

@@ -478,49 +478,19 @@ def demand_causes(change: ProductionChange) -> list[Cause]:
     return sorted(causes, key=lambda cause: -(cause.share.mean if cause.share else 0.0))
 
 
-def efficiency_explanation(
-    detector: ProductionDetector,
-    finding: ProductionFinding,
-    service: str,
-    devices: Sequence[str],
-    history: RowHistory,
-) -> Explanation:
-    """Return why efficiency changed: conditions of the devices, software, annotations, saturation.
-
-    Args:
-        detector: The service's detector.
-        finding: The change.
-        service: Name of the service.
-        devices: Its devices.
-        history: Returns the rows of devices and events.
-    """
-    found = _device_explanation(detector, finding, service, devices, history)
-    saturated = _saturation(finding, service, history)
-    name = "saturation" if saturated and found.name == UNKNOWN else found.name
-    return Explanation(name, (*found.causes, *saturated), found.explained)
-
-
-def _saturation(finding: ProductionFinding, service: str, history: RowHistory) -> tuple[Cause, ...]:
+def saturation(finding: ProductionFinding, service: str, history: RowHistory) -> tuple[Cause, ...]:
     """Return the saturation of the servers, if it began about with a deterioration."""
-    if finding.change < 0:
-        return ()
     since_ns, until_ns = (round(at_s * NS_PER_S) for at_s in (finding.since_s, finding.time_s))
-    rows = [
-        row
-        for row in history(
-            "serving", "", "", (since_ns - SATURATION_NS, until_ns + 1), SATURATION_ROWS
-        )
-        if row.tags.get("service") == service and "served_model" not in row.tags
-    ]
-
-    def means(field: str) -> tuple[float, float]:
-        sides: tuple[list[Point], list[Point]] = ([], [])
-        for row in rows:
+    span_ns = since_ns - SATURATION_NS, until_ns + 1
+    sides: tuple[list[Point], list[Point]] = ([], [])
+    for row in history("serving", "", "", span_ns, SATURATION_ROWS) if finding.change > 0 else ():
+        if row.tags.get("service") == service and "served_model" not in row.tags:
             sides[row.time_ns > since_ns].append(row)
-        before, after = (numbers(side, field) for side in sides)
-        return (fmean(before), fmean(after)) if before and after else (0.0, 0.0)
-
-    cache, waiting = means("kv_cache_share"), means("requests_waiting")
+    known = {
+        field: [fmean(values) for side in sides if (values := numbers(side, field))]
+        for field in ("kv_cache_share", "requests_waiting")
+    }
+    cache, waiting = (found if len(found) == len(sides) else (0.0, 0.0) for found in known.values())
     words = []
     if cache[0] < KV_FULL <= cache[1]:
         words.append(f"KV cache {percent(cache[0])} → {percent(cache[1])} full")
@@ -529,13 +499,22 @@ def _saturation(finding: ProductionFinding, service: str, history: RowHistory) -
     return (Cause("saturation", ", ".join(words)),) if words else ()
 
 
-def _device_explanation(
+def efficiency_explanation(
     detector: ProductionDetector,
     finding: ProductionFinding,
     service: str,
     devices: Sequence[str],
     history: RowHistory,
 ) -> Explanation:
+    """Return why efficiency changed: conditions of the devices, software, annotations.
+
+    Args:
+        detector: The service's detector.
+        finding: The change.
+        service: Name of the service.
+        devices: Its devices.
+        history: Returns the rows of devices and events.
+    """
     is_tpot = finding.metric == "serving_tpot"
     times = detector.efforts["serving_tpot" if is_tpot else "serving_time"].history(2 * AROUND_RUNS)
     energies = detector.efforts["serving_energy"].history(2 * AROUND_RUNS)

@@ -73,15 +73,7 @@ LEAST_TOKENS = 20_000.0
 MOST_BLOCKS = 4
 # A block with a smaller busy share measures background activity.
 LEAST_BUSY_SHARE = 0.005
-_SUMS = (
-    "window_s",
-    "hardware",
-    "electricity",
-    "idle_cost",
-    "device_s",
-    "busy_s",
-    "energy_j",
-)
+_SUMS = ("window_s", "hardware", "electricity", "idle_cost", "device_s", "busy_s", "energy_j")
 # Rows of a block that are kept.
 MAX_ROWS = 1000
 
@@ -535,16 +527,10 @@ def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
         values = numbers[index * width : (index + 1) * width]
         if len(values) != width:
             raise ValueError("the blocks are truncated")
-        window_s, hardware, electricity, idle_cost, device_s, busy_s, energy_j, *total = values
+        known: dict[str, Any] = dict(zip(_SUMS, map(_known, values), strict=False))
         sums = ProductionSums(
-            window_s=window_s,
-            hardware=hardware,
-            electricity=electricity,
-            idle_cost=_known(idle_cost),
-            device_s=device_s,
-            busy_s=_known(busy_s),
-            energy_j=_known(energy_j),
-            models={"": ModelSums(*total)},
+            **known,
+            models={"": ModelSums(*values[len(_SUMS) :])},
             devices=tuple(document["devices"]),
             currency=str(document["currency"]),
         )

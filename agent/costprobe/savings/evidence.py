@@ -165,12 +165,6 @@ class History:
         return [name for name in names if name not in expected]
 
 
-def measured_since_ns(curve: LoadCurve) -> int:
-    """Return UTC in ns before which the requests of a curve did not begin."""
-    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
-    return curve.time_ns - int(_CURVE_LASTS_WINDOWS * windows_s * NS_PER_S)
-
-
 def week_of_load(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -> WeekOfLoad:
     """Return the work of a service in the last seven days, without the minutes of its load curve.
 
@@ -179,8 +173,11 @@ def week_of_load(service: ServiceHistory, evidence: LoadEvidence, now_ns: int) -
         evidence: Its curve.
         now_ns: UTC ns.
     """
+    curve = evidence.curve
+    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
+    began_ns = curve.time_ns - int(_CURVE_LASTS_WINDOWS * windows_s * NS_PER_S)
     row_ns = int(service.row_s * NS_PER_S)
-    loaded = (measured_since_ns(evidence.curve) - row_ns, evidence.curve.time_ns + row_ns)
+    loaded = (began_ns - row_ns, curve.time_ns + row_ns)
     found = (
         per_s
         for start_ns, per_s in _minutes(service, evidence.unit, now_ns - WEEK_NS)

@@ -41,14 +41,7 @@ from costprobe.pricing.plans import OwnedPlan, Plan, SpotPlan
 from costprobe.pricing.prices import StoredPrices
 from costprobe.probing.load_curve import LoadCurve, curves_from_rows
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ServedProbeConfig
-from costprobe.savings.evidence import (
-    BY_THE_HOUR,
-    WEEK_NS,
-    ExpectedLoad,
-    History,
-    LoadEvidence,
-    measured_since_ns,
-)
+from costprobe.savings.evidence import BY_THE_HOUR, WEEK_NS, ExpectedLoad, History, LoadEvidence
 from costprobe.savings.history import Known, ServiceHistory, measured_cold_starts, probe_histories
 from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.settings import WorkloadConfig
@@ -396,9 +389,6 @@ def _evidence(
         elif number(row, "requests") or number(row, "tokens_out"):
             models.add(model)
     replicas = len(service.url)
-    row_ns = int(service.window_s * NS_PER_S)
-    loaded = range(measured_since_ns(curve), curve.time_ns + row_ns)
-    own = [row for row in rows if row.time_ns not in loaded]
     return LoadEvidence(
         curve,
         replicas,
@@ -406,8 +396,8 @@ def _evidence(
         max(1, len(models)),
         _fingerprint(reader, curve, curve.time_ns),
         _fingerprint(reader, curve, now_ns),
-        sorted(numbers(own, "kv_cache_share")),
-        sorted(numbers(own, "requests_waiting")),
+        sorted(numbers(rows, "kv_cache_share")),
+        sorted(numbers(rows, "requests_waiting")),
     )
 
 

@@ -36,7 +36,6 @@ _PEAK_LOW: Final = 0.95
 COVERAGE_MIN: Final = 0.7
 # From so many requests that wait for each of them servers are saturated.
 WAITING: Final = 1.0
-_KV_WORDS: Final = "the KV cache fills in proportion to the load (then {} at the peak)"
 _ROUNDING: Final = 1e-9
 _CENT: Final = Decimal("0.01")
 
@@ -390,13 +389,16 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
     evidence, week, points = question.evidence, question.week, question.points
     held = evidence.replicas
     limit_per_s = points[-1].work_per_s if points else 0.0
-    shares, waiting = evidence.kv_cache_shares, evidence.requests_waiting
+    # The few windows of the load curve itself are beyond this quantile.
+    cache, waiting = (
+        quantile(values, PEAK) if values else 0.0
+        for values in (evidence.kv_cache_shares, evidence.requests_waiting)
+    )
 
     def needed(peak: float, factor: float) -> int:
-        by_load = week.at(peak) / (limit_per_s * factor)
         # What the KV cache of all replicas holds must fit into those of fewer.
-        by_cache = held * quantile(shares, peak) / KV_FULL if shares else 0.0
-        return min(held, max(1, math.ceil(max(by_load, by_cache) - _ROUNDING)))
+        replicas = max(week.at(peak) / (limit_per_s * factor), held * cache / KV_FULL)
+        return min(held, max(1, math.ceil(replicas - _ROUNDING)))
 
     reasons = {
         "it is one replica": held == 1,
@@ -406,15 +408,13 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
         "its peak is above the highest load that meets the service level": (
             week.at(PEAK) > held * limit_per_s * (1 + _ROUNDING)
         ),
-        "requests wait for a server at its peak": bool(waiting)
-        and quantile(waiting, PEAK) >= held * WAITING,
+        "requests wait for a server at its peak": waiting >= held * WAITING,
     }
     reason = next((words for words, applies in reasons.items() if applies), "")
     count = held if reason else needed(PEAK, 1.0)
-    full = quantile(shares, PEAK) * held / count if shares else None
+    full = f"{percent(cache * held / count)} at the peak" if cache else ""
     if count == held:
-        cache = "" if full is None else f" (KV cache {percent(full)} full)"
-        return None, reason or f"each is needed at the peak{cache}"
+        return None, reason or f"each is needed at the peak{f' (KV cache: {full})' * bool(full)}"
     if replica.kept_because:
         return None, replica.kept_because
     most = needed(1.0, 1 / (1 + question.doubt))
@@ -434,7 +434,7 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
         times_floor=question.times_floor * (1 - float(saving) / question.cost_per_month),
         assumptions=[
             *_assumptions(evidence, points[-1], count),
-            *(() if full is None else (_KV_WORDS.format(percent(full)),)),
+            *([f"the KV cache fills in proportion to the load (then {full})"] if full else ()),
             *replica.assumptions,
         ],
     ), ""

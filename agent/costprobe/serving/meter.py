@@ -31,7 +31,7 @@ from costprobe.adapters.engines.scrape import (
     read_counters,
 )
 from costprobe.adapters.engines.settings import CountersConfig
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, ResetGroup, of_all
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, ResetGroup
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, UNATTRIBUTED, Measure
 from costprobe.serving.settings import ServiceConfig, TenantsConfig
@@ -519,7 +519,10 @@ class ServiceMeter:
             missing=tuple(window.missing),
             restarts=window.restarts,
             readings=window.readings,
-            gauges={gauge: fmean(values) for gauge, values in window.gauges.items()},
+            gauges={
+                gauge: fmean(values) * (len(self._histories) if gauge == "requests_waiting" else 1)
+                for gauge, values in window.gauges.items()
+            },
         )
         self._window = _Window(start_ns=now_ns, missing=dict.fromkeys(scrape.missing))
         if scrape.problems:
@@ -535,17 +538,7 @@ class ServiceMeter:
         problems: list[str] = []
         missing: list[str] = []
         restarted = False
-        outcomes = self._read_all()
-        for gauge in self._engine.gauges:
-            values = [
-                outcome.gauges[gauge]
-                for outcome in outcomes
-                if isinstance(outcome, CounterReading) and gauge in outcome.gauges
-            ]
-            # A server that is not known would be a part of the sum.
-            if len(values) == len(outcomes):
-                window.gauges.setdefault(gauge, []).append(of_all(gauge, values))
-        for url, outcome in zip(self._service.url, outcomes, strict=True):
+        for url, outcome in zip(self._service.url, self._read_all(), strict=True):
             if isinstance(outcome, ScrapeError):
                 problems.append(f"{url}: {outcome}")
                 continue
@@ -589,6 +582,8 @@ def _add(
 ) -> None:
     window.readings += 1
     window.restarts += step.restarted
+    for gauge, value in reading.gauges.items():
+        window.gauges.setdefault(gauge, []).append(value)
     window.counted.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
     for (measure, model), grown in step.increases.items():

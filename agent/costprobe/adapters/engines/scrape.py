@@ -13,11 +13,13 @@ Each name creates new series in every database, so a service has at most MAX_NAM
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from statistics import fmean
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from costprobe.adapters.engines.exposition import (
@@ -31,7 +33,7 @@ from costprobe.adapters.engines.exposition import (
     parse_exposition,
 )
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, of_all
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import Destination, Secret
 from costprobe.adapters.http.client import HttpClient
@@ -57,7 +59,6 @@ _HINTS = Hints(
 # Builds of llama-server that answer /metrics while they sleep, without a restart of their idle timer.
 READ_ASLEEP_BUILD: Final = 10_519
 _BUILD: Final = re.compile(r"b?(\d{1,9})\b")
-_UNLOADED: Final = frozenset({"sleeping", "unloaded", "downloading"})
 MAX_NAMES: Final = 64
 OTHER: Final = "other"
 # A name that was not seen for this time may be replaced, in s.
@@ -169,7 +170,7 @@ def read_counters(
         found = _counted(exposition, engine, counters, models, unnamed)
         values = [] if found is None else [value.value for value in found.series.values()]
         if values:
-            gauges[gauge] = of_all(gauge, values)
+            gauges[gauge] = fmean(values) if gauge == "kv_cache_share" else math.fsum(values)
     return CounterReading(measures, tuple(missing), exposition.started_s, gauges)
 
 
@@ -352,18 +353,6 @@ def engine_of_page(body: bytes) -> str | None:
     return best or by_prefix
 
 
-class ServerLook(NamedTuple):
-    """What a server states before its counters are read.
-
-    Attributes:
-        is_asleep: Whether it unloaded its model, which a reading would load again.
-        is_kept_awake: Whether a reading counts as use, after which it waits again before it unloads.
-    """
-
-    is_asleep: bool
-    is_kept_awake: bool
-
-
 class MetricsFetcher:
     """Fetches the metrics endpoints of a service, with a connection for each request.
 
@@ -392,41 +381,37 @@ class MetricsFetcher:
                 sleeps, and was not read before.
         """
         if not self._sleeps:
-            return self._get(url)
-        if not self.look(url).is_asleep:
+            return self._get(url, {})
+        if self.look(url) != "asleep":
             # A router must not load a model that was unloaded in between.
-            self._pages[url] = self._get(f"{url}&autoload=false" if "?" in url else url)
+            self._pages[url] = self._get(f"{url}&autoload=false" if "?" in url else url, {})
         elif url not in self._pages:
             raise ScrapeError("its model sleeps, and a reading would wake it")
         return self._pages[url]
 
-    def look(self, url: str) -> ServerLook:
-        """Return whether a server sleeps, without loading its model; one that does not answer does not."""
+    def look(self, url: str) -> Literal["asleep", "kept awake", ""]:
+        """Return whether a server unloaded its model, or counts each reading as use; "" for neither.
+
+        It asks what loads no model. A server that does not answer is read, for its error.
+        """
         if not self._sleeps:
-            return ServerLook(is_asleep=False, is_kept_awake=False)
-        parts = urlsplit(url)
-        model = parse_qs(parts.query).get("model")
-
-        def stated(name: str) -> Mapping[str, Any]:
-            path = f"{parts.path.rpartition('/')[0]}/{name}"
-            try:
-                found = bounded_json(self._get(parts._replace(path=path, query="").geturl()))
-            except (ScrapeError, UnusableInputError):
-                return {}
-            return found if isinstance(found, dict) else {}
-
-        props = stated("props")
-        build = _BUILD.match(str(props.get("build_info", "")))
-        is_kept_awake = build is not None and int(build[1]) < READ_ASLEEP_BUILD
-        if model is None:
-            is_asleep = props.get("is_sleeping") is True and is_kept_awake
-        else:
-            models = [one for one in stated("models").get("data") or () if isinstance(one, dict)]
-            named = [one.get("status") for one in models if one.get("id") == model[0]]
-            is_asleep = any(
-                isinstance(one, dict) and one.get("value") in _UNLOADED for one in named
-            )
-        return ServerLook(is_asleep, is_kept_awake)
+            return ""
+        (name,) = parse_qs(urlsplit(url).query).get("model", [""])
+        try:
+            props = self._stated(url, "props")
+            build = _BUILD.match(str(props.get("build_info")))
+            is_old = build is None or int(build[1]) < READ_ASLEEP_BUILD
+            is_asleep = is_old and props.get("is_sleeping") is True
+            if name:
+                is_asleep = any(
+                    model["status"]["value"] != "loaded"
+                    for model in self._stated(url, "models")["data"]
+                    if name in (model["id"], *model.get("aliases", ()))
+                )
+            is_kept_awake = is_old and bool(name or "is_sleeping" in props)
+        except (ScrapeError, UnusableInputError, AttributeError, LookupError, TypeError):
+            return ""
+        return "asleep" if is_asleep else "kept awake" if is_kept_awake else ""
 
     def is_behind_activator(self, url: str) -> bool:
         """Return whether Knative's proxies forward a URL: they count each reading as a request.
@@ -435,18 +420,17 @@ class MetricsFetcher:
         knative.dev/networking, `pkg/http/header`.
         """
         try:
-            response = self._request(url, {"K-Network-Probe": "queue"})
-        except ScrapeError:
-            return False
-        return response.body == b"queue" or b"unexpected probe header" in response.body
+            return self._get(url, {"K-Network-Probe": "queue"}) == b"queue"
+        except ScrapeError as error:
+            return "unexpected probe header" in str(error)
 
-    def _get(self, url: str) -> bytes:
-        return _body(self._request(url, {}, is_checked=True))
+    def _stated(self, url: str, name: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the JSON of an address beside that of the metrics."""
+        parts = urlsplit(url)
+        path = f"{parts.path.rpartition('/')[0]}/{name}"
+        return bounded_json(self._get(parts._replace(path=path, query="").geturl(), {}))
 
-    def _request(
-        self, url: str, headers: Mapping[str, str], *, is_checked: bool = False
-    ) -> HttpResponse:
-        """Send a GET; raise ScrapeError without a response, and if checked for one of an error."""
+    def _get(self, url: str, headers: Mapping[str, str]) -> bytes:
         headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
@@ -455,14 +439,13 @@ class MetricsFetcher:
                 secrets.append(self._token.read_ascii())
                 headers["Authorization"] = f"Bearer {secrets[0]}"
             response = self._client.request("GET", destination, headers)
-            if is_checked:
-                # Scrapes are not retried: only the message is used.
-                raise_for_status(
-                    response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-                )
+            # Scrapes are not retried: only the message is used.
+            raise_for_status(
+                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
+            )
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
-        return response
+        return _body(response)
 
 
 def _body(response: HttpResponse) -> bytes:

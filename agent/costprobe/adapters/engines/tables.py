@@ -5,10 +5,8 @@ Other servers expose the counters of vLLM under a prefix of their own.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -52,7 +50,6 @@ class Engine:
         name: Its name in the configuration.
         counters: The counters of each measure in order of preference: the first one that is
             exposed is read.
-        gauges: Its present saturation, likewise.
         required: Measures without which a scrape reports missing counters.
         model_label: Label that names the served model; "" if there is none.
         prefix: Prefix of its metric names; "" if there is none.
@@ -69,9 +66,6 @@ class Engine:
 
     name: str
     counters: Mapping[Measure, tuple[Counter, ...]]
-    gauges: Mapping[Gauge, tuple[Counter, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
     required: tuple[Measure, ...] = ("requests",)
     model_label: str = ""
     prefix: str = ""
@@ -83,11 +77,20 @@ class Engine:
     option: str = ""
 
     @property
+    def gauges(self) -> Mapping[Gauge, tuple[Counter, ...]]:
+        """Its present saturation, likewise."""
+        return {
+            gauge: tuple(
+                each for each in known if self.prefix and each.name.startswith(self.prefix)
+            )
+            for gauge, known in _GAUGES.items()
+        }
+
+    @property
     def prefixes(self) -> tuple[str, ...]:
         """The prefix as servers, routers and agents expose it: with ":", and with "_" for it."""
-        if not self.prefix:
-            return ()
-        return tuple(dict.fromkeys((self.prefix, *(self.prefix[:-1] + end for end in ":_"))))
+        ends = dict.fromkeys((self.prefix[-1:], ":", "_")) if self.prefix else ()
+        return tuple(self.prefix[:-1] + end for end in ends)
 
     def spellings(self, name: str) -> tuple[str, ...]:
         """Return the names under which a metric may be exposed.
@@ -95,18 +98,13 @@ class Engine:
         With each of the prefixes, or none; with "_" for ":"; with and without `_total`.
         """
         rest = name.removeprefix(self.prefix)
-        starts = (
-            ("",) if rest == name else (*self.prefixes, *([""] if self.may_lack_prefix else []))
-        )
+        starts = self.prefixes if rest != name else ()
+        if self.may_lack_prefix or not starts:
+            starts = (*starts, "")
         bare = rest.removesuffix("_total")
-        written = (rest, bare if rest.endswith("_total") else f"{rest}_total")
-        names = [start + end for start in starts for end in written]
-        return tuple(dict.fromkeys((*names, *(one.replace(":", "_") for one in names))))
-
-
-def of_all(gauge: Gauge, values: Sequence[float]) -> float:
-    """Return a gauge of several processes or servers: the mean of shares, the sum of requests."""
-    return fmean(values) if gauge == "kv_cache_share" else math.fsum(values)
+        ends = (rest, bare if rest.endswith("_total") else f"{rest}_total")
+        names = [start + end for start in starts for end in ends]
+        return tuple(dict.fromkeys((*names, *(each.replace(":", "_") for each in names))))
 
 
 _MICRO = 1e-6
@@ -185,10 +183,6 @@ SGLANG = Engine(
         ),
         "decode_request_s": (Counter("sglang:inter_token_latency_seconds_sum"),),
     },
-    gauges={
-        "kv_cache_share": (Counter("sglang:token_usage", one_of=_RANKS),),
-        "requests_waiting": (Counter("sglang:num_queue_reqs", one_of=_RANKS),),
-    },
     required=("requests", "tokens_in", "tokens_out"),
     model_label="model_name",
     prefix="sglang:",
@@ -238,13 +232,6 @@ def vllm(name: str, prefix: str) -> Engine:
                 ),
             ),
         },
-        gauges={
-            "kv_cache_share": (
-                Counter(f"{prefix}kv_cache_usage_perc"),
-                Counter(f"{prefix}gpu_cache_usage_perc"),
-            ),
-            "requests_waiting": (Counter(f"{prefix}num_requests_waiting"),),
-        },
         required=("requests", "tokens_in", "tokens_out"),
         model_label="model_name",
         prefix=prefix,
@@ -252,6 +239,23 @@ def vllm(name: str, prefix: str) -> Engine:
     )
 
 
+def _gauges(names: str) -> tuple[Counter, ...]:
+    return tuple(Counter(name, one_of=_RANKS) for name in names.split())
+
+
+# Of all engines, which their prefixes distinguish. The cache of llama.cpp until May 2025.
+_GAUGES: Mapping[Gauge, tuple[Counter, ...]] = {
+    "kv_cache_share": _gauges(
+        "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc ray_vllm_kv_cache_usage_perc"
+        " ray_vllm_gpu_cache_usage_perc sglang:token_usage trtllm_kv_cache_utilization"
+        " llamacpp:kv_cache_usage_ratio"
+    ),
+    "requests_waiting": _gauges(
+        "vllm:num_requests_waiting ray_vllm_num_requests_waiting sglang:num_queue_reqs"
+        " trtllm_num_requests_waiting tgi_queue_size nv_inference_pending_request_count"
+        " llamacpp:requests_deferred"
+    ),
+}
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
@@ -273,7 +277,6 @@ ENGINES: Mapping[str, Engine] = {
                     Counter("tgi_batch_inference_duration_sum", only={"method": ("decode",)}),
                 ),
             },
-            gauges={"requests_waiting": (Counter("tgi_queue_size"),)},
             required=("requests", "tokens_in", "tokens_out"),
             prefix="tgi_",
             counts_begin_at_zero=True,
@@ -291,7 +294,6 @@ ENGINES: Mapping[str, Engine] = {
                 ),
                 "executions": (Counter("nv_inference_exec_count"),),
             },
-            gauges={"requests_waiting": (Counter("nv_inference_pending_request_count"),)},
             required=("requests", "inferences"),
             model_label="model",
             prefix="nv_",
@@ -353,10 +355,6 @@ ENGINES: Mapping[str, Engine] = {
                 "cached_tokens": (Counter("trtllm_prompt_cached_tokens_total"),),
                 "decode_request_s": (Counter("trtllm_request_decode_time_seconds_sum"),),
             },
-            gauges={
-                "kv_cache_share": (Counter("trtllm_kv_cache_utilization"),),
-                "requests_waiting": (Counter("trtllm_num_requests_waiting"),),
-            },
             model_label="model_name",
             prefix="trtllm_",
             may_lack_prefix=True,
@@ -396,11 +394,6 @@ ENGINES: Mapping[str, Engine] = {
                 "cached_tokens": (Counter("llamacpp:prompt_tokens_cached_total"),),
                 # The time of prompts is not read: a batch decodes other requests meanwhile.
                 "decode_request_s": (Counter("llamacpp:tokens_predicted_seconds_total"),),
-            },
-            gauges={
-                # Versions before 2025 only.
-                "kv_cache_share": (Counter("llamacpp:kv_cache_usage_ratio"),),
-                "requests_waiting": (Counter("llamacpp:requests_deferred"),),
             },
             required=("tokens_in", "tokens_out"),
             prefix="llamacpp:",

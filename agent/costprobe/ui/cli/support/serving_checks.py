@@ -12,8 +12,9 @@ from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.checks import Check
 
 if TYPE_CHECKING:  # its HTTP client is only needed if a service is configured
-    from costprobe.adapters.engines.scrape import MetricsFetcher, ServerLook
+    from costprobe.adapters.engines.scrape import MetricsFetcher
 
+_TIMER: Final = "; before build 10519 each reading restarts its idle timer (--sleep-idle-seconds)"
 _SLEEPING: Final = "docs/serving.md has what to set for servers that sleep"
 
 
@@ -107,13 +108,13 @@ def _endpoint_check(
     if tenant and labels and tenant not in labels:
         fix = f"set label to one of: {', '.join(sorted(labels))}"
         return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
-    timer = "; each reading restarts its idle timer (--sleep-idle-seconds)" * look.is_kept_awake
+    timer = _TIMER * (look == "kept awake")
     state: Literal["note", "good"] = "note" if timer else "good"
     return Check(name, state, f"{url}: counts {measures}{timer}", _SLEEPING if timer else "")
 
 
-def _unread(fetch: MetricsFetcher, look: ServerLook, url: str) -> str:
+def _unread(fetch: MetricsFetcher, look: str, url: str) -> str:
     """Return why a page is not read, because that would start a server; empty if it is read."""
     if fetch.is_behind_activator(url):
         return "each reading is a request to Knative, which starts the server and keeps it running"
-    return "its model sleeps; not read, because that would wake it" if look.is_asleep else ""
+    return "its model sleeps; not read, because that would wake it" if look == "asleep" else ""
