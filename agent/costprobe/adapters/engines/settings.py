@@ -25,7 +25,8 @@ def _urls(value: object, info: ValidationInfo) -> object:
         raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')
     if not 1 <= len(urls) <= MAX_REPLICAS:
         raise ValueError(f"write 1 to {MAX_REPLICAS} URLs, one for each replica")
-    engine = ENGINES.get(info.data.get("engine") or info.data.get("gateway") or "")
+    known = info.data or {}
+    engine = ENGINES.get(known.get("engine") or known.get("gateway") or "")
     path = METRICS_PATH if engine is None else engine.path
     return tuple(_with_path(url, path) for url in urls)
 
