@@ -146,7 +146,7 @@ def test_saturation_of_a_window_is_the_mean_over_readings():
         service, lambda url: page.format(*now[url]).encode(), time.now_ns, time.now_ns
     )
     reader.scrape()
-    now = {url: (0.9, 10) for url in now}
+    now = dict.fromkeys(now, (0.9, 10))
     window = reader.close_window()
     assert window.gauges == pytest.approx({"kv_cache_share": 0.6, "requests_waiting": 12})
     assert reader.close_window().gauges == pytest.approx(
