@@ -412,9 +412,9 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
     }
     reason = next((words for words, applies in reasons.items() if applies), "")
     count = held if reason else needed(PEAK, 1.0)
-    full = f"{percent(cache * held / count)} at the peak" if cache else ""
     if count == held:
-        return None, reason or f"each is needed at the peak{f' (KV cache: {full})' * bool(full)}"
+        full = f" (KV cache: {percent(cache)} in use)" if cache else ""
+        return None, reason or f"each is needed at the peak{full}"
     if replica.kept_because:
         return None, replica.kept_because
     most = needed(1.0, 1 / (1 + question.doubt))
@@ -432,11 +432,7 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
             for name in evidence.curve.bounds_ms
         },
         times_floor=question.times_floor * (1 - float(saving) / question.cost_per_month),
-        assumptions=[
-            *_assumptions(evidence, points[-1], count),
-            *([f"the KV cache fills in proportion to the load (then {full})"] if full else ()),
-            *replica.assumptions,
-        ],
+        assumptions=[*_assumptions(evidence, points[-1], count), *replica.assumptions],
     ), ""
 
 
@@ -470,6 +466,8 @@ def _assumptions(evidence: LoadEvidence, limit: LoadPoint, count: int) -> Iterat
         )
     if evidence.software == "unknown":
         yield "server and model are those of the curve: the probe has no run since"
+    if evidence.kv_cache_shares:
+        yield "the KV cache fills in proportion to the load"
     if count == 1:
         yield "no replica has to take over for another"
 

@@ -138,8 +138,12 @@ class _Collected:
     @property
     def starts(self) -> tuple[bytes, ...]:
         """What every line begins with that `add` may use."""
-        names = {*self._wanted, *self._created_names, STARTED}
-        return tuple(name.encode() for name in names)
+        starts = ["\0"]
+        for name in sorted({*self._wanted, *self._created_names, STARTED}):
+            # A name that begins with another needs no comparison of its own.
+            if not name.startswith(starts[-1]):
+                starts.append(name)
+        return tuple(start.encode() for start in starts)
 
     def declare(self, line: str) -> None:
         """Parse a line that begins with "#"."""

@@ -78,12 +78,11 @@ class Engine:
 
     @property
     def gauges(self) -> Mapping[Gauge, tuple[Counter, ...]]:
-        """Its present saturation, likewise."""
+        """Its present saturation, likewise; of no engine but those that are known."""
+        known = _GAUGES.items() if self.name in ENGINES else ()
         return {
-            gauge: tuple(
-                each for each in known if self.prefix and each.name.startswith(self.prefix)
-            )
-            for gauge, known in _GAUGES.items()
+            gauge: tuple(Counter(self.prefix + name, one_of=_RANKS) for name in names.split())
+            for gauge, names in known
         }
 
     @property
@@ -112,6 +111,14 @@ _MICRO = 1e-6
 _UNANSWERED = ("abort", "error")
 _TRT_UNANSWERED = ("cancelled", "timeout")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
+# Gauges after the prefix: of vLLM, SGLang, TensorRT-LLM and llama.cpp (until May 2025); of these,
+# TGI and Triton.
+_GAUGES: Mapping[Gauge, str] = {
+    "kv_cache_share": "kv_cache_usage_perc gpu_cache_usage_perc token_usage kv_cache_utilization"
+    " kv_cache_usage_ratio",
+    "requests_waiting": "num_requests_waiting num_queue_reqs requests_deferred queue_size"
+    " inference_pending_request_count",
+}
 _HITS = ("device_hit", "host_hit", "storage_hit")
 # With the passes of speculative decoding.
 _DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
@@ -239,23 +246,6 @@ def vllm(name: str, prefix: str) -> Engine:
     )
 
 
-def _gauges(names: str) -> tuple[Counter, ...]:
-    return tuple(Counter(name, one_of=_RANKS) for name in names.split())
-
-
-# Of all engines, which their prefixes distinguish. The cache of llama.cpp until May 2025.
-_GAUGES: Mapping[Gauge, tuple[Counter, ...]] = {
-    "kv_cache_share": _gauges(
-        "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc ray_vllm_kv_cache_usage_perc"
-        " ray_vllm_gpu_cache_usage_perc sglang:token_usage trtllm_kv_cache_utilization"
-        " llamacpp:kv_cache_usage_ratio"
-    ),
-    "requests_waiting": _gauges(
-        "vllm:num_requests_waiting ray_vllm_num_requests_waiting sglang:num_queue_reqs"
-        " trtllm_num_requests_waiting tgi_queue_size nv_inference_pending_request_count"
-        " llamacpp:requests_deferred"
-    ),
-}
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
