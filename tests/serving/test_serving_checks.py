@@ -40,8 +40,8 @@ def test_server_that_a_reading_would_start_is_noted_and_not_read():
     def answer(pages):
         def call_answer(call):
             name = call.path.split("?")[0].rsplit("/", 1)[-1]
-            if name == "metrics" and "K-Network-Probe" in call.headers:
-                call.whole(*pages.get("probe", [b"page"]))
+            if "K-Network-Probe" in call.headers and "probe" in pages:
+                call.whole(*pages["probe"])
                 return
             read.append(name)
             call.whole(*pages.get(name, [b"{}"]))
@@ -54,11 +54,11 @@ def test_server_that_a_reading_would_start_is_noted_and_not_read():
     cases = {
         "activator": ({"probe": [b'unexpected probe header value: "queue"', 400]}, "", "Knative"),
         "queue-proxy": ({"probe": [b"queue"]}, "", "Knative"),
-        "asleep": ({"props": [old % b"true"]}, "", "its model sleeps"),
+        "asleep": ({"props": [old % b"true"]}, "", "its model is not loaded"),
         "unloaded": (
             {"props": [new], "models": [models % b"unloaded"]},
             "?model=m",
-            "its model sleeps",
+            "its model is not loaded",
         ),
         "awake, old": (
             {"props": [old % b"false"], "metrics": [page]},

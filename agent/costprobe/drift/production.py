@@ -312,8 +312,9 @@ class ProductionDetector:
             (model, kind): float(weight) for model, kind, weight in document["weights"]
         }
         self._blocks = deque(_unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
-        for name, effort in self.efforts.items():
-            effort.restore(document["efforts"][name])
+        # A series that an earlier version did not watch begins without a state.
+        for name in self.efforts.keys() & document["efforts"].keys():
+            self.efforts[name].restore(document["efforts"][name])
         for name, profile in self._profiles.items():
             profile.restore(document["profiles"][name])
         self._training = None

@@ -96,7 +96,7 @@ def test_sleeping_model_is_not_woken_and_has_the_counters_of_the_last_reading():
                     found.append(str(error))
             paths = [call.path for call in server.calls if call.path.startswith("/metrics")]
         assert found == [
-            "its model sleeps, and a reading would wake it",
+            "its model is not loaded, and a reading would load it",
             b"hits 1\n",
             b"hits 1\n",
             b"hits 2\n",

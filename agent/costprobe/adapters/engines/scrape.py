@@ -386,7 +386,7 @@ class MetricsFetcher:
             # A router must not load a model that was unloaded in between.
             self._pages[url] = self._get(f"{url}&autoload=false" if "?" in url else url, {})
         elif url not in self._pages:
-            raise ScrapeError("its model sleeps, and a reading would wake it")
+            raise ScrapeError("its model is not loaded, and a reading would load it")
         return self._pages[url]
 
     def look(self, url: str) -> Literal["asleep", "kept awake", ""]:
@@ -416,11 +416,12 @@ class MetricsFetcher:
     def is_behind_activator(self, url: str) -> bool:
         """Return whether Knative's proxies forward a URL: they count each reading as a request.
 
-        Only they answer a request with its probe header, which starts no server. Source:
-        knative.dev/networking, `pkg/http/header`.
+        Only they answer a request with its probe header, at any path, and start no server for it.
+        Source: knative.dev/networking, `pkg/http/header`.
         """
+        root = urlsplit(url)._replace(path="/", query="").geturl()
         try:
-            return self._get(url, {"K-Network-Probe": "queue"}) == b"queue"
+            return self._get(root, {"K-Network-Probe": "queue"}) == b"queue"
         except ScrapeError as error:
             return "unexpected probe header" in str(error)
 

@@ -117,4 +117,4 @@ def _unread(fetch: MetricsFetcher, look: str, url: str) -> str:
     """Return why a page is not read, because that would start a server; empty if it is read."""
     if fetch.is_behind_activator(url):
         return "each reading is a request to Knative, which starts the server and keeps it running"
-    return "its model sleeps; not read, because that would wake it" if look == "asleep" else ""
+    return "its model is not loaded; a reading would load it" if look == "asleep" else ""
