@@ -271,6 +271,7 @@ class ProductionSums:
         models: What it did, by model; one entry where models are not known.
         devices: Names of its devices in the newest window.
         currency: ISO 4217 code.
+        decode_request_s: Seconds of decode summed over requests; of a sum of periods it is unknown.
     """
 
     window_s: float
@@ -283,6 +284,7 @@ class ProductionSums:
     models: Mapping[str, ModelSums]
     devices: tuple[str, ...] = ()
     currency: str = ""
+    decode_request_s: float | None = None
 
     @property
     def cost(self) -> float:
@@ -334,6 +336,7 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
         models=models,
         devices=devices_of(newest),
         currency=newest.tags.get("currency", ""),
+        decode_request_s=_sum(own, "decode_request_s", is_needed=True),
     )
 
 

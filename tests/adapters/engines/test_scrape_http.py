@@ -103,6 +103,51 @@ def test_token_may_be_a_systemd_credential(tmp_path):
     assert calls == []
 
 
+def test_sleeping_model_is_not_woken_and_has_the_counters_of_the_last_reading():
+    asleep = [True]
+
+    def answer(call):
+        if call.path == "/props":
+            call.whole(
+                b'{"build_info": "b9760-6ee", "is_sleeping": %s}' % str(asleep[0]).lower().encode()
+            )
+        elif call.path == "/models":
+            value = b"sleeping" if asleep[0] else b"loaded"
+            call.whole(b'{"data": [{"id": "a/b", "status": {"value": "%s"}}]}' % value)
+        else:
+            call.whole(
+                b"hits %d\n" % sum(call.path.startswith("/metrics") for call in server.calls)
+            )
+
+    for query, read in (("", "/metrics"), ("?model=a%2Fb", "/metrics?model=a%2Fb&autoload=false")):
+        fetch = fetcher(engine="llamacpp")
+        with InferenceServer(answer) as server:
+            found = []
+            for asleep[0] in (True, False, True, False):
+                try:
+                    found.append(fetch(f"{server.url}/metrics{query}"))
+                except ScrapeError as error:
+                    found.append(str(error))
+            paths = [call.path for call in server.calls if call.path.startswith("/metrics")]
+        assert found == [
+            "its model is not loaded, and a reading would load it",
+            b"hits 1\n",
+            b"hits 1\n",
+            b"hits 2\n",
+        ]
+        assert paths == [read] * 2
+
+
+def test_server_without_a_usable_state_is_read():
+    states = [b"", b"[]", b'{"build_info": 5, "is_sleeping": "true"}', b"{" * 5000]
+    for state in states:
+
+        def answer(call, state=state):
+            call.whole(state if call.path == "/props" else b"a 1\n")
+
+        assert fetched(answer, fetcher(engine="llamacpp"))[0] == b"a 1\n"
+
+
 def test_redirect_is_not_followed(tmp_path):
     file = tmp_path / "token"
     file.write_text(SECRET)
