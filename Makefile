@@ -59,7 +59,6 @@ bench-own: dev
 	$(BIN)/python bench/forecast.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/token_split.py
-	$(BIN)/python bench/calibration.py
 	$(BIN)/python bench/report_speed.py
 
 # The wheel, the source distribution, the .deb and the .rpm, in dist; docs/contributing/release.md.

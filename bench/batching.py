@@ -8,7 +8,7 @@ reads the KV cache of each decoding request, and multiplies each prompt token wi
 
 GPU time of a pass with both: a decode step alone is decode, and what the prompt tokens add is
 prefill. The counters are those of vLLM: seconds of each request, from its first pass to its first
-token, and from there to its last.
+token, and from there to its last, in all and per generated token but the first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import cycle, islice
 from typing import NamedTuple
 
 
@@ -43,12 +43,27 @@ class Model(NamedTuple):
         return 2 * 2 * self.layers * self.kv_heads * self.head
 
 
+class Shape(NamedTuple):
+    """Lengths of a request."""
+
+    tokens_in: int
+    tokens_out: int
+
+
 class RequestLoad(NamedTuple):
-    """Requests of one shape, and how many are sent at a time."""
+    """Requests of one shape, or of several in turn, and how many are sent at a time.
+
+    Attributes:
+        tokens_in: Mean prompt tokens.
+        tokens_out: Mean generated tokens.
+        concurrency: Requests in flight.
+        shapes: The shapes, with these means; none for requests of one shape.
+    """
 
     tokens_in: int
     tokens_out: int
     concurrency: int
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass
@@ -59,6 +74,7 @@ class Served:
     decode_gpu_s: float = 0.0
     prefill_request_s: float = 0.0
     decode_request_s: float = 0.0
+    time_per_output_token_s: float = 0.0
     requests: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -73,11 +89,17 @@ class Served:
 
 @dataclass(eq=False)
 class BatchedRequest:
+    shape: Shape
     read: int = 0
     written: int = 0
     begun_s: float = -1.0
     first_s: float = -1.0
     last_s: float = -1.0
+
+    @property
+    def left(self) -> int:
+        """Tokens to generate."""
+        return self.shape.tokens_out - self.written
 
 
 # A request, and how many of its prompt tokens a pass computes.
@@ -102,46 +124,46 @@ class BatchingServer:
     def serve(self, load: RequestLoad, requests: int) -> Served:
         """Serve a number of requests, always as many at a time as there are clients."""
         served = Served()
-        waiting = deque(BatchedRequest() for _ in range(min(load.concurrency, requests)))
-        unsent = requests - len(waiting)
+        shapes = cycle(load.shapes or (Shape(load.tokens_in, load.tokens_out),))
+        unsent = deque(BatchedRequest(shape) for shape in islice(shapes, requests))
+        waiting = deque(unsent.popleft() for _ in range(min(load.concurrency, requests)))
         running: list[BatchedRequest] = []
         while waiting or running:
-            chunks = self._chunks(waiting, running, load)
+            chunks = self._chunks(waiting, running)
             decoding = [] if self.budget is None and chunks else running
-            self._run(chunks, decoding, load, served)
+            self._run(chunks, decoding, served)
             for request, tokens in chunks:
                 request.read += tokens
-                if request.read == load.tokens_in:
+                if request.read == request.shape.tokens_in:
                     waiting.remove(request)
                     request.written, request.first_s = 1, self.now_s
                     request.last_s = self.now_s
                     served.prefill_request_s += self.now_s - request.begun_s
-                    served.tokens_in += load.tokens_in
+                    served.tokens_in += request.read
                     running.append(request)
-            done = [request for request in running if request.written >= load.tokens_out]
-            running = [request for request in running if request.written < load.tokens_out]
+            done = [request for request in running if request.left <= 0]
+            running = [request for request in running if request.left > 0]
             for request in done:
                 served.requests += 1
                 served.tokens_out += request.written
-                served.decode_request_s += request.last_s - request.first_s
-            fresh = min(len(done), unsent)
-            unsent -= fresh
-            waiting.extend(BatchedRequest() for _ in range(fresh))
+                decode_s = request.last_s - request.first_s
+                served.decode_request_s += decode_s
+                served.time_per_output_token_s += decode_s / max(1, request.written - 1)
+            waiting.extend(unsent.popleft() for _ in range(min(len(done), len(unsent))))
         return served
 
     def _chunks(
         self,
         waiting: Collection[BatchedRequest],
         running: Sequence[BatchedRequest],
-        load: RequestLoad,
     ) -> list[Chunk]:
         """Return requests with the number of their prompt tokens in the next pass."""
         if self.budget is None:
-            return [(request, load.tokens_in) for request in islice(waiting, 1)]
+            return [(request, request.shape.tokens_in) for request in islice(waiting, 1)]
         left = self.budget - len(running)
         chunks: list[Chunk] = []
         for request in waiting:
-            tokens = min(left, load.tokens_in - request.read)
+            tokens = min(left, request.shape.tokens_in - request.read)
             if tokens <= 0:
                 break
             chunks.append((request, tokens))
@@ -152,15 +174,14 @@ class BatchingServer:
         self,
         chunks: Sequence[Chunk],
         decoding: Sequence[BatchedRequest],
-        load: RequestLoad,
         served: Served,
     ) -> None:
         """Advance the clock by a pass, and divide its GPU time."""
         for request, _ in chunks:
             if request.begun_s < 0:
                 request.begun_s = self.now_s
-        whole_s = self._pass_s(chunks, decoding, load)
-        decode_s = self._pass_s([], decoding, load) if decoding else 0.0
+        whole_s = self._pass_s(chunks, decoding)
+        decode_s = self._pass_s([], decoding) if decoding else 0.0
         served.decode_gpu_s += decode_s
         served.prefill_gpu_s += whole_s - decode_s
         served.busy_s += whole_s
@@ -170,9 +191,7 @@ class BatchingServer:
             request.written += 1
             request.last_s = self.now_s
 
-    def _pass_s(
-        self, chunks: Sequence[Chunk], decoding: Sequence[BatchedRequest], load: RequestLoad
-    ) -> float:
+    def _pass_s(self, chunks: Sequence[Chunk], decoding: Sequence[BatchedRequest]) -> float:
         """Return the duration of a pass with prompt tokens and a decode step."""
         gpu, model = self.gpu, self.model
         tokens = len(decoding) + sum(count for _, count in chunks)
@@ -180,7 +199,7 @@ class BatchingServer:
             2 * model.parameters * tokens / gpu.flop_per_s,
             2 * model.parameters / gpu.bytes_per_s,
         )
-        context = sum(load.tokens_in + request.written for request in decoding)
+        context = sum(request.read + request.written for request in decoding)
         # 4 FLOP for each layer, channel and pair of tokens, of which a token sees half.
         pairs = sum(count * (request.read + count / 2) for request, count in chunks)
         attention_s = context * model.kv_bytes / gpu.bytes_per_s

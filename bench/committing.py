@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, cycle
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -100,9 +100,8 @@ def rate(
     return points / elapsed_s
 
 
-def rates(folder: Path, points: int, rounds: int) -> list[dict[str, Any]]:
-    """Return the table rows of the commit throughput."""
-    lines: list[dict[str, Any]] = []
+def add_rates(table: Table, folder: Path, points: int, rounds: int) -> None:
+    """Add the rows of the commit throughput."""
     for at_once, number in (
         (TICK_POINTS, max(TICK_POINTS, points // FEWER)),
         (MANY_POINTS, points),
@@ -111,22 +110,14 @@ def rates(folder: Path, points: int, rounds: int) -> list[dict[str, Any]]:
             [rate(write, folder, number, at_once) for write in (ours, plain)] for _ in range(rounds)
         ]
         mine, theirs = (statistics.median(values) for values in zip(*pairs, strict=True))
-        lines.append(
-            {
-                "issue_line": 3,
-                "name": f"committing, batches of {at_once:,} points",
-                "ours": mine,
-                "unit": "points/s",
-                "peer": theirs,
-                "peer_name": "sqlite3 executemany, same pragmas",
-                "ratio": mine / theirs,
-                "goal": "",
-                "met": None,
-                "note": f"{number:,} points, synchronous=FULL; ours: line protocol with an outbox,"
-                " peer: JSON",
-            }
+        table.row(
+            f"committing, batches of {at_once:,} points",
+            mine,
+            "points/s",
+            peer=theirs,
+            peer_name="sqlite3 executemany, same pragmas",
+            note=f"{number:,} points, synchronous=FULL; ours: line protocol with an outbox, peer: JSON",
         )
-    return lines
 
 
 class Ticks:
@@ -253,47 +244,35 @@ def ticks(folder: Path, seconds: float) -> tuple[Ticks, list[tuple[int, int]], f
     return recorded, phases, len(committed) / (2 * (seconds + SETTLE_S))
 
 
-def delays(folder: Path, seconds: float) -> list[dict[str, Any]]:
-    """Return the table rows of the sampling ticks."""
+def add_delays(table: Table, folder: Path, seconds: float) -> None:
+    """Add the rows of the sampling ticks."""
     recorded, phases, commits_per_s = ticks(folder, seconds)
     idle, with_commits, with_all = recorded.lateness_ms(phases)
     idle_ms = p999(idle)
-    lines: list[dict[str, Any]] = []
     for name, values in (("commits", with_commits), ("commits and a 90-day query", with_all)):
         late_ms = p999(values)
-        lines.append(
-            {
-                "issue_line": 3,
-                "name": f"sampling tick during {name}, p99.9",
-                "ours": late_ms,
-                "unit": "ms late",
-                "peer": idle_ms,
-                "peer_name": "the same sensor child, idle store",
-                "ratio": late_ms / idle_ms if idle_ms else None,
-                "goal": f"at most {GOAL_MS:g} ms more",
-                "met": late_ms - idle_ms <= GOAL_MS,
-                "note": f"{len(values):,} ticks, {commits_per_s:.0f} commits/s; medians"
-                f" {statistics.median(values):.2f} and {statistics.median(idle):.2f} ms",
-            }
+        table.row(
+            f"sampling tick during {name}, p99.9",
+            late_ms,
+            "ms late",
+            peer=idle_ms,
+            peer_name="the same sensor child, idle store",
+            goal=f"at most {GOAL_MS:g} ms more",
+            met=late_ms - idle_ms <= GOAL_MS,
+            note=f"{len(values):,} ticks, {commits_per_s:.0f} commits/s; medians"
+            f" {statistics.median(values):.2f} and {statistics.median(idle):.2f} ms",
         )
     delay, delay_idle = (
         p999(recorded.receive_delays_ms(*phase)) for phase in (phases[2], phases[0])
     )
-    lines.append(
-        {
-            "issue_line": 3,
-            "name": "sample to daemon during both, p99.9",
-            "ours": delay,
-            "unit": "ms",
-            "peer": delay_idle,
-            "peer_name": "the same, idle store",
-            "ratio": delay / delay_idle if delay_idle else None,
-            "goal": "",
-            "met": None,
-            "note": "readings have their own timestamps: this does not delay samples",
-        }
+    table.row(
+        "sample to daemon during both, p99.9",
+        delay,
+        "ms",
+        peer=delay_idle,
+        peer_name="the same, idle store",
+        note="readings have their own timestamps: this does not delay samples",
     )
-    return lines
 
 
 def main() -> int:
@@ -308,8 +287,10 @@ def main() -> int:
         return query(options.query)
     with tempfile.TemporaryDirectory(prefix="costprobe-committing-") as name:
         folder = Path(name)
-        results = rates(folder, options.points, options.rounds) + delays(folder, options.seconds)
-    return finish(Table(rows=results), options.json)
+        table = Table(issue_line=3)
+        add_rates(table, folder, options.points, options.rounds)
+        add_delays(table, folder, options.seconds)
+    return finish(table, options.json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from costprobe.core.records import NS_PER_S, Point
@@ -21,6 +21,8 @@ WINDOW_S = 300
 DAY_S = 86_400
 # More work than this share of the devices' time is refused.
 SATURATED = 0.85
+# Requests in flight with which a step of "decoding" takes twice as long as alone.
+DOUBLED = 8.0
 # A Monday's midnight, UTC.
 START_S = 1_772_409_600
 PRICE_PER_S = 2.5 / 3600
@@ -43,7 +45,8 @@ class DemandRecipe:
     Attributes:
         seed: Of everything random.
         days: Length of the history.
-        server: "additive", "batching" or "always busy".
+        server: "additive", "batching", "always busy", or "decoding": busy while it has a request,
+            whose steps take longer with their batch, and which counts the time of decode.
         has_tokens: Whether tokens are counted, or inferences only.
         slower_from_s: Seconds after the start from which device time has a factor.
         slower: That factor.
@@ -217,16 +220,19 @@ def _row(service: _Service, served: ServedWork, time_s: float, unit_s: float) ->
     recipe, count = service.recipe, service.devices_at(time_s)
     held_s = float(WINDOW_S * count)
     offered = _work(service, served) * unit_s / held_s
+    slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
+    # Each takes longer with the others, by Little's law; above the capacity requests are refused.
+    in_flight = DOUBLED / (1 / min(0.9, offered * slower) - 1) if offered > 0 else 0.0
     share = {
         "additive": offered,
         "batching": offered**0.75 * service.usual_share**0.25 if offered > 0 else 0.0,
         "always busy": 1 - math.exp(-1.5 * offered),
+        "decoding": (1 - math.exp(-in_flight)) / slower,
     }[recipe.server]
-    slower = recipe.slower if time_s >= recipe.slower_from_s else 1.0
     busy_s = held_s * min(1.0, share * slower)
     energy_j = service.idle_w * (held_s - busy_s) + service.busy_w * busy_s
     stated = service.stated_weight if recipe.has_tokens else None
-    return cost_row(
+    row = cost_row(
         served,
         time_s,
         count,
@@ -235,6 +241,9 @@ def _row(service: _Service, served: ServedWork, time_s: float, unit_s: float) ->
         idle_w=service.idle_w,
         output_weight=stated,
     )
+    if recipe.server != "decoding":
+        return row
+    return replace(row, fields={**row.fields, "decode_request_s": in_flight * held_s})
 
 
 def cost_row(

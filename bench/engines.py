@@ -9,15 +9,12 @@ Further arguments are passed to pytest. The results of engines that did not run 
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from soak import ROOT, read
+from soak import ROOT, run
 
 KEPT = ROOT / "bench" / "results" / "engines.json"
 HEAD = """# {day}: real serving engines on a CPU
@@ -37,13 +34,6 @@ TIMES = (
     + "| --- " * 6
     + "|"
 )
-
-
-def run(arguments: list[str], path: Path) -> int:
-    """Run the tests and return the exit code of pytest; each case appends a line to the file."""
-    env = {**os.environ, "COSTPROBE_SOAK_FIGURES": str(path)}
-    command = [sys.executable, "-m", "pytest", "-m", "soak", "tests/engines", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
 def number(value: float | None) -> str:
@@ -106,11 +96,9 @@ def page(cases: Mapping[str, Mapping[str, Any]], day: str) -> str:
 
 def main() -> None:
     """Run the tests, write their results, and exit with the exit code of pytest."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(os.environ.get("COSTPROBE_SOAK_FIGURES") or Path(folder) / "figures.jsonl")
-        code = run(sys.argv[1:], path)
-        cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        cases |= read(path)
+    code, found = run(["-m", "soak", "tests/engines", *sys.argv[1:]])
+    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    cases |= found
     KEPT.write_text(json.dumps(cases, indent=1) + "\n")
     day = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     (KEPT.parent / f"{day}-engines.md").write_text(page(cases, day))

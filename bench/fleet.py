@@ -25,7 +25,6 @@ import fleet_arrivals  # noqa: E402 - as above
 import fleet_page  # noqa: E402 - the path is set above
 import fleet_queries  # noqa: E402 - as above
 import fleet_rows  # noqa: E402 - as above
-import fleet_stamps  # noqa: E402 - as above
 from fakes.servers import running  # noqa: E402 - as above
 from fleet_load import BATCH_ROWS, Load  # noqa: E402 - as above
 from fleet_result import Result  # noqa: E402 - as above
@@ -47,12 +46,11 @@ class Times:
     send_s: float
     settle_s: float
     query_s: float
-    stamps_s: float
     workers: int
 
 
-LONG = Times(fill_s=25, send_s=8, settle_s=10, query_s=10, stamps_s=6, workers=2_000)
-SHORT = Times(fill_s=2, send_s=1.5, settle_s=3, query_s=2, stamps_s=2, workers=400)
+LONG = Times(fill_s=25, send_s=8, settle_s=10, query_s=10, workers=2_000)
+SHORT = Times(fill_s=2, send_s=1.5, settle_s=3, query_s=2, workers=400)
 
 
 def measured(server: Influx | Victoria, rows: Rows, hosts: int, times: Times) -> Result:
@@ -91,8 +89,8 @@ def measured(server: Influx | Victoria, rows: Rows, hosts: int, times: Times) ->
 
 def run(
     times: Times,
-) -> tuple[Rows, list[Result], dict[str, float], dict[tuple[str, bool], float]]:
-    """Measure everything: rows of a host, the fleets, timestamps, arrivals."""
+) -> tuple[Rows, list[Result], dict[tuple[str, bool], float]]:
+    """Measure everything: rows of a host, the fleets, arrivals."""
     rows = fleet_rows.captured()
     print(f"a host: {rows.series} series, {rows.fields} fields, {rows.per_s:.3f} rows/s")
     results = []
@@ -103,10 +101,8 @@ def run(
                 with running(kind, folder, kind.program) as server:
                     results.append(measured(server, rows, hosts, times))
                 print(fleet_page.line(results[-1], rows), flush=True)
-        with running(Influx, Path(name) / "stamps", Influx.program) as server:
-            stamps = fleet_stamps.row_bytes(server, rows, times.stamps_s, rounds=2_000)
     arrivals = fleet_arrivals.table(times.workers, rows.per_s)
-    return rows, results, stamps, arrivals
+    return rows, results, arrivals
 
 
 def main() -> int:
@@ -124,10 +120,10 @@ def main() -> int:
         return 0
     # Thousands of workers log that their simulated server is unreachable.
     logging.disable(logging.CRITICAL)
-    rows, results, stamps, arrivals = run(SHORT if arguments.short else LONG)
-    entries = fleet_page.entries(rows, results, stamps, arrivals)
+    rows, results, arrivals = run(SHORT if arguments.short else LONG)
+    entries = fleet_page.entries(rows, results, arrivals)
     if arguments.keep:
-        fleet_page.keep(rows, results, stamps, arrivals)
+        fleet_page.keep(rows, results, arrivals)
         figures = [asdict(result) for result in results]
         (ROOT / "bench" / "results" / "fleet.json").write_text(json.dumps(figures, indent=1) + "\n")
     return finish(Table(rows=entries), arguments.json)

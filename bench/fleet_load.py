@@ -82,7 +82,7 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         """Send rounds until the load is over."""
-        sink = self._load.server.sink(self._load.database)
+        sink = self._load.server.sink()
         try:
             while not self._load.is_over():
                 self._round(sink)
@@ -112,9 +112,7 @@ class Sender(threading.Thread):
         rng, load = self._rng, self._load
         phase_ns = zlib.crc32(b"%d" % host) * 1_000_003 % (ROUND_S * NS)
         time_ns = (START_S + since_s) * NS + phase_ns + rng.choice(load.rows.jitter_ns)
-        # Digits below the millisecond, which the product's rows omit.
-        time_ns += rng.randrange(NS_PER_MS)
-        time_ns -= time_ns % load.grid_ns
+        time_ns -= time_ns % NS_PER_MS
         return [line(shape, host, time_ns, rng) for shape in due]
 
     def _send(self, sink: InfluxV1, lines: list[str]) -> None:
@@ -147,8 +145,6 @@ class Load:
         from_round: First round of simulated time.
         rounds: Maximum number of rounds.
         everything: Whether each series has a row in each round.
-        grid_ns: Resolution of timestamps, in ns.
-        database: Name of the database.
     """
 
     def __init__(  # noqa: PLR0913 - a run's settings
@@ -162,12 +158,10 @@ class Load:
         from_round: int = 0,
         rounds: int = DAY_S // ROUND_S,
         everything: bool = False,
-        grid_ns: int = NS_PER_MS,
-        database: str = "fleet",
     ) -> None:
         self.server, self.rows, self.hosts, self.seconds = server, rows, hosts, seconds
         self.request_rows, self.from_round, self.rounds = request_rows, from_round, rounds
-        self.everything, self.grid_ns, self.database = everything, grid_ns, database
+        self.everything = everything
         self._ends_s = 0.0
         self._senders: list[Sender] = []
 

@@ -44,9 +44,7 @@ def line(result: Result, rows: Rows) -> str:
     )
 
 
-def entries(
-    rows: Rows, results: Sequence[Result], stamps: Mapping[str, float], arrivals: Arrivals
-) -> list[dict[str, Any]]:
+def entries(rows: Rows, results: Sequence[Result], arrivals: Arrivals) -> list[dict[str, Any]]:
     """Return all results as rows of the table of all benchmarks."""
     lines = []
     for result in results:
@@ -65,16 +63,6 @@ def entries(
                 note="worst second" if "first" not in case else "mean over them",
             )
         )
-    lines.append(
-        row(
-            "disk of a device row, timestamps in whole ms",
-            stamps["ms"],
-            "bytes",
-            peer=stamps["ns"],
-            peer_name="in ns",
-            note="InfluxDB 1.6.7; VictoriaMetrics keeps ms",
-        )
-    )
     # If nothing was acknowledged in time, CPU per row is not defined.
     return [line for line in lines if math.isfinite(line["ours"])]
 
@@ -174,8 +162,8 @@ def measured_table(rows: Rows, results: Iterable[Result]) -> str:
     return "\n".join(lines)
 
 
-def arrivals_table(stamps: Mapping[str, float], arrivals: Arrivals) -> str:
-    """Format the arrivals and the effect of timestamp rounding."""
+def arrivals_table(arrivals: Arrivals) -> str:
+    """Format the arrivals."""
     lines = [
         "| row arrivals per second, as a multiple of the fleet's row rate | without flush schedule | with |",
         "| --- | --- | --- |",
@@ -187,14 +175,6 @@ def arrivals_table(stamps: Mapping[str, float], arrivals: Arrivals) -> str:
     }
     for case, text in descriptions.items():
         lines.append(f"| {text} | {arrivals[case, False]:.1f} | {arrivals[case, True]:.1f} |")
-    saved = 1 - stamps["ms"] / stamps["ns"]
-    lines += [
-        "",
-        (
-            f"A device's row takes {stamps['ns']:.1f} bytes of InfluxDB's disk with nanosecond timestamps"
-            f" and {stamps['ms']:.1f} in whole milliseconds ({saved:+.1%} saved)."
-        ),
-    ]
     return "\n".join(lines)
 
 
@@ -278,14 +258,12 @@ def row_of(
     return f"| {name} | {cells} | {basis} {hosts} hosts |"
 
 
-def keep(
-    rows: Rows, results: Sequence[Result], stamps: Mapping[str, float], arrivals: Arrivals
-) -> None:
+def keep(rows: Rows, results: Sequence[Result], arrivals: Arrivals) -> None:
     """Write the tables between the page's markers."""
     _write(
         ("host", host_table(rows)),
         ("measured", measured_table(rows, results)),
-        ("arrivals", arrivals_table(stamps, arrivals)),
+        ("arrivals", arrivals_table(arrivals)),
         ("sizing", sizing_table(rows, results)),
     )
 

@@ -10,7 +10,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -200,9 +200,3 @@ def jitter_of(rows: Iterable[Point]) -> tuple[int, ...]:
     steps = [b - a for times in by_device.values() for a, b in pairwise(sorted(times))]
     middle = int(statistics.median(steps))
     return tuple(step - middle for step in steps if abs(step - middle) < NS // 10)
-
-
-def only(rows: Rows, measurements: Collection[str]) -> Rows:
-    """Return the rows without the series of other measurements."""
-    kept = tuple(shape for shape in rows.shapes if shape.measurement in measurements)
-    return Rows(kept, rows.jitter_ns)

@@ -65,10 +65,10 @@ class MeasuredServer:
             before = now
         return self.disk_bytes()
 
-    def sink(self, database: str = DATABASE) -> InfluxV1:
+    def sink(self) -> InfluxV1:
         """Return the product's own client of it."""
         config = InfluxV1Config.model_validate(
-            {"api": "v1", "url": self.url, "database": database, "timeout": "60s"}
+            {"api": "v1", "url": self.url, "database": DATABASE, "timeout": "60s"}
         )
         return InfluxV1(config, SystemClock())
 
@@ -85,21 +85,16 @@ class Influx(MeasuredServer, InfluxDB):
         text = self._config.read_text()
         self._config.write_text(text.replace("[data]\n", SETTLING, 1))
 
-    def begin(self, *databases: str) -> None:
-        """Create the databases."""
-        for database in databases or (DATABASE,):
-            self.query(f'CREATE DATABASE "{database}"')
+    def begin(self) -> None:
+        """Create the database."""
+        self.query(f'CREATE DATABASE "{DATABASE}"')
 
     def flush(self) -> None:
         """Do nothing: InfluxDB compacts after the configured delay."""
 
-    def compacted_bytes(self, database: str) -> int:
-        """Return the size of a database's compacted rows, without log and series index."""
-        return sum(path.stat().st_size for path in (self.folder / "data" / database).rglob("*.tsm"))
-
-    def series(self, database: str = DATABASE) -> int:
+    def series(self) -> int:
         """Return the number of series."""
-        counts = self.query("SHOW SERIES EXACT CARDINALITY", db=database)
+        counts = self.query("SHOW SERIES EXACT CARDINALITY", db=DATABASE)
         return sum(row[0] for series in counts for row in series["values"])
 
 
@@ -110,7 +105,7 @@ class Victoria(MeasuredServer, VictoriaMetrics):
     program = "victoria-metrics"
     short = "victoriametrics"
 
-    def begin(self, *_: str) -> None:
+    def begin(self) -> None:
         """Do nothing: databases need not be created."""
 
     def flush(self) -> None:

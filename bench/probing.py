@@ -33,6 +33,7 @@ from costprobe.core.records import Device  # noqa: E402 - as above
 from costprobe.probing.jobs import DutyBudget  # noqa: E402 - as above
 from costprobe.probing.run import model_request  # noqa: E402 - as above
 from costprobe.probing.settings import ProbeConfig  # noqa: E402 - as above
+from proc_usage import cpu_s, memory_mb  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
 
 DAY_S = 86_400
@@ -42,8 +43,6 @@ WARM_UP_CAP_S = (
 )
 # Remaining overhead with a kept child: messages on the pipe and the copy to the device.
 KEPT_GOAL_PCT = 5
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Run(NamedTuple):
@@ -118,8 +117,8 @@ class DeviceRuns:
                 done_ns = int(progress.done * WARM_UP_CAP_S * NS)
                 begins_ns.append(time.monotonic_ns() - done_ns)
 
-        child = _Watched(runner)
-        before_s = child.cpu_s()
+        pid = _pid_of(runner)
+        before_s = 0.0 if pid is None else cpu_s(pid)
         request = model_request(self._probe, self._device, self._remembered, energy=energy)
         ended_before = os.times()
         began_ns = time.monotonic_ns()
@@ -138,13 +137,13 @@ class DeviceRuns:
         )
         self._remember(outcome)
         begin_ns = begins_ns[0] if begins_ns else outcome.steady_start_ns
-        is_kept = child.is_alive()
+        pid = _pid_of(runner)
         return Run(
             wall_ns / NS,
             (outcome.steady_end_ns - begin_ns) / NS,
             outcome.result.busy_s,
-            child.cpu_s() - before_s if is_kept else ended_s,
-            child.resident_mb() if is_kept else 0.0,
+            ended_s if pid is None else cpu_s(pid) - before_s,
+            0.0 if pid is None else memory_mb(pid)[1],
         )
 
     def _remember(self, outcome: ProbeOutcome) -> None:
@@ -152,31 +151,10 @@ class DeviceRuns:
         self._remembered = {"batch": result.batch, "fingerprint": result.fingerprint}
 
 
-class _Watched:
-    """CPU time and memory of a runner's child from /proc; 0 while there is no child."""
-
-    def __init__(self, runner: ProbeRunner) -> None:
-        self._runner = runner
-
-    def _folder(self) -> Path | None:
-        child = self._runner._child  # noqa: SLF001 - no public access is needed elsewhere
-        return None if child is None else Path(f"/proc/{child.pid}")
-
-    def is_alive(self) -> bool:
-        return self._folder() is not None
-
-    def cpu_s(self) -> float:
-        folder = self._folder()
-        if folder is None:
-            return 0.0
-        fields = (folder / "stat").read_text("ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-    def resident_mb(self) -> float:
-        folder = self._folder()
-        if folder is None:
-            return 0.0
-        return int((folder / "statm").read_text("ascii").split()[1]) * PAGE_BYTES / 1e6
+def _pid_of(runner: ProbeRunner) -> int | None:
+    """Return the process id of a runner's child; None while there is none."""
+    child = runner._child  # noqa: SLF001 - no public access is needed elsewhere
+    return None if child is None else child.pid
 
 
 def median(runs: list[Run], of: Callable[[Run], float]) -> float:

@@ -1,6 +1,6 @@
 """Detection of changes of production on seeded demand: false drifts and delays.
 
-    python bench/production_drift.py [--seeds 60] [--base-seed 1] [--generator office] [--jobs 2]
+    python bench/production_drift.py [--seeds 60] [--base-seed 1] [--generator office|decoding] [--jobs 2]
 
 Goals: at most 0.1 false drifts of efficiency per series and month; a lasting change by 10 % found
 within 6 hours of windows. A change in the same hours as a launch that brings other requests is listed
@@ -32,7 +32,9 @@ from office_demand import OfficeRecipe  # noqa: E402 - as above
 
 Recipe = DemandRecipe | OfficeRecipe
 SERVERS = ("additive", "batching", "always busy")
-EFFICIENCY = ("serving_time", "serving_energy")
+# Of servers whose engine counts the time of decode a third series is watched.
+DECODING = "decoding"
+EFFICIENCY = ("serving_time", "serving_energy", "serving_tpot")
 FALSE_GOAL = 0.1
 DELAY_GOAL_H = 6.0
 # Requests of a window at the least traffic that is judged.
@@ -88,16 +90,22 @@ def run(recipe: Recipe) -> ServiceResult:
             change_pct = event.change_pct or 0.0
             found.append(Found(event.metric, time_s / 3600, change_pct))
             right = (change_pct > 0) == (recipe.slower > 1)
-            if event.metric == "serving_time" and time_s > recipe.slower_from_s and right:
+            if (
+                event.metric in {"serving_time", "serving_tpot"}
+                and time_s > recipe.slower_from_s
+                and right
+            ):
                 delay_h = min(delay_h, since_windows * WINDOW_S / 3600)
     return ServiceResult(recipe, found, windows * WINDOW_S / 3600, delay_h)
 
 
-def recipes(seeds: range) -> list[DemandRecipe]:
+def recipes(seeds: range, *, is_decoding: bool) -> list[DemandRecipe]:
     """Return histories without a change of efficiency, and with one."""
     made = []
     for seed in seeds:
         server, has_tokens = SERVERS[seed % 3], seed % 4 != 3
+        if is_decoding:
+            server, has_tokens = DECODING, True
         made.append(DemandRecipe(seed, server=server, has_tokens=has_tokens))
         factor = SHIFTS[seed // 3 % 3]
         at_s = 8 * DAY_S + (seed * 7919 % (12 * DAY_S))
@@ -135,11 +143,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--base-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--generator", choices=("demand", "office"), default="demand")
+    parser.add_argument("--generator", choices=("demand", "office", DECODING), default="demand")
     options = parser.parse_args()
     seeds = range(options.base_seed, options.base_seed + options.seeds)
     made: list[Recipe] = list(
-        office_demand.recipes(seeds) if options.generator == "office" else recipes(seeds)
+        office_demand.recipes(seeds)
+        if options.generator == "office"
+        else recipes(seeds, is_decoding=options.generator == DECODING)
     )
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run, made, chunksize=1)
@@ -149,9 +159,10 @@ def main() -> None:
 def print_results(results: list[ServiceResult]) -> bool:
     """Print the tables; return whether the goals are met."""
     print("Without a change of efficiency: events per series and month\n")
-    print("| server | series-months | device time | energy | demand | mix |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| server | series-months | device time | energy | per output token | demand | mix |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     rates = []
+    series = len(EFFICIENCY) - all(result.recipe.server != DECODING for result in results)
     servers = list(dict.fromkeys(result.recipe.server for result in results))
     for server in (*servers, "all"):
         own = [r for r in results if r.recipe.slower == 1 and server in (r.recipe.server, "all")]
@@ -164,7 +175,7 @@ def print_results(results: list[ServiceResult]) -> bool:
             f"{counts[metric] / months:.3f}" for metric in (*EFFICIENCY, "demand", "mix")
         )
         print(f"| {server} | {months:.0f} | {cells} |")
-        rates.append(sum(counts[metric] for metric in EFFICIENCY) / months / len(EFFICIENCY))
+        rates.append(sum(counts[metric] for metric in EFFICIENCY) / months / series)
     print("\nA lasting change of efficiency: hours of windows until it is reported\n")
     print("| server | change | histories | median | within 6 h | not found |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -188,7 +199,7 @@ def print_results(results: list[ServiceResult]) -> bool:
             )
     quiet = [result for result in results if result.recipe.slower == 1]
     false = sum(found.metric in EFFICIENCY for result in quiet for found in result.found)
-    months = len(EFFICIENCY) * sum(result.hours for result in quiet) / 24 / 30 or 1.0
+    months = series * sum(result.hours for result in quiet) / 24 / 30 or 1.0
     low, high = (bound / months for bound in poisson_interval(false))
     print(f"\nfalse drifts of efficiency {rates[-1]:.3f} per series and month (goal {FALSE_GOAL}):")
     services = sum(any(f.metric in EFFICIENCY for f in result.found) for result in quiet)

@@ -41,6 +41,7 @@ COUNTED_FIELDS = {
     "agent": "cpu_s",
 }
 DATABASE = "bench"
+PEER = "influxdb-client batching"
 SERVERS = ("VictoriaMetrics", "InfluxDB 1.6.7")
 # VictoriaMetrics returns acknowledged rows only after a short delay.
 COUNT_TIMEOUT_S = 60.0
@@ -148,59 +149,48 @@ def measure(
     return result
 
 
-def results_of(
-    server_kind: str, runs: Mapping[str, list[dict[str, float]]], points: int
-) -> list[dict[str, Any]]:
-    """Return the rows of the table for one server, from the medians of its runs."""
+def add_results(
+    table: Table, server_kind: str, runs: Mapping[str, list[dict[str, float]]], points: int
+) -> None:
+    """Add the rows of one server, from the medians of its runs."""
 
     def median(name: str, key: str) -> float:
         return statistics.median(run[key] for run in runs[name])
 
     rate = {name: median(name, "per_s") for name in runs}
     peak = {name: median(name, "peak_mb") for name in runs}
-    share = rate["drained"] / rate["limit"]
-    draining = {
-        "issue_line": 2,
-        "name": f"draining into {server_kind}",
-        "ours": rate["drained"],
-        "unit": "points/s",
-        "peer": rate["limit"],
-        "peer_name": "prepared bodies in a loop",
-        "ratio": share,
-        "goal": "",
-        "met": None,
-        "note": f"{points:,} points; {share:.0%} of the server's maximum rate over one"
-        f" connection, each side on separate CPUs; at most {peak['drained']:.0f} MB",
-    }
-    if "peer" not in rate:
-        return [draining]
-    note = f"{points:,} points; prepared bodies over one connection: {rate['ceiling']:,.0f}/s, "
-    common = {"issue_line": 2, "peer_name": "influxdb-client batching"}
-    return [
-        common
-        | {
-            "name": f"pushing to {server_kind}",
-            "ours": rate["ours"],
-            "unit": "points/s",
-            "peer": rate["peer"],
-            "ratio": rate["ours"] / rate["peer"],
-            "goal": f"at least {GOAL_RATIOS[server_kind]:g}x",
-            "met": rate["ours"] >= GOAL_RATIOS[server_kind] * rate["peer"],
-            "note": note + f"{rate['ceiling'] / rate['peer']:.1f}x the peer",
-        },
-        common
-        | {
-            "name": f"pushing to {server_kind}, peak memory",
-            "ours": peak["ours"],
-            "unit": "MB",
-            "peer": peak["peer"],
-            "ratio": peak["ours"] / peak["peer"],
-            "goal": "at most the peer",
-            "met": peak["ours"] <= peak["peer"],
-            "note": "resident memory of the process",
-        },
-        draining,
-    ]
+    if "peer" in rate:
+        goal = GOAL_RATIOS[server_kind]
+        table.row(
+            f"pushing to {server_kind}",
+            rate["ours"],
+            "points/s",
+            peer=rate["peer"],
+            peer_name=PEER,
+            goal=f"at least {goal:g}x",
+            met=rate["ours"] >= goal * rate["peer"],
+            note=f"{points:,} points; prepared bodies over one connection: {rate['ceiling']:,.0f}/s,"
+            f" {rate['ceiling'] / rate['peer']:.1f}x the peer",
+        )
+        table.row(
+            f"pushing to {server_kind}, peak memory",
+            peak["ours"],
+            "MB",
+            peer=peak["peer"],
+            peer_name=PEER,
+            goal="at most the peer",
+            met=peak["ours"] <= peak["peer"],
+            note="resident memory of the process",
+        )
+    table.row(
+        f"draining into {server_kind}",
+        rate["drained"],
+        "points/s",
+        peer=rate["limit"],
+        peer_name="prepared bodies in a loop",
+        note=f"{points:,} points; {rate['drained'] / rate['limit']:.0%} of the server's maximum rate over"
+        f" one connection, each side on separate CPUs; at most {peak['drained']:.0f} MB",
+    )
 
 
 def main() -> int:
@@ -212,7 +202,7 @@ def main() -> int:
     add_json(parser)
     options = parser.parse_args()
     selected = WITHOUT_PEER if options.without_peer else tuple(RUNS)
-    results = []
+    table = Table(issue_line=2)
     with tempfile.TemporaryDirectory(prefix="costprobe-pushing-") as path:
         folder = Path(path)
         run_process("fill", folder, options.points)
@@ -230,8 +220,8 @@ def main() -> int:
                             separate_cpus=separate_cpus,
                         )
                     )
-            results += results_of(server_kind, runs, options.points)
-    return finish(Table(rows=results), options.json)
+            add_results(table, server_kind, runs, options.points)
+    return finish(table, options.json)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
     python bench/query_latency.py [--repeats 9] [--store FILE] [--json FILE]
 
-The store contains a year: one series at five minutes and eight devices with a row per minute. The
-queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this
-process after its modules are loaded; it opens and closes the store and prints table and plot to
+The store contains a year: one `cost` series every five minutes as measured, and eight devices with a row
+a minute as the roll-up aggregates them from ten-second rows. The rows are drawn from a pool of some hundred, so
+that writing a year takes a minute instead of an hour.
+
+The queries cover the last 1, 10, 90 and 365 days. `trend` is the command's function, called in this process after its modules are loaded; it opens and closes the store and prints table and plot to
 memory. The page is its ASGI application, called without a socket, with its JSON response. Peers in
 the same run: a plain SQLite query that only fetches the same rows, and InfluxDB 1.6.7 over HTTP
 with the same statistics and curve. Each figure is the median wall time; the note contains the p90
@@ -19,6 +21,7 @@ import contextlib
 import io
 import json
 import math
+import random
 import shutil
 import sqlite3
 import statistics
@@ -33,13 +36,19 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
-from costprobe.adapters.store.hours import number_in  # noqa: E402 - as above
+from costprobe.adapters.store.hours import Layouts, aggregate, encoded, number_in  # noqa: E402 - as above
+from costprobe.adapters.store.write import Store  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
-from costprobe.core.line_protocol import number_reader  # noqa: E402 - as above
-from costprobe.core.records import NS_PER_S  # noqa: E402 - as above
+from costprobe.core.line_protocol import (  # noqa: E402 - as above
+    field_set,
+    number_reader,
+    series_key,
+    written_tags,
+)
+from costprobe.core.records import NS_PER_S, Point  # noqa: E402 - as above
 from costprobe.ui.cli.trend import command as trend  # noqa: E402 - as above
 from costprobe.ui.dashboard.app import dashboard  # noqa: E402 - as above
-from past_store import fill  # noqa: E402 - the path first
+from store_size import GPUS, device_row, probe_rows  # noqa: E402 - the path first
 from table import Table, add_json, finish  # noqa: E402 - as above
 
 DAYS = (1, 10, 90, 365)
@@ -51,6 +60,8 @@ LEAST_CALLS = 2
 BUDGET_S = 6.0  # a peer that takes seconds is called less often
 LINES_AT_ONCE = 20_000
 BUCKETS = 200
+PROBE_EVERY_S, MINUTE_S = 300, 60
+POOL_ROWS = 251  # a prime, so that no daily pattern repeats the pool
 
 
 class MeasuredQuery(NamedTuple):
@@ -85,6 +96,75 @@ class QueryLatency(NamedTuple):
     median: float
     p90: float
     cpu: float
+
+
+def fill(path: Path, days: float, until_ns: int) -> None:
+    """Create the store with rows up to a time."""
+    Store.open(path, SystemClock()).close()
+    rng = random.Random(4)
+    connection = sqlite3.connect(path, isolation_level=None)
+    # The file is rebuilt after a power loss, so it needs no durability while it is written.
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("PRAGMA journal_mode = OFF")
+    connection.execute("BEGIN")
+    end_s = until_ns // NS_PER_S // MINUTE_S * MINUTE_S
+    _write_costs(connection, rng, days, end_s)
+    for index in range(GPUS):
+        _write_device(connection, rng, f"gpu{index}", days, end_s)
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+
+
+def insert_series(connection: sqlite3.Connection, point: Point) -> int:
+    key = series_key(point.measurement, point.tags)
+    tags = json.dumps(written_tags(point.tags))
+    sql = "INSERT INTO series (measurement, key, tags) VALUES (?, ?, ?)"
+    rowid = connection.execute(sql, (point.measurement, key, tags)).lastrowid
+    if rowid is None:
+        raise ValueError("the series was not inserted")
+    return rowid
+
+
+def _write_costs(
+    connection: sqlite3.Connection, rng: random.Random, days: float, end_s: int
+) -> None:
+    pool = [probe_rows(rng, "gpu0", 0)[1] for _ in range(POOL_ROWS)]
+    series_id = insert_series(connection, pool[0])
+    texts = [field_set(point.fields) for point in pool]
+    connection.executemany(
+        "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
+        (
+            (series_id, second * NS_PER_S, texts[rng.randrange(POOL_ROWS)])
+            for second in range(end_s - int(days * DAY_S), end_s, PROBE_EVERY_S)
+        ),
+    )
+
+
+def _write_device(
+    connection: sqlite3.Connection, rng: random.Random, name: str, days: float, end_s: int
+) -> None:
+    layouts = Layouts(connection)
+    minutes = [[device_row(rng, name, 10, 0) for _ in range(6)] for _ in range(POOL_ROWS)]
+    series_id = insert_series(connection, minutes[0][0])
+    encoded_rows = []
+    for rows in minutes:
+        cells = aggregate("device", [row.fields for row in rows])
+        names = sorted(cells)
+        encoded_rows.append((len(rows), layouts.id_of(names), encoded(cells, names, len(rows))))
+    connection.executemany(
+        "INSERT INTO rollups_1m (series_id, time_ns, newest_ns, rows, layout_id, cells)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (
+                series_id,
+                second * NS_PER_S,
+                (second + 50) * NS_PER_S,
+                *encoded_rows[rng.randrange(POOL_ROWS)],
+            )
+            for second in range(end_s - int(days * DAY_S), end_s, MINUTE_S)
+        ),
+    )
 
 
 def timed(work: Callable[[], object], repeats: int) -> QueryLatency:

@@ -1,4 +1,4 @@
-"""Time and memory of `costprobe report` for 30 days and a year of eight GPUs, as a process.
+"""Time and memory of `costprobe report` for 30 days and a year of eight GPUs, and time of its overview.
 
     python bench/report_speed.py [--repeats 3] [--rows] [--json FILE]
 
@@ -6,7 +6,8 @@ The store has rows as the default retention leaves them: every ten seconds for a
 for a month, then every hour, of eight devices; twelve probe series and a service with two models every
 five minutes (`tests/fakes/long_host.py`), and the summaries of hours that the daemon writes beside them.
 It is written without a daemon, so that no hours of budgets are kept. `--rows` leaves the summaries out:
-all is read from rows. Figures are medians; the peak is that of the largest process.
+all is read from rows. Figures are medians; the peak is that of the largest process. The overview, with which the
+dashboard and the terminal begin, too, is called in this process.
 """
 
 from __future__ import annotations
@@ -18,17 +19,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
+from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
+from costprobe.configuration import load  # noqa: E402 - as above
+from costprobe.spend.evaluate import BudgetOverview, budget_overviews  # noqa: E402 - as above
+from costprobe.spend.now import host_budgets, paid_currencies  # noqa: E402 - as above
+from costprobe.spend.query import SpendBook, Usual  # noqa: E402 - as above
+from costprobe.ui.host_overview import overview  # noqa: E402 - as above
 from fakes import long_host  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
 
 # Days of the report, and its longest time in s.
 GOALS_S = {30: 3, 365: 10}
 GOAL_MB = 150
+# Of the overview.
+GOAL_MS = 100
 
 
 def measured(config: Path, days: int) -> tuple[float, float, float]:
@@ -54,6 +65,38 @@ def measured(config: Path, days: int) -> tuple[float, float, float]:
     return took_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+def overview_ms(config_path: Path, repeats: int) -> dict[str, float]:
+    """Return the CPU time of the overview and of its budgets, in ms; hours of spend are known."""
+    config = load(config_path)
+    with closing(StoreReader.open(config_path.parent / "costprobe.db")) as reader:
+        now_ns = max(row.time_ns for row in reader.last("device", time.time_ns()))
+        books: dict[int, SpendBook] = {}
+        budgets = host_budgets(config.budget, paid_currencies(reader))
+        usual = Usual(config.telemetry.aggregate_s)
+
+        def months() -> list[BudgetOverview]:
+            return budget_overviews(
+                config.budget, usual, reader, budgets, now_ns, "robust", books=books
+            )
+
+        known = months()
+        calls = {
+            "overview": lambda: overview(reader, config, now_ns, known),
+            "spend of the month": months,
+        }
+        return {
+            name: statistics.median(cpu_ms(call) for _ in range(repeats))
+            for name, call in calls.items()
+        }
+
+
+def cpu_ms(call: Callable[[], object]) -> float:
+    """Return the CPU time of a call in ms."""
+    begun_s = time.process_time()
+    call()
+    return (time.process_time() - begun_s) * 1000
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add_json(parser)
@@ -67,6 +110,10 @@ def main() -> int:
             config = long_host.made(Path(folder), time.time_ns(), max(days, 120))
             if not options.rows:
                 long_host.summarized(config, time.time_ns())
+            if days == min(GOALS_S):
+                for name, middle_ms in overview_ms(config, 3 * options.repeats).items():
+                    goal = f"≤ {GOAL_MS}" if name == "overview" else ""
+                    table.row(f"{name}, CPU", middle_ms, "ms", goal=goal)
             runs = [measured(config, days) for _ in range(options.repeats)]
         wall_s, cpu_s, peak_mb = (statistics.median(values) for values in zip(*runs, strict=True))
         note = f"elapsed {wall_s:.1f} s, load {os.getloadavg()[0]:.1f}"

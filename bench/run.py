@@ -39,10 +39,12 @@ class Benchmark(NamedTuple):
     Attributes:
         name: File name without extension.
         short: Additional arguments of a short run.
+        long: Those of a long one.
     """
 
     name: str
     short: tuple[str, ...] = ()
+    long: tuple[str, ...] = ()
 
 
 # In the order of the issue lines.
@@ -50,29 +52,18 @@ BENCHES = (
     Benchmark("footprint", ("--seconds", "120")),
     Benchmark("pushing", ("--points", "200000")),
     Benchmark("committing", ("--seconds", "30")),
-    Benchmark("query_latency"),
+    Benchmark("query_latency", long=("--long",)),
     Benchmark("starting"),
-    Benchmark("probing"),
+    Benchmark("probing", long=("--long",)),
     Benchmark("detection", ("--cost",)),
     Benchmark("fleet", ("--short",)),
 )
 
 
-def takes(script: Path, option: str) -> bool:
-    """Return whether a script's source defines the option."""
-    return f'"{option}"' in script.read_text("utf-8")
-
-
 def rows_of(bench: Benchmark, *, is_long: bool) -> tuple[list[dict[str, Any]], str]:
     """Return a benchmark's rows, and the reason if there are none."""
     script = BENCH / f"{bench.name}.py"
-    if not script.exists():
-        return [], f"{bench.name}: {script.name} does not exist"
-    if not takes(script, "--json") and "add_json(" not in script.read_text("utf-8"):
-        return [], f"{bench.name}: has no --json; run `python bench/{script.name}` by itself"
-    extra = [] if is_long else list(bench.short)
-    if is_long and takes(script, "--long"):
-        extra = ["--long"]
+    extra = bench.long if is_long else bench.short
     with tempfile.TemporaryDirectory() as folder:
         rows_path = Path(folder) / "rows.json"
         command = [sys.executable, str(script), *extra, "--json", str(rows_path)]
@@ -85,26 +76,7 @@ def rows_of(bench: Benchmark, *, is_long: bool) -> tuple[list[dict[str, Any]], s
             return [], f"{bench.name}: took too long"
         if not rows_path.exists():
             return [], f"{bench.name}: exit code {code} and no rows"
-        return complete(json.loads(rows_path.read_text("utf-8")), bench.name)
-
-
-def complete(rows: object, name: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the rows with all columns, with defaults for missing ones."""
-    columns = {
-        "issue_line": 0,
-        "name": name,
-        "ours": float("nan"),
-        "unit": "",
-        "peer": None,
-        "peer_name": "",
-        "ratio": None,
-        "goal": "",
-        "met": None,
-        "note": "",
-    }
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        return [], f"{name}: its rows are not a list of objects"
-    return [{**columns, **row} for row in rows], ""
+        return json.loads(rows_path.read_text("utf-8")), ""
 
 
 def machine() -> list[str]:

@@ -12,7 +12,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,14 @@ KEPT = ROOT / "bench" / "results" / "soak.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
-def run(arguments: list[str], path: Path) -> int:
-    """Run pytest and return its exit code; each case appends a line to the file."""
-    share = os.environ.get("COSTPROBE_SOAK") or "1"
-    env = {**os.environ, "COSTPROBE_SOAK": share, "COSTPROBE_SOAK_FIGURES": str(path)}
-    command = [sys.executable, "-m", "pytest", "-m", "not gpu", *CASES, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+def run(command: Sequence[str], **env: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Run pytest with arguments; return its exit code and the figures of the cases."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(os.environ.get("COSTPROBE_SOAK_FIGURES") or Path(folder) / "figures.jsonl")
+        env = {**os.environ, **env, "COSTPROBE_SOAK_FIGURES": str(path)}
+        full = [sys.executable, "-m", "pytest", *command]
+        code = subprocess.run(full, cwd=ROOT, env=env, check=False).returncode
+        return code, read(path)
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -77,10 +79,9 @@ def keep(figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 def main() -> None:
     """Run the cases, record their figures, and exit with the exit code of pytest."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(os.environ.get("COSTPROBE_SOAK_FIGURES") or Path(folder) / "figures.jsonl")
-        code = run(sys.argv[1:], path)
-        keep(read(path))
+    share = os.environ.get("COSTPROBE_SOAK") or "1"
+    code, found = run(["-m", "not gpu", *CASES, *sys.argv[1:]], COSTPROBE_SOAK=share)
+    keep(found)
     sys.exit(code)
 
 

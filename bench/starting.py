@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -27,7 +26,8 @@ from fakes.nvml import FakeNvml  # noqa: E402 - part of the tests
 from proc_usage import cpu_s, tree_of  # noqa: E402 - beside this file
 from table import Table, add_json, finish  # noqa: E402 - beside this file
 
-HELP_S, STATUS_S, READY_S = 0.120, 0.250, 1.5
+HELP, STATUS, DAEMON = "costprobe --help", "costprobe status", "daemon ready"
+GOALS_S = {HELP: 0.120, STATUS: 0.250, DAEMON: 1.5}
 READY_WAIT_S = 60.0
 GPUS = 8
 BARE = "python -c pass"
@@ -130,49 +130,39 @@ def measured(folder: Path, times: int) -> tuple[dict[str, tuple[float, float]], 
     costprobe = [sys.executable, "-m", "costprobe"]
     commands = {
         BARE: [sys.executable, "-c", "pass"],
-        "costprobe --help": [*costprobe, "--help"],
-        "costprobe status": [*costprobe, "--config", str(config), "status"],
+        HELP: [*costprobe, "--help"],
+        STATUS: [*costprobe, "--config", str(config), "status"],
     }
     try:
         by_name = interleaved(commands, env, times)
     finally:
         daemon.stop()
-    by_name["daemon ready"] = medians(starts)
+    by_name[DAEMON] = medians(starts)
     return by_name, has_torch
 
 
-def results(
-    by_name: Mapping[str, tuple[float, float]], times: int, *, has_torch: bool
-) -> list[dict[str, Any]]:
-    """Return the rows of the table."""
+def results(by_name: Mapping[str, tuple[float, float]], times: int, *, has_torch: bool) -> Table:
+    """Return the table."""
+    table = Table(issue_line=5)
     bare_s, bare_cpu_s = by_name[BARE]
-    lines: list[dict[str, Any]] = []
-    for name, goal_s in (
-        ("costprobe --help", HELP_S),
-        ("costprobe status", STATUS_S),
-        ("daemon ready", READY_S),
-    ):
+    for name, goal_s in GOALS_S.items():
         wall_s, used_s = by_name[name]
         note = f"median of {times}; CPU {used_s * 1000:.0f} ms ({used_s / bare_cpu_s:.1f} x)"
         is_met = wall_s <= goal_s
-        if name == "daemon ready":
+        if name == DAEMON:
             is_met = is_met and not has_torch
             note += f"; {GPUS} fake GPUs; torch was {'' if has_torch else 'not '}loaded before"
-        lines.append(
-            {
-                "issue_line": 5,
-                "name": name,
-                "ours": wall_s * 1000,
-                "unit": "ms",
-                "peer": bare_s * 1000,
-                "peer_name": BARE,
-                "ratio": wall_s / bare_s,
-                "goal": f"at most {goal_s * 1000:.0f} ms",
-                "met": is_met,
-                "note": note,
-            }
+        table.row(
+            name,
+            wall_s * 1000,
+            "ms",
+            peer=bare_s * 1000,
+            peer_name=BARE,
+            goal=f"at most {goal_s * 1000:.0f} ms",
+            met=is_met,
+            note=note,
         )
-    return lines
+    return table
 
 
 def main() -> int:
@@ -182,8 +172,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         by_name, has_torch = measured(Path(folder), arguments.times)
-    lines = results(by_name, arguments.times, has_torch=has_torch)
-    return finish(Table(rows=lines), arguments.json)
+    return finish(results(by_name, arguments.times, has_torch=has_torch), arguments.json)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,12 @@ did not run are kept.
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from soak import ROOT, read
+from soak import ROOT, run
 
 TESTS = ("tests/engines/test_real_load.py", "tests/engines/test_real_calibration.py")
 KEPT = ROOT / "bench" / "results" / "vllm.json"
@@ -49,13 +46,6 @@ Milliseconds of a prompt token and of a generated token. `busy`: share of the wi
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 BOUND = 0.02
-
-
-def run(arguments: list[str], path: Path) -> int:
-    """Run the tests and return the exit code of pytest; each case appends a line to the file."""
-    env = {**os.environ, "COSTPROBE_SOAK_FIGURES": str(path)}
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-rs", "-m", "soak", *TESTS, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
 def load_rows(case: Mapping[str, Any]) -> Iterator[str]:
@@ -101,14 +91,11 @@ def page(cases: Mapping[str, Mapping[str, Any]], day: str) -> str:
 
 def main() -> None:
     """Run the tests, write and print their results, and exit with the exit code of pytest."""
-    now = datetime.now(tz=UTC)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "figures.jsonl"
-        before = os.getloadavg()[0]
-        code = run(sys.argv[1:], path)
-        cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        about = {"when": f"{now:%Y-%m-%d %H:%M} UTC", "load": round(before, 2)}
-        cases |= {name: {**case, **about} for name, case in read(path).items()}
+    now, before = datetime.now(tz=UTC), os.getloadavg()[0]
+    code, found = run(["-n0", "-q", "-rs", "-m", "soak", *TESTS, *sys.argv[1:]])
+    cases = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    about = {"when": f"{now:%Y-%m-%d %H:%M} UTC", "load": round(before, 2)}
+    cases |= {name: {**case, **about} for name, case in found.items()}
     KEPT.write_text(json.dumps(cases, indent=1) + "\n")
     text = page(cases, f"{now:%Y-%m-%d}")
     (KEPT.parent / f"{now:%Y-%m-%d}-vllm.md").write_text(text)

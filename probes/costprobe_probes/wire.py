@@ -243,6 +243,7 @@ class Spec(NamedTuple):
     Attributes:
         kind: Key of `sources.kinds.SOURCES`.
         module: "package.mod:factory" if kind is "module".
+        path: Folder of the module; None if the interpreter finds it.
         model: Name or path for the model source.
         weights: File with the model's weights.
         inputs: Inputs of one item, for a source that cannot derive them: for each `shape` without
@@ -253,6 +254,7 @@ class Spec(NamedTuple):
 
     kind: str
     module: Optional[str] = None  # noqa: UP045 - evaluated on Python 3.9
+    path: Optional[str] = None  # noqa: UP045 - as above
     model: Optional[str] = None  # noqa: UP045 - as above
     weights: Optional[str] = None  # noqa: UP045 - as above
     inputs: tuple[Mapping[str, Any], ...] = ()

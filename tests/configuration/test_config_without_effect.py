@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from costprobe.configuration import parse
 from costprobe.core.config.load import ConfigError
-from costprobe.pricing.plans import parse_spot
 from fakes.cases import check_all
 from fakes.command import called
 
@@ -95,16 +94,19 @@ def test_maintenance_windows_with_hours_or_incidents_of_their_own_are_accepted()
         parse(WINDOW + other, FILE)
 
 
-def test_spot_prices_in_another_currency_are_refused(tmp_path):
-    aws = '{"SpotPriceHistory": [{"SpotPrice": "1.8", "Currency": "EUR"}]}'
-    assert len(parse_spot(aws, 0, "EUR")) == 1
-    with pytest.raises(ValueError, match="in EUR, the plan in USD"):
-        parse_spot(aws, 0, "USD")
-    prices, config = tmp_path / "spot.json", tmp_path / "costprobe.toml"
-    config.write_text(f'[[price]]\nplan = "spot"\nfile = "{prices}"\n')
-    assert f"note: price[0].file: {prices}" in called(config, "config", "check").stdout
-    prices.write_text(aws)
-    assert f"{config}: price[0].file: " in called(config, "config", "check", code=2).stderr
+def test_files_of_prices_and_intensities_are_checked(tmp_path):
+    prices, config = tmp_path / "prices.csv", tmp_path / "costprobe.toml"
+    plan = f'plan = "spot"\nfile = "{prices}"\ncurrency = '
+    for section, key, text in (
+        (f'[[price]]\n{plan}"USD"', "price[0].file", "3,21"),
+        (f'[[price]]\n{plan}"USD"', "price[0].file", "per_hour,currency\n1.8,EUR"),
+        (f'[carbon]\nfile = "{prices}"', "carbon.file", "302,5"),
+    ):
+        prices.unlink(missing_ok=True)
+        config.write_text(section)
+        assert f"note: {key}: {prices}: cannot be read" in called(config, "config", "check").stdout
+        prices.write_text(text)
+        assert f"{config}: {key}: {prices}: " in called(config, "config", "check", code=2).stderr
 
 
 def test_devices_that_this_host_lacks_are_noted(tmp_path):

@@ -79,6 +79,40 @@ def test_alerts_of_one_send_arrive_and_pending_ones_do_not(build):
     assert b"slower because it throttles" in sent
 
 
+def test_further_headers_of_http_notifiers(kinds, tmp_path):
+    """A gateway's, such as Mimir's X-Scope-OrgID; a webhook's own key signs its messages."""
+    (tmp_path / "key").write_text(f"{CANARY}\n")
+    key = {"key_file": str(tmp_path / "key"), "key_header": "X-Gateway-Key"}
+    headers = {"X-Scope-OrgID": "ml"}
+    cases = {"alertmanager": (key, {"X-Gateway-Key": CANARY}), "webhook": ({}, {})}
+    for name, (more, sent) in cases.items():
+        section = {"name": "n", "kind": name, "headers": headers, **more}
+        with Scripted(lambda *_: ACCEPTED) as server:
+            config = kinds[name].config.model_validate({**section, "url": server.url})
+            notifier = kinds[name].build(config, None)
+            notifier.send([incident()], SINCE_NS)
+            assert notifier.problems() == []
+            notifier.close()
+        ((_, _, found, _),) = server.requests
+        assert {**headers, **sent}.items() <= found.items(), name
+        with pytest.raises(ValueError, match=r"headers.Host: host is set by costprobe"):
+            kinds[name].config.model_validate(
+                {**section, "url": server.url, "headers": {"Host": "other"}}
+            )
+    (tmp_path / "key").unlink()
+    assert (
+        "cannot be read"
+        in kinds["alertmanager"]
+        .build(
+            kinds["alertmanager"].config.model_validate(
+                {"name": "n", "kind": "alertmanager", "url": "http://h", **key}
+            ),
+            None,
+        )
+        .problems()[0]
+    )
+
+
 def test_any_text_is_accepted(build):
     with Scripted(lambda *_: ACCEPTED) as server:
         notifier = build(server.url)

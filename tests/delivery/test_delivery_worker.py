@@ -16,7 +16,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.contract import Notifier, NotifierConfig
 from costprobe.delivery.delivery import StoreQueue
-from costprobe.delivery.loop import MISCONFIGURED_S, DeliveryWorker
+from costprobe.delivery.notices import MISCONFIGURED_S, DeliveryWorker
 from fakes.clock import FakeClock
 from fakes.incidents import incident
 from fakes.sizes import sized
@@ -334,7 +334,7 @@ sys.path.insert(0, sys.argv[3])
 from fakes.incidents import incident
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.delivery import StoreQueue
-from costprobe.delivery.loop import DeliveryWorker
+from costprobe.delivery.notices import DeliveryWorker
 from costprobe.delivery.contract import Notifier
 from costprobe.delivery.contract import NotifierConfig
 from costprobe.adapters.store.write import Store

@@ -71,6 +71,27 @@ def test_refused_point_is_quarantined_with_the_reason_of_the_server(influxdb):
     assert len(influxdb.points(influxdb.database)) == 899
 
 
+def test_rows_older_than_the_database_keeps_cost_few_requests(influxdb):
+    """Half a million of them are in a backlog of weeks."""
+    influxdb.query(
+        f'ALTER RETENTION POLICY autogen ON "{influxdb.database}" DURATION 1d SHARD DURATION 1h'
+    )
+    now_ns = time.time_ns() // 10**6 * 10**6
+    stored = lines(3500) + lines(500, start=now_ns // 10**6)
+    outbox = MemoryOutbox(stored)
+    sink = build_sink(v1(influxdb, influxdb.database), SystemClock())
+    posted, post = [], sink.post
+    sink.post = lambda body: (posted.append(len(body)), post(body))
+    worker = worker_of(outbox, sink, batch_points=1000)
+    while not outbox.is_drained:
+        worker.step()
+    assert [line for line, _ in outbox.rejected] == stored[:3500]
+    assert "points beyond retention policy dropped=1000" in outbox.rejected[0][1]
+    assert (outbox.sent, len(influxdb.points(influxdb.database))) == (500, 500)
+    assert len(posted) <= 6
+    sink.close()
+
+
 def test_missing_database_is_a_misconfiguration_and_loses_nothing(influxdb):
     outbox = MemoryOutbox(lines(10))
     worker = small_batches(outbox, build_sink(v1(influxdb, "nowhere"), SystemClock()))

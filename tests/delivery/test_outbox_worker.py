@@ -72,6 +72,54 @@ def test_rejected_point_is_quarantined_and_blocks_nothing():
     assert sink.requests <= 25
 
 
+def test_points_that_the_server_counts_as_dropped_are_quarantined_together():
+    """As rows older than the database keeps: whole batches of a backlog."""
+    lines = [f"{'poison' if i < 3300 else 'm'} v={i} {i}" for i in range(4000)]
+    outbox, sink = MemoryOutbox(lines), RecordingSink()
+    sink.counts = True
+    drain(worker_with(outbox, sink, batch_points=1000), outbox)
+    assert sink.lines == lines[3300:]
+    assert [line for line, _ in outbox.rejected] == lines[:3300]
+    # A request for each batch, and a search for the first row that is kept.
+    assert sink.requests <= 3 + 2 * 10
+
+
+def test_rows_that_always_cause_an_internal_error_block_nothing():
+    backlog = [f"{'poison' if i in {0, 7, 400, 401} else 'm'} v={i} {i}" for i in range(1000)]
+    outbox, sink = MemoryOutbox(backlog=backlog), RecordingSink()
+    sink.is_internal = True
+    worker = worker_with(outbox, sink, batch_points=500)
+    for _ in range(10):
+        worker.step()
+    # Without another row that the server accepts it may fail for any reason.
+    assert outbox.rejected == []
+    outbox.live.add(["m v=1 1"])
+    drain(worker, outbox, steps=100)
+    assert [line for line, _ in outbox.rejected] == [x for x in backlog if "poison" in x]
+    assert {"m v=1 1", *backlog} - set(sink.lines) == {line for line, _ in outbox.rejected}
+    assert worker.status()["rejected_points"] == 4
+
+
+def test_server_with_internal_errors_for_everything_loses_nothing():
+    """A full disk, for example: 500 for rows, also for those that it accepted before."""
+    outbox, sink = MemoryOutbox(["m v=0 0"]), RecordingSink()
+    worker = worker_with(outbox, sink)
+    worker.step()
+    outbox.live.add(f"m v={i} {i}" for i in range(1, 300))
+    sink.failures = [RetryLater("disk full", is_internal=True) for _ in range(200)]
+    requests = []
+    while sink.failures:
+        before = sink.requests
+        worker.step()
+        requests.append(sink.requests - before)
+        assert outbox.rejected == []
+    # The search ends with the first row, and with one that was accepted before.
+    assert max(requests) <= 12
+    drain(worker, outbox)
+    assert outbox.rejected == []
+    assert len(set(sink.lines)) == 300
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=300), st.integers(1, 64))
 def test_points_that_are_not_refused_arrive_once(poisoned, batch_points):
     lines = [("poison" if bad else "m") + f" v={i} {i}" for i, bad in enumerate(poisoned)]

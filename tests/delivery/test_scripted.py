@@ -1,6 +1,7 @@
 """Scripted servers: both write APIs translate a response in the same way."""
 
 import gzip
+import json
 import socket
 import threading
 
@@ -157,6 +158,45 @@ def test_one_refused_point_among_a_thousand_is_quarantined(api):
     assert line == "poison v=1 1"
     assert "partial write: it is poison dropped=1" in reason
     assert outbox.live.done_seq == 1000
+
+
+# InfluxDB 1.x, 2.0, 2.1 and later, and 2.7.11.
+_OLD = "points beyond retention policy dropped=3"
+_LONG = (
+    f"dropped 3 points {'x' * 500} dropped=3 for database: 91040e1b for retention policy: autogen"
+)
+PARTIAL = (
+    (400, f"partial write: {_OLD}"),
+    (500, f"unexpected error writing points to database: partial write: {_OLD}"),
+    (422, f"failure writing points to database: partial write: {_OLD}"),
+    (422, f"failure writing points to database: partial write: {_LONG}"),
+)
+
+
+def test_count_of_dropped_points_is_read_from_each_version(api):
+    for status, message in PARTIAL:
+        document = json.dumps({"message" if status != 400 else "error": message}).encode()
+        with Scripted(lambda *_, s=status, d=document: (s, {}, d)) as server:
+            outbox, worker = pushed(sink_of(api, server.url), lines(3), steps=1)
+        assert len(server.requests) == 1, message
+        assert [line for line, _ in outbox.rejected] == lines(3), message
+        assert worker.status()["rejected_points"] == 3
+    # InfluxDB 3 lists the lines instead.
+    listed = [{"error_message": "column severity", "line_number": n} for n in (1, 2, 3)]
+    document = {"error": "partial write of line protocol occurred", "data": listed}
+    with Scripted(lambda *_: (400, {}, json.dumps(document).encode())) as server:
+        outbox, _ = pushed(sink_of(api, server.url), lines(3), steps=1)
+    assert (len(server.requests), len(outbox.rejected)) == (1, 3)
+    assert outbox.rejected[0][1] == (
+        "HTTP 400: partial write of line protocol occurred: column severity"
+    )
+    # The text of a line is not the server's count.
+    quoted = "unable to parse 'm,a=partial write: x dropped=3': missing fields"
+    for message in (quoted, f"partial write: {quoted} dropped=0"):
+        document = json.dumps({"error": message}).encode()
+        with Scripted(lambda *_, d=document: (400, {}, d)) as server:
+            pushed(sink_of(api, server.url), lines(3), steps=1)
+        assert len(server.requests) == 5, message
 
 
 def test_server_with_a_size_limit_receives_smaller_requests(api):

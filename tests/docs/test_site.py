@@ -14,7 +14,7 @@ import yaml
 from docs_pages import DOCS, ROOT, page_name, pages
 
 # A file of the documentation, as pages and programs name it.
-NAMED = re.compile(r"\b(?:docs/[\w./-]+\.(?:md|json|yaml)|tests/[\w/]+\.py)\b")
+NAMED = re.compile(r"(?<!/)\b(?:docs/[\w./-]+\.(?:md|json|yaml)|tests/[\w/]+\.py)\b")
 AXE = ROOT / "tests" / "ui" / "dashboard" / "vendor" / "axe.min.js"
 LINK_TEXT = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(?:#([^)\s]+))?\)")

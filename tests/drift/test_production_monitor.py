@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import groupby
 
@@ -16,7 +17,7 @@ from costprobe.unit_costs.change import ProductionChange
 from fakes.demand import demand
 
 DAY_S = 86_400
-EFFICIENCY = {"serving_time", "serving_energy"}
+EFFICIENCY = {"serving_time", "serving_energy", "serving_tpot"}
 
 
 def no_history(*_):
@@ -62,6 +63,51 @@ def test_lasting_change_of_efficiency_is_found_within_six_hours():
         assert "is speed" in event.detail
         assert "a month at the present rate of" in event.title
     assert not late
+
+
+def test_slower_decode_of_a_server_that_is_busy_while_it_has_a_request():
+    """Its busy share hides it; the time per output token at equal requests in flight does not."""
+    start_s = 8.4 * DAY_S
+    since_ns = int((demand.START_S + start_s) * NS_PER_S)
+
+    def history(measurement, _device, _probe, span_ns, _limit):
+        """Windows of the service: its KV cache fills with the change."""
+        times_ns = (since_ns + minute * 60 * NS_PER_S for minute in range(-600, 600, 5))
+        return [
+            Point(
+                "serving",
+                {"service": "chat"},
+                {
+                    "kv_cache_share": 0.97 if time_ns > since_ns else 0.5,
+                    "requests_waiting": 14.0 * (time_ns > since_ns),
+                },
+                time_ns,
+            )
+            for time_ns in times_ns
+            if measurement == "serving" and span_ns[0] <= time_ns < span_ns[1]
+        ]
+
+    wrong = {}
+    for seed in range(4):
+        recipe = demand.DemandRecipe(
+            seed, 9, "decoding", slower_from_s=start_s, slower=1.1, is_quiet=True
+        )
+        events = events_of(demand.rows(recipe), history=history)
+        found = [event for event in events if event.metric == "serving_tpot"]
+        if len(found) != 1 or not 0 < hours_after(found[0], start_s) < 3:
+            wrong[seed] = [event.title for event in found]
+            continue
+        (event,) = found
+        assert event.change_pct == pytest.approx(10, abs=3)
+        assert event.title.startswith("time per output token of chat is +")
+        assert (event.cause, event.severity, event.cost_per_month) == (
+            "saturation",
+            "warning",
+            None,
+        )
+        assert re.search("KV cache 5. % → 9. % full, requests that wait", event.detail)
+        assert "add a replica, or give the KV cache more memory" in event.detail
+    assert not wrong
 
 
 def test_time_and_energy_of_one_change_do_not_state_the_same_money():
@@ -209,6 +255,8 @@ def test_state_survives_a_restart():
     middle = len(rows) * 6 // 7
     before = events_of(rows[:middle], monitor)
     documents = json.loads(json.dumps(monitor.documents()))
+    # As before that series was watched.
+    del documents["production chat"]["state"]["efforts"]["serving_tpot"]
     other = DriftMonitor(DetectionConfig(), no_history)
     assert other.restore(documents.values()) == []
     assert other.services() == {"chat"}

@@ -40,7 +40,7 @@ SCHEDULING = {
 }
 REPEATS = 2
 WINDOW_S, LONGEST_S, WARMUP_S = 1.5, 30.0, 0.3
-# Percentage points of the time of the device, as of `bench/calibration.py`.
+# Percentage points of the time of the device, as of `bench/token_split.py`.
 BOUND = 10.0
 
 

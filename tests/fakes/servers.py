@@ -334,15 +334,25 @@ def running(server_type, folder, program, **options):
         server.stop()
 
 
+class UnixServer(ThreadingHTTPServer):
+    """The same on a Unix socket."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self):
+        self.socket.bind(self.server_address)
+
+
 class Scripted:
     """An HTTP server that answers with a function of the request and records the requests.
 
     Args:
         answer: From (method, path, headers, body) to (status, headers, body).
         tls: True for https, with a certificate of the authority `TLS / "server.pem"`.
+        address: Where it listens: IP address and port, or the path of a Unix socket.
     """
 
-    def __init__(self, answer, *, tls=False):
+    def __init__(self, answer, *, tls=False, address=("127.0.0.1", 0)):
         self.requests = []
         self.clients = []
         outer = self
@@ -372,7 +382,8 @@ class Scripted:
             def log_message(self, *_):
                 """Log nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        kind = UnixServer if isinstance(address, str) else ThreadingHTTPServer
+        self._server = kind(address, Handler)
         self._server.daemon_threads = True
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -383,7 +394,11 @@ class Scripted:
             )
             # A test lets clients reject an unknown certificate: the error is expected.
             self._server.handle_error = lambda *_: None
-        self.url = f"http{'s' * tls}://127.0.0.1:{self._server.server_port}"
+        self.url = (
+            f"unix:{address}"
+            if isinstance(address, str)
+            else f"http{'s' * tls}://{address[0]}:{self._server.server_port}"
+        )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self):

@@ -17,6 +17,8 @@ class RecordingSink(Sink):
         limit_bytes: Largest body; None for any.
         too_large: Number of posts that were larger.
         is_doubtful: Whether rejections do not have the form of a database.
+        is_internal: Whether "poison" causes an internal error instead.
+        counts: Whether rejections have the number of rows with "poison"; the others are stored.
         refuses_everything: Whether a check is rejected, too.
     """
 
@@ -29,6 +31,8 @@ class RecordingSink(Sink):
         self.too_large = 0
         self.is_doubtful = False
         self.refuses_everything = False
+        self.is_internal = False
+        self.counts = False
         self.is_closed = False
         self._lock = threading.Lock()
 
@@ -49,8 +53,12 @@ class RecordingSink(Sink):
             self.too_large += 1
             raise Rejected("too large", too_large=True)
         found = body.decode().split("\n")
-        if any("poison" in line for line in found):
-            raise Rejected("it is poison", doubtful=self.is_doubtful)
+        poisoned = sum("poison" in line for line in found)
+        if poisoned and self.is_internal:
+            raise RetryLater("it is poison", is_internal=True)
+        if poisoned:
+            dropped = poisoned if self.counts else 0
+            raise Rejected("it is poison", doubtful=self.is_doubtful, dropped=dropped)
         self.lines += found
 
     def check(self):

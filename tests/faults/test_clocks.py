@@ -91,6 +91,8 @@ def test_wall_clock_steps_and_summer_time_do_not_interrupt_measuring(
     for step_s in STEPS_S:
         calendar.step(step_s)
         resumes(daemon, calendar, port)
+        running_s = (calendar.time_ns() - daemon.status()["started_ns"]) / NS_PER_S
+        assert 0 < running_s < HOUR_S
     # The log collapses later repetitions. A change of summer time is no step.
     assert len(steps_logged(daemon)) <= len(CHANGES) + len(STEPS_S)
     assert pytest.approx(STEPS_S[0], abs=5) in steps_logged(daemon)

@@ -15,8 +15,8 @@ from costprobe.adapters.engines.scrape import MetricsFetcher
 from costprobe.adapters.host.log import Lines, Log, quiet_libraries
 from costprobe.adapters.host.redaction import REDACTOR
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.load_child.clients import (
-    EventStream,
+from costprobe.adapters.load_child.clients import EventStream
+from costprobe.adapters.load_child.connection import (
     Failure,
     ServerConnection,
     parse_json,

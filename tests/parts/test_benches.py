@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from costprobe.core.records import Device, Reading
 
+ROOT = Path(__file__).parents[2]
 S = 10**9
 DEVICES = [Device(f"gpu{gpu}", "gpu", f"GPU-{gpu}", "NVIDIA H100") for gpu in range(2)]
 
@@ -16,7 +17,7 @@ DEVICES = [Device(f"gpu{gpu}", "gpu", f"GPU-{gpu}", "NVIDIA H100") for gpu in ra
 @pytest.fixture
 def bench(monkeypatch):
     """Imports a benchmark module; restores sys.path at the end."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
     return importlib.import_module
 
 
@@ -93,3 +94,35 @@ def test_scripted_causes_are_written_for_other_programs_and_scored(bench, tmp_pa
     answers.write_text("[]")
     with pytest.raises(SystemExit, match="expected"):
         command.read_answers(answers)
+
+
+def test_page_on_input_and_output_tokens_has_the_tables_that_the_bench_prints(bench):
+    """The table of all loads takes a minute: the page has it from the recorded results."""
+    module = bench("token_split")
+    rows = [module.row(case) for case in module.cases(is_short=True)]
+    page = (ROOT / "docs" / "token_split.md").read_text()
+    results = (ROOT / "bench" / "results" / "2026-11-27-token-split.md").read_text()
+    everything = next(
+        part for part in results.split("## ") if part.startswith("Error on 280 simulated")
+    )
+    assert "\n".join(module.by_case(rows)) in page
+    assert "\n".join(module.summary(module.real_rows())) in page
+    assert everything.partition("\n\n")[2].strip() in page
+    # The recorded loads are those of today's code.
+    assert [line for line in module.by_case(rows) if line not in results] == []
+    assert len(module.cases(is_short=False)) == 280
+    assert module.missed(rows) == []
+
+
+def test_simulated_server_counts_as_vllm_does(bench):
+    """Decode is divided by the tokens after the first, each request alone; passes are shared."""
+    module = bench("token_split")
+    case = module.Case("8B", "H100", module.RequestLoad(2000, 11, 4), None)
+    alone = case.served(case.load._replace(concurrency=1), 1)
+    assert alone.prefill_request_s == pytest.approx(alone.prefill_gpu_s)
+    assert alone.time_per_output_token_s == pytest.approx(alone.decode_gpu_s / 10)
+    shapes = (module.Shape(3000, 2), module.Shape(1000, 20))
+    mixed = case.served(case.load._replace(shapes=shapes), 4)
+    assert (mixed.requests, mixed.tokens_in, mixed.tokens_out) == (4, 8000, 44)
+    assert mixed.busy_s == pytest.approx(mixed.prefill_gpu_s + mixed.decode_gpu_s)
+    assert mixed.decode_request_s > mixed.decode_gpu_s

@@ -60,6 +60,7 @@ DOING = {
         "apprise_child",
         "kinds",
         "loop",
+        "notices",
         "delivery",
     },
     "devices": {"charges", "readings", "use"},
@@ -114,7 +115,6 @@ NO_CODE = {
 LARGER = {
     "costprobe.adapters.store.hours": 700,
     "costprobe.adapters.store.read": 690,
-    "costprobe.delivery.loop": 620,
     "costprobe.drift.causes": 680,
     "costprobe.drift.production": 610,
     "costprobe.spend.query": 640,
@@ -181,7 +181,9 @@ def allowed_rooms(room):
 
 
 def test_old_name_does_not_occur():
-    command = ["git", "grep", "-il", "infer" + "cost", "--", ".", ":!CHANGELOG.md"]
+    """Another program has the name: the comparison of rules for tokens names it."""
+    named = (":!CHANGELOG.md", ":!docs/token_split.md", ":!bench/*token?split*")
+    command = ["git", "grep", "-il", "infer" + "cost", "--", ".", *named]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     paths = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -18,6 +18,8 @@ from costprobe.pricing.timed import TimedValue, TimedValues
 from pydantic import ValidationError
 
 S = 10**9
+# 2026-01-01.
+T = 1_767_225_600
 HOUR_NS = 3600 * S
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(2)]
 MIG = Device("gpu0.mig0", "mig", "MIG-0", "H100 MIG", parent="gpu0", slices=3, slices_of=7)
@@ -104,16 +106,20 @@ def test_mig_device_emits_its_share_of_the_boards_energy():
     ("text", "figures"),
     [
         ("412.5", [(7200, "412.5")]),
-        ("time,g_per_kwh\n10,300\n20,310\n", [(10, "300"), (20, "310")]),
-        ("1970-01-01T00:00:10Z,300", [(10, "300")]),
+        (
+            "time,g_per_kwh\n2026-01-01T00:00:10Z,300\n2026-01-01T00:00:20Z,310\n",
+            [(10, "300"), (20, "310")],
+        ),
+        ("2026-01-01T00:00:10Z,300", [(10, "300")]),
+        ("time;g_per_kwh;unit\n2026-01-01;302,5;gCO₂eq/kWh\n", [(0, "302.5")]),
         # Electricity Maps: the latest, and a history.
         (
-            '{"zone": "DE", "carbonIntensity": 302, "datetime": "1970-01-01T01:00:00.000Z"}',
+            '{"zone": "DE", "carbonIntensity": 302, "datetime": "2026-01-01T01:00:00.000Z"}',
             [(3600, "302")],
         ),
         (
             json.dumps(
-                {"zone": "DE", "history": [{"carbonIntensity": 3, "datetime": "1970-01-01"}]}
+                {"zone": "DE", "history": [{"carbonIntensity": 3, "datetime": "2026-01-01"}]}
             ),
             [(0, "3")],
         ),
@@ -123,11 +129,11 @@ def test_mig_device_emits_its_share_of_the_boards_energy():
                 {
                     "data": [
                         {
-                            "from": "1970-01-01T00:00Z",
+                            "from": "2026-01-01T00:00Z",
                             "intensity": {"forecast": 266, "actual": 263, "index": "moderate"},
                         },
                         {
-                            "from": "1970-01-01T00:30Z",
+                            "from": "2026-01-01T00:30Z",
                             "intensity": {"forecast": 270, "actual": None, "index": "moderate"},
                         },
                     ]
@@ -138,8 +144,8 @@ def test_mig_device_emits_its_share_of_the_boards_energy():
     ],
 )
 def test_intensity_responses_are_parsed(text, figures):
-    found = parse_carbon(text, 7200 * S)
-    assert [(one.time_ns // S, str(one.value)) for one in found] == figures
+    found = parse_carbon(text, (T + 7200) * S)
+    assert [(one.time_ns // S - T, str(one.value)) for one in found] == figures
 
 
 @pytest.mark.parametrize(
@@ -149,6 +155,8 @@ def test_intensity_responses_are_parsed(text, figures):
 def test_invalid_intensities_are_rejected(text):
     with pytest.raises(ValueError, match="carbon intensity"):
         parse_carbon(text, 0)
+    with pytest.raises(ValueError, match="units is 'lb/MWh'; convert the figures to grams per kWh"):
+        parse_carbon('{"g_per_kwh": 1, "units": "lb/MWh"}', 0)
 
 
 def test_response_is_valid_for_its_newest_hour_at_most():

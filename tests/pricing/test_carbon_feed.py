@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.pricing.electricity import CarbonConfig
-from costprobe.pricing.prices import CARBON_STATE, CarbonFeed
+from costprobe.pricing.prices import CARBON_STATE, Feeds
 from fakes.clock import FakeClock
 
 
@@ -18,7 +18,7 @@ class Bench:
 
     def again(self):
         config = CarbonConfig.model_validate({"file": str(self.file), "stale_after": "2h"})
-        return CarbonFeed(config, self.ledger, self.clock, self.events.append)
+        return Feeds((), config, self.ledger, self.clock, self.events.append).carbon
 
     def write(self, *figures):
         """Write a file of intensities, each with its age in seconds."""
@@ -93,6 +93,5 @@ def test_damaged_state_starts_empty(bench):
 def test_feed_without_a_source_is_empty(bench):
     config = CarbonConfig.model_validate({"g_per_kwh": 300})
     for carbon in (None, config):
-        feed = CarbonFeed(carbon, bench.ledger, bench.clock, bench.events.append)
-        feed.refresh()
-        assert (feed.source, feed.status(), feed.current().values) == (None, {}, ())
+        feeds = Feeds((), carbon, bench.ledger, bench.clock, bench.events.append)
+        assert (feeds.carbon, feeds.intensities().values) == (None, ())

@@ -11,7 +11,7 @@ from costprobe.adapters.clouds.source import SourceError
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.pricing.catalogue import OFFER_COLUMNS
 from costprobe.pricing.plans import ListPlan, SpotPlan
-from costprobe.pricing.prices import RETRY_S, SpotFeeds, read_output
+from costprobe.pricing.prices import RETRY_S, Feeds, read_output
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from pydantic import ValidationError
@@ -63,7 +63,11 @@ def serving(*documents):
 
 
 ITEMS = (
-    item(4.775),
+    item(4.775, armSkuName=NC24.lower()),
+    item(7.0, product="NCads A100 v4 Series Cloud Services"),
+    item(7.1, product="NCads A100 v4 Series CloudServices"),
+    item(4.1, effectiveStartDate="2999-01-01T00:00:00Z"),
+    item(5.2, effectiveStartDate="2023-01-01T00:00:00Z", effectiveEndDate="2024-01-01T00:00:00Z"),
     item(8.0, product="Virtual Machines NCads A100 v4 Series Windows"),
     item(1.2, sku="NC24ads A100 v4 Spot"),
     item(0.9, sku="NC24ads A100 v4 Low Priority"),
@@ -105,6 +109,7 @@ def test_azure_pages_are_followed_on_the_same_host_only():
     [
         (page(), f"has no price of {NC24} in westeurope"),
         (page(item(1.0), item(2.0)), "has several prices"),
+        (page(item(0.0)), "costs 0 in it; set the price that you pay"),
         (page(item(1.0, currencyCode="EUR")), "its prices are in EUR, the plan in USD"),
         (page(item(20001.0)), "above 10000"),
         (page(item(-1.0)), "not a number"),
@@ -119,11 +124,14 @@ def test_unusable_price_list_is_a_fault_of_the_source(document, problem):
     assert str(caught.value).startswith("price list azure: ")
 
 
-def sku(name, nanos, units="0", usage="h", currency="USD"):
-    rate = {
-        "startUsageAmount": 0,
-        "unitPrice": {"currencyCode": currency, "units": units, "nanos": nanos},
-    }
+def sku(name, *nanos, units="0", usage="h", currency="USD", since="2020-08-05T01:48:54.819Z"):
+    rates = [
+        {
+            "startUsageAmount": start,
+            "unitPrice": {"currencyCode": currency, "units": units, "nanos": n},
+        }
+        for start, n in enumerate(nanos)
+    ]
     return {
         "name": f"services/6F81-5844-456A/skus/{name}",
         "skuId": name,
@@ -131,7 +139,14 @@ def sku(name, nanos, units="0", usage="h", currency="USD"):
         "category": {"usageType": "OnDemand", "resourceFamily": "Compute"},
         "serviceRegions": ["us-central1"],
         "pricingInfo": [
-            {"pricingExpression": {"usageUnit": usage, "displayQuantity": 1, "tieredRates": [rate]}}
+            {
+                "effectiveTime": since,
+                "pricingExpression": {
+                    "usageUnit": usage,
+                    "displayQuantity": 1,
+                    "tieredRates": rates,
+                },
+            }
         ],
     }
 
@@ -167,6 +182,25 @@ def test_google_skus_are_added_up_over_the_pages_with_the_key_in_a_header(key_fi
         assert not any(KEY in call.path for call in server.calls)
         with pytest.raises(SourceError, match="has no SKU DDDD-4"):
             read_output(google(server.url, key_file, {"AAAA-1": 4, "DDDD-4": 1}))
+
+
+def test_google_price_is_that_in_force_beyond_a_free_part_of_the_usage(key_file):
+    future = sku("A", 9, since="2999-01-01T00:00:00Z")["pricingInfo"]
+    past = sku("A", 8, since="2019-01-01T00:00:00Z")["pricingInfo"]
+    timeline = sku("A", 0, 500_000_000)
+    timeline["pricingInfo"] = [*past, *timeline["pricingInfo"], *future]
+    for document, wanted in (
+        (timeline, "0.5"),
+        (sku("A", 0), "SKU A costs 0 in it"),
+        (sku("A", 3, 2), "several prices of SKU A"),
+        (sku("A", 3, since="2999-01-01T00:00:00Z"), "has no price of SKU A"),
+    ):
+        with InferenceServer(lambda call, answer=document: call.json({"skus": [answer]})) as server:
+            try:
+                found = read_output(google(server.url, key_file, {"A": 1}))
+            except SourceError as error:
+                found = str(error)
+            assert wanted in found, found
 
 
 def test_google_errors_do_not_contain_the_key(key_file):
@@ -208,13 +242,20 @@ def test_table_of_the_catalogue_at_a_url_or_in_a_file(tmp_path):
         read_output(ListPlan(plan="list", file=file, region="zone-1", **keys))
 
 
-def product(price, currency="USD"):
+def product(price, currency="USD", since="2024-11-01T00:00:00Z"):
     dimension = {"unit": "Hrs", "pricePerUnit": {currency: price}, "description": "per On Demand"}
     return json.dumps(
         {
             "product": {"productFamily": "Compute Instance", "sku": "S", "attributes": {}},
             "serviceCode": "AmazonEC2",
-            "terms": {"OnDemand": {"S.JRTCKXETXF": {"priceDimensions": {"S.J.6YS": dimension}}}},
+            "terms": {
+                "OnDemand": {
+                    "S.JRTCKXETXF": {
+                        "effectiveDate": since,
+                        "priceDimensions": {"S.J.6YS": dimension},
+                    }
+                }
+            },
         }
     )
 
@@ -223,13 +264,15 @@ def test_aws_price_list_query_is_read_from_a_command():
     def values(*products, **keys):
         output = json.dumps({"FormatVersion": "aws_v1", "PriceList": products})
         plan = ListPlan(plan="list", command=(sys.executable, "-c", f"print({output!r})"), **keys)
-        feeds = SpotFeeds([plan], MemoryLedger(), FakeClock(), lambda _: None)
-        feeds.refresh("list")
-        status = feeds.status()["list"]
+        feeds = Feeds([plan], None, MemoryLedger(), FakeClock(), lambda _: None)
+        feeds.prices["list"].refresh()
+        status = feeds.prices["list"].status()
         return status["price_per_h"], status["last_error"]
 
     # Reserved capacity costs 0 beside the price on demand.
     assert values(product("55.0400000000"), product("0.0000000000")) == ("55.0400000000", None)
+    assert "costs 0 in it" in values(product("0.0000000000"))[1]
+    assert values(product("1"), product("2", since="2999-01-01T00:00:00Z"))[0] == "1"
     assert "several prices" in values(product("1"), product("2"))[1]
     assert "not in EUR" in values(product("1"), currency="EUR")[1]
     assert "has no price" in values()[1]
@@ -248,9 +291,9 @@ def aws_map(*offers, location="EU (Frankfurt)"):
             "Memory": "2048 GiB",
             "plc:OperatingSystem": system,
             "Operating System": system,
-            "Pre Installed S/W": "NA",
+            "Pre Installed S/W": ([*software, "NA"])[0],
         }
-        for kind, system, price in offers
+        for kind, system, price, *software in offers
     }
     return {"manifest": {"serviceId": "ec2"}, "regions": {location: entries}}
 
@@ -260,12 +303,13 @@ def test_aws_price_map_of_a_region():
     one = (
         ("p5.48xlarge", "Linux", "68.8000000000"),
         ("p5.48xlarge", "RHEL", "71"),
+        ("p5.48xlarge", "Linux", "80", "SQL Ent"),
         ("p5.4xlarge", "Linux", "8.6"),
     )
     for document, wanted in (
         (aws_map(*one), "68.8000000000"),
         (aws_map(*one, ("p5.48xlarge", "Linux", "70")), "several prices"),
-        (aws_map(*one[2:]), "has no price of p5.48xlarge in eu-central-1"),
+        (aws_map(*one[3:]), "has no price of p5.48xlarge in eu-central-1"),
         (aws_map(*one, location="US East (Ohio)"), "has no list of eu-central-1"),
         (aws_map(("p5.48xlarge", "Linux", "free")), "not a number"),
         ({"regions": []}, "has no list of"),
@@ -293,17 +337,17 @@ def test_failed_list_price_is_read_again_before_the_next_day():
     with InferenceServer(
         lambda call: call.json(page(ITEMS[0]), statuses[len(server.calls) - 1])
     ) as server:
-        feeds = SpotFeeds([azure(server.url)], MemoryLedger(), clock, lambda _: None)
-        feeds.retry("list")
+        feeds = Feeds([azure(server.url)], None, MemoryLedger(), clock, lambda _: None)
+        feeds.prices["list"].retry()
         assert not server.calls  # nothing failed yet
-        feeds.refresh("list")
-        feeds.retry("list")
+        feeds.prices["list"].refresh()
+        feeds.prices["list"].retry()
         assert len(server.calls) == 1  # not at once
         for wait_s, calls in ((RETRY_S, 2), (2 * RETRY_S, 3), (86_400, 3)):
             clock.move(wait_s)
-            feeds.retry("list")
+            feeds.prices["list"].retry()
             assert len(server.calls) == calls
-    assert feeds.status()["list"]["price_per_h"] == "4.775"
+    assert feeds.prices["list"].status()["price_per_h"] == "4.775"
 
 
 def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
@@ -312,12 +356,12 @@ def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
         lambda call: call.json(page(ITEMS[0]), statuses[min(len(server.calls), 2) - 1])
     ) as server:
         plan = azure(server.url, stale_after="2d")
-        feeds = SpotFeeds([plan], MemoryLedger(), clock, events.append)
-        feeds.refresh("list")
+        feeds = Feeds([plan], None, MemoryLedger(), clock, events.append)
+        feeds.prices["list"].refresh()
         for days in (1, 2):
             clock.move(days * 86_400)
-            feeds.refresh("list")
-    quote = plan.quote(clock.time_ns(), feeds.current())
+            feeds.prices["list"].refresh()
+    quote = plan.quote(clock.time_ns(), feeds.spots())
     assert (quote.plan, quote.per_hour, quote.is_stale) == ("list", Decimal("4.775"), True)
     assert [event.title for event in events] == [
         "list price list: its source returns no price",

@@ -104,6 +104,7 @@ def test_hourly_tariff_follows_local_time():
             "hours": [
                 {"days": ["mon"], "start": "17:00", "end": "20:00", "tariff_per_kwh": "0.50"},
                 {"start": "17:00", "end": "20:00", "tariff_per_kwh": "0.40"},
+                {"days": ["sun"], "start": "12:00", "end": "15:00", "tariff_per_kwh": "-0.05"},
             ],
         }
     )
@@ -115,6 +116,7 @@ def test_hourly_tariff_follows_local_time():
 
     assert per_kwh(2026, 3, 2, 12) == pytest.approx(0.20)
     assert per_kwh(2026, 3, 2, 16) == pytest.approx(0.50)  # a Monday
+    assert per_kwh(2026, 3, 1, 12) == pytest.approx(-0.05)
     assert per_kwh(2026, 3, 3, 18, 59) == pytest.approx(0.40)
     assert per_kwh(2026, 3, 3, 19) == pytest.approx(0.20)
 

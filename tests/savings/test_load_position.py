@@ -130,6 +130,26 @@ def test_uncertain_lengths_widen_the_range():
     assert (found.merge.saving_low, found.merge.saving_high) == (MONTH, 4 * MONTH)
 
 
+def test_saturation_limits_the_replicas_that_can_go():
+    """240 tokens/s need one replica of three by the load; by 40 % of their KV caches two."""
+    usual = [0.05] * 95
+    seen = evidence(3, kv_cache_shares=[*usual, *[0.3] * 5], requests_waiting=[0.0] * 100)
+    found = positioned(seen, steady(240.0)).cost
+    assert (found.merge.replicas, found.merge.saving_low) == (1, 2 * MONTH)
+    assert "the KV cache fills in proportion to the load" in found.merge.assumptions
+    full = replace(seen, kv_cache_shares=[*usual, *[0.4] * 5])
+    assert positioned(full, steady(240.0)).cost.merge.replicas == 2
+    none = replace(seen, kv_cache_shares=[*usual, *[0.7] * 5])
+    kept = positioned(none, steady(240.0)).cost
+    assert (kept.merge, kept.kept_because) == (
+        None,
+        "each is needed at the peak (KV cache: 70 % in use)",
+    )
+    queued = replace(seen, requests_waiting=[*[0.0] * 95, *[3.0] * 5])
+    kept = positioned(queued, steady(240.0)).cost
+    assert (kept.merge, kept.kept_because) == (None, "requests wait for a server at its peak")
+
+
 def test_replicas_are_kept_and_the_reason_is_stated():
     def check(_, found, reason):
         assert (found.cost.merge, found.cost.kept_because) == (None, reason), position_document(

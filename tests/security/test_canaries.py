@@ -25,6 +25,7 @@ from pydantic import BaseModel
 
 PLACES = [
     "alertmanager",
+    "alertmanager-key",
     "apprise",
     "carbon",
     "chat",
@@ -44,8 +45,10 @@ PLACES = [
     "proxy",
     "refused-chat",
     "service",
+    "service-key",
     "service-model",
     "tenants",
+    "tenants-key",
     "v1",
     "v1-key",
     "v2",
@@ -229,6 +232,7 @@ every = "1s"
 window = "5s"
 timeout = "1s"
 token_file = "{secrets}/service"
+key_file = "{secrets}/service-key"
 [[service]]
 name = "counting"
 engine = "vllm"
@@ -243,6 +247,7 @@ gateway = "litellm"
 label = "team"
 url = "{tenants}/metrics"
 token_file = "{secrets}/tenants"
+key_file = "{secrets}/tenants-key"
 [http]
 listen = "127.0.0.1:{port}"
 token_file = "{secrets}/http"
@@ -306,6 +311,7 @@ kind = "alertmanager"
 url = "{alertmanager}"
 user = "user"
 password_credential = "alertmanager"
+key_file = "{secrets}/alertmanager-key"
 [[notifier]]
 name = "chatroom"
 kind = "apprise"
@@ -428,7 +434,7 @@ def received_by(server):
 
 def test_each_server_received_only_its_own_secret(bench):
     """Each secret was sent to its server; otherwise the other tests would be empty."""
-    own = {name: {name, f"{name}-key"} for name in ("fleet", "otlp", "v1", "v2")}
+    own = {name: {name, f"{name}-key"} for name in bench.servers if f"{name}-key" in PLACES}
     own["hook"] = {"hook-address", "hook-token"}
     for name, server in bench.servers.items():
         heads, _ = received_by(server)

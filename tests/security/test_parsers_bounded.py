@@ -15,6 +15,7 @@ from costprobe.core.outside import (
     bounded_json,
     bounded_json_list,
     bounded_toml,
+    decoded_text,
 )
 from costprobe.daemon.control_protocol import decoded
 from costprobe_probes.wire import parse_bounded
@@ -163,6 +164,21 @@ def test_documents_parsed_at_once_stay_apart():
 
 def test_numbers_are_converted_as_requested():
     assert bounded_json("[1, 1.50]", parse_number=Decimal) == [Decimal(1), Decimal("1.50")]
+
+
+def test_text_is_decoded_as_its_byte_order_mark_states():
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        assert bounded_toml('name = "Zürich"'.encode(encoding), 99) == {"name": "Zürich"}
+    wrong = {
+        b"\xffx": "byte 0",
+        "Zürich".encode("cp1252"): r"byte 1\); save it as UTF-8",
+        "a".encode("utf-16-le"): "NUL",
+        b"\xff\xfea": "UTF-8",
+        b"x" * 100: "more than 99 bytes",
+    }
+    for content, problem in wrong.items():
+        with pytest.raises(UnusableInputError, match=problem):
+            decoded_text(content, 99)
 
 
 def test_hostile_toml_is_one_kind_of_error():

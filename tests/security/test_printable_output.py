@@ -37,6 +37,7 @@ SHOWN = {
     ("compare", "--since", "1d", "--plot"): "FORGED",
     ("export", "--format", "csv"): "FORGED",
     ("export", "--format", "json"): "FORGED",
+    ("export", "--format", "focus"): "FORGED",
     ("report", "--since", "1d", "--format", "md"): "FORGED",
     ("report", "--since", "1d", "--format", "csv"): "FORGED",
     ("report", "--since", "1d", "--format", "html"): "FORGED",
@@ -60,7 +61,8 @@ def rows(time_ns):
     yield make_point(
         "probe", {**tags, "probe": FORMULA, "batch": "1"}, {"latency_p50_ms": 3.5}, time_ns
     )
-    yield make_point("device", {**tags, "model": MARK, "kind": "gpu"}, {"cost": 0.01}, time_ns)
+    device = {**tags, "model": MARK, "kind": "gpu", "team": MARK}
+    yield make_point("device", device, {"cost": 0.01}, time_ns)
     for kind in ("price", "fault"):
         yield make_point("event", {**tags, "kind": kind, "severity": "warning"}, event, time_ns)
 
@@ -141,7 +143,7 @@ def test_output_of_commands_is_printable(configured):
 
 def test_csv_contains_no_formula(configured):
     for arguments in SHOWN:
-        if not {"csv", "--csv"} & {*arguments}:
+        if not {"csv", "--csv", "focus"} & {*arguments}:
             continue
         cells = [
             cell
@@ -168,6 +170,7 @@ def test_cells_are_neutralized_and_numbers_stay():
         "a=b": "a=b",
         "'quoted'": "'quoted'",
         "": "",
+        '{"a": "\u009b\u202e b\u202e"}': '{"a": " b "}',
     }
     check_all(is_safe, cases.items())
     for text in ("\t=1", "\r=1", "\n=1", "\u200b=1", " =1", "\uff1d1+1"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.http.errors import DeliveryError, RetryLater
-from costprobe.adapters.load_child.clients import (
+from costprobe.adapters.load_child.connection import (
     MAX_ANSWER_BYTES,
     Failure,
     ServerConnection,

@@ -10,7 +10,7 @@ from costprobe.adapters.clouds.source import SourceError, read_source
 from costprobe.adapters.host.files import PrivilegeError, controller_of, replace_file, write_new
 from costprobe.adapters.host.redaction import read_secret
 from costprobe.adapters.http.connections import tls_context
-from costprobe.adapters.load_child.clients import parse_target
+from costprobe.adapters.load_child.connection import parse_target
 from costprobe.configuration import load
 from costprobe.core.config.fields import SourceConfig
 from costprobe.core.config.load import ConfigError

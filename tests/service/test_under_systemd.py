@@ -218,7 +218,7 @@ def test_service_stops_within_five_seconds(host):
     assert host.run("pgrep", "-u", "costprobe", check=False).stdout == ""
 
 
-def test_log_entries_have_levels_and_fields(host):
+def test_log_entries_have_levels_and_fields_and_one_time(host):
     host.configure(host.read("/etc/costprobe/costprobe.toml") + "[host]\nnam = 1\n")
     host.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", "costprobe")
     host.wait_for(lambda: journal(host, "COSTPROBE_PART=daemon.main", "PRIORITY=3"))
@@ -226,6 +226,8 @@ def test_log_entries_have_levels_and_fields(host):
     assert "not reloaded" in entry["MESSAGE"]
     assert entry["SYSLOG_IDENTIFIER"] == "costprobe"
     assert entry["CODE_FILE"].endswith("costprobe/daemon/main.py")
+    messages = [entry["MESSAGE"] for entry in journal(host, "_COMM=costprobe")]
+    assert any(message.startswith("store: ") for message in messages)
 
 
 def test_credential_of_root_reaches_the_service_and_no_log(host):

@@ -131,6 +131,29 @@ def test_unavailable_replica_makes_the_window_incomplete():
         assert window.models["m"].requests == 5
 
 
+def test_saturation_of_a_window_is_the_mean_over_readings():
+    """Of the KV cache the mean of both servers, of waiting requests the sum."""
+    now = {"http://a/metrics": (0.2, 0), "http://b/metrics": (0.4, 4)}
+    page = (
+        "vllm:request_success_total 1\nvllm:prompt_tokens_total 1\nvllm:generation_tokens_total 1\n"
+        "vllm:kv_cache_usage_perc {}\nvllm:num_requests_waiting {}\n"
+    )
+    service = ServiceConfig.model_validate(
+        {"name": "s", "url": list(now), "engine": "vllm", "devices": ["gpu0"]}
+    )
+    time = Time()
+    reader = ServiceMeter(
+        service, lambda url: page.format(*now[url]).encode(), time.now_ns, time.now_ns
+    )
+    reader.scrape()
+    now = dict.fromkeys(now, (0.9, 10))
+    window = reader.close_window()
+    assert window.gauges == pytest.approx({"kv_cache_share": 0.6, "requests_waiting": 12})
+    assert reader.close_window().gauges == pytest.approx(
+        {"kv_cache_share": 0.9, "requests_waiting": 20}
+    )
+
+
 def test_measure_that_one_replica_lacks_is_unknown():
     texts = {
         "http://a/metrics": "vllm:request_success_total 5\nvllm:prompt_tokens_total 9\n"

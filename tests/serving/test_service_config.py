@@ -19,6 +19,19 @@ def test_omitted_keys_have_defaults():
     assert found.share is None
 
 
+def test_url_gets_the_path_of_its_engine_and_keeps_the_model_of_a_router():
+    expected = {
+        ("vllm", "http://a:1"): "http://a:1/metrics",
+        ("tensorrt_llm", "http://a:1/"): "http://a:1/prometheus/metrics",
+        ("tensorrt_llm", "http://a:1/metrics"): "http://a:1/metrics",
+        ("nim", "http://a:1"): "http://a:1/v1/metrics",
+        ("litellm", "http://a:1"): "http://a:1/metrics/",
+        ("llamacpp", "http://a:1?model=o%2Fm"): "http://a:1/metrics?model=o%2Fm",
+    }
+    found = {case: service(engine=case[0], url=case[1]).url[0] for case in expected}
+    assert found == expected
+
+
 def test_several_replicas_each_with_its_url():
     found = service(url=["http://a:1/", "https://[::1]:2/deep/metrics"])
     assert found.url == ("http://a:1/metrics", "https://[::1]:2/deep/metrics")
@@ -29,7 +42,8 @@ def test_several_replicas_each_with_its_url():
     [
         ({"url": "ftp://a"}, "a URL is http"),
         ({"url": "http://user:word@a/metrics"}, "a token goes into token_file"),
-        ({"url": "http://a/metrics?token=1"}, "without user, query or fragment"),
+        ({"url": "http://a/metrics?token=1"}, "query but ?model=NAME"),
+        ({"url": "http://a/metrics?model=m&key=1"}, "query but ?model=NAME"),
         ({"url": []}, "write 1 to 64 URLs"),
         ({"url": 5}, "write a URL"),
         ({"url": ["http://a", "http://a/metrics"]}, "a URL appears twice"),

@@ -6,9 +6,9 @@ from costprobe.ui.cli.support.serving_checks import service_checks
 from fakes.inference_server import InferenceServer
 
 
-def checked(answer, engine):
+def checked(answer, engine, query=""):
     with InferenceServer(answer) as running:
-        keys = {"name": "s", "url": running.url, "engine": engine, "devices": ["gpu0"]}
+        keys = {"name": "s", "url": running.url + query, "engine": engine, "devices": ["gpu0"]}
         (check,) = service_checks([ServiceConfig.model_validate(keys)], {})
     return check
 
@@ -31,3 +31,53 @@ def test_refused_page_names_the_option_of_the_engine():
     check = checked(lambda call: call.whole(b"no", status=501), "llamacpp")
     assert "HTTP 501" in check.detail
     assert "set --metrics at the server" in check.fix
+
+
+def test_server_that_a_reading_would_start_is_noted_and_not_read():
+    """Knative's activator and queue-proxy answer their probe header; llama-server states that it sleeps."""
+    read = []
+
+    def answer(pages):
+        def call_answer(call):
+            name = call.path.split("?")[0].rsplit("/", 1)[-1]
+            if "K-Network-Probe" in call.headers and "probe" in pages:
+                call.whole(*pages["probe"])
+                return
+            read.append(name)
+            call.whole(*pages.get(name, [b"{}"]))
+
+        return call_answer
+
+    page = b"llamacpp:prompt_tokens_total 1\nllamacpp:tokens_predicted_total 1\n"
+    old, new = b'{"build_info": "b10518-a", "is_sleeping": %s}', b'{"build_info": "b10519-a"}'
+    models = b'{"data": [{"id": "o", "aliases": ["m"], "status": {"value": "%s"}}]}'
+    cases = {
+        "activator": ({"probe": [b'unexpected probe header value: "queue"', 400]}, "", "Knative"),
+        "queue-proxy": ({"probe": [b"queue"]}, "", "Knative"),
+        "asleep": ({"props": [old % b"true"]}, "", "its model is not loaded"),
+        "unloaded": (
+            {"props": [new], "models": [models % b"unloaded"]},
+            "?model=m",
+            "its model is not loaded",
+        ),
+        "awake, old": (
+            {"props": [old % b"false"], "metrics": [page]},
+            "",
+            "restarts its idle timer",
+        ),
+        "awake, new": ({"props": [new], "metrics": [page]}, "", ""),
+        "loaded": (
+            {"props": [new], "models": [models % b"loaded"], "metrics": [page]},
+            "?model=m",
+            "",
+        ),
+    }
+    wrong = []
+    for name, (pages, query, words) in cases.items():
+        read.clear()
+        check = checked(answer(pages), "llamacpp", query)
+        is_read = "metrics" in read
+        expected = ("note" if words else "good", "metrics" in pages)
+        if (check.state, is_read) != expected or words not in check.detail:
+            wrong.append((name, check, read[:]))
+    assert not wrong

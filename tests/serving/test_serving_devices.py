@@ -54,13 +54,23 @@ def plan(per_hour="7.2", **more):
 class Bench:
     """Devices with readings of 300 W for 100 s, and their cost."""
 
-    def __init__(self, services, devices=BOARDS, plans=None, proc=None, by_pid=None, util_pct=40.0):
+    def __init__(
+        self,
+        services,
+        devices=BOARDS,
+        plans=None,
+        proc=None,
+        by_pid=None,
+        util_pct=40.0,
+        *,
+        per_kwh="0.36",
+    ):
         self.clock = FakeClock()
         self.start_ns = self.clock.monotonic_ns()
         self.runs = ProbeRuns()
         self.log = DeviceLog(300)
         self.owners = ProcessOwners(services, proc)
-        tariff = ElectricityConfig(tariff_per_kwh=Decimal("0.36"))
+        tariff = ElectricityConfig(tariff_per_kwh=Decimal(per_kwh))
         self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
         self.charges = DeviceCharges(self.book, 300)
         self.costs = DeviceCosts(
@@ -96,6 +106,25 @@ class Bench:
 
     def bill(self):
         return self.costs.bill(self.start_ns, self.end_ns)
+
+
+def test_electricity_below_zero_is_allocated_like_any_other():
+    for devices, name in ((BOARDS, "gpu0"), ([*BOARDS, mig(0, 1), mig(1, 3)], "gpu0.mig1")):
+        lines, mirrored = (
+            [
+                line
+                for found in Bench([service("a", name)], devices, per_kwh=per_kwh)
+                .bill()
+                .allocations.values()
+                for line in found.lines
+            ]
+            for per_kwh in ("-0.72", "0.72")
+        )
+        # Two boards of 300 W for 100 s.
+        assert float(sum(line.energy for line in lines)) == pytest.approx(-0.012)
+        assert [(line.service, line.part, line.hardware, -line.energy) for line in lines] == [
+            (line.service, line.part, line.hardware, line.energy) for line in mirrored
+        ]
 
 
 def cost_of(bill, **wanted):

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from costprobe.adapters.engines.exposition import parse_exposition
-from costprobe.adapters.engines.scrape import read_counters, wanted_names
+from costprobe.adapters.engines.scrape import read_counters
 from costprobe.serving.meter import TenantNames, tenants_endpoint, tenants_engine
 from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.serving_checks import service_checks
@@ -20,8 +19,7 @@ def service(**tenants):
 
 def counts(**tenants):
     engine = tenants_engine(service(gateway="litellm", **tenants).tenants)
-    exposition = parse_exposition(LITELLM, wanted_names(engine), engine.prefix)
-    reading = read_counters(exposition, engine)
+    reading = read_counters(LITELLM, engine)
     assert reading.missing == ()
     found = {}
     for measure, series in reading.measures.items():
@@ -49,7 +47,7 @@ def test_page_of_litellm_is_counted_by_the_label_of_the_tenant():
 def test_credentials_of_the_service_are_not_sent_to_the_gateway():
     config = service(gateway="litellm", label="team", url="http://b:2")
     endpoint = tenants_endpoint(config, config.tenants)
-    assert (endpoint.url, endpoint.token_file) == (("http://b:2/metrics",), None)
+    assert (endpoint.url, endpoint.token_file) == (("http://b:2/metrics/",), None)
     own = service(label="team", requests="r_total")
     same = tenants_endpoint(own, own.tenants)
     assert (same.url, str(same.token_file), same.models) == (own.url, "/service-token", None)

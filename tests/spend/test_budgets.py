@@ -98,6 +98,36 @@ def test_budget_is_evaluated_reported_and_stored_as_rows(scene):
     assert rows[-1].fields["exceeded"] is True
 
 
+def test_budget_without_costs_is_unknown_until_the_first_and_then_evaluated_at_once(scene):
+    budgets = scene.budgets()
+
+    def evaluated(minutes):
+        """The minutes after noon with an evaluation, of some minutes with a call in each."""
+        times = []
+        for _ in range(minutes):
+            scene.clock.move(60)
+            budgets.refresh_if_due()
+            times += [
+                s["time_ns"] for s in budgets.status() if s["time_ns"] == scene.clock.time_ns()
+            ]
+        return [(time_ns - NOON) // (60 * S) for time_ns in times]
+
+    def rows():
+        return [point.fields["spent"] for point in scene.ledger.points]
+
+    assert evaluated(3) == [1, 2, 3]
+    (status,) = budgets.status()
+    assert (status["coverage"], rows()) == (0.0, [])
+    assert status["missing"] == ["no cost data for host in this period"]
+    scene.cost(scene.clock.time_ns(), scene.clock.time_ns() + 60 * S, 6.0)
+    # From the first costs on every ten minutes, as the wall clock has them.
+    assert evaluated(30) == [4, 10, 20, 30]
+    assert rows()[0] == pytest.approx(0.1)
+    # A budget that never has costs is not evaluated every minute for ever.
+    budgets = scene.budgets({**BUDGET, "device": "gpu9"})
+    assert evaluated(30) == [*range(34, 43), 50, 60]
+
+
 def test_restart_reads_few_rows_and_repeats_no_event(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
     scene.budgets().refresh()

@@ -36,7 +36,7 @@ def models(draw):
 
 @st.composite
 def periods(draw):
-    hardware, electricity = draw(MONEY), draw(st.just(0.0) | MONEY)
+    hardware, electricity = draw(MONEY), draw(st.just(0.0) | MONEY | MONEY.map(float.__neg__))
     device_s = draw(st.floats(10.0, 1e6))
     return ProductionSums(
         window_s=device_s,

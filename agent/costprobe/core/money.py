@@ -6,6 +6,7 @@ amounts in the same way on the page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
@@ -159,19 +160,19 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
     The remainder of rounding is added to the parts with the largest rounding error, in order.
 
     Args:
-        amount: Not negative, finite.
+        amount: Finite.
         weights: Not negative, not all 0.
 
     Raises:
         ValueError: The amount or the weights are invalid.
     """
     total = sum(weights, Fraction(0))
-    if not amount.is_finite() or amount < 0 or total <= 0 or min(weights) < 0:
-        raise ValueError("amount and weights must not be negative, nor all weights 0")
+    if not amount.is_finite() or total <= 0 or min(weights) < 0:
+        raise ValueError("the amount must be finite, and weights not negative, nor all 0")
     exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
     units = int(Fraction(amount) / Fraction(10) ** exponent)
     shares = [units * weight / total for weight in weights]
-    parts = [int(share) for share in shares]
+    parts = [math.floor(share) for share in shares]
     by_error = sorted(range(len(parts)), key=lambda i: (parts[i] - shares[i], i))
     for i in by_error[: units - sum(parts)]:
         parts[i] += 1

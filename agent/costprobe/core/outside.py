@@ -33,6 +33,8 @@ _LEVELS: Final = (dict, list)
 # Bytes that are neither a bracket nor a quote.
 _NEITHER: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+# Byte order marks, and the encodings that they state.
+_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _HOLE: Final = re.compile(r"(?<=[^ \0]) *\0[ \0]*|\0+")
 # Characters that begin a formula in a spreadsheet.
 _FORMULA_MARKS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - their wide forms
@@ -48,6 +50,34 @@ class UnusableInputError(ValueError):
 
 class OversizedInputError(UnusableInputError):
     """A text has more bytes or values than the limit."""
+
+
+def decoded_text(content: bytes, max_bytes: int, fallback: str = "") -> str:
+    """Decode text: UTF-8, or the encoding that a byte order mark states.
+
+    Args:
+        content: The text; read one byte more than `max_bytes` to find a longer one.
+        max_bytes: Its longest length.
+        fallback: Encoding of a text that is not UTF-8; empty to refuse it.
+
+    Raises:
+        OversizedInputError: It is longer.
+        UnusableInputError: It has another encoding, or is no text.
+    """
+    if len(content) > max_bytes:
+        raise OversizedInputError(f"has more than {max_bytes} bytes; is it the right one?")
+    encoding = next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        if not fallback or encoding != "utf-8":
+            raise UnusableInputError(
+                f"is not UTF-8 text (byte {error.start}); save it as UTF-8"
+            ) from None
+        text = content.decode(fallback, "replace")
+    if "\0" in text:
+        raise UnusableInputError("contains NUL characters; save it as UTF-8 text")
+    return text
 
 
 def bounded_json(
@@ -159,12 +189,7 @@ def bounded_toml(content: str | bytes, max_bytes: int) -> dict[str, Any]:
     Raises:
         UnusableInputError: It is malformed or too large.
     """
-    if len(content) > max_bytes:
-        raise UnusableInputError(f"is larger than {max_bytes} bytes; is it the right file?")
-    try:
-        text = content.decode() if isinstance(content, bytes) else content
-    except UnicodeDecodeError as error:
-        raise UnusableInputError(f"is not UTF-8 text (byte {error.start})") from None
+    text = decoded_text(content, max_bytes) if isinstance(content, bytes) else content
     import tomllib  # noqa: PLC0415 - the sensor child, which reads JSON only, does without its memory
 
     try:
@@ -234,13 +259,16 @@ def one_line(text: str) -> str:
     return _HOLE.sub(" ", shown).rstrip()
 
 
-def csv_cell(text: str) -> str:
-    """Return a text as a cell of CSV: one line that no spreadsheet evaluates as a formula.
+def csv_cell(value: object) -> object:
+    """Return a value as a cell of CSV, which every export writes: text as one printable line.
 
-    Such a text gets an apostrophe in front; numbers stay as they are.
+    A text that a spreadsheet would evaluate as a formula gets an apostrophe in front; numbers and
+    other values stay as they are.
     """
-    line = one_line(text)
-    is_formula = text.startswith(_FORMULA_MARKS) or line.lstrip().startswith(_FORMULA_MARKS)
+    if not isinstance(value, str):
+        return value
+    line = one_line(value)
+    is_formula = value.startswith(_FORMULA_MARKS) or line.lstrip().startswith(_FORMULA_MARKS)
     return f"'{line}" if is_formula and not _is_number(line) else line
 
 

@@ -62,6 +62,8 @@ Measure = Literal[
     "decode_request_s",
     "compute_request_s",
     "executions",
+    "estimated_flop",
+    "estimated_bytes",
 ]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 # What a part of a device's cost was for.
@@ -138,7 +140,7 @@ SCHEMA: dict[str, Measurement] = {
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
             " cost_total_hardware cost_total_energy cost_tokens_in cost_tokens_out"
             " requests inferences tokens_in tokens_out cached_tokens device_s device_busy_s"
-            " window_s carbon_per_inference_g carbon_g carbon_inferences"
+            " decode_request_s window_s carbon_per_inference_g carbon_g carbon_inferences"
             " energy_j energy_tokens_in_j energy_tokens_out_j energy_per_inference_j"
             " energy_per_request_j"
             " energy_per_million_tokens_in_j energy_per_million_tokens_out_j energy_rel_err",
@@ -150,7 +152,8 @@ SCHEMA: dict[str, Measurement] = {
         tags=("service", "engine", "served_model"),
         fields=_typed(
             floats="requests errors inferences tokens_in tokens_out cached_tokens prefill_s"
-            " decode_s compute_s decode_request_s compute_request_s executions busy_share window_s",
+            " decode_s compute_s decode_request_s compute_request_s executions estimated_flop"
+            " estimated_bytes busy_share kv_cache_share requests_waiting window_s",
             ints="restarts readings",
             strings="problem missing",
             bools="complete",
@@ -242,6 +245,8 @@ SCHEMA: dict[str, Measurement] = {
 }
 # All other tags of a row are labels that the operator gave it.
 OWN_TAGS = {"host", "time"}.union(*(measurement.tags for measurement in SCHEMA.values()))
+# InfluxDB 3 refuses a row with a tag and a field of the same name, and a column is either.
+OWN_NAMES = OWN_TAGS.union(*(measurement.fields for measurement in SCHEMA.values()))
 
 
 def make_point(
@@ -540,7 +545,7 @@ SERVING_SUMS: Final = tuple(
     dict.fromkeys(
         [
             *(name for ratio in SERVING_RATIOS.values() for name in ratio.fields),
-            *("cached_tokens", "device_s", "device_busy_s"),
+            *("cached_tokens", "device_s", "device_busy_s", "decode_request_s"),
         ]
     )
 )

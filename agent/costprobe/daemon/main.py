@@ -228,7 +228,8 @@ class Daemon:
         self._stop = SignalFlag()
         self._reload = SignalFlag()
         self._woken = SignalWakeUp()
-        self._started_ns = clock.time_ns()
+        # Of CLOCK_BOOTTIME, which no step of the wall clock changes.
+        self._started_ns = clock.boottime_ns()
         self._store, damage = open_store(store_path, clock)
         self._ledger = StoreLedger(self._store)
         self._incidents = IncidentStore(self._store)
@@ -396,7 +397,7 @@ class Daemon:
             "version": __version__,
             "pid": os.getpid(),
             "host": host_tag(self._config.host),
-            "started_ns": self._started_ns,
+            "started_ns": self._clock.time_ns() - (self._clock.boottime_ns() - self._started_ns),
             "config": str(self._config_path) if self._config_path else None,
             "config_fault": self._config_fault,
             "devices": [

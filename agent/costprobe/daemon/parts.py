@@ -16,7 +16,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +35,6 @@ from costprobe.alerts.watching import IncidentStore, WatchedSections, Watching
 from costprobe.configuration import Config
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep, Gap
-from costprobe.core.config.fields import SourceConfig
 from costprobe.core.incident import Fault
 from costprobe.core.records import HOST_DEVICE, Device, Event, FieldValue, Point
 from costprobe.core.schema import make_point
@@ -48,7 +46,7 @@ from costprobe.devices.use import ProbeRuns, longest_gap_s
 from costprobe.drift.annotations import Annotations
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
-from costprobe.pricing.prices import RETRY_S, CarbonFeed, HostPricing, RememberedPrices, SpotFeeds
+from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPrices, TimedFeed
 from costprobe.probing.jobs import StoredHistory
 from costprobe.probing.run import Listeners
 from costprobe.serving.surroundings import Surroundings
@@ -212,7 +210,7 @@ def price_file_jobs(
 SPARE_WORKERS = 3
 # For the scrapes and windows of pods.
 POD_WORKERS = 8
-BUDGETS_EVERY_S = 600.0
+BUDGETS_EVERY_S = 30.0
 FILE_EVERY_S = 10.0
 
 
@@ -242,8 +240,7 @@ class Runtime:
         self._history = StoredHistory(parts.store.path, parts.clock)
         self._stop = Flag()
         self.tags = host_tags(config.host)
-        self.spots = SpotFeeds(config.price, parts.ledger, parts.clock, self._take_event)
-        self.carbon = CarbonFeed(config.carbon, parts.ledger, parts.clock, self._take_event)
+        self.feeds = Feeds(config.price, config.carbon, parts.ledger, parts.clock, self._take_event)
         self._pricing = HostPricing(
             config.price,
             config.host,
@@ -254,7 +251,7 @@ class Runtime:
             on_event=self._take_event,
         )
         assumed = self._pricing.assumed
-        book = PriceBook(config.price, config.electricity, devices, assumed, self.spots.current)
+        book = PriceBook(config.price, config.electricity, devices, assumed, self.feeds.spots)
         self._labels = RowLabels(config.probe, config.service)
         self.watching = Watching(
             watched_sections(config, unmeasured(config, devices)),
@@ -279,7 +276,7 @@ class Runtime:
         )
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(self._labels)
-        carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
+        carbon = CarbonBook(config.carbon, config.electricity, devices, self.feeds.intensities)
         charges = DeviceCharges(
             book,
             config.longest_window_s,
@@ -336,18 +333,18 @@ class Runtime:
         if self._probes is not None:
             self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
         if self._budgets is not None:
-            self.schedule.add("budgets", BUDGETS_EVERY_S, self._budgets.refresh, at_once=True)
+            self.schedule.add(
+                "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
+            )
         if self._serving is not None:
             self._serving.schedule_on(self.schedule)
         for name, every_s, run in self._price_files:
             self.schedule.add(name, every_s, run, at_once=True)
         for name, every_s, run in self._pricing.jobs():
             self.schedule.add(name, every_s, run, at_once=True)
-        for plan in self.spots.plans:
-            refresh, retry = (partial(f, plan.name) for f in (self.spots.refresh, self.spots.retry))
-            self._watch_source(f"spot price {plan.name}", plan, refresh, retry)
-        if (source := self.carbon.source) is not None:
-            self._watch_source("carbon intensity", source, self.carbon.refresh, self.carbon.retry)
+        for feed in (*self.feeds.prices.values(), self.feeds.carbon):
+            if feed is not None:
+                self._watch_source(feed)
 
     @property
     def ledger(self) -> StoreLedger:
@@ -359,18 +356,13 @@ class Runtime:
         """Path of the store."""
         return self._parts.store.path
 
-    def _watch_source(
-        self,
-        name: str,
-        source: SourceConfig,
-        refresh: Callable[[], None],
-        retry: Callable[[], None],
-    ) -> None:
+    def _watch_source(self, feed: TimedFeed) -> None:
+        name, source = feed.kind.title, feed.source
         # A file is read often: it is cheap, and a change by the operator takes effect early.
         every_s = source.every_s if source.file is None else min(source.every_s, FILE_EVERY_S)
-        self.schedule.add(name, every_s, refresh, at_once=True)
+        self.schedule.add(name, every_s, feed.refresh, at_once=True)
         if every_s > RETRY_S:
-            self.schedule.add(f"{name}, after a failure", RETRY_S / 2, retry)
+            self.schedule.add(f"{name}, after a failure", RETRY_S / 2, feed.retry)
 
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)
@@ -437,8 +429,8 @@ class Runtime:
             "sinks": self.delivery.status(),
             "notifiers": self.notifying.status(),
             "alerting": self.watching.status(),
-            "spot_prices": self.spots.status(),
-            "carbon": self.carbon.status(),
+            "spot_prices": {name: feed.status() for name, feed in self.feeds.prices.items()},
+            "carbon": self.feeds.carbon.status() if self.feeds.carbon else {},
             "budgets": self._budgets.status() if self._budgets is not None else [],
         }
 

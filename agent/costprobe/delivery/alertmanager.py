@@ -11,7 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenCredential, TokenFile
+from costprobe.adapters.http.access import (
+    CaFile,
+    Destination,
+    FurtherHeaders,
+    Secret,
+    TokenCredential,
+    TokenFile,
+    WithHeaders,
+)
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
@@ -35,7 +43,7 @@ MAX_LABEL_CHARS = 1000
 _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 
 
-class AlertmanagerConfig(NotifierConfig):
+class AlertmanagerConfig(WithHeaders, NotifierConfig):
     """A Prometheus Alertmanager; firing alerts are resent so that they do not expire there."""
 
     kind: Literal["alertmanager"] = Field(
@@ -109,7 +117,8 @@ class Alertmanager(Notifier):
         )
         self._token = Secret("token", config.token_file, config.token_credential, credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._client = HttpClient(limits, ca_file=config.ca_file)
+        self._headers = FurtherHeaders(config, credentials)
+        self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=self._headers)
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in one request; see `Notifier.send`.
@@ -128,7 +137,8 @@ class Alertmanager(Notifier):
 
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
-        problems = [*self._password.problems(), *self._token.problems()]
+        secrets = (self._password, self._token, self._headers.key)
+        problems = [problem for secret in secrets for problem in secret.problems()]
         for check in (self._client.check_certificates, self._destination):
             try:
                 check()

@@ -11,17 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from costprobe.adapters.http.access import (
-    KEY_HEADER,
-    CaFile,
-    Headers,
-    KeyCredential,
-    KeyFile,
-    KeyHeader,
-    check_headers,
-)
+from costprobe.adapters.http.access import CaFile, WithHeaders
 from costprobe.core.config.fields import (
     IS_BARE_URL,
     Duration,
@@ -91,7 +83,7 @@ class SinkConfig(Section):
     )
 
 
-class HttpSinkConfig(SinkConfig):
+class HttpSinkConfig(WithHeaders, SinkConfig):
     """One database to which the series are pushed over HTTP."""
 
     # Without a query, which may contain a key that messages would show.
@@ -99,10 +91,6 @@ class HttpSinkConfig(SinkConfig):
         description="Address of the server, without user and query.",
         examples=["http://127.0.0.1:8086"],
     )
-    headers: Headers = Field(default_factory=dict)
-    key_file: KeyFile = None
-    key_credential: KeyCredential = None
-    key_header: KeyHeader = KEY_HEADER
     ca_file: CaFile = None
     proxy: (
         Annotated[
@@ -118,11 +106,6 @@ class HttpSinkConfig(SinkConfig):
         examples=["http://proxy.example.com:3128"],
     )
     timeout_s: Duration = key("timeout", 10.0, description="Timeout of each step of a request.")
-
-    @model_validator(mode="after")
-    def _headers_are_further_ones(self) -> HttpSinkConfig:
-        check_headers(self)
-        return self
 
 
 class Sink(ABC):

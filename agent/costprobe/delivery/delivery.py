@@ -23,7 +23,8 @@ from costprobe.delivery.contract import Notifier, NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import build_notifier, build_sink
 
 if TYPE_CHECKING:  # a daemon without a sink or notifier does without the memory
-    from costprobe.delivery.loop import DeliveryWorker, OutboxWorker
+    from costprobe.delivery.loop import OutboxWorker
+    from costprobe.delivery.notices import DeliveryWorker
 
 logger = logging.getLogger(__name__)
 JOIN_S = 1.0
@@ -120,7 +121,7 @@ class Notifying:
     def _worker(
         self, config: NotifierConfig, firing: Callable[[], Sequence[Alert]]
     ) -> DeliveryWorker:
-        from costprobe.delivery.loop import DeliveryWorker  # noqa: PLC0415 - takes memory
+        from costprobe.delivery.notices import DeliveryWorker  # noqa: PLC0415 - takes memory
 
         return DeliveryWorker(
             StoreQueue(self._store, config.name),

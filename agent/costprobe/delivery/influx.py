@@ -14,6 +14,7 @@ import gzip
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,10 +35,12 @@ from costprobe.adapters.http.access import (
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import (
     ACCEPTED,
+    MAX_MESSAGE_CHARS,
     DeliveryError,
     Hints,
     HttpResponse,
     Misconfigured,
+    Rejected,
     json_object,
     raise_for_status,
     server_message,
@@ -65,6 +68,10 @@ _WRITE_PATH = "/api/v2/write"
 _QUERY_PATH = "/api/v2/query"
 _NO_SUCH_POLICY = b"retention policy not found"
 _VERSION_CHARS_MAX = 40
+# "partial write: points beyond retention policy dropped=3"; 2.x adds words before and after it.
+_PARTIAL = re.compile(
+    r"(?:[a-z ]+: )?partial write: .* dropped=(\d{1,9})(?: for database: .*)?", re.DOTALL
+)
 
 
 def http_client(config: HttpSinkConfig) -> HttpClient:
@@ -75,7 +82,7 @@ def http_client(config: HttpSinkConfig) -> HttpClient:
         ca_file=config.ca_file,
         proxy=config.proxy,
         keep=2,
-        further_headers=FurtherHeaders(config),
+        further_headers=FurtherHeaders(config, credentials_folder(os.environ)),
     )
 
 
@@ -89,16 +96,33 @@ def compress(points: bytes) -> bytes:
     return gzip.compress(points, GZIP_LEVEL)
 
 
-def _check_acknowledged(response: HttpResponse) -> None:
-    """Check that a 2xx response is that of a database: all of them respond with 204.
+def _check_response(
+    response: HttpResponse, now_s: float, secrets: Sequence[str], *, is_tls: bool, is_write: bool
+) -> None:
+    """Check the response to a request; the errors are those of `Sink.post`.
 
-    Raises:
-        Misconfigured: The response has content, such as the login page of a proxy.
+    A partial write has the server's count of rejected points; InfluxDB 2.0 answers it with 500. All
+    databases acknowledge a write with 204: a response with content is that of another server, such
+    as the login page of a proxy.
     """
-    if response.status in ACCEPTED and response.status != _NO_CONTENT and response.body.strip():
-        message = server_message(response.body)
+    if is_write and response.status not in ACCEPTED:
+        document = json_object(response.body) or {}
+        partial = _PARTIAL.fullmatch(str(document.get("message") or document.get("error")))
+        # InfluxDB 3 lists the rejected lines, each with its error.
+        lines = document.get("data")
+        lines = lines if isinstance(lines, list) else []
+        if partial or lines:
+            reason = f"HTTP {response.status}: {server_message(response.body, secrets)}"
+            if lines and isinstance(lines[0], dict):
+                reason += f": {outside_text(str(lines[0].get('error_message')), MAX_MESSAGE_CHARS)}"
+            dropped = int(partial[1]) if partial else len(lines)
+            raise Rejected(reason + response.via, dropped=dropped)
+    raise_for_status(response, now_s=now_s, secrets=secrets, hints=HINTS, is_tls=is_tls)
+    if is_write and response.status != _NO_CONTENT and response.body.strip():
+        message = server_message(response.body, secrets)
         raise Misconfigured(
             f"HTTP {response.status}: {message}; not the response of a database: check url"
+            f"{response.via}"
         )
 
 
@@ -191,16 +215,11 @@ class _Transport:
         if is_write and self.writes_gzip:
             passed_headers["Content-Encoding"] = "gzip"
         response = self._http.request(method, destination, passed_headers, content)
-        raise_for_status(
-            response,
-            now_s=self._clock.time_ns() / NS_PER_S,
-            secrets=self.secrets,
-            hints=HINTS,
-            is_tls=destination.is_tls,
-        )
-        if is_write:
-            _check_acknowledged(response)
-        elif _API_PATH in url and _QUERY_PATH not in url and json_object(response.body) is None:
+        now_s = self._clock.time_ns() / NS_PER_S
+        is_tls = destination.is_tls
+        _check_response(response, now_s, self.secrets, is_tls=is_tls, is_write=is_write)
+        is_object = is_write or _QUERY_PATH in url or json_object(response.body) is not None
+        if _API_PATH in url and not is_object:
             size = f" of at most {len(response.body)} bytes" if response.is_truncated else ""
             raise Misconfigured(f"{destination.name}: the response is not a JSON object{size}")
         return urllib3.HTTPResponse(
@@ -320,14 +339,9 @@ class InfluxV1(Sink):
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
                 " retention_policy"
             )
-        raise_for_status(
-            response,
-            now_s=self._clock.time_ns() / NS_PER_S,
-            secrets=secrets,
-            hints=HINTS,
-            is_tls=destination.is_tls,
-        )
-        _check_acknowledged(response)
+        now_s = self._clock.time_ns() / NS_PER_S
+        is_tls = destination.is_tls
+        _check_response(response, now_s, secrets, is_tls=is_tls, is_write=True)
         return response.headers
 
     def _credentials(self) -> tuple[dict[str, str], list[str]]:

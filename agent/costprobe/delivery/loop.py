@@ -1,6 +1,5 @@
-"""Delivery of rows to sinks and of notices to notifiers: retries, back-off, batching, backlog.
+"""Delivery of rows to sinks: retries, back-off, batching, backlog.
 
-Each notifier's queue is delivered in order by a thread of its own, so that none delays another.
 Each sink has a thread that decides when rows are sent, at what rate, and how failures are
 retried. The size of a request adapts to what the server accepts, and rows that a sink rejects are
 isolated. Up to three requests are in flight while a backlog is drained, finished in the order of
@@ -16,8 +15,9 @@ all hosts begin at once.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from random import Random
@@ -32,24 +32,14 @@ from costprobe.adapters.http.errors import (
     RetryLater,
     TokenBucket,
 )
-from costprobe.adapters.store.cursors import NoticeQueue, Outbox, PendingNotice, RowStream
+from costprobe.adapters.store.cursors import Outbox, RowStream
 from costprobe.core.clock import Clock
-from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
 from costprobe.core.units import format_duration
-from costprobe.delivery.contract import Notifier, NotifierConfig, Sink, SinkConfig
+from costprobe.delivery.contract import Sink, SinkConfig
 
 logger = logging.getLogger(__name__)
 
-# Wait while the queue is empty or cannot be read, in s.
-IDLE_S = 5.0
-UNSTORED_MAX = 100
-# Limits of the wait before a notice is sent again, in s.
-FIRST_RETRY_S = 1.0
-LEAST_RETRY_S = 0.5
-MAX_RETRY_S = 300.0
-# Wait after an answer that only another configuration can change, in s.
-MISCONFIGURED_S = 60.0
 MAX_BATCH_BYTES: Final = 4 << 20
 MIN_BATCH_BYTES: Final = 16 << 10
 MIN_BATCH_POINTS: Final = 100
@@ -71,262 +61,10 @@ FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 # Interval at which a back-off checks whether it is over.
 BACKOFF_POLL_S = 0.2
+# After so many answers with HTTP 500 the rows are divided: one of them may be the cause.
+INTERNAL_ERRORS_MAX: Final = 5
 # More live rows than this many batches become a backlog, so that new rows need not wait for them.
 LIVE_BATCHES_MAX = 2
-
-
-class DeliveryWorker:
-    """Deliver one notifier's queue in order, retrying with back-off until acknowledged.
-
-    Args:
-        queue: Notices to deliver.
-        notifier: Where they are sent.
-        config: The notifier's configuration: name, rate and retention.
-        clock: The host's clocks.
-        stop: Ends `run`.
-        rng: Spreads retries.
-        firing: Returns the delivered alerts that are still firing.
-    """
-
-    def __init__(
-        self,
-        queue: NoticeQueue,
-        notifier: Notifier,
-        config: NotifierConfig,
-        *,
-        clock: Clock,
-        stop: Flag,
-        rng: Random,
-        firing: Callable[[], Sequence[Alert]] = tuple,
-    ) -> None:
-        self.name = config.name
-        self._queue = queue
-        self._notifier = notifier
-        self._config = config
-        self._clock = clock
-        self._stop = stop
-        self._firing = firing
-        # Both clocks: a step of the wall clock must not age the queue.
-        self._started_ns = clock.time_ns(), clock.monotonic_ns()
-        self._woken = Flag()
-        self._lock = Lock()
-        self._backoff = RetryBackoff(FIRST_RETRY_S, MAX_RETRY_S, rng, LEAST_RETRY_S)
-        # Why the last attempt failed; None after a success.
-        self._failing: str | None = None
-        self._failing_since_ns: int | None = None
-        self._not_before_s = 0.0
-        self._resent_s = self._now_s()
-        per_minute = config.rate_per_minute
-        self._rate = TokenBucket(per_minute / 60, per_minute, self._now_s())
-        self._sent_ids: list[int] = []
-        # The last notice of a rejected batch: up to it each notice is sent alone, to find the cause.
-        self._one_by_one_until_id: int | None = None
-        self._resend_rejection = ""
-        self._unstored: deque[Alert] = deque()
-
-    def run(self) -> None:
-        """Deliver until stopped; never raises."""
-        while not self._stop.is_set():
-            try:
-                wait_s = self.step()
-            except Exception:
-                logger.exception("notifier %s: its queue could not be read", self.name)
-                wait_s = IDLE_S
-            if wait_s > 0:
-                self._woken.wait(wait_s)
-                self._woken.clear()
-
-    def wake(self) -> None:
-        """End a wait: there is a new notice, or `stop` was set."""
-        self._woken.set()
-
-    def send_unstored(self, alerts: Sequence[Alert]) -> None:
-        """Queue alerts that could not be stored; they are delivered before the queue.
-
-        Beyond UNSTORED_MAX the oldest is discarded. A crash loses them, and they fire again after
-        the restart.
-        """
-        with self._lock:
-            self._unstored += alerts
-            while len(self._unstored) > UNSTORED_MAX:
-                self._unstored.popleft()
-                logger.error("notifier %s: alert discarded: too many are not stored", self.name)
-        self.wake()
-
-    def status(self) -> dict[str, Any]:
-        """Return the status for `costprobe status`; `failing` is None while deliveries succeed."""
-        with self._lock:
-            left_s = max(0.0, self._not_before_s - self._now_s())
-            return {
-                "failing": self._failing,
-                "since_ns": self._failing_since_ns,
-                "failures": self._backoff.failures,
-                "retry_in_s": left_s if self._failing else None,
-            }
-
-    def step(self) -> float:
-        """Deliver what is due; return the seconds until the next step.
-
-        Raises:
-            Exception: The queue could not be read or written.
-        """
-        now_s = self._now_s()
-        if now_s < self._not_before_s:
-            return self._not_before_s - now_s
-        if self._unstored:
-            return self._deliver_unstored(now_s)
-        self._record_sent()
-        notices = self._next_notices()
-        if not notices:
-            return self._resend(now_s)
-        alerts = self._alerts_of(notices)
-        wait_s = self._take_token(now_s) if alerts else 0.0
-        return self._deliver(alerts, now_s) if alerts and not wait_s else wait_s
-
-    def _take_token(self, now_s: float) -> float:
-        """Take a token of the rate limit and return 0.0; without one, return the seconds until it."""
-        wait_s = self._rate.wait_s(now_s, tokens=1.0)
-        if not wait_s:
-            self._rate.take()
-        return wait_s
-
-    def _deliver_unstored(self, now_s: float) -> float:
-        """Deliver alerts that are not stored; see `step`."""
-        wait_s = self._take_token(now_s)
-        if wait_s:
-            return wait_s
-        with self._lock:
-            alerts = list(islice(self._unstored, self._notifier.alerts_per_send))
-        failure = self._try(alerts)
-        if failure is not None and not isinstance(failure, Rejected):
-            return self._not_before_s - now_s
-        if isinstance(failure, Rejected):
-            logger.error("notifier %s: alert discarded: %s", self.name, failure.reason)
-        with self._lock:
-            self._unstored = deque(alert for alert in self._unstored if alert not in alerts)
-        return 0.0
-
-    def _next_notices(self) -> Sequence[PendingNotice]:
-        """Return the notices of one message: a batch, or one notice of a rejected batch."""
-        notices = self._queue.waiting(self._notifier.alerts_per_send)
-        if self._one_by_one_until_id is not None and notices:
-            if notices[0].id <= self._one_by_one_until_id:
-                return notices[:1]
-            self._one_by_one_until_id = None
-        return notices
-
-    def _deliver(self, alerts: Mapping[int, Alert], now_s: float) -> float:
-        """Send one message and act on the outcome; see `step`."""
-        failure = self._try(list(alerts.values()))
-        if isinstance(failure, Rejected):
-            if len(alerts) > 1:
-                self._one_by_one_until_id = max(alerts)
-            else:
-                self._discard(next(iter(alerts)), failure.reason)
-            return 0.0
-        if failure is not None:
-            return self._not_before_s - now_s
-        self._sent_ids = list(alerts)
-        self._record_sent()
-        if not self._queue.waiting(1):
-            self._resent_s = now_s
-        return 0.0
-
-    def _record_sent(self) -> None:
-        """Remove delivered notices from the queue; nothing is sent until that succeeds.
-
-        Otherwise a store that is not writable would repeat a notification every few seconds.
-        """
-        if self._sent_ids:
-            self._queue.sent(self._sent_ids)
-            self._sent_ids = []
-
-    def _alerts_of(self, notices: Sequence[PendingNotice]) -> dict[int, Alert]:
-        """Return alerts by id; a notice that is too old or unreadable is discarded."""
-        alerts = {}
-        started_ns, monotonic_ns = self._started_ns
-        passed_ns = self._clock.monotonic_ns() - monotonic_ns
-        now_ns = min(self._clock.time_ns(), started_ns + passed_ns)
-        for notice in notices:
-            age_s = (now_ns - notice.queued_ns) / NS_PER_S
-            if age_s > self._config.keep_s:
-                cause = self._failing or "rate limit"
-                self._discard(notice.id, f"not delivered within {self._config.keep_s:g} s: {cause}")
-                continue
-            try:
-                alerts[notice.id] = Alert.from_document(notice.alert)
-            except (TypeError, KeyError):
-                # It would block all later notices.
-                self._discard(notice.id, "unreadable: queued by another version")
-        return alerts
-
-    def _discard(self, notice_id: int, reason: str) -> None:
-        logger.error("notifier %s: alert discarded: %s", self.name, reason)
-        self._queue.dropped(notice_id, reason)
-
-    def _try(self, alerts: Sequence[Alert]) -> Exception | None:
-        """Send alerts; after a failure schedule the next attempt and return the error."""
-        try:
-            self._notifier.send(alerts, self._clock.time_ns())
-        except Rejected as error:
-            self._succeeded()  # the receiver is reachable
-            return error
-        except RetryLater as error:
-            self._failed(error.reason, after_s=error.after_s)
-            return error
-        except Misconfigured as error:
-            self._failed(error.reason, wait_s=MISCONFIGURED_S)
-            return error
-        except Exception as error:  # noqa: BLE001 - the thread must live; the text may be secret
-            self._failed(f"unexpected {type(error).__name__}")
-            return error
-        self._succeeded()
-        return None
-
-    def _succeeded(self) -> None:
-        with self._lock:
-            if self._failing is not None:
-                logger.info("notifier %s: recovered", self.name)
-            self._failing, self._failing_since_ns = None, None
-            self._backoff.succeeded()
-
-    def _failed(
-        self, reason: str, *, after_s: float | None = None, wait_s: float | None = None
-    ) -> None:
-        with self._lock:
-            if self._failing != reason:
-                logger.warning("notifier %s: %s", self.name, reason)
-            self._failing = reason
-            self._failing_since_ns = self._failing_since_ns or self._clock.time_ns()
-            backoff_s = self._backoff.failed(after_s)
-            self._not_before_s = self._now_s() + (backoff_s if wait_s is None else wait_s)
-
-    def _resend(self, now_s: float) -> float:
-        """Send alerts that still fire again, if the receiver expires them; see `step`."""
-        every_s = self._notifier.resend_every_s
-        if every_s is None:
-            return IDLE_S
-        due_s = self._resent_s + every_s
-        if now_s < due_s:
-            return min(IDLE_S, due_s - now_s)
-        alerts, size = self._firing(), self._notifier.alerts_per_send
-        for start in range(0, len(alerts), size):
-            failure = self._try(alerts[start : start + size])
-            if isinstance(failure, Rejected):
-                # The alerts of the other messages must not expire because of it.
-                self._log_resend_rejection(failure.reason)
-            elif failure is not None:
-                return self._not_before_s - now_s
-        self._resent_s = now_s
-        return IDLE_S
-
-    def _log_resend_rejection(self, reason: str) -> None:
-        if reason != self._resend_rejection:
-            logger.error("notifier %s: firing alerts were rejected: %s", self.name, reason)
-        self._resend_rejection = reason
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_ns() / NS_PER_S
 
 
 class BatchSize:
@@ -490,6 +228,18 @@ class RequestWindow:
         return True
 
 
+class _SuspectedError(Rejected):
+    """Rows that the server answers with an internal error, again and again.
+
+    Args:
+        error: The last of these errors.
+    """
+
+    def __init__(self, error: RetryLater) -> None:
+        super().__init__(error.reason)
+        self.error = error
+
+
 class SendResult(NamedTuple):
     """The outcome of one batch.
 
@@ -535,6 +285,9 @@ class BatchSender:
         self.sent = 0
         self.rejected = 0
         self.last_success_ns: int | None = None
+        # Internal errors of the server since a stream's last batch that was accepted at once.
+        self._internal_errors: Counter[RowStream] = Counter()
+        self._accepted_line = b""
 
     def send_live(self) -> SendResult:
         """Send the next live rows; raises the errors of the sink, except for rejected rows."""
@@ -567,18 +320,13 @@ class BatchSender:
             pieces = self._within_bytes(stream.rows(batch))
             self._split(stream, batch, deque(pieces))
             return SendResult(batch.points, request.is_full)
-        try:
-            request.finish()
-        except Rejected as refusal:
-            if refusal.too_large:
-                self.batch_size.too_large(len(batch.lines))
-            rows = stream.rows(batch)
-            if len(rows) == 1:
-                self._split(stream, batch, deque([rows]), refusal)
-            else:
-                self._split(stream, batch, deque(_halves(rows)))
-        else:
+        refusal = self._refusal_of(stream, request.finish, batch.lines)
+        if refusal is None:
             self._acknowledged(stream, batch, batch.seq, batch.points)
+            self._accepted_line = batch.lines.rpartition(b"\n")[2]
+            del self._internal_errors[stream]
+        else:
+            self._split(stream, batch, deque([stream.rows(batch)]), refusal)
         return SendResult(batch.points, request.is_full)
 
     def _split(
@@ -605,14 +353,14 @@ class BatchSender:
         try:
             while pieces and not self._stop.is_set():
                 piece = pieces.popleft()
-                refusal = refusal or self._refusal_of(piece)
+                refusal = refusal or self._refusal_of_rows(stream, piece)
                 if refusal is None:
                     self._acknowledged(stream, batch, piece[-1].seq, len(piece))
-                elif len(piece) > 1:
+                elif len(piece) > max(1, refusal.dropped):
                     pieces.extendleft(reversed(_halves(piece)))
                 else:
-                    self._quarantine(stream, batch, piece[0], refusal)
-                    refused, reason = refused + 1, refusal.reason
+                    refused += self._quarantine(stream, batch, piece, refusal)
+                    reason = refusal.reason
                 refusal = None
         finally:
             if refused:
@@ -623,15 +371,29 @@ class BatchSender:
                     reason,
                 )
 
-    def _refusal_of(self, piece: Sequence[OutboxRow]) -> Rejected | None:
+    def _refusal_of_rows(self, stream: RowStream, rows: Sequence[OutboxRow]) -> Rejected | None:
         """Send rows; return the error if the server rejects some of them."""
-        lines = "\n".join(row.line for row in piece).encode()
+        lines = "\n".join(row.line for row in rows).encode()
+        return self._refusal_of(stream, lambda: self._post(lines), lines)
+
+    def _post(self, lines: bytes) -> None:
+        self._sink.post(self._sink.encode(lines))
+
+    def _refusal_of(
+        self, stream: RowStream, send: Callable[[], None], lines: bytes
+    ) -> Rejected | None:
+        """Send lines; return the error if the server rejects some of them, or always fails with them."""
         try:
-            self._sink.post(self._sink.encode(lines))
+            send()
         except Rejected as refusal:
             if refusal.too_large:
                 self.batch_size.too_large(len(lines))
             return refusal
+        except RetryLater as error:
+            self._internal_errors[stream] += error.is_internal
+            if error.is_internal and self._internal_errors[stream] >= INTERNAL_ERRORS_MAX:
+                return _SuspectedError(error)
+            raise
         return None
 
     def _acknowledged(self, stream: RowStream, batch: RowBatch, seq: int, points: int) -> None:
@@ -641,9 +403,22 @@ class BatchSender:
         self.last_success_ns = self._clock.time_ns()
 
     def _quarantine(
-        self, stream: RowStream, batch: RowBatch, row: OutboxRow, refusal: Rejected
-    ) -> None:
-        """Quarantine a rejected row, unless the server rejects everything."""
+        self,
+        stream: RowStream,
+        batch: RowBatch,
+        rows: Sequence[OutboxRow],
+        refusal: Rejected,
+    ) -> int:
+        """Quarantine rejected rows, unless the server rejects everything; return their number."""
+        if isinstance(refusal, _SuspectedError):
+            if not self._accepted_line:
+                raise refusal.error
+            # A server that fails for another reason fails also for what it accepted before.
+            with suppress(Rejected):
+                self._post(self._accepted_line)
+            if self._refusal_of_rows(stream, rows) is None:
+                self._acknowledged(stream, batch, rows[-1].seq, len(rows))
+                return 0
         if refusal.doubtful:
             try:
                 self._sink.check()
@@ -652,8 +427,9 @@ class BatchSender:
                 raise Misconfigured(
                     f"{error.reason}; even an empty write is rejected: check url and its scheme"
                 ) from error
-        stream.done(batch, row.seq, 0, [(row.line, refusal.reason)])
-        self.rejected += 1
+        stream.done(batch, rows[-1].seq, 0, [(row.line, refusal.reason) for row in rows])
+        self.rejected += len(rows)
+        return len(rows)
 
     def _within_bytes(self, rows: Sequence[OutboxRow]) -> list[Sequence[OutboxRow]]:
         """Divide rows into pieces of at most the size of a request."""

@@ -13,7 +13,15 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenCredential, TokenFile
+from costprobe.adapters.http.access import (
+    CaFile,
+    Destination,
+    Headers,
+    Secret,
+    TokenCredential,
+    TokenFile,
+    check_header_names,
+)
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
@@ -76,9 +84,11 @@ class WebhookConfig(NotifierConfig):
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None
+    headers: Headers = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_url(self) -> WebhookConfig:
+        check_header_names({name.lower(): f"headers.{name}" for name in self.headers})
         if sum(x is not None for x in (self.url, self.url_file, self.url_credential)) != 1:
             raise ValueError("give url, or url_file or url_credential if the URL is secret")
         return self
@@ -98,7 +108,9 @@ class Webhook(Notifier):
         self._key = Secret("key", config.key_file, config.key_credential, credentials)
         self._token = Secret("token", config.token_file, config.token_credential, credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._client = HttpClient(limits, ca_file=config.ca_file)
+        self._client = HttpClient(
+            limits, ca_file=config.ca_file, further_headers=lambda: config.headers
+        )
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in order, one request each; see `Notifier.send`."""

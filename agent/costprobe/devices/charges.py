@@ -281,7 +281,7 @@ class DeviceCharges:
         """Whether the device pays for electricity apart, at either end of a reading."""
         ends = (reading.start_ns, reading.end_ns)
         terms = [self._book.terms(device.name, t_ns + offset_ns) for t_ns in ends]
-        return any(term is not None and term.electricity_per_j > 0 for term in terms)
+        return any(term is not None and term.electricity_per_j != 0 for term in terms)
 
     def _is_covered(self, reading: Reading, device: Device) -> bool:
         return self._boards.seen_ns(device.parent) + MIG_LAG_NS >= reading.end_ns

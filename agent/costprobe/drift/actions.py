@@ -22,6 +22,7 @@ _ACTIONS: Mapping[str, str] = {
     "prompt lengths": "compare the probe's prompts with those before",
     "memory pressure": "free memory of the device (`nvidia-smi` lists its processes)",
     "replicas": "hold fewer devices, or accept the new level if the capacity is intended",
+    "saturation": "add a replica, or give the KV cache more memory",
     "temperature": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
 }
 _UNKNOWN_ACTION = (

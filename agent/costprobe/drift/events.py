@@ -37,6 +37,7 @@ SERVICE_WORDS: Final[Mapping[ServingMetric, str]] = MappingProxyType(
     {
         "serving_time": "device time per {}",
         "serving_energy": "energy per {}",
+        "serving_tpot": "time per output token",
         "demand": "held device time per {}",
         "mix": "work per request",
     }
@@ -45,6 +46,7 @@ CAUSES: Final[Mapping[ServingMetric, Driver]] = MappingProxyType(
     {
         "serving_time": "efficiency",
         "serving_energy": "efficiency",
+        "serving_tpot": "efficiency",
         "demand": "demand",
         "mix": "mix",
     }
@@ -54,6 +56,8 @@ _PARTS: Final[Mapping[ServingMetric, tuple[Part, ...]]] = MappingProxyType(
     {
         "serving_time": ("speed",),
         "serving_energy": ("busy power", "idle power", "mean power"),
+        # Users wait longer; what the devices cost is that of the other series.
+        "serving_tpot": (),
         "demand": ("idle time", "load"),
         "mix": ("models", "input and output", "cached input", "request length"),
     }

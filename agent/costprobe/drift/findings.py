@@ -65,4 +65,4 @@ SERVING_RUN_LENGTH = 1e5
 # quarter of its smallest shift.
 SERVING_DETECTED = 0.6
 # The monitored series of a service.
-ServingMetric = Literal["serving_time", "serving_energy", "demand", "mix"]
+ServingMetric = Literal["serving_time", "serving_energy", "serving_tpot", "demand", "mix"]

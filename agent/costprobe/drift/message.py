@@ -10,12 +10,15 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
+from statistics import fmean
 from types import MappingProxyType
 from typing import Final, Protocol, TypedDict
 
+from costprobe.adapters.engines.tables import KV_FULL
+from costprobe.core.columns import numbers
 from costprobe.core.money import money, price_scale, scale_words
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.units import HOUR_S, MONTH_H, significant
+from costprobe.core.units import HOUR_S, MONTH_H, percent, significant
 from costprobe.drift.actions import action_of
 from costprobe.drift.causes import (
     AROUND_RUNS,
@@ -77,6 +80,9 @@ _Newest = Callable[[str, int, int, int], Sequence[Point]]
 
 # Blocks of a level that are enough for an explanation.
 LEAST_BEFORE = 4
+# Windows before a change that its saturation is compared with: six hours, and rows that are read.
+SATURATION_NS = 6 * 3600 * NS_PER_S
+SATURATION_ROWS = 500
 # A smaller change of traffic or of devices is no cause, in log units.
 LEAST_CHANGED = 0.02
 
@@ -472,6 +478,27 @@ def demand_causes(change: ProductionChange) -> list[Cause]:
     return sorted(causes, key=lambda cause: -(cause.share.mean if cause.share else 0.0))
 
 
+def saturation(finding: ProductionFinding, service: str, history: RowHistory) -> tuple[Cause, ...]:
+    """Return the saturation of the servers, if it began about with a deterioration."""
+    since_ns, until_ns = (round(at_s * NS_PER_S) for at_s in (finding.since_s, finding.time_s))
+    span_ns = since_ns - SATURATION_NS, until_ns + 1
+    sides: tuple[list[Point], list[Point]] = ([], [])
+    for row in history("serving", "", "", span_ns, SATURATION_ROWS) if finding.change > 0 else ():
+        if row.tags.get("service") == service and "served_model" not in row.tags:
+            sides[row.time_ns > since_ns].append(row)
+    known = {
+        field: [fmean(values) for side in sides if (values := numbers(side, field))]
+        for field in ("kv_cache_share", "requests_waiting")
+    }
+    cache, waiting = (found if len(found) == len(sides) else (0.0, 0.0) for found in known.values())
+    words = []
+    if cache[0] < KV_FULL <= cache[1]:
+        words.append(f"KV cache {percent(cache[0])} → {percent(cache[1])} full")
+    if waiting[1] >= max(1.0, 2 * waiting[0]):
+        words.append(f"requests that wait {significant(waiting[0])} → {significant(waiting[1])}")
+    return (Cause("saturation", ", ".join(words)),) if words else ()
+
+
 def efficiency_explanation(
     detector: ProductionDetector,
     finding: ProductionFinding,
@@ -479,7 +506,7 @@ def efficiency_explanation(
     devices: Sequence[str],
     history: RowHistory,
 ) -> Explanation:
-    """Return why device time or energy per work changed: conditions of the devices, software, annotations.
+    """Return why efficiency changed: conditions of the devices, software, annotations.
 
     Args:
         detector: The service's detector.
@@ -488,7 +515,8 @@ def efficiency_explanation(
         devices: Its devices.
         history: Returns the rows of devices and events.
     """
-    times = detector.efforts["serving_time"].history(2 * AROUND_RUNS)
+    is_tpot = finding.metric == "serving_tpot"
+    times = detector.efforts["serving_tpot" if is_tpot else "serving_time"].history(2 * AROUND_RUNS)
     energies = detector.efforts["serving_energy"].history(2 * AROUND_RUNS)
     is_energy = finding.metric == "serving_energy"
     if is_energy and not times:

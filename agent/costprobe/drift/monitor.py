@@ -35,6 +35,7 @@ from costprobe.drift.message import (
     change_of,
     demand_causes,
     efficiency_explanation,
+    saturation,
 )
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
 from costprobe.drift.settings import DetectionConfig
@@ -512,7 +513,10 @@ class ProductionMonitor:
         """Return the causes of a change; of demand and mix without the conditions of the devices."""
         if finding.metric in detector.efforts:
             devices = detector.devices
-            return efficiency_explanation(detector, finding, service, devices, self._history)
+            found = efficiency_explanation(detector, finding, service, devices, self._history)
+            saturated = saturation(finding, service, self._history)
+            name = "saturation" if saturated and found.name == UNKNOWN else found.name
+            return replace(found, name=name, causes=(*found.causes, *saturated))
         parts = demand_causes(change) if change and finding.metric == "demand" else []
         name = "replicas" if parts and parts[0].name == "replicas" else UNKNOWN
         return Explanation(name, (*parts, *self._annotations(service, finding)))

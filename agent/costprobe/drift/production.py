@@ -2,7 +2,8 @@
 
 Windows of a service are added up to blocks of about the same length, the input of detection.
 Efficiency is the device time and the energy of a unit of work, less what load and mix explain
-(`load_model`); the rest goes through the detector of probes. Demand is the device-seconds held
+(`load_model`), and the time per output token, less what the requests in flight explain; the rest
+goes through the detector of probes. Demand is the device-seconds held
 for a unit of work, and mix the work of one request, each against its hour-of-week profile.
 
 Demand differs by the hour of the week, and no holiday or launch of a day is a lasting change. A
@@ -72,15 +73,7 @@ LEAST_TOKENS = 20_000.0
 MOST_BLOCKS = 4
 # A block with a smaller busy share measures background activity.
 LEAST_BUSY_SHARE = 0.005
-_SUMS = (
-    "window_s",
-    "hardware",
-    "electricity",
-    "idle_cost",
-    "device_s",
-    "busy_s",
-    "energy_j",
-)
+_SUMS = ("window_s", "hardware", "electricity", "idle_cost", "device_s", "busy_s", "energy_j")
 # Rows of a block that are kept.
 MAX_ROWS = 1000
 
@@ -103,6 +96,8 @@ MAX_KINDS = 500
 # Expected change of the logarithm of device time and of energy per work with that of the load: batches,
 # and idle power.
 TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
+# That of the time per output token: a step of a larger batch takes longer.
+TPOT_SLOPE = 0.3
 # Devices with a larger busy share were busy all the time.
 CAPPED_SHARE = 0.97
 # An idle block counts as this share of the mean work of a block.
@@ -240,6 +235,7 @@ class ProductionDetector:
         self.efforts: dict[ServingMetric, EffortSeries] = {
             "serving_time": busy,
             "serving_energy": EffortSeries(settings, ENERGY_SLOPE, busy),
+            "serving_tpot": EffortSeries(settings, TPOT_SLOPE),
         }
         self._profiles: dict[ServingMetric, WeeklyProfile] = {
             "demand": WeeklyProfile(DEMAND),
@@ -316,8 +312,9 @@ class ProductionDetector:
             (model, kind): float(weight) for model, kind, weight in document["weights"]
         }
         self._blocks = deque(_unpack_blocks(document["blocks"]), maxlen=MAX_BLOCKS)
-        for name, effort in self.efforts.items():
-            effort.restore(document["efforts"][name])
+        # A series that an earlier version did not watch begins without a state.
+        for name in self.efforts.keys() & document["efforts"].keys():
+            self.efforts[name].restore(document["efforts"][name])
         for name, profile in self._profiles.items():
             profile.restore(document["profiles"][name])
         self._training = None
@@ -387,14 +384,20 @@ class ProductionDetector:
         sums = block.sums
         if not block.has_traffic or work <= 0 or sums.device_s <= 0:
             return findings
-        load = math.log(work / sums.device_s)
-        efforts: dict[ServingMetric, float] = {}
+        # What is done for a unit, and the load.
+        efforts: dict[ServingMetric, tuple[float, float]] = {}
         if sums.busy_s and block.busy_share >= LEAST_BUSY_SHARE:
-            efforts["serving_time"] = sums.busy_s / work
+            efforts["serving_time"] = sums.busy_s / work, work
         if sums.energy_j:
-            efforts["serving_energy"] = sums.energy_j / work
-        for metric, effort in efforts.items():
-            is_capped = block.busy_share >= CAPPED_SHARE
+            efforts["serving_energy"] = sums.energy_j / work, work
+        # Prefill generates the first token of a request. A step takes what its batch takes: the load
+        # is the requests that are decoded at a time, with which a queue grows without a limit.
+        decoded = sums.total.tokens_out - sums.total.requests
+        if sums.decode_request_s and decoded > 0:
+            efforts["serving_tpot"] = sums.decode_request_s / decoded, sums.decode_request_s
+        for metric, (effort, done) in efforts.items():
+            load = math.log(done / sums.device_s)
+            is_capped = metric != "serving_tpot" and block.busy_share >= CAPPED_SHARE
             sample = LoadSample(block.end_s, load, block.mix, math.log(effort), is_capped)
             for since_s, change in self.efforts[metric].update(sample):
                 findings.append(ProductionFinding(metric, block.end_s, since_s, change, unit=unit))
@@ -525,16 +528,10 @@ def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
         values = numbers[index * width : (index + 1) * width]
         if len(values) != width:
             raise ValueError("the blocks are truncated")
-        window_s, hardware, electricity, idle_cost, device_s, busy_s, energy_j, *total = values
+        known: dict[str, Any] = dict(zip(_SUMS, map(_known, values), strict=False))
         sums = ProductionSums(
-            window_s=window_s,
-            hardware=hardware,
-            electricity=electricity,
-            idle_cost=_known(idle_cost),
-            device_s=device_s,
-            busy_s=_known(busy_s),
-            energy_j=_known(energy_j),
-            models={"": ModelSums(*total)},
+            **known,
+            models={"": ModelSums(*values[len(_SUMS) :])},
             devices=tuple(document["devices"]),
             currency=str(document["currency"]),
         )
@@ -547,7 +544,7 @@ def _known(value: float) -> float | None:
 
 
 class EffortSeries:
-    """Device time or energy per unit of work, less what load and mix explain.
+    """Device time, energy or time of decode per unit of work, less what load and mix explain.
 
     Args:
         settings: Sensitivity of the detector.

@@ -125,6 +125,8 @@ _MEMORY = re.compile(r"(\d+)(?:G|GB|GIB)")
 _MEMORY_KIND = re.compile(r"HBM\d?E?")
 _FORM = re.compile(r"(SXM|PCIE|NVL|OAM|FHHL)\d*")
 _GIB = 1 << 30
+# Error correction and the driver take up to 7 % of a board's memory.
+_MEMORY_TOLERANCE = 0.1
 GIGA, TERA = 1e9, 1e12
 
 
@@ -165,10 +167,25 @@ class GpuNames:
         self.gpus = tuple(gpus)
         self._parts = [(gpu, _parts(gpu.model)) for gpu in gpus]
 
-    def named(self, name: str) -> GpuModel | None:
-        """Return the model of a product name, with its form factor and memory; None if unknown."""
+    def named(self, name: str, memory_bytes: int | None = None) -> GpuModel | None:
+        """Return the model of a product name, with its form factor and memory; None if unknown.
+
+        Args:
+            name: The driver's product name, which boards with more and with less memory may share.
+            memory_bytes: Memory of the device, where known.
+        """
         parts = _parts(name)
-        return next((gpu for gpu, own in self._parts if own == parts), None)
+        for gpu, own in self._parts:
+            if memory_bytes is None or gpu.memory_gb is None:
+                if own == parts:
+                    return gpu
+            elif (
+                (own.family, own.form) == (parts.family, parts.form)
+                and parts.memory_gb in (None, own.memory_gb)
+                and abs(memory_bytes / _GIB / float(gpu.memory_gb) - 1) <= _MEMORY_TOLERANCE
+            ):
+                return gpu
+        return None
 
     def models_of(self, name: str, memory_bytes: int | None = None) -> list[GpuModel]:
         """Return the models of a product name, the nearest first; empty for an unknown name.
@@ -431,8 +448,8 @@ def catalogue_prices(
         ValueError: It is no such table, or in another currency.
     """
     _, offers = parse_offers(text)
-    named = [offer for offer in offers if offer.instance == instance]
-    found = [offer for offer in named if offer.region == region] or [
+    named = [offer for offer in offers if offer.instance.lower() == instance.lower()]
+    found = [offer for offer in named if offer.region.lower() == region.lower()] or [
         offer for offer in named if offer.region == ALL_REGIONS
     ]
     for offer in found:

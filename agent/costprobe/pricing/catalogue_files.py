@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from costprobe.adapters.host.files import replace_file
-from costprobe.core.outside import read_regular
+from costprobe.core.outside import decoded_text, read_regular
 from costprobe.core.periods import utc_day
 from costprobe.core.records import NS_PER_S
 from costprobe.pricing.catalogue import (
@@ -103,12 +103,8 @@ class CatalogueFolder:
             ValueError: The content is not a valid table, or not newer than the one in force.
             OSError: It cannot be written.
         """
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"is larger than {MAX_BYTES} bytes")
-        try:
-            catalogue = parsed(content.decode())
-        except UnicodeDecodeError:
-            raise ValueError("is not UTF-8 text") from None
+        text = decoded_text(content, MAX_BYTES)
+        catalogue = parsed(text)
         if catalogue.version > utc_day(now_ns):
             raise ValueError(f"its version {catalogue.version} is in the future")
         current = self.at(now_ns).version
@@ -118,7 +114,7 @@ class CatalogueFolder:
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"prices-{now_ns // NS_PER_S}.csv"
-        replace_file(path, content)
+        replace_file(path, text.encode())
         # The daemon's user reads what root installed, whatever the umask was.
         path.chmod(0o644)
         self._tables = None
@@ -136,7 +132,4 @@ class CatalogueFolder:
 
 
 def _read(path: Path) -> str:
-    content = read_regular(path, MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"is larger than {MAX_BYTES} bytes")
-    return content.decode()
+    return decoded_text(read_regular(path, MAX_BYTES + 1), MAX_BYTES)

@@ -7,6 +7,7 @@ x PUE x intensity, E in joules. It covers operation; manufacturing the hardware 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -18,8 +19,8 @@ from pydantic import Field, model_validator
 from costprobe.core.config.fields import (
     Currency,
     Day,
-    Money,
     Section,
+    SignedMoney,
     SourceConfig,
     WeeklyHoursConfig,
     Zone,
@@ -39,9 +40,11 @@ FORMAT = FigureFormat(
     noun="carbon intensity",
     example="time,g_per_kwh",
     largest=_LARGEST_G_PER_KWH,
+    unit="grams per kWh",
+    units=re.compile(r"g(rams?)?(co2(eq?)?)?(/|per)kwh"),
     # The last keys are those of Electricity Maps and of the Carbon Intensity API of Great Britain.
     time_keys=("time", "timestamp", "datetime", "from"),
-    value_keys=("g_per_kwh", "carbonIntensity", "intensity", "actual", "forecast"),
+    value_keys=("g_per_kwh", "carbonintensity", "intensity", "actual", "forecast"),
     list_keys=("history", "data"),
 )
 
@@ -49,15 +52,16 @@ FORMAT = FigureFormat(
 class TariffHoursConfig(WeeklyHoursConfig):
     """Hours of the week with their own tariff; they may end on the next day."""
 
-    tariff_per_kwh: Money = Field(
-        description="Price of a kWh at the meter in these hours.", examples=[Decimal("0.18")]
+    tariff_per_kwh: SignedMoney = Field(
+        description="Price of a kWh at the meter in these hours; below zero if it is paid to you.",
+        examples=[Decimal("0.18")],
     )
 
 
 class TariffConfig(Section):
     """The price of a kilowatt-hour, and the overhead of the building (PUE)."""
 
-    tariff_per_kwh: Money = Field(
+    tariff_per_kwh: SignedMoney = Field(
         description="Price of a kWh at the meter; with `hours`, in all other hours.",
         examples=[Decimal("0.12")],
     )

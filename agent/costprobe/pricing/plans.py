@@ -6,17 +6,17 @@ class here and a line in PLANS.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.clouds.price_lists import PriceQuery, aws_price_list, only_price
+from costprobe.adapters.clouds.price_lists import PriceListConfig, aws_price_list, only_price
 from costprobe.adapters.clouds.regions import AWS_LOCATIONS
 from costprobe.core.config.fields import (
     Currency,
@@ -27,9 +27,7 @@ from costprobe.core.config.fields import (
     Name,
     Pause,
     Section,
-    SourceConfig,
     key,
-    matching,
 )
 from costprobe.core.outside import bounded_object
 from costprobe.core.periods import utc_day
@@ -44,8 +42,11 @@ FORMAT = FigureFormat(
     example="time,per_hour",
     # A higher price per hour is an error.
     largest=10**9,
-    time_keys=("time", "timestamp", "Timestamp"),
-    value_keys=("per_hour", "price", "SpotPrice"),
+    unit="currency per hour",
+    units=re.compile(r"(?P<currency>(?!per)[a-z]{3})?(/|per)?1?h((ou)?rs?)?"),
+    time_keys=("time", "timestamp"),
+    # The last key is that of AWS.
+    value_keys=("per_hour", "price", "spotprice"),
     # Format of `aws ec2 describe-spot-price-history`.
     list_keys=("SpotPriceHistory",),
 )
@@ -54,7 +55,6 @@ NO_SPOTS: Spots = {}
 # An exact share: it is multiplied with money.
 # The first day of a plan without one.
 ALWAYS: Final = date(1970, 1, 1)
-PriceApi = Literal["aws", "azure", "gcp", "catalogue"]
 # Keys that an API requires, beside those that it may have.
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "aws": ("instance", "region"),
@@ -62,10 +62,6 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "gcp": ("skus", "key_file"),
     "catalogue": ("instance", "region"),
 }
-# No quotation mark: it would end the name in Azure's filter.
-_IS_NAME = matching(
-    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
-)
 _API_KEYS = ("instance", "region", "skus", "key_file")
 
 
@@ -163,7 +159,9 @@ def parse_spot(text: str, now_ns: int, currency: str | None = None) -> list[Time
         # Output of `aws pricing get-products`.
         document = bounded_object(text)
         if isinstance(document.get("PriceList"), list):
-            price = only_price(list(aws_price_list(document, currency)), "one instance on demand")
+            price = only_price(
+                list(aws_price_list(document, currency, now_ns)), "one instance on demand"
+            )
             return [TimedValue(now_ns, price)]
     return parse_timed(text, now_ns, FORMAT, currency)
 
@@ -298,42 +296,10 @@ def _scaled_origin(origin: str, factor: Decimal, divisor: Decimal) -> str:
     return f"{origin}, / {divisor} devices" if divisor != 1 else origin
 
 
-class FeedPlan(Plan, SourceConfig):
+class FeedPlan(Plan, PriceListConfig):
     """A price that is read from a file, a command, an HTTP endpoint or a cloud's price list."""
 
     name: Name = Field("feed", description="Name under which the price history is stored.")
-    api: PriceApi | None = Field(
-        None,
-        description=(
-            "Price list to read: aws (on demand, Linux), azure (retail prices), gcp (Cloud Billing"
-            " Catalog), or catalogue (a table as of `costprobe price update`, at `url` or `file`)."
-        ),
-        examples=["azure"],
-    )
-    instance: Annotated[str, Field(max_length=100), _IS_NAME] | None = Field(
-        None,
-        description="Instance type in the price list (aws, azure, catalogue).",
-        examples=["Standard_NC24ads_A100_v4"],
-    )
-    region: Annotated[str, Field(max_length=40), _IS_NAME] | None = Field(
-        None,
-        description="Region in the price list (aws, azure, catalogue).",
-        examples=["westeurope"],
-    )
-    skus: dict[str, Annotated[Decimal, Field(gt=0, le=100_000)]] = Field(
-        default_factory=dict,
-        max_length=16,
-        description=(
-            "SKU identifiers of the instance's cores, memory and GPUs with their numbers, whose"
-            " prices are added (gcp)."
-        ),
-        examples=[{"2E27-4F75-95CD": Decimal(4)}],
-    )
-    key_file: Path | None = Field(
-        None,
-        description="File with the API key (gcp).",
-        examples=["/etc/costprobe/google.key"],
-    )
 
     @model_validator(mode="after")
     def _has_one_source(self) -> FeedPlan:
@@ -365,22 +331,6 @@ class FeedPlan(Plan, SourceConfig):
             raise ValueError('api = "aws" has prices in USD; remove currency')
         if self.region is not None and self.region not in AWS_LOCATIONS:
             raise ValueError(f"{self.region} is no region of AWS, such as us-east-1")
-
-    @property
-    def query(self) -> PriceQuery | None:
-        """The price in a cloud's price list; None if it has another source."""
-        if self.api is None or self.api == "catalogue":
-            return None
-        return PriceQuery(
-            self.api,
-            self.currency,
-            self.instance or "",
-            self.region or "",
-            self.url,
-            self.plan == "spot",
-            self.skus,
-            self.key_file,
-        )
 
     def quote(self, time_ns: int, spots: Spots = NO_SPOTS) -> Quote | None:
         """Return the last known price; None before the first."""

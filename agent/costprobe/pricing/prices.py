@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -21,7 +21,13 @@ from typing import Any, Final
 
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.clouds.price_lists import only_price
-from costprobe.adapters.clouds.source import TIMEOUT_S, SourceError, read_price_list, read_source
+from costprobe.adapters.clouds.source import (
+    TIMEOUT_S,
+    SourceError,
+    read_price_list,
+    read_source,
+    source_name,
+)
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.errors import RetryBackoff
 from costprobe.adapters.store.database import StoreError
@@ -71,15 +77,19 @@ class FeedKind:
         title: Its name in events: "spot price NAME".
         noun: Name of a value: "price".
         state: Name of its stored document.
+        keys: Names of the value in force and of the number of values in the status.
         parse: Parses the source's output at a UTC ns.
         valid_until_ns: Returns the UTC ns up to which values just read are valid.
+        labels: Further entries of the status.
     """
 
     title: str
     noun: str
     state: str
+    keys: tuple[str, str]
     parse: Callable[[str, int], list[TimedValue]]
     valid_until_ns: Callable[[Sequence[TimedValue], int], int] = _now
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def _read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[TimedValue]:
@@ -93,10 +103,11 @@ def _read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[
     Raises:
         SourceError: The source cannot be read, or returns something else.
     """
+    text = read_output(source)
     try:
-        return kind.parse(read_output(source), now_ns)
+        return kind.parse(text, now_ns)
     except ValueError as error:
-        raise SourceError(outside_text(str(error))) from None
+        raise SourceError(f"{source_name(source)}: {outside_text(str(error))}") from None
 
 
 def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
@@ -111,8 +122,8 @@ def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     """
     if not isinstance(source, FeedPlan) or source.api is None:
         return read_source(source, timeout_s)
-    if source.query is not None:
-        return read_price_list(source.query, timeout_s)
+    if source.api != "catalogue":
+        return read_price_list(source, timeout_s)
     table = read_source(source, timeout_s)
     instance, region = source.instance or "", source.region or ""
     is_spot = source.plan == "spot"
@@ -120,8 +131,7 @@ def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
         found = catalogue_prices(table, instance, region, source.currency, is_spot=is_spot)
         return f"{only_price(found, f'{instance} in {region}'):f}"
     except ValueError as error:
-        name = str(source.file) if source.file is not None else "price list catalogue"
-        raise SourceError(f"{name}: {outside_text(str(error))}") from None
+        raise SourceError(f"{source_name(source)}: {outside_text(str(error))}") from None
 
 
 class TimedFeed:
@@ -152,7 +162,8 @@ class TimedFeed:
         self._error: str | None = None
         self._backoff = RetryBackoff(RETRY_S, source.every_s, Random())  # noqa: S311 - jitter
         self._retry_ns = 0
-        self._known = self._stored_values()
+        stored = restored(ledger, kind.state, TimedValues.from_document)
+        self._known = stored or TimedValues()
         # Staleness from before the restart was reported by the previous process.
         self._reported_stale = self._known.seen_ns is None or self._is_stale(self._known)
 
@@ -180,16 +191,17 @@ class TimedFeed:
             self.refresh()
 
     def status(self) -> dict[str, Any]:
-        """Return the feed's state; `value` is None before the first value."""
+        """Return the feed's state; the value in force is None before the first."""
         now_ns = self._clock.time_ns()
         values = self.current()
         value = values.at(now_ns)
         return {
-            "value": None if value is None else str(value.value),
+            **self.kind.labels,
+            self.kind.keys[0]: None if value is None else str(value.value),
             "since_ns": None if value is None else value.time_ns,
             "seen_ns": values.seen_ns,
             "stale": self._is_stale(values),
-            "values": len(values.values),
+            self.kind.keys[1]: len(values.values),
             "last_error": self._error,
         }
 
@@ -203,18 +215,6 @@ class TimedFeed:
             self._error = None
             title = f"{self.kind.title}: its source works again"
             self._on_event(Event("fault", "info", title, now_ns))
-
-    def _stored_values(self) -> TimedValues:
-        document = self._ledger.state(self.kind.state)
-        if not isinstance(document, dict):
-            return TimedValues()
-        try:
-            return TimedValues.from_document(document)
-        except (ArithmeticError, KeyError, TypeError, ValueError):
-            logger.warning(
-                "the stored values of %s are damaged and were discarded", self.kind.title
-            )
-            return TimedValues()
 
     def _is_stale(self, values: TimedValues) -> bool:
         return values.is_stale(self._clock.time_ns(), self.source.stale_after_s)
@@ -250,112 +250,64 @@ class TimedFeed:
         self._on_event(Event("fault", "warning", title, now_ns, detail=detail, cause=cause))
 
 
-_CARBON: Final = FeedKind(CARBON_STATE, "intensity", CARBON_STATE, parse_carbon, valid_until_ns)
+_CARBON: Final = FeedKind(
+    title=CARBON_STATE,
+    noun="intensity",
+    state=CARBON_STATE,
+    keys=("g_per_kwh", "intensities"),
+    parse=parse_carbon,
+    valid_until_ns=valid_until_ns,
+)
 
 
-class CarbonFeed:
-    """The carbon intensities of the configuration's source; empty without a source.
-
-    Args:
-        carbon: The configuration.
-        ledger: Stores intensities.
-        clock: The host's clocks.
-        on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
-    """
-
-    def __init__(
-        self,
-        carbon: CarbonConfig | None,
-        ledger: Ledger,
-        clock: Clock,
-        on_event: Callable[[Event], None],
-    ) -> None:
-        self.source = carbon if carbon is not None and carbon.sources else None
-        self._feed: TimedFeed | None = None
-        if self.source is not None:
-            self._feed = TimedFeed(_CARBON, self.source, ledger, clock, on_event)
-
-    def current(self) -> TimedValues:
-        """Return the known intensities."""
-        return self._feed.current() if self._feed else TimedValues()
-
-    def refresh(self) -> None:
-        """Read the source; if it fails the last known intensity stays in force."""
-        if self._feed:
-            self._feed.refresh()
-
-    def retry(self) -> None:
-        """Read the source again after a failure."""
-        if self._feed:
-            self._feed.retry()
-
-    def status(self) -> dict[str, Any]:
-        """Return the state of the series; empty without a source."""
-        if self._feed is None:
-            return {}
-        status = self._feed.status()
-        return {"g_per_kwh": status.pop("value"), "intensities": status.pop("values"), **status}
-
-
-class SpotFeeds:
-    """The prices of all plans of a configuration that read a source.
+class Feeds:
+    """The prices and carbon intensities of a configuration that are read from sources.
 
     Args:
         plans: All plans.
-        ledger: Stores prices, so that they survive a restart and past rows keep their price.
+        carbon: The section [carbon]; None without it.
+        ledger: Stores values, so that they survive a restart and past rows keep theirs.
         clock: The host's clocks.
         on_event: Receives the event of a source that fails or becomes stale, and of its recovery.
+
+    Attributes:
+        prices: Those of the plans that read a source, by the plans' names.
+        carbon: Carbon intensities; None without a source.
     """
 
     def __init__(
         self,
         plans: Sequence[Plan],
+        carbon: CarbonConfig | None,
         ledger: Ledger,
         clock: Clock,
         on_event: Callable[[Event], None],
     ) -> None:
-        self._plans = {plan.name: plan for plan in plans if isinstance(plan, FeedPlan)}
-        self._feeds = {
-            name: TimedFeed(_kind_of(plan), plan, ledger, clock, on_event)
-            for name, plan in self._plans.items()
+        feed = partial(TimedFeed, ledger=ledger, clock=clock, on_event=on_event)
+        self.prices = {
+            plan.name: feed(_kind_of(plan), plan) for plan in plans if isinstance(plan, FeedPlan)
         }
+        self.carbon = feed(_CARBON, carbon) if carbon is not None and carbon.sources else None
 
-    @property
-    def plans(self) -> tuple[FeedPlan, ...]:
-        """The plans whose prices are read."""
-        return tuple(self._plans.values())
-
-    def current(self) -> Spots:
+    def spots(self) -> Spots:
         """Return the known prices, by the plans' names."""
-        return {name: feed.current() for name, feed in self._feeds.items()}
+        return {name: feed.current() for name, feed in self.prices.items()}
 
-    def refresh(self, name: str) -> None:
-        """Read a plan's source; if it fails the last known price stays in force."""
-        self._feeds[name].refresh()
-
-    def retry(self, name: str) -> None:
-        """Read a plan's source again after a failure."""
-        self._feeds[name].retry()
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        """Return the state of each plan's series."""
-        statuses = {}
-        for name, feed in self._feeds.items():
-            status = feed.status()
-            statuses[name] = {
-                "price_per_h": status.pop("value"),
-                "currency": self._plans[name].currency,
-                "prices": status.pop("values"),
-                **status,
-            }
-        return statuses
+    def intensities(self) -> TimedValues:
+        """Return the known carbon intensities; empty without a source."""
+        return self.carbon.current() if self.carbon else TimedValues()
 
 
 def _kind_of(plan: FeedPlan) -> FeedKind:
     """Return the feed kind of a plan, whose currency the source must not contradict."""
-    title = f"{plan.plan} price {plan.name}"
-    parse = partial(parse_spot, currency=plan.currency)
-    return FeedKind(title, "price", f"{plan.plan} {plan.name}", parse)
+    return FeedKind(
+        title=f"{plan.plan} price {plan.name}",
+        noun="price",
+        state=f"{plan.plan} {plan.name}",
+        keys=("price_per_h", "prices"),
+        parse=partial(parse_spot, currency=plan.currency),
+        labels={"currency": plan.currency},
+    )
 
 
 class RememberedPrices:

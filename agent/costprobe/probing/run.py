@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, Protocol
 
+from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
 from costprobe.adapters.probe_child.results import (
     ModelStart,
@@ -45,6 +46,7 @@ from costprobe.probing.load_settings import length_document
 from costprobe.probing.roofline import pass_limit
 from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.settings import (
+    HttpProbeConfig,
     KserveProbeConfig,
     ProbeConfig,
     ServedProbeConfig,
@@ -212,7 +214,7 @@ class Measurer:
             if self._stop.is_set():
                 return ProbeFault("cancelled", "the run was ended", ())
             if isinstance(probe, ProbeConfig):
-                refusal = self._refusal(target.devices[0])
+                refusal = self._refusal(probe, target.devices[0])
                 if refusal is not None:
                     return refusal
             # The cost of a probe of a server is allocated to the requests of the service.
@@ -261,7 +263,7 @@ class Measurer:
         with device_lock(self._lock_folder, device.name, self._stop, probe.every_s) as is_locked:
             if not is_locked:
                 return ProbeFault("busy", f"another probe was using {device.name}", ())
-            refusal = self._refusal(device)
+            refusal = self._refusal(probe, device)
             if refusal is not None:
                 return refusal
             return self._runner(probe, ProbeTarget((device,))).start(
@@ -280,8 +282,12 @@ class Measurer:
         )
         return DeviceLoad(activity.util_pct, activity.contended, activity.is_open)
 
-    def _refusal(self, device: Device) -> ProbeFault | None:
-        """Return why a model may not run: a GPU for one process at a time has one already."""
+    def _refusal(self, probe: ProbeConfig, device: Device) -> ProbeFault | None:
+        """Return why a model may not run: root would run code of others, or a GPU has a process already."""
+        writer = other_writer(probe.code, {ROOT}) if probe.code and os.geteuid() == ROOT else None
+        if writer is not None:
+            fix = "run as that user, or let root alone write it: chown root, chmod go-w"
+            return ProbeFault("config", f"root does not run {probe.code}: {writer}; {fix}", ())
         if not device.is_exclusive or reaches_mps(os.environ):
             return None
         own_pids = [pid for runner in list(self._runners.values()) for pid in runner.pids]
@@ -389,7 +395,7 @@ def _gpu_of(target: ProbeTarget) -> GpuModel | None:
     """Return the model of the board that a target is; None for a part of one, a CPU or a group."""
     if len(target.devices) > 1 or not target.devices[0].is_board:
         return None
-    return gpu_names().named(target.devices[0].model)
+    return gpu_names().named(target.devices[0].model, target.devices[0].memory_bytes)
 
 
 def _child_command(probe: AnyProbe) -> tuple[str, ...]:
@@ -501,29 +507,33 @@ def served_request(
         energy: True for a run with an energy window.
         load: Point of a load curve that the run measures; None for a run of the probe.
     """
-    token = _token_path(probe)
-    if token is not None:
+    token = _secret_path(probe.token_file, probe.token_credential)
+    api_key = _secret_path(probe.key_file, probe.key_credential)
+    for path in filter(None, (token, api_key)):
         # The child reads it; here the redactor learns it. The child reports why it cannot.
         with suppress(ValueError):
-            read_secret(Path(token), "token")
+            read_secret(Path(path), "token")
     run: dict[str, Any] = {
         "energy": energy and probe.energy,
         "token_file": token,
+        "key_file": api_key,
         "tail_s": TAIL_S,
         "seed": SEED,
         "load": None if load is None else _load_document(probe, load),
     }
     if isinstance(probe, KserveProbeConfig):
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
+    if isinstance(probe, HttpProbeConfig):
+        run["model"] = probe.url
     return ProbeRequest(probe.name, {**probe.model_dump(), **run})
 
 
-def _token_path(probe: ServedProbeConfig) -> str | None:
-    """Return the file of the server's token; systemd stores credentials in a folder."""
-    if probe.token_credential is not None:
+def _secret_path(file: Path | None, credential: str | None) -> str | None:
+    """Return the file of a secret; systemd stores credentials in a folder."""
+    if credential is not None:
         folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / probe.token_credential)
-    return None if probe.token_file is None else str(probe.token_file)
+        return str(Path(folder) / credential)
+    return None if file is None else str(file)
 
 
 def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:

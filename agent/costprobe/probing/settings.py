@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from costprobe_probes.sources.kinds import SOURCES
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
 from costprobe.adapters.load_child.kinds import SERVERS
 from costprobe.core.config.fields import (
     IS_BARE_URL,
     Duration,
+    Label,
     Labels,
     Name,
     Pause,
@@ -123,6 +125,12 @@ class InputConfig(Section):
     )
 
 
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"write the whole path of {path}, from / on")
+    return path
+
+
 class ProbeConfig(CommonProbeConfig):
     """One controlled inference of a model, repeated on a schedule."""
 
@@ -141,6 +149,11 @@ class ProbeConfig(CommonProbeConfig):
             "Factory that returns (torch module, example inputs), as package.module:function."
         ),
         examples=["shop.models:ranker"],
+    )
+    path: Annotated[Path, AfterValidator(_absolute)] | None = Field(
+        None,
+        description="Folder of the module, if it is not on the interpreter's path.",
+        examples=["/srv/shop"],
     )
     python: Path | None = Field(
         None,
@@ -268,6 +281,8 @@ class ProbeConfig(CommonProbeConfig):
     def _keys_match_kind(self) -> ProbeConfig:
         if (self.kind == "module") != (self.module is not None):
             raise ValueError('kind = "module" and module = "package.mod:factory" go together')
+        if self.path is not None and self.module is None:
+            raise ValueError(f'remove path: kind = "{self.kind}" loads no module of yours')
         source = SOURCES[self.source]
         if self.inputs and (source.is_built_in or not source.example):
             raise ValueError(f'remove inputs: kind = "{self.kind}" defines its own')
@@ -294,6 +309,14 @@ class ProbeConfig(CommonProbeConfig):
         return self.kind.partition(":")[2] or None
 
     @property
+    def code(self) -> Path | None:
+        """The file of the module in `path`; None for a model without `path`."""
+        if self.path is None or self.module is None:
+            return None
+        *packages, name = self.module.partition(":")[0].split(".")
+        return self.path.joinpath(*packages, f"{name}.py")
+
+    @property
     def identity(self) -> str:
         """Identity of the model, for stored results."""
         return self.module or self.kind
@@ -318,7 +341,43 @@ class ProbeConfig(CommonProbeConfig):
         return DEVICE_KINDS[device_kind].busy_share if self.busy_above is None else self.busy_above
 
 
-class _ServedProbeConfig(CommonProbeConfig):
+def section_of(model: str, body: Path | None = None) -> dict[str, str] | None:
+    """Return the `[[probe]]` of a model or server that is named by a text; None if it names none.
+
+    Args:
+        model: "SOURCE:MODEL", "FILE.py:FUNCTION", "package.module:function", or the URL of a server: of
+            OpenAI's API if it ends in /v1; then the section lacks the name of its model.
+        body: File with the body of a request to any other server.
+
+    Raises:
+        ValueError: The file cannot be used.
+    """
+    own_name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-")[-64:].lstrip("-")
+    if model.startswith(("http://", "https://")):
+        section = {"name": own_name, "kind": "openai", "url": model}
+        if not model.rstrip("/").endswith("/v1"):
+            section["kind"] = "http"
+            section |= {"method": "GET"} if body is None else {"body_file": str(body.resolve())}
+        return section
+    kind, _, loaded = model.partition(":")
+    source = SOURCES.get(kind)
+    if source is not None:
+        if loaded and source.example.startswith("/"):
+            model = f"{kind}:{Path(loaded).resolve()}"
+        return {"name": own_name, "kind": model.rstrip(":")}
+    place, _, function = model.rpartition(":")
+    section = {"name": own_name, "kind": "module", "module": model}
+    if place.endswith(".py"):
+        file = Path(place).resolve()
+        if not file.is_file():
+            raise ValueError(f"{place}: there is no such file")
+        if not file.stem.isidentifier():
+            raise ValueError(f"{place}: rename it to letters, digits and _: Python imports it")
+        section |= {"module": f"{file.stem}:{function}", "path": str(file.parent)}
+    return section if place and function else None
+
+
+class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
     """Requests to an inference server that runs on this host's devices."""
 
     url: Annotated[str, Field(max_length=500), IS_BARE_URL] = Field(
@@ -463,7 +522,26 @@ class TensorConfig(Section):
 MAX_ELEMENTS = 4096
 
 
-class KserveProbeConfig(_ServedProbeConfig):
+class _WithoutTokens(_ServedProbeConfig):
+    """A server whose requests have no tokens, and whose answers are not streamed."""
+
+    @field_validator("load")
+    @classmethod
+    def _load_has_no_tokens(cls, load: LoadConfig | None) -> LoadConfig | None:
+        for name in ("tokens_in", "tokens_out", "prompts", "shared_prefix"):
+            if load is not None and getattr(load, name) is not None:
+                raise ValueError(f"remove {name}: requests have no tokens")
+        return load
+
+    @field_validator("slo")
+    @classmethod
+    def _slo_has_latencies(cls, slo: SloConfig | None) -> SloConfig | None:
+        if slo is not None and not all(name.startswith("latency") for name in slo.bounds_ms):
+            raise ValueError("give latency bounds: answers are not streamed")
+        return slo
+
+
+class KserveProbeConfig(_WithoutTokens):
     """A server with the Open Inference Protocol v2, such as Triton or KServe."""
 
     kind: Literal["kserve"] = Field(description="Kind of probe.", examples=["kserve"])
@@ -489,20 +567,30 @@ class KserveProbeConfig(_ServedProbeConfig):
         examples=[[{"name": "INPUT0", "datatype": "FP32", "shape": [1, 16]}]],
     )
 
-    @model_validator(mode="after")
-    def _has_no_tokens(self) -> KserveProbeConfig:
-        load = self.load_curve
-        given = (load.tokens_in, load.tokens_out, load.prompts, load.shared_prefix)
-        if any(value is not None for value in given):
-            raise ValueError("requests have no tokens: remove tokens and prompts from load")
-        if self.slo is not None and not all(
-            name.startswith("latency") for name in self.slo.bounds_ms
-        ):
-            raise ValueError("answers are not streamed: give latency bounds in slo")
-        return self
+
+class HttpProbeConfig(_WithoutTokens):
+    """Any HTTP server: the same request each time."""
+
+    kind: Literal["http"] = Field(description="Kind of probe.", examples=["http"])
+    method: Literal["POST", "GET", "PUT"] = Field("POST", description="Method of the request.")
+    body_file: Path | None = Field(
+        None, description="File with the body of the request.", examples=["/srv/ranker/body.json"]
+    )
+    content_type: Label = Field("application/json", description="Type of the body.")
+    status: int = Field(200, ge=100, le=599, description="Status of a valid response.")
+    items: Annotated[str, matching(r"(/[^/]*)+", "a JSON pointer such as /predictions")] | None = (
+        Field(
+            None,
+            description=(
+                "Where in the JSON response its items are, as a list or a number; each is an"
+                " inference. By default a request is one."
+            ),
+            examples=["/predictions"],
+        )
+    )
 
 
-ServedProbeConfig = OpenAiProbeConfig | KserveProbeConfig
+ServedProbeConfig = OpenAiProbeConfig | KserveProbeConfig | HttpProbeConfig
 
 
 class ProbingConfig(Section):
@@ -523,6 +611,7 @@ def _probe_kind(value: object) -> str:
 AnyProbeConfig = Annotated[
     Annotated[ProbeConfig, Tag("[torch]")]
     | Annotated[OpenAiProbeConfig, Tag("openai")]
-    | Annotated[KserveProbeConfig, Tag("kserve")],
+    | Annotated[KserveProbeConfig, Tag("kserve")]
+    | Annotated[HttpProbeConfig, Tag("http")],
     Discriminator(_probe_kind),
 ]

@@ -41,6 +41,8 @@ class LoadEvidence:
         models: Models that served requests in these days.
         fingerprint_then: That of the probe's run before the curve; None without one.
         fingerprint_now: That of the probe's newest run; None without one.
+        kv_cache_shares: Share of the KV cache in use in the windows of these days, ascending.
+        requests_waiting: Requests that waited in these windows, of all servers, ascending.
     """
 
     curve: LoadCurve
@@ -49,6 +51,8 @@ class LoadEvidence:
     models: int = 1
     fingerprint_then: str | None = None
     fingerprint_now: str | None = None
+    kv_cache_shares: Sequence[float] = ()
+    requests_waiting: Sequence[float] = ()
 
     @property
     def software(self) -> Literal["unchanged", "changed", "unknown"]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.columns import RowColumns, as_number, number
+from costprobe.core.columns import RowColumns, as_number, number, numbers
 from costprobe.core.hours import (
     EDGE_NS,
     LOAD_FIELDS,
@@ -396,6 +396,8 @@ def _evidence(
         max(1, len(models)),
         _fingerprint(reader, curve, curve.time_ns),
         _fingerprint(reader, curve, now_ns),
+        sorted(numbers(rows, "kv_cache_share")),
+        sorted(numbers(rows, "requests_waiting")),
     )
 
 

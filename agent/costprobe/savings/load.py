@@ -13,8 +13,10 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
 from typing import Final
 
+from costprobe.adapters.engines.tables import KV_FULL
 from costprobe.core.money import exact
 from costprobe.core.records import TOGETHER
+from costprobe.core.statistics import quantile
 from costprobe.core.units import HOUR_S, MONTH_H, counted, percent, significant
 from costprobe.probing.load_curve import LoadPoint
 from costprobe.savings.evidence import (
@@ -32,6 +34,8 @@ PEAK: Final = 0.99
 _PEAK_LOW: Final = 0.95
 # Share of the week that must be known.
 COVERAGE_MIN: Final = 0.7
+# From so many requests that wait for each of them servers are saturated.
+WAITING: Final = 1.0
 _ROUNDING: Final = 1e-9
 _CENT: Final = Decimal("0.01")
 
@@ -385,10 +389,16 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
     evidence, week, points = question.evidence, question.week, question.points
     held = evidence.replicas
     limit_per_s = points[-1].work_per_s if points else 0.0
+    # The few windows of the load curve itself are beyond this quantile.
+    cache, waiting = (
+        quantile(values, PEAK) if values else 0.0
+        for values in (evidence.kv_cache_shares, evidence.requests_waiting)
+    )
 
     def needed(peak: float, factor: float) -> int:
-        count = math.ceil(week.at(peak) / (limit_per_s * factor) - _ROUNDING)
-        return min(held, max(1, count))
+        # What the KV cache of all replicas holds must fit into those of fewer.
+        replicas = max(week.at(peak) / (limit_per_s * factor), held * cache / KV_FULL)
+        return min(held, max(1, math.ceil(replicas - _ROUNDING)))
 
     reasons = {
         "it is one replica": held == 1,
@@ -398,11 +408,13 @@ def _merged(question: _MergeQuestion, replica: ReleasedReplica) -> tuple[Merge |
         "its peak is above the highest load that meets the service level": (
             week.at(PEAK) > held * limit_per_s * (1 + _ROUNDING)
         ),
+        "requests wait for a server at its peak": waiting >= held * WAITING,
     }
     reason = next((words for words, applies in reasons.items() if applies), "")
     count = held if reason else needed(PEAK, 1.0)
     if count == held:
-        return None, reason or "each is needed at the peak"
+        full = f" (KV cache: {percent(cache)} in use)" if cache else ""
+        return None, reason or f"each is needed at the peak{full}"
     if replica.kept_because:
         return None, replica.kept_because
     most = needed(1.0, 1 / (1 + question.doubt))
@@ -454,6 +466,8 @@ def _assumptions(evidence: LoadEvidence, limit: LoadPoint, count: int) -> Iterat
         )
     if evidence.software == "unknown":
         yield "server and model are those of the curve: the probe has no run since"
+    if evidence.kv_cache_shares:
+        yield "the KV cache fills in proportion to the load"
     if count == 1:
         yield "no replica has to take over for another"
 

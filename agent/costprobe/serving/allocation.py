@@ -133,7 +133,7 @@ def allocate(use: DeviceUse) -> Allocation:
         return Allocation(use.device, (), "none", dict.fromkeys(names, problem))
     if use.is_unheld:
         lines = (_line(use, "", "idle", (use.hardware, use.energy), _fraction(use.duration_s)),)
-        return Allocation(use.device, lines if lines[0].cost else (), "none")
+        return Allocation(use.device, lines if use.hardware or use.energy else (), "none")
     probing, remaining = _without_probing(use, use.hardware, use.energy)
     weights, basis, problems = _weights(use)
     probed = _share(use.probing_s, use.duration_s)
@@ -174,8 +174,7 @@ def _without_probing(use: DeviceUse, hardware: Decimal, energy: Decimal) -> tupl
     if use.probing_energy is None or energy == 0:
         drawn, drawn_rest = divided(energy, [share, 1 - share])
     else:
-        drawn = min(use.probing_energy, energy)
-        part = Fraction(drawn) / Fraction(energy)
+        part = _part_of(use.probing_energy, energy)
         drawn, drawn_rest = divided(energy, [part, 1 - part])
     duration_s = _fraction(use.duration_s)
     return (
@@ -228,7 +227,12 @@ def _idle_shares(use: DeviceUse, remaining: Line) -> tuple[Fraction, Fraction] |
     idle = 1 - _share(busy_s - use.probing_s, left_s)
     if use.idle_energy is None or remaining.energy == 0:
         return idle, idle
-    return idle, min(Fraction(1), Fraction(use.idle_energy) / Fraction(remaining.energy))
+    return idle, _part_of(use.idle_energy, remaining.energy)
+
+
+def _part_of(part: Decimal, whole: Decimal) -> Fraction:
+    """Return a share of a cost that is not 0, from 0 to 1: a tariff below zero may begin in the window."""
+    return min(Fraction(1), max(Fraction(0), Fraction(part) / Fraction(whole)))
 
 
 def _fraction(number: float | Decimal | None) -> Fraction:

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Final, Literal
 
-from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError, parse_exposition
+from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError
 from costprobe.adapters.engines.scrape import (
     CounterReading,
     MeasureSeries,
@@ -28,13 +29,12 @@ from costprobe.adapters.engines.scrape import (
     engine_of,
     generic_engine,
     read_counters,
-    wanted_names,
 )
 from costprobe.adapters.engines.settings import CountersConfig
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, ResetGroup
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge, ResetGroup
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, UNATTRIBUTED, Measure
-from costprobe.serving.settings import ServiceConfig, TenantsConfig
+from costprobe.serving.settings import REQUEST_KEYS, ServiceConfig, TenantsConfig
 
 MAX_GONE = 2000
 # Start times are derived from ticks since boot (1/100 s) and a wall clock in whole s.
@@ -327,6 +327,8 @@ class Counts:
         decode_request_s: Seconds of decode summed over requests: a batch of 32 counts 32 times.
         compute_request_s: Seconds of compute summed over requests.
         executions: Executions of batches.
+        estimated_flop: Floating-point operations of one GPU of each engine, as the server estimates.
+        estimated_bytes: Bytes that one GPU of each engine read and wrote, likewise.
     """
 
     requests: float | None = None
@@ -341,6 +343,8 @@ class Counts:
     decode_request_s: float | None = None
     compute_request_s: float | None = None
     executions: float | None = None
+    estimated_flop: float | None = None
+    estimated_bytes: float | None = None
 
     @property
     def inferred(self) -> float | None:
@@ -385,6 +389,7 @@ class ServedWindow:
         missing: Expected counters that the server lacks.
         restarts: Scrapes at which a counter had been reset.
         readings: Successful scrapes.
+        gauges: Mean saturation of its servers over the scrapes, as far as it is known.
         tenants: Counts of the same time by tenant, in place of models; None without any.
     """
 
@@ -397,6 +402,7 @@ class ServedWindow:
     missing: tuple[str, ...] = ()
     restarts: int = 0
     readings: int = 0
+    gauges: Mapping[Gauge, float] = field(default_factory=dict)
     tenants: ServedWindow | None = None
 
     @property
@@ -448,6 +454,7 @@ class _Window:
     counted: set[Measure] = field(default_factory=set)
     restarts: int = 0
     readings: int = 0
+    gauges: dict[Gauge, list[float]] = field(default_factory=dict)
 
 
 class ServiceMeter:
@@ -476,7 +483,6 @@ class ServiceMeter:
     ) -> None:
         self._service = service
         self._engine = engine or engine_of(service)
-        self._wanted = wanted_names(self._engine)
         self._fetch = fetch
         self._now_ns = now_ns
         self._utc_ns = utc_ns
@@ -513,6 +519,10 @@ class ServiceMeter:
             missing=tuple(window.missing),
             restarts=window.restarts,
             readings=window.readings,
+            gauges={
+                gauge: fmean(values) * (len(self._histories) if gauge == "requests_waiting" else 1)
+                for gauge, values in window.gauges.items()
+            },
         )
         self._window = _Window(start_ns=now_ns, missing=dict.fromkeys(scrape.missing))
         if scrape.problems:
@@ -557,12 +567,8 @@ class ServiceMeter:
 
     def _read(self, url: str) -> CounterReading | ScrapeError:
         try:
-            exposition = parse_exposition(
-                self._fetch(url), self._wanted, self._engine.prefix, self._max_parse_s
-            )
-            return read_counters(
-                exposition, self._engine, self._service.models, self._service.model or ""
-            )
+            models, unnamed = self._service.models, self._service.model or ""
+            return read_counters(self._fetch(url), self._engine, models, unnamed, self._max_parse_s)
         except ScrapeError as error:
             return error
 
@@ -576,6 +582,8 @@ def _add(
 ) -> None:
     window.readings += 1
     window.restarts += step.restarted
+    for gauge, value in reading.gauges.items():
+        window.gauges.setdefault(gauge, []).append(value)
     window.counted.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
     for (measure, model), grown in step.increases.items():
@@ -636,12 +644,7 @@ def tenants_endpoint(service: ServiceConfig, config: TenantsConfig) -> ServiceCo
     every = {"models": None, "model": None}
     if config.url is None:
         return service.model_copy(update=every)
-    own = {
-        "url": config.url,
-        "token_file": config.token_file,
-        "token_credential": config.token_credential,
-        "ca_file": config.ca_file,
-    }
+    own = {name: getattr(config, name) for name in ("url", *REQUEST_KEYS)}
     return service.model_copy(update={**every, **own})
 
 

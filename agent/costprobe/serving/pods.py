@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import OTHER, MetricsFetcher, ModelNames, engine_of_page
-from costprobe.adapters.engines.settings import MAX_REPLICAS, METRICS_PATH
+from costprobe.adapters.engines.settings import MAX_REPLICAS
+from costprobe.adapters.engines.tables import METRICS_PATH
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.kubernetes.api_server import (
     ApiServer,

@@ -145,6 +145,7 @@ def serving_points(
             {
                 **{name: getattr(counts, name) for name in MEASURES},
                 "busy_share": busy_share,
+                **{gauge: None if model else value for gauge, value in window.gauges.items()},
                 "window_s": _length_s(window),
                 "complete": cost.is_complete,
                 "restarts": window.restarts,
@@ -297,6 +298,7 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
         "cost_total_energy": float(cost.energy),
         "device_s": cost.device_s,
         "device_busy_s": cost.device_busy_s,
+        "decode_request_s": cost.counts.decode_request_s,
         **_token_costs(cost),
         "cost_per_million_tokens_in": cost.per_million_tokens_in,
         "cost_per_million_tokens_out": cost.per_million_tokens_out,

@@ -310,7 +310,7 @@ class ServedService:
                 # Without requests there is no cost per inference.
                 inferred = (
                     cost / per_inference
-                    if isinstance(per_inference, float) and per_inference > 0
+                    if isinstance(per_inference, float) and per_inference
                     else 0.0
                 )
                 rolling.add(row.time_ns, length_s, cost, inferred)

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from costprobe.adapters.engines.settings import MetricsEndpoint, Selector, Urls
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
 from costprobe.core.config.fields import (
     Duration,
     Labels,
@@ -40,10 +40,12 @@ _EXPERTS_USED: Final = 2
 TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 # Shares that add up to 1 may exceed it by this.
 _ROUNDING = 1e-9
+# Keys of a request, which belong to a URL.
+REQUEST_KEYS: Final = {"token_file", "token_credential", "ca_file", *WithHeaders.model_fields}
 
 
-class TenantsConfig(Section):
-    """Counters with a label that names the tenant: a team, a user or a key."""
+class _TenantCounters(Section):
+    """The first keys of tenants: those of base classes come before its own, the last base's first."""
 
     gateway: Literal["litellm"] | None = Field(
         None,
@@ -100,6 +102,11 @@ class TenantsConfig(Section):
         le=MAX_TENANTS,
         description="Largest number of tenants with a name; further ones are together `other`.",
     )
+
+
+class TenantsConfig(WithHeaders, _TenantCounters):
+    """Counters with a label that names the tenant: a team, a user or a key."""
+
     token_file: TokenFile = None
     token_credential: TokenCredential = None
     ca_file: CaFile = None
@@ -122,10 +129,11 @@ class TenantsConfig(Section):
                 "models is for a gateway; write the model as a label of each counter:"
                 " tokens_in = 'gateway_prompt_tokens_total{model=\"llama\"}'"
             )
-        if self.url is None and (self.token_file or self.token_credential or self.ca_file):
+        of_url = sorted(self.model_fields_set & REQUEST_KEYS)
+        if self.url is None and of_url:
             raise ValueError(
-                "token_file, token_credential and ca_file are for an own url: remove them, or write"
-                " the url; without one, those of the service apply"
+                f"{of_url[0]} is for an own url: remove it, or write the url; without one, that of the"
+                " service applies"
             )
         if self.token_file and self.token_credential:
             raise ValueError("give token_file or token_credential, not both")

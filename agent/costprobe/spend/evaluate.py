@@ -15,13 +15,14 @@ from costprobe.adapters.store.ledger import Ledger
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
 from costprobe.core.periods import hour_phase_ns
-from costprobe.core.records import Event
+from costprobe.core.records import NS_PER_S, Event
 from costprobe.spend.budget import (
     BudgetFlags,
     BudgetStatus,
     BudgetWatch,
     budget_point,
     budget_status,
+    payers_of,
 )
 from costprobe.spend.forecast import (
     Forecast,
@@ -38,6 +39,7 @@ from costprobe.spend.settings import BudgetConfig
 logger = logging.getLogger(__name__)
 
 WATCHES_STATE = "budgets"
+EVERY_NS = 600 * NS_PER_S
 # Pause after each day that is read at the first start, so that measuring is not delayed.
 PAUSE_S = 0.05
 
@@ -80,6 +82,21 @@ class BudgetTracker:
         self._watches = self._stored_watches()
         self._lock = Lock()
         self._documents: list[dict[str, Any]] = []
+        self._started_ns = clock.monotonic_ns()
+        self._interval: int | None = None
+        self._lacks_costs = True
+
+    def refresh_if_due(self) -> None:
+        """Refresh once in each interval of EVERY_NS, aligned to the wall clock.
+
+        In the first one after the start each call does while a budget has no costs yet: they are
+        unknown, not 0.
+        """
+        is_early = self._clock.monotonic_ns() - self._started_ns < EVERY_NS
+        interval = self._clock.time_ns() // EVERY_NS
+        if interval != self._interval or (is_early and self._lacks_costs):
+            self.refresh()
+            self._interval = interval
 
     def refresh(self) -> None:
         """Read the spend since the last evaluation, and report budgets that are exceeded."""
@@ -99,10 +116,14 @@ class BudgetTracker:
                     return
                 if book.final_ns != final_ns:
                     self._ledger.put_state(book_name(book.phase_ns), book.to_document())
+        self._lacks_costs = False
         for budget in self._budgets:
             status = budget_status(budget, books[budget.name], now_ns)
             flags, events = self._watches[budget.name].take(status)
-            self._ledger.append([budget_point(status, flags, self._tags)])
+            if payers_of(budget, books[budget.name].payers):
+                self._ledger.append([budget_point(status, flags, self._tags)])
+            else:
+                self._lacks_costs = True
             for event in events:
                 logger.warning("%s", event.detail)
                 self._on_event(event)

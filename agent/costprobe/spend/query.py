@@ -722,7 +722,7 @@ def _shared(
     shared: dict[_Key, Decimal] = {}
     for group, keys in members.items():
         if group in totals:
-            weights = [Fraction(max(amounts[key], Decimal(0))) for key in keys]
+            weights = [abs(Fraction(amounts[key])) for key in keys]
             even = weights if any(weights) else [Fraction(1)] * len(keys)
             shared |= dict(zip(keys, divided(totals[group], even), strict=True))
     return shared
@@ -821,7 +821,7 @@ def _number(value: object) -> Fraction:
 def _with_rest(parts: Mapping[str, Fraction], whole: Fraction) -> Mapping[str, Fraction]:
     """Return the parts with what they lack of the whole as unattributed; none where none is known."""
     rest = whole - sum(parts.values(), Fraction(0))
-    if not parts or rest <= whole * _ROUNDING:
+    if not parts or not whole or rest / whole <= _ROUNDING:
         return parts
     return {**parts, UNATTRIBUTED: parts.get(UNATTRIBUTED, Fraction(0)) + rest}
 
@@ -830,12 +830,14 @@ def _parts(
     charge: PeriodCharge, by_cost: Mapping[str, Fraction], by_tokens: Mapping[str, Fraction]
 ) -> Iterator[PeriodCharge]:
     """Divide a charge; one without tenants is returned as it is."""
+    if charge.cost < 0:
+        by_cost = {name: -cost for name, cost in by_cost.items()}
     names = sorted(
         (name for name in by_cost if by_cost[name] > 0 or by_tokens.get(name)),
         key=lambda name: (name == UNATTRIBUTED, name),
     )
     shares = [by_cost[name] for name in names]
-    if not any(shares) or charge.cost < 0:
+    if not any(shares):
         yield charge
         return
 
@@ -915,11 +917,13 @@ def _allocation(
 ) -> KeyAllocation:
     total = math.fsum(device_costs)
     whole = math.fsum(part.cost for part in parts)
-    if whole > total:
+    rest = total - whole
+    # With electricity below zero the amounts may be below zero, too.
+    if abs(rest) < _LEAST or (total * whole >= 0 and abs(whole) > abs(total)):
         for part in parts:
-            part.cost *= total / whole
-            part.idle = None if part.idle is None else part.idle * total / whole
-    rest = max(0.0, total - whole)
+            part.cost *= total / (whole or 1.0)
+            part.idle = part.idle and part.idle * total / (whole or 1.0)
+        rest = 0.0
     parts.sort(key=lambda part: (part.rest is not None, -part.cost, part.name))
     return KeyAllocation(
         currency, total, coverage, (*parts, KeyCost(UNALLOCATED, rest, rest=UNALLOCATED))
@@ -978,9 +982,9 @@ def _by_model(reader: StoreReader, span: TimeSpan) -> _Parts:
     for place, cost in sums["cost_total"].items():
         currency, service, model = place
         idle = sums["cost_idle"].get(place)
-        if model or cost > _LEAST:
-            known = None if idle is None else max(0.0, idle)
-            found[currency].append(KeyCost(model or service, max(0.0, cost), known))
+        if model or abs(cost) > _LEAST:
+            known = idle if idle is None or abs(idle) > _LEAST else 0.0
+            found[currency].append(KeyCost(model or service, cost, known))
     return found
 
 

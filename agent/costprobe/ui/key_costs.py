@@ -44,7 +44,7 @@ def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
 
 def is_shown(part: KeyCost) -> bool:
     """Return whether a line has a key or a cost."""
-    return part.rest is None or part.cost > 0
+    return part.rest is None or part.cost != 0
 
 
 def name_of(part: KeyCost) -> str:

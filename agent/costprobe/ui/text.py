@@ -13,7 +13,11 @@ def local(time_ns: int) -> str:
 
 
 def ago(duration_s: float) -> str:
-    """Return a rounded duration for display: "12 s", "3 min", "2.5 h", "4 d"."""
+    """Return a rounded duration for display: "12 s", "3 min", "2.5 h", "4 d".
+
+    After the wall clock was set back a time in the future is 0 s ago.
+    """
+    duration_s = max(0.0, duration_s)
     for limit_s, unit_s, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
         if duration_s < limit_s:
             return f"{duration_s / unit_s:.0f} {unit}"

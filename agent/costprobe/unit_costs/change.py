@@ -171,10 +171,10 @@ def log_mean_parts(
 ) -> dict[Name, float]:
     """Return each factor's part of ln(after / before) of a sum of products; they add up to it.
 
-    A term that is zero on one side is the effect of its first factor that is zero.
+    A term that is not positive on one side is the effect of its first factor that is not.
 
     Args:
-        before: The factors of each term, by name; not negative.
+        before: The factors of each term, by name; at most one of a term is negative.
         after: The same terms and factors later.
 
     Raises:
@@ -271,6 +271,7 @@ class ProductionSums:
         models: What it did, by model; one entry where models are not known.
         devices: Names of its devices in the newest window.
         currency: ISO 4217 code.
+        decode_request_s: Seconds of decode summed over requests; of a sum of periods it is unknown.
     """
 
     window_s: float
@@ -283,6 +284,7 @@ class ProductionSums:
     models: Mapping[str, ModelSums]
     devices: tuple[str, ...] = ()
     currency: str = ""
+    decode_request_s: float | None = None
 
     @property
     def cost(self) -> float:
@@ -334,6 +336,7 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
         models=models,
         devices=devices_of(newest),
         currency=newest.tags.get("currency", ""),
+        decode_request_s=_sum(own, "decode_request_s", is_needed=True),
     )
 
 
@@ -639,8 +642,10 @@ def _bearings(sums: ProductionSums, side: _Side) -> Iterator[dict[Part, float]]:
     electricity_price = sums.electricity / power_s
     if side.knows_idle and sums.busy_s:
         idle_s = max(0.0, sums.device_s - sums.busy_s)
-        idle = max(0.0, (sums.idle_cost or 0.0) - price * idle_s)
-        idle_j = power_s * min(1.0, idle / sums.electricity) if sums.electricity else 0.0
+        # Of one sign, as both are of the same tariffs.
+        idle = (sums.idle_cost or 0.0) - price * idle_s
+        share = idle / sums.electricity if sums.electricity else 0.0
+        idle_j = power_s * min(1.0, max(0.0, share))
         # Without idle time there is no idle electricity.
         idle_j = idle_j if idle_s > 0 else 0.0
         yield {

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def load_from_factory(spec: Spec) -> SourcedModel:
         ProbeConfigError: The factory cannot be imported, or returns something else.
     """
     name = str(spec.module)
+    if spec.path is not None and spec.path not in sys.path:
+        sys.path.insert(0, spec.path)
     built = _imported(spec.module)()
     if not (isinstance(built, (tuple, list)) and len(built) == 2):  # noqa: PLR2004 - a pair
         raise ProbeConfigError(f"{name}: must return (torch module, example inputs)")
@@ -69,8 +72,8 @@ def _imported(module: str | None) -> Callable[[], Any]:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except ImportError as error:
         raise ProbeConfigError(
-            f"{module}: cannot be imported ({error}); install it in the probe's interpreter, or"
-            " set python in [[probe]] to the interpreter that has it"
+            f"{module}: cannot be imported ({error}); set path in [[probe]] to its folder, or"
+            " python to the interpreter that has it"
         ) from error
     except AttributeError as error:
         raise ProbeConfigError(

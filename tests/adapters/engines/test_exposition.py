@@ -19,7 +19,9 @@ WANTED = frozenset({"hits_total", "time_seconds_sum"})
 
 
 def parse(text):
-    return parse_exposition(text if isinstance(text, bytes) else text.encode(), WANTED, "hi")
+    return parse_exposition(
+        text if isinstance(text, bytes) else text.encode(), WANTED, ["hi", "ho"]
+    )
 
 
 def test_only_wanted_counters_are_parsed():
@@ -40,7 +42,7 @@ def test_only_wanted_counters_are_parsed():
     assert found.started_s == 1.6e9
     assert found.types == {"hits_total": "counter"}
     assert found.type_of("hits_total") == "counter"
-    assert found.names == {"hi"}
+    assert found.prefixes == {"hi"}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """The counters of each engine, in recorded expositions."""
 
+import re
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.engines.exposition import ScrapeError, parse_exposition
-from costprobe.adapters.engines.scrape import engine_of, read_counters, wanted_names
+from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.adapters.engines.scrape import engine_of, engine_of_page, read_counters
 from costprobe.adapters.engines.tables import ENGINES
 from costprobe.serving.settings import ServiceConfig
 
@@ -19,9 +20,7 @@ def service(engine="vllm", **keys):
 
 def read(text, engine="vllm", **keys):
     config = service(engine, **keys)
-    how = engine_of(config)
-    exposition = parse_exposition(text.encode(), wanted_names(how), how.prefix)
-    return read_counters(exposition, how, config.models, config.model or "")
+    return read_counters(text.encode(), engine_of(config), config.models, config.model or "")
 
 
 def recorded(engine):
@@ -205,11 +204,79 @@ def test_counters_of_each_engine_are_found(engine):
         assert found[model] == pytest.approx(counts)
 
 
-def test_name_variants_are_matched():
+def test_pages_whose_names_were_rewritten_are_read_alike():
+    """Routers and agents write "_" for ":"; Dynamo wrote ":" after the prefix; clients add `_total`."""
+    wrong = []
+    for engine, prefix in ((name, row.prefix) for name, row in ENGINES.items() if row.prefix):
+        page = recorded(engine)
+        for start in (prefix[:-1] + ":", prefix[:-1] + "_"):
+            text = re.sub(rf"(?m)^(# [A-Z]+ )?{prefix}", rf"\g<1>{start}", page)
+            if by_model(read(text, engine)) != by_model(read(page, engine)):
+                wrong.append((engine, start))
+            # Before the first request the prefix alone shows that nothing was counted.
+            idle = read(f"# TYPE {start}other gauge\n{start}other 0\n", engine)
+            if idle.missing:
+                wrong.append((engine, start, idle.missing))
+    assert not wrong
     text = recorded("vllm").replace("_total", "").replace("vllm:", "vllm_")
     assert by_model(read(text)) == by_model(read(recorded("vllm")))
     text = recorded("triton").replace("nv_inference_count{", "nv_inference_count_total{")
     assert by_model(read(text, "triton")) == by_model(read(recorded("triton"), "triton"))
+
+
+def test_tensorrt_llm_without_a_prefix():
+    """As 1.1.0rc5 exposes it, without tokens; it is not taken for NIM, which has the names too."""
+    page = (
+        "# TYPE request_success_total counter\n"
+        'request_success_total{engine_type="trtllm",finished_reason="stop",model_name="m"} 7.0\n'
+        'e2e_request_latency_seconds_count{engine_type="trtllm",model_name="m"} 7.0\n'
+        'e2e_request_latency_seconds_sum{engine_type="trtllm",model_name="m"} 21.0\n'
+    )
+    found = read(page, "tensorrt_llm")
+    assert (by_model(found), found.missing) == ({"m": {"requests": 7}}, ())
+    assert engine_of_page(page.encode()) == "tensorrt_llm"
+    assert engine_of_page(recorded("nim").encode()) == "nim"
+    new = recorded("tensorrt_llm")
+    assert by_model(read(new.replace("trtllm_", ""), "tensorrt_llm")) == by_model(
+        read(new, "tensorrt_llm")
+    )
+
+
+def test_saturation_and_estimated_work():
+    label = 'engine="{}",model_name="Qwen/Qwen2.5-7B-Instruct"'
+    vllm = recorded("vllm") + "".join(
+        f"vllm:{name}{{{label.format(1)}}} {value}\n"
+        for name, value in (
+            ("num_requests_waiting", 3),
+            ("kv_cache_usage_perc", 0.2841),
+            ("estimated_flops_per_gpu_total", 5e15),
+            ("estimated_read_bytes_per_gpu_total", 4e12),
+            ("estimated_write_bytes_per_gpu_total", 1e12),
+        )
+    )
+    ranks = "".join(
+        f'sglang:{name}{{tp_rank="{rank}",dp_rank="{dp}"}} {value}\n'
+        for name, value in (("num_queue_reqs", 2), ("token_usage", 0.5))
+        for rank in (0, 1)
+        for dp in (0, 1)
+    )
+    expected = {
+        "vllm": (vllm, {"kv_cache_share": 0.1841, "requests_waiting": 3}),
+        "sglang": (ranks, {"kv_cache_share": 0.5, "requests_waiting": 4}),
+        "tgi": (recorded("tgi"), {"requests_waiting": 0}),
+        "triton": (recorded("triton"), {"requests_waiting": 1}),
+        "llamacpp": (recorded("llamacpp"), {"requests_waiting": 0}),
+        "tensorrt_llm": (
+            "trtllm_kv_cache_utilization 0.7\ntrtllm_num_requests_waiting 9\n",
+            {"kv_cache_share": 0.7, "requests_waiting": 9},
+        ),
+        "kserve": (recorded("kserve"), {}),
+    }
+    assert {name: read(page, name).gauges for name, (page, _) in expected.items()} == {
+        name: pytest.approx(gauges) for name, (_, gauges) in expected.items()
+    }
+    (counts,) = by_model(read(vllm)).values()
+    assert (counts["estimated_flop"], counts["estimated_bytes"]) == (5e15, 5e12)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from costprobe.adapters.engines.exposition import MAX_BYTES, ScrapeError
 from costprobe.adapters.engines.scrape import MetricsFetcher
+from costprobe.serving.meter import tenants_endpoint
 from costprobe.serving.settings import ServiceConfig
 from fakes.inference_server import TLS, InferenceServer
+from fakes.servers import Scripted
 
 SECRET = "very-secret-token"  # noqa: S105 - no error may contain it
 
@@ -29,6 +31,38 @@ def test_request_asks_for_the_uncompressed_text_format():
     assert call.headers["Accept-Encoding"] == "identity"
     assert call.headers["Accept"].startswith("text/plain")
     assert "Authorization" not in call.headers
+
+
+def test_service_and_its_tenants_behind_a_gateway_and_on_unix_sockets(tmp_path):
+    (tmp_path / "key").write_text("gateway-key\n")
+    own = {"headers": {"X-Scope-OrgID": "ml"}, "key_file": str(tmp_path / "key")}
+    tenants = {"gateway": "litellm", "label": "team", "url": f"unix://{tmp_path}/gateway.sock"}
+    service = ServiceConfig.model_validate(
+        {
+            "name": "s",
+            "url": [f"unix:{tmp_path}/a.sock", f"unix:{tmp_path}/b.sock:/prometheus/metrics"],
+            "engine": "vllm",
+            "devices": ["gpu0"],
+            **own,
+            "tenants": {**tenants, "headers": {"X-Tenant": "7"}},
+        }
+    )
+    endpoint = tenants_endpoint(service, service.tenants)
+    found = {}
+    for each in (service, endpoint):
+        for url in each.url:
+            path = url.split(":")[1]
+            with Scripted(lambda *_: (200, {}, b"a 1\n"), address=path) as server:
+                assert MetricsFetcher(each, None)(url) == b"a 1\n"
+            ((_, asked, headers, _),) = server.requests
+            sent = {name: text for name, text in headers.items() if name.startswith("X-")}
+            found[path.rpartition("/")[2], asked] = sent
+    gateway = {"X-Scope-OrgID": "ml", "X-Api-Key": "gateway-key"}
+    assert found == {
+        ("a.sock", "/metrics"): gateway,
+        ("b.sock", "/prometheus/metrics"): gateway,
+        ("gateway.sock", "/metrics"): {"X-Tenant": "7"},
+    }
 
 
 def test_chunked_response_is_joined():
@@ -67,6 +101,51 @@ def test_token_may_be_a_systemd_credential(tmp_path):
     error, calls = fetched(lambda call: call.whole(b""), fetcher(**named))
     assert "add LoadCredential= to the unit" in str(error)
     assert calls == []
+
+
+def test_sleeping_model_is_not_woken_and_has_the_counters_of_the_last_reading():
+    asleep = [True]
+
+    def answer(call):
+        if call.path == "/props":
+            call.whole(
+                b'{"build_info": "b9760-6ee", "is_sleeping": %s}' % str(asleep[0]).lower().encode()
+            )
+        elif call.path == "/models":
+            value = b"sleeping" if asleep[0] else b"loaded"
+            call.whole(b'{"data": [{"id": "a/b", "status": {"value": "%s"}}]}' % value)
+        else:
+            call.whole(
+                b"hits %d\n" % sum(call.path.startswith("/metrics") for call in server.calls)
+            )
+
+    for query, read in (("", "/metrics"), ("?model=a%2Fb", "/metrics?model=a%2Fb&autoload=false")):
+        fetch = fetcher(engine="llamacpp")
+        with InferenceServer(answer) as server:
+            found = []
+            for asleep[0] in (True, False, True, False):
+                try:
+                    found.append(fetch(f"{server.url}/metrics{query}"))
+                except ScrapeError as error:
+                    found.append(str(error))
+            paths = [call.path for call in server.calls if call.path.startswith("/metrics")]
+        assert found == [
+            "its model is not loaded, and a reading would load it",
+            b"hits 1\n",
+            b"hits 1\n",
+            b"hits 2\n",
+        ]
+        assert paths == [read] * 2
+
+
+def test_server_without_a_usable_state_is_read():
+    states = [b"", b"[]", b'{"build_info": 5, "is_sleeping": "true"}', b"{" * 5000]
+    for state in states:
+
+        def answer(call, state=state):
+            call.whole(state if call.path == "/props" else b"a 1\n")
+
+        assert fetched(answer, fetcher(engine="llamacpp"))[0] == b"a 1\n"
 
 
 def test_redirect_is_not_followed(tmp_path):

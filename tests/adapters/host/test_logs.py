@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from costprobe.adapters.host.log import (
@@ -24,6 +25,7 @@ from costprobe.adapters.host.log import (
     encoded,
     fields_of,
     is_journal,
+    line_head,
     log_ended_threads,
     priority,
 )
@@ -423,6 +425,17 @@ def test_journal_is_recognized_by_device_and_inode(tmp_path):
         assert not is_journal(f"{found.st_dev}:{found.st_ino + 1}", file)
         assert not is_journal("", file)
     assert not is_journal("1:1", io.StringIO())
+
+
+def test_line_of_a_command_has_a_time_only_where_the_journal_adds_none(tmp_path, monkeypatch):
+    with (tmp_path / "stdout").open("w") as file:
+        found = os.fstat(file.fileno())
+        for stream, head in (
+            ("1:1", "1970-01-01 00:00:05  "),
+            (f"{found.st_dev}:{found.st_ino}", ""),
+        ):
+            monkeypatch.setenv("JOURNAL_STREAM", stream)
+            assert line_head(file, 5 + time.timezone) == head
 
 
 PROGRAM = """

@@ -2,17 +2,19 @@
 
 import gc
 import socket
+import ssl
 import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 from costprobe.adapters.http import connections
-from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.access import Destination, environment_proxy
 from costprobe.adapters.http.client import HttpClient
-from costprobe.adapters.http.errors import Misconfigured, RetryLater
+from costprobe.adapters.http.errors import Misconfigured, RetryLater, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
 from fakes.floods import FLOODS, Flood
 from fakes.servers import TLS, Scripted, Talking, free_port
@@ -105,6 +107,126 @@ def test_configured_proxy_is_used():
     assert proxy.requests[0][1] == "http://nowhere.invalid/x"
 
 
+def test_error_names_the_proxy_and_what_it_refused():
+    refusals = {
+        b"HTTP/1.1 407 No\r\n\r\n": (
+            Misconfigured,
+            "the proxy refused the connection with HTTP 407",
+        ),
+        b"HTTP/1.1 503 No\r\n\r\n": (RetryLater, "the proxy refused the connection with HTTP 503"),
+        b"HTTP/1.1 200 OK\r\n\r\n": (RetryLater, ""),
+    }
+    found = {}
+    for answer, (kind, words) in refusals.items():
+        with Talking(lambda c, a=answer: (c.recv(4096), c.sendall(a))) as proxy:
+            user = proxy.url.replace("//", f"//user:{CANARY}@")
+            error = failure("https://nowhere.invalid/x", proxy=user)
+            place = f"(through the proxy 127.0.0.1:{proxy.port})"
+        found[answer] = isinstance(error, kind), words in error.reason, place in error.reason
+        assert CANARY not in error.reason
+    closed = failure("http://nowhere.invalid/x", proxy=f"http://127.0.0.1:{free_port()}")
+    found["closed"] = ["Connection refused (through the proxy http://127.0.0.1:" in closed.reason]
+    with Scripted(lambda *_: (407, {}, b"log in")) as proxy:
+        response = get("http://nowhere.invalid/x", proxy=proxy.url)
+    with pytest.raises(Misconfigured) as caught:
+        raise_for_status(response, now_s=0.0)
+    words = (
+        f"HTTP 407: log in (through the proxy {proxy.url}); the proxy requires a user and password"
+    )
+    found["status"] = [caught.value.reason == words]
+    assert {name: each for name, each in found.items() if not all(each)} == {}
+
+
+def test_proxy_of_the_environment_is_passed_by_for_the_hosts_of_no_proxy():
+    cases = {
+        "": [],
+        "*": ["http://a.example/", "https://[2001:db8::1]/"],
+        "example.com": ["http://example.com/", "https://a.EXAMPLE.com:8443/"],
+        ".example.com, other": ["http://a.example.com/", "http://other/"],
+        "*.example.com": ["http://a.example.com/"],
+        "example.com:8080": ["http://example.com:8080/"],
+        "10.0.0.0/8 192.168.1.7": ["http://10.255.0.1:8086/", "http://192.168.1.7/"],
+        "2001:db8::1,fd00::/8": ["http://[2001:db8::1]:8086/", "https://[fd12::3]/"],
+        "[2001:db8::1]": ["http://[2001:DB8:0::1]/"],
+        "[2001:db8::1]:443": ["https://[2001:db8::1]/"],
+        "10.0.0.1:80": ["http://10.0.0.1/"],
+    }
+    others = ["http://notexample.com/", "http://11.0.0.1/", "http://[2001:db8::2]/", "http://10/"]
+    proxies = {"http": "proxy:3128", "https": "http://proxy:3128"}
+    found = {
+        (entries, url): environment_proxy(url, {**proxies, "no": entries})
+        for entries, urls in cases.items()
+        for url in [*urls, *(others if entries != "*" else ())]
+    }
+    expected = {key: None if key[1] in cases[key[0]] else "http://proxy:3128" for key in found}
+    assert found == expected
+    assert environment_proxy("http://a.example/", {"all": "http://p:1"}) == "http://p:1"
+    assert environment_proxy("http://a.example/", {}) is None
+
+
+def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypatch):
+    """RFC 8305; 127.0.0.1 is the first address of the host, 127.0.0.2 the next."""
+
+    def attempts(first, body=b""):
+        """Requests until an answer, and the connections that the first address accepted."""
+        port = first.getsockname()[1]
+        to = Destination.parse(f"http://two.test:{port}/").unnamed()
+        with Scripted(lambda *_: (200, {}, b"ok"), address=("127.0.0.2", port)):
+            own, outcomes = client(total_s=None, step_s=3.0), []
+            for _ in range(4):
+                try:
+                    outcomes.append(own.request("POST", to, body=body))
+                except RetryLater as error:
+                    outcomes.append(error.reason)
+        first.settimeout(0.0)
+        accepted = 0
+        with suppress(BlockingIOError, OSError):
+            while True:
+                first.accept()[0].close()
+                accepted += 1
+        return [getattr(one, "body", one) for one in outcomes], accepted
+
+    def resolve(host, port, **_):
+        assert host == "two.test"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in (1, 2)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # It accepts and never answers: only a later request can find that out.
+        assert attempts(silent) == (["no response within 3 s", *[b"ok"] * 3], 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # More than the kernel buffers: the request is never sent completely.
+        found = attempts(silent, b"x" * (16 << 20))
+        assert found == (["no response within 3 s", *[b"ok"] * 3], 1)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.socket() as filler:
+        filler.connect(deaf.getsockname())
+        # Its queue is full: further connections get no answer.
+        assert attempts(deaf) == ([b"ok"] * 4, 1)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        assert attempts(closed)[0] == [b"ok"] * 4
+
+
+def test_server_on_a_unix_socket(tmp_path):
+    path = tmp_path / "server.sock"
+    urls = {f"unix:{path}": "/", f"unix://{path}:/metrics?a=b": "/metrics?a=b"}
+    with Scripted(lambda *_: (200, {}, b"ok"), address=str(path)) as server:
+        kept = client(keep=1)
+        for url in urls:
+            assert kept.request("GET", Destination.parse(url)).body == b"ok"
+        kept.close()
+    assert [request[1] for request in server.requests] == list(urls.values())
+    assert {request[2]["Host"] for request in server.requests} == {"localhost"}
+    gone = failure(f"unix:{tmp_path}/none.sock:/metrics")
+    assert (
+        gone.reason
+        == f"unix:{tmp_path}/none.sock:/metrics: FileNotFoundError: No such file or directory"
+    )
+    for url in ("unix:relative.sock", "unix:", f"unix:/{'x' * 107}", "unix:/a b"):
+        with pytest.raises(Misconfigured):
+            Destination.parse(url)
+
+
 def test_proxy_tunnel_that_sends_slowly_ends_in_time():
     def talk(connection):
         connection.recv(4096)
@@ -148,6 +270,30 @@ def test_tls_needs_a_trusted_authority_and_reads_it_again_after_a_failure(tmp_pa
         assert own.request("GET", to).body == b"ok"
         own.close()
     assert len(server.requests) == 1
+
+
+def test_error_of_strict_tls_names_what_the_certificate_lacks():
+    """As Python checks it from 3.13 on; the authority's certificate has no key usage."""
+    authority = TLS / "no_key_usage.pem"
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority)
+    strict = connections.tls_context(authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    strict.sslsocket_class = ssl.SSLSocket
+    near, far = socket.socketpair()
+    with near, far, ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(server.wrap_socket, far, server_side=True)
+        with pytest.raises(ssl.SSLError) as caught:
+            strict.wrap_socket(near, server_hostname="127.0.0.1")
+        near.close()
+        answered.exception()
+    to = Destination.parse("https://127.0.0.1/")
+    error = connections.translated(caught.value, to, ExchangeLimits(1.0))
+    assert isinstance(error, Misconfigured)
+    assert error.reason == (
+        "https://127.0.0.1: TLS: CA cert does not include key usage extension; RFC 5280 requires it,"
+        " and Python checks it from version 3.13 on: issue the certificate again"
+    )
 
 
 def test_unreachable_servers_are_retried():

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from costprobe.adapters.load_child import clients
-from costprobe.adapters.load_child.clients import ServerError
+from costprobe.adapters.load_child.connection import ServerError
 from costprobe.adapters.load_child.main import measure
 from fakes.inference_server import InferenceServer, Notes, generating, piece, request
 

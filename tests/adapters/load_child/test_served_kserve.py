@@ -1,7 +1,7 @@
 """Probes of servers with the Open Inference Protocol, against small HTTP servers."""
 
 import pytest
-from costprobe.adapters.load_child.clients import ServerError
+from costprobe.adapters.load_child.connection import ServerError
 from costprobe.adapters.load_child.main import measure
 from costprobe_probes.wire import ProbeConfigError
 from fakes.inference_server import InferenceServer, Notes, answering_tensors, request

@@ -4,12 +4,9 @@ import json
 import time
 
 import pytest
-from costprobe.adapters.load_child.clients import (
-    MAX_EVENT_BYTES,
-    EventStream,
-    Failed,
+from costprobe.adapters.load_child.clients import MAX_EVENT_BYTES, EventStream, Failed, Reply
+from costprobe.adapters.load_child.connection import (
     Failure,
-    Reply,
     ServerConnection,
     excerpt,
     parse_target,

@@ -5,7 +5,7 @@ import socket
 import threading
 
 import pytest
-from costprobe.adapters.load_child.clients import ServerError
+from costprobe.adapters.load_child.connection import ServerError
 from costprobe.adapters.load_child.main import measure
 from costprobe_probes.wire import DeviceError, ProbeConfigError, kind_of
 from fakes.inference_server import InferenceServer, Notes, generating, request
@@ -131,7 +131,7 @@ def test_half_open_connection_times_out():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"kind": "grpc"}, "known kinds: kserve, openai"),
+        ({"kind": "grpc"}, "known kinds: http, kserve, openai"),
         ({"api": "edits"}, "known: chat, completions"),
         ({"token_file": "/nowhere/token"}, "cannot be read"),
         ({"url": "https://h", "ca_file": "/nowhere/ca"}, "cannot be used"),

@@ -9,6 +9,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.configuration import parse
 from costprobe.core.config.load import ConfigError
 from costprobe.core.records import Point
+from costprobe.core.schema import SCHEMA
 from fakes.clock import FakeClock
 
 CONFIG = """
@@ -69,8 +70,15 @@ def test_a_rule_may_match_a_label_of_its_rows_and_no_other():
     for text in (CONFIG + rule.format(label="stage"), rule.format(label="product")):
         with pytest.raises(ConfigError, match="rule"):
             parse(text, Path("c.toml"))
-    with pytest.raises(ConfigError, match="is a tag of costprobe"):
-        parse(CONFIG.replace("product =", "device ="), Path("c.toml"))
+
+
+def test_labels_named_like_a_tag_or_a_field_are_refused():
+    """InfluxDB 3 refuses rows in which a tag has the name of a field."""
+    for name in ("device", "host", "time", "title", "severity", "power_w"):
+        with pytest.raises(ConfigError, match=f"{name}.*is a tag or a field of costprobe"):
+            parse(CONFIG.replace("product =", f"{name} ="), Path("c.toml"))
+    for measurement, columns in SCHEMA.items():
+        assert not set(columns.tags) & columns.fields.keys(), measurement
 
 
 def test_notifiers_silences_and_groups_may_use_labels_of_services_and_probes():

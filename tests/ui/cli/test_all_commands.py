@@ -78,6 +78,8 @@ EXIT_CODES = {
     "costprobe alerts --exit-code": 1,  # the sink influxdb has a rejected point
     "costprobe alerts test pager": 1,  # no server listens at this address
     "costprobe doctor": 1,  # the sink influxdb2 has no server
+    "costprobe doctor --probes": 1,  # likewise
+    "costprobe probe ./model.py:make": 2,  # there is no such file
     "costprobe silence end 0a1b2c3d": 2,  # no such silence
     "costprobe store compact": 1,  # the daemon is running
 }

@@ -3,6 +3,7 @@
 import csv
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -60,11 +61,16 @@ def costprobe(tmp_path):
 
 
 @pytest.fixture
-def stored(tmp_path):
-    now_ns = time.time_ns()
+def stored(tmp_path, request):
+    """A store whose costs have the sign that a test requests."""
+    now_ns, sign = time.time_ns(), getattr(request, "param", 1)
     with_rows = Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))
-    with_rows.append(sorted(rows(now_ns), key=lambda row: row.time_ns))
-    yield
+    signed = [
+        replace(row, fields={name: sign * cost for name, cost in row.fields.items()})
+        for row in rows(now_ns)
+    ]
+    with_rows.append(sorted(signed, key=lambda row: row.time_ns))
+    yield sign
     with_rows.close()
 
 
@@ -74,6 +80,8 @@ def parts_of(document):
     }
 
 
+# Electricity below zero may make every cost negative.
+@pytest.mark.parametrize("stored", [1, -1], indirect=True)
 def test_each_key_has_its_cost_and_the_lines_add_up_to_the_devices(costprobe, stored):
     probing = (10, None, "probing")
     expected = {
@@ -111,14 +119,14 @@ def test_each_key_has_its_cost_and_the_lines_add_up_to_the_devices(costprobe, st
         found = parts_of(document)
         close = found.keys() == known.keys() and all(
             found[name]
-            == (pytest.approx(cost), idle if idle is None else pytest.approx(idle), rest)
+            == (pytest.approx(stored * cost), idle and pytest.approx(stored * idle), rest)
             for name, (cost, idle, rest) in known.items()
         )
         total = sum(part["cost"] for part in document["parts"])
         if not close or total != pytest.approx(document["cost_total"], rel=1e-12):
             wrong.append((key, found))
         assert (document["by"], document["currency"]) == (key, "EUR")
-        assert document["cost_total"] == pytest.approx(100)
+        assert document["cost_total"] == pytest.approx(stored * 100)
     assert wrong == []
 
 

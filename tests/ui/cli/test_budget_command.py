@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from costprobe.adapters.store.write import Store
 from costprobe.core.schema import make_point
 from costprobe.ui.cli.main import main
+from costprobe.ui.cli.views.status_lines import budget_lines
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 
@@ -115,7 +116,14 @@ def test_without_rows_nothing_is_extrapolated(costprobe, store):
     (found,) = json.loads(costprobe("budget", "--json", "team"))
     assert (found["spent"], found["forecast"], found["coverage"]) == (0, None, 0)
     assert found["missing"] == ["no cost data for host in this period"]
-    assert "no cost data for host" in costprobe("budget", "team")
+    text = costprobe("budget", "team")
+    assert "no cost data for host" in text
+    # The spend is unknown, not 0.
+    assert re.search(r"team +host +day +\$48 +- +- +- ", text), text
+    document = {**found, "exceeded": False, "forecast_exceeded": False}
+    assert budget_lines(document)[0].startswith(
+        "budget   team: no costs known of $48 for the day, "
+    )
 
 
 def test_two_days_are_insufficient_for_the_seasonal_model_and_reported(costprobe, store):

@@ -347,4 +347,6 @@ def test_readable_durations():
     def check(seconds, words):
         assert ago(seconds) == words
 
-    check_all(check, [(5, "5 s"), (200, "3 min"), (9000, "2 h"), (400_000, "4.6 d")])
+    check_all(
+        check, [(-3483, "0 s"), (5, "5 s"), (200, "3 min"), (9000, "2 h"), (400_000, "4.6 d")]
+    )

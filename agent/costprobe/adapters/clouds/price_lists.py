@@ -1,20 +1,30 @@
-"""Current price of an instance from the price lists of AWS, Azure and Google: request and parsing."""
+"""Current price of an instance from the price lists of AWS, Azure and Google: request and parsing.
+
+One rule for all: the price in force of exactly the product that is meant. Several prices are an
+error, and a price of 0 is none: it is of a part of the usage, or of what is paid elsewhere.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
+
+from pydantic import Field
 
 from costprobe.adapters.clouds.regions import AWS_LOCATIONS
 from costprobe.adapters.host.redaction import read_secret
-from costprobe.core.outside import UnusableInputError, bounded_json
+from costprobe.core.config.fields import Currency, SourceConfig, matching
+from costprobe.core.outside import bounded_json
+from costprobe.core.records import NS_PER_S
 from costprobe.core.units import MONTH_H
 
+# Products of Azure with the name of an instance that are not the instance with Linux.
+_AZURE_OTHERS: Final = ("windows", "dedicated", "cloudservices", "lowpriority")
 # A higher price of an instance per hour is an error of its unit.
 LARGEST_PER_H = Decimal(10_000)
 _NANO = Decimal("1e-9")
@@ -26,7 +36,7 @@ AZURE_URL: Final = "https://prices.azure.com/api/retail/prices"
 # Google Compute Engine among Google's services.
 GCP_URL: Final = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus"
 _GCP_FIELDS: Final = (
-    "skus(skuId,pricingInfo/pricingExpression(usageUnit,tieredRates)),nextPageToken"
+    "skus(skuId,pricingInfo(effectiveTime,pricingExpression(usageUnit,tieredRates))),nextPageToken"
 )
 _GCP_PAGE_SKUS: Final = 1000
 _PAGES_MAX: Final = 100
@@ -36,32 +46,57 @@ _GCP_MORE_TIMES: Final = 4
 Get = Callable[[str, Mapping[str, str], float], str]
 
 
-@dataclass(frozen=True, slots=True)
-class PriceQuery:
+# No quotation mark: it would end the name in Azure's filter.
+_IS_NAME = matching(
+    r"[^'\r\n]+", "write a name as in the cloud's price list, without quotation marks"
+)
+
+
+class PriceListConfig(SourceConfig):
     """A price to look up in a cloud's price list.
 
     Attributes:
-        api: The price list.
+        plan: "spot" for the spot price, otherwise the price on demand is wanted.
         currency: ISO 4217 code.
-        instance: Instance type in the price list; empty for "gcp".
-        region: Region in the price list; empty for "gcp".
-        url: Address of the price list; None for the cloud's own.
-        is_spot: Whether the spot price is wanted, not that on demand.
-        skus: Numbers of SKUs, by their identifiers, whose prices are added ("gcp").
-        key_file: File with the API key ("gcp").
     """
 
-    api: Literal["aws", "azure", "gcp"]
-    currency: str
-    instance: str = ""
-    region: str = ""
-    url: str | None = None
-    is_spot: bool = False
-    skus: Mapping[str, Decimal] = field(default_factory=dict)
-    key_file: Path | None = None
+    plan: str
+    currency: Currency
+    api: Literal["aws", "azure", "gcp", "catalogue"] | None = Field(
+        None,
+        description=(
+            "Price list to read: aws (on demand, Linux), azure (retail prices), gcp (Cloud Billing"
+            " Catalog), or catalogue (a table as of `costprobe price update`, at `url` or `file`)."
+        ),
+        examples=["azure"],
+    )
+    instance: Annotated[str, Field(max_length=100), _IS_NAME] | None = Field(
+        None,
+        description="Instance type in the price list (aws, azure, catalogue).",
+        examples=["Standard_NC24ads_A100_v4"],
+    )
+    region: Annotated[str, Field(max_length=40), _IS_NAME] | None = Field(
+        None,
+        description="Region in the price list (aws, azure, catalogue).",
+        examples=["westeurope"],
+    )
+    skus: dict[str, Annotated[Decimal, Field(gt=0, le=100_000)]] = Field(
+        default_factory=dict,
+        max_length=16,
+        description=(
+            "SKU identifiers of the instance's cores, memory and GPUs with their numbers, whose"
+            " prices are added (gcp)."
+        ),
+        examples=[{"2E27-4F75-95CD": Decimal(4)}],
+    )
+    key_file: Path | None = Field(
+        None,
+        description="File with the API key (gcp).",
+        examples=["/etc/costprobe/google.key"],
+    )
 
 
-def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
+def api_price(query: PriceListConfig, get: Get, timeout_s: float, now_ns: int) -> Decimal:
     """Return a current price, in the currency of the query per hour.
 
     Args:
@@ -69,14 +104,15 @@ def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
         get: Sends a request.
         timeout_s: Time limit of all requests together in s; of the many pages of Google's list a
             multiple.
+        now_ns: UTC in ns since 1970, at which the price is in force.
 
     Raises:
         ValueError: The response is not as documented, or has no such price or several.
     """
     end_s = time.monotonic() + timeout_s
-    instance, region = query.instance, query.region
+    instance, region = query.instance or "", query.region or ""
     if query.api == "gcp":
-        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s)
+        return _gcp_price(query, get, end_s + _GCP_MORE_TIMES * timeout_s, now_ns)
     found: list[Decimal] = []
     if query.api == "aws":
         place = quote(AWS_LOCATIONS[region], safe="()")
@@ -86,9 +122,7 @@ def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
         host, url = urlsplit(query.url or AZURE_URL).netloc, _azure_url(query)
         for _ in range(_PAGES_MAX):
             text = get(url, {}, _left_s(end_s))
-            prices, url = _azure_prices(
-                text, instance, region, query.currency, is_spot=query.is_spot
-            )
+            prices, url = _azure_prices(text, query, now_ns)
             found += prices
             if not url:
                 break
@@ -97,7 +131,7 @@ def api_price(query: PriceQuery, get: Get, timeout_s: float) -> Decimal:
     return only_price(found, f"{instance} in {region}")
 
 
-def _azure_url(query: PriceQuery) -> str:
+def _azure_url(query: PriceListConfig) -> str:
     wanted = (
         ("serviceName", "Virtual Machines"),
         ("priceType", "Consumption"),
@@ -111,7 +145,7 @@ def _azure_url(query: PriceQuery) -> str:
     return f"{query.url or AZURE_URL}?{urlencode(parameters)}"
 
 
-def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
+def _gcp_price(query: PriceListConfig, get: Get, end_s: float, now_ns: int) -> Decimal:
     if query.key_file is None:
         raise ValueError("no key_file")
     # In a header: a key in the URL would be in the logs of proxies.
@@ -124,7 +158,7 @@ def _gcp_price(query: PriceQuery, get: Get, end_s: float) -> Decimal:
     }
     for _ in range(_PAGES_MAX):
         text = get(f"{query.url or GCP_URL}?{urlencode(parameters)}", headers, _left_s(end_s))
-        prices, token = _gcp_prices(text, query.skus, query.currency)
+        prices, token = _gcp_prices(text, query.skus, query.currency, now_ns)
         found |= prices
         if len(found) == len(query.skus):
             return sum((count * found[sku] for sku, count in query.skus.items()), Decimal(0))
@@ -156,17 +190,18 @@ def _aws_prices(text: str, instance: str, region: str) -> list[Decimal]:
     return [
         _price(offer.get("price"))
         for offer in offers
-        if offer.get("Instance Type") == instance and offer.get("Operating System") == "Linux"
+        if _same(offer.get("Instance Type"), instance)
+        and offer.get("Operating System") == "Linux"
+        and offer.get("Pre Installed S/W") in (None, "NA")
     ]
 
 
-def _azure_prices(
-    text: str, instance: str, region: str, currency: str, *, is_spot: bool
-) -> tuple[list[Decimal], str]:
-    """Return the prices of an instance in a response of Azure's Retail Prices API.
+def _azure_prices(text: str, query: PriceListConfig, now_ns: int) -> tuple[list[Decimal], str]:
+    """Return the prices in force of an instance in a response of Azure's Retail Prices API.
 
     Source: Microsoft, "Azure Retail Prices". Prices of Windows, of dedicated hosts, of Cloud
-    Services and of the retired low-priority virtual machines are skipped.
+    Services and of the retired low-priority virtual machines are skipped. Azure writes the name of
+    an instance in more than one case.
 
     Returns:
         Currency per hour, and the URL of the next page; empty after the last.
@@ -177,32 +212,52 @@ def _azure_prices(
     document = _object(text)
     prices = []
     for item in _objects(document, "Items"):
-        kinds = f"{item.get('productName')} {item.get('skuName')} {item.get('meterName')}"
-        skipped = any(
-            word in kinds for word in ("Windows", "Dedicated", "CloudServices", "Low Priority")
-        )
+        kinds = "".join(f"{item.get(key)}" for key in ("productName", "skuName", "meterName"))
+        kind = "".join(kinds.split()).lower()
         if (
-            skipped
-            or item.get("armSkuName") != instance
-            or item.get("armRegionName") != region
-            or item.get("type") != "Consumption"
-            or item.get("unitOfMeasure") != "1 Hour"
-            or ("Spot" in kinds) is not is_spot
+            not any(other in kind for other in _AZURE_OTHERS)
+            and ("spot" in kind) is (query.plan == "spot")
+            and _same(item.get("armSkuName"), query.instance)
+            and _same(item.get("armRegionName"), query.region)
+            and item.get("type") == "Consumption"
+            and item.get("unitOfMeasure") == "1 Hour"
+            and in_force([item], "effectiveStartDate", now_ns, "effectiveEndDate")
         ):
-            continue
-        if item.get("currencyCode") != currency:
-            raise ValueError(
-                f"its prices are in {item.get('currencyCode')}, the plan in {currency}"
-            )
-        prices.append(_price(item.get("retailPrice")))
+            currency = item.get("currencyCode")
+            if currency != query.currency:
+                raise ValueError(f"its prices are in {currency}, the plan in {query.currency}")
+            prices.append(_price(item.get("retailPrice")))
     return prices, str(document.get("NextPageLink") or "")
 
 
-def _gcp_prices(text: str, skus: Collection[str], currency: str) -> tuple[dict[str, Decimal], str]:
-    """Return the prices of SKUs in a page of Google's Cloud Billing Catalog.
+def in_force(
+    entries: Iterable[dict[str, Any]], start_key: str, now_ns: int, end_key: str = ""
+) -> list[dict[str, Any]]:
+    """Return the entries of a product's timeline that apply: the last ones that have begun, if not ended.
+
+    Args:
+        entries: The entries; one without a start always applied.
+        start_key: Key of the start: ISO 8601 in UTC, as all clouds write it.
+        now_ns: UTC in ns since 1970.
+        end_key: Key of the end.
+    """
+    now = f"{datetime.fromtimestamp(now_ns // NS_PER_S, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    current = [
+        (str(entry.get(start_key) or ""), entry)
+        for entry in entries
+        if str(entry.get(start_key) or "") <= now < str(entry.get(end_key) or "9999")
+    ]
+    last = max((start for start, _ in current), default="")
+    return [entry for start, entry in current if start == last]
+
+
+def _gcp_prices(
+    text: str, skus: Collection[str], currency: str, now_ns: int
+) -> tuple[dict[str, Decimal], str]:
+    """Return the prices in force of SKUs in a page of Google's Cloud Billing Catalog.
 
     Source: Google, "Cloud Billing API: services.skus.list". A price is the sum of units and nanos
-    of the first tier; a price per month is divided by 730 h.
+    of the only tier that is not free; a price per month is divided by 730 h.
 
     Returns:
         Currency per hour by SKU, and the token of the next page; empty after the last.
@@ -216,49 +271,54 @@ def _gcp_prices(text: str, skus: Collection[str], currency: str) -> tuple[dict[s
         name = sku.get("skuId")
         if name not in skus:
             continue
-        (pricing,) = _objects(sku, "pricingInfo")[-1:] or ({},)
-        expression = pricing.get("pricingExpression")
-        if not isinstance(expression, dict) or expression.get("usageUnit") not in _GCP_UNITS:
-            raise ValueError(f"SKU {name} is not priced by the hour or the month")
-        (tier,) = _objects(expression, "tieredRates")[:1] or ({},)
-        unit = tier.get("unitPrice")
-        if not isinstance(unit, dict) or unit.get("currencyCode") != currency:
-            raise ValueError(f"SKU {name} has no price in {currency}, the plan's currency")
-        amount = _price(unit.get("units", 0)) + _NANO * _number(unit.get("nanos", 0))
-        prices[str(name)] = amount / _GCP_UNITS[str(expression["usageUnit"])]
+        rates = []
+        for pricing in in_force(_objects(sku, "pricingInfo"), "effectiveTime", now_ns):
+            expression = _values_of(pricing, "pricingExpression")
+            hours = _GCP_UNITS.get(str(expression.get("usageUnit")))
+            if hours is None:
+                raise ValueError(f"SKU {name} is not priced by the hour or the month")
+            for tier in _objects(expression, "tieredRates"):
+                unit = _values_of(tier, "unitPrice")
+                if unit.get("currencyCode") != currency:
+                    raise ValueError(f"SKU {name} has no price in {currency}, the plan's currency")
+                nanos = _NANO * _number(unit.get("nanos", 0))
+                rates.append((_price(unit.get("units", 0)) + nanos) / hours)
+        prices[str(name)] = only_price(rates, f"SKU {name}")
     return prices, str(document.get("nextPageToken") or "")
 
 
-def aws_price_list(document: Mapping[str, Any], currency: str | None) -> Iterator[Decimal]:
-    """Yield the on-demand prices in the output of `aws pricing get-products`.
+def aws_price_list(
+    document: Mapping[str, Any], currency: str | None, now_ns: int
+) -> Iterator[Decimal]:
+    """Yield the on-demand prices in force in the output of `aws pricing get-products`.
 
     Source: AWS, "Price List Query API: GetProducts". A product is an object, or its JSON as text.
-    Prices of 0, of capacity that is reserved already, are skipped.
 
     Raises:
         ValueError: It is no such output, or has no price in the currency.
     """
     for entry in document["PriceList"]:
         product = _object(entry) if isinstance(entry, str) else entry
-        for term in _values(_values_of(product, "terms").get("OnDemand")):
+        terms = _values(_values_of(product, "terms").get("OnDemand"))
+        for term in in_force(terms, "effectiveDate", now_ns):
             for dimension in _values(term.get("priceDimensions")):
                 per_unit = dimension.get("pricePerUnit")
                 if dimension.get("unit") != "Hrs" or not isinstance(per_unit, dict):
                     continue
                 if currency is not None and currency not in per_unit:
                     raise ValueError(f"its prices are not in {currency}, the plan's currency")
-                price = _price(per_unit[currency or next(iter(per_unit))])
-                if price:
-                    yield price
+                yield _price(per_unit[currency or next(iter(per_unit))])
 
 
 def only_price(prices: Collection[Decimal], words: str) -> Decimal:
-    """Return the price that all of them are.
+    """Return the price that all of them are, besides 0: of a free part of the usage, or of reserved capacity.
 
     Raises:
-        ValueError: There is none, or there are several.
+        ValueError: There is none, there are several, or only 0.
     """
-    different = sorted(set(prices))
+    different = sorted(set(prices) - {Decimal(0)})
+    if not different and prices:
+        raise ValueError(f'{words} costs 0 in it; set the price that you pay as plan = "on_demand"')
     if not different:
         raise ValueError(f"has no price of {words}; check its spelling in the cloud's price list")
     if len(different) > 1:
@@ -267,11 +327,13 @@ def only_price(prices: Collection[Decimal], words: str) -> Decimal:
     return different[0]
 
 
+def _same(name: object, wanted: str | None) -> bool:
+    """Return whether a name is the one that is wanted, in upper or lower case."""
+    return f"{name}".lower() == f"{wanted}".lower()
+
+
 def _object(text: str) -> dict[str, Any]:
-    try:
-        document = bounded_json(text, parse_number=Decimal)
-    except UnusableInputError as error:
-        raise ValueError(f"{error}") from error
+    document = bounded_json(text, parse_number=Decimal)
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - content of the response
     return document

@@ -12,15 +12,15 @@ from contextlib import suppress
 from typing import IO, Final
 from urllib.parse import urlsplit
 
-from costprobe.adapters.clouds.price_lists import PriceQuery, api_price
+from costprobe.adapters.clouds.price_lists import PriceListConfig, api_price
 from costprobe.adapters.host.processes import kill_marked, new_mark
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination
+from costprobe.adapters.http.access import Destination, environment_proxy
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import SourceConfig
-from costprobe.core.outside import read_regular
+from costprobe.core.outside import UnusableInputError, decoded_text, read_regular
 
 MAX_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 20.0
@@ -44,15 +44,23 @@ def read_source(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
     """
     if source.file is not None:
         try:
-            return _text(read_regular(source.file, MAX_BYTES + 1), str(source.file))
+            return _text(read_regular(source.file, MAX_BYTES + 1), source_name(source))
         except OSError as error:
             raise SourceError(f"{source.file}: cannot be read ({error.strerror})") from error
     if source.command is not None:
-        return _run(source.command, source.command[0], timeout_s)
+        return _run(source.command, source_name(source), timeout_s)
     return _get(str(source.url), {}, timeout_s)
 
 
-def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
+def source_name(source: SourceConfig) -> str:
+    """Return the name of a source in messages: its file, command or host."""
+    if source.command is not None:
+        return source.command[0]
+    # No path and no query, which may contain a key.
+    return str(source.file or urlsplit(source.url or "").netloc)
+
+
+def read_price_list(query: PriceListConfig, timeout_s: float = TIMEOUT_S) -> str:
     """Return the current price of an instance in a cloud's price list, as text.
 
     Args:
@@ -63,17 +71,19 @@ def read_price_list(query: PriceQuery, timeout_s: float = TIMEOUT_S) -> str:
         SourceError: The list cannot be read, or has no such price or several.
     """
     try:
-        return f"{api_price(query, _get, timeout_s):f}"
+        return f"{api_price(query, _get, timeout_s, time.time_ns()):f}"
     except ValueError as error:
         raise SourceError(f"price list {query.api}: {outside_text(str(error))}") from None
 
 
 def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
     """Return the body of an HTTP endpoint, fetched through the environment's proxy if it has one."""
+    from urllib.request import getproxies  # noqa: PLC0415 - loads http.client
+
     # Messages show no path and no query, which may contain a key.
     host = urlsplit(url).netloc
     limits = ExchangeLimits(timeout_s, timeout_s, max_body_bytes=MAX_BYTES + 1)
-    client = HttpClient(limits, proxy=_environment_proxy(url))
+    client = HttpClient(limits, proxy=environment_proxy(url, getproxies()))
     try:
         destination = Destination.parse(url, host)
         accepted = {"Accept": "application/json, text/*", **headers}
@@ -90,17 +100,6 @@ def _get(url: str, headers: Mapping[str, str], timeout_s: float) -> str:
     finally:
         client.close()
     return _text(response.body, host)
-
-
-def _environment_proxy(url: str) -> str | None:
-    """Return the proxy of a URL by http_proxy, https_proxy and no_proxy; None for none."""
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - loads http.client
-
-    proxies, parts = getproxies(), urlsplit(url)
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
@@ -139,12 +138,11 @@ def _run(command: Sequence[str], name: str, timeout_s: float) -> str:
 
 
 def _text(content: bytes, name: str) -> str:
-    if len(content) > MAX_BYTES:
-        raise SourceError(f"{name}: returned more than {MAX_BYTES} bytes")
     try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise SourceError(f"{name}: not UTF-8 text") from None
+        # Figures read the same in every encoding of Western office programs.
+        return decoded_text(content, MAX_BYTES, "cp1252")
+    except UnusableInputError as error:
+        raise SourceError(f"{name}: {error}") from None
 
 
 def _stderr(file: IO[bytes]) -> str:

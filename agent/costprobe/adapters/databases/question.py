@@ -30,17 +30,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import (
-    KEY_HEADER,
-    CaFile,
-    Headers,
-    KeyCredential,
-    KeyFile,
-    KeyHeader,
-    TokenCredential,
-    TokenFile,
-    check_headers,
-)
+from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 from costprobe.core.schema import SCHEMA
 
@@ -171,8 +161,8 @@ class FleetAnswer:
     problems: tuple[str, ...] = ()
 
 
-class FleetConfig(Section):
-    """The database with the rows of all hosts."""
+class _Database(Section):
+    """The first keys of [fleet]: keys of base classes come before its own, the last base's first."""
 
     kind: Literal["influxql", "victoriametrics", "prometheus"] = Field(
         description=(
@@ -189,6 +179,11 @@ class FleetConfig(Section):
         ),
         examples=["http://influx.example.com:8086"],
     )
+
+
+class FleetConfig(WithHeaders, _Database):
+    """The database with the rows of all hosts."""
+
     database: Label | None = Field(
         None,
         description=(
@@ -218,10 +213,6 @@ class FleetConfig(Section):
         ),
         examples=["42"],
     )
-    headers: Headers = Field(default_factory=dict)
-    key_file: KeyFile = None
-    key_credential: KeyCredential = None
-    key_header: KeyHeader = KEY_HEADER
     replica_labels: tuple[Name, ...] = Field(
         (),
         max_length=8,
@@ -275,5 +266,4 @@ class FleetConfig(Section):
             raise ValueError("give user, token_file or token_credential, one of them")
         if self.password_file and self.user is None:
             raise ValueError("password_file needs a user; add user")
-        check_headers(self)
         return self

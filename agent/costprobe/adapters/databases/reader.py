@@ -89,7 +89,10 @@ class Transport:
         self._token = Secret("token", config.token_file, config.token_credential, folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
         self._http = HttpClient(
-            limits, ca_file=config.ca_file, keep=PARALLEL, further_headers=FurtherHeaders(config)
+            limits,
+            ca_file=config.ca_file,
+            keep=PARALLEL,
+            further_headers=FurtherHeaders(config, folder),
         )
 
     def post(self, path: str, form: Mapping[str, str]) -> list[dict[str, Any]]:

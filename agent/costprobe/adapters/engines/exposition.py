@@ -63,13 +63,13 @@ class Exposition:
         samples: Their values, by metric name as written.
         types: Declared types of the wanted metrics, by name as declared.
         started_s: UTC in s at which the process started; None if it is not exposed.
-        names: The requested prefix, if a metric's name begins with it; else empty.
+        prefixes: The requested prefixes with which a metric's name begins.
     """
 
     samples: Mapping[str, tuple[CounterSample, ...]]
     types: Mapping[str, str]
     started_s: float | None
-    names: frozenset[str]
+    prefixes: frozenset[str]
 
     def type_of(self, name: str) -> str | None:
         """The declared type of a metric: by its name, or by the name without its suffix.
@@ -90,7 +90,7 @@ def _family_of(name: str) -> str:
 def parse_exposition(
     body: bytes,
     wanted: Collection[str],
-    prefix: str = "",
+    prefixes: Collection[str] = (),
     max_parse_s: float = MAX_PARSE_S,
     cpu_s: Callable[[], float] = time.thread_time,
 ) -> Exposition:
@@ -99,7 +99,7 @@ def parse_exposition(
     Args:
         body: The response.
         wanted: Names of metrics.
-        prefix: Prefix whose presence among the metric names is reported.
+        prefixes: Prefixes whose presence among the metric names is reported.
         max_parse_s: Longest CPU time in s.
         cpu_s: CPU time of this thread in s.
 
@@ -119,7 +119,7 @@ def parse_exposition(
             collected.declare(line)
         elif line:
             collected.add(line, number)
-    return collected.exposition({prefix} if _has_name(body, prefix.encode()) else ())
+    return collected.exposition([prefix for prefix in prefixes if has_name(body, prefix)])
 
 
 class _Collected:
@@ -138,8 +138,12 @@ class _Collected:
     @property
     def starts(self) -> tuple[bytes, ...]:
         """What every line begins with that `add` may use."""
-        names = {*self._wanted, *self._created_names, STARTED}
-        return tuple(name.encode() for name in names)
+        starts = ["\0"]
+        for name in sorted({*self._wanted, *self._created_names, STARTED}):
+            # A name that begins with another needs no comparison of its own.
+            if not name.startswith(starts[-1]):
+                starts.append(name)
+        return tuple(start.encode() for start in starts)
 
     def declare(self, line: str) -> None:
         """Parse a line that begins with "#"."""
@@ -167,8 +171,8 @@ class _Collected:
             self._started_s = _sample(line, number)[1]
             self._count()
 
-    def exposition(self, names: Collection[str]) -> Exposition:
-        """Everything that was parsed, with the names that it begins with."""
+    def exposition(self, prefixes: Collection[str]) -> Exposition:
+        """Everything that was parsed, with the prefixes that were found."""
         samples = {
             name: tuple(
                 CounterSample(
@@ -178,7 +182,7 @@ class _Collected:
             )
             for name, series in self._found.items()
         }
-        return Exposition(samples, self._types, _instant(self._started_s), frozenset(names))
+        return Exposition(samples, self._types, _instant(self._started_s), frozenset(prefixes))
 
     def _count(self) -> None:
         self._series += 1
@@ -217,10 +221,11 @@ def _relevant_lines(body: bytes, starts: tuple[bytes, ...]) -> Iterator[tuple[in
             raise ScrapeError("the response is not UTF-8 text") from None
 
 
-def _has_name(body: bytes, prefix: bytes) -> bool:
-    """Return whether a metric's name begins with a prefix, by a search without parsing."""
+def has_name(body: bytes, start: str) -> bool:
+    """Return whether a metric's name begins with a text, by a search without parsing."""
+    prefix = start.encode()
     starts = (b"\n" + prefix, b"TYPE " + prefix)
-    return bool(prefix) and (body.startswith(prefix) or any(start in body for start in starts))
+    return body.startswith(prefix) or any(start in body for start in starts)
 
 
 def _declared(line: str) -> tuple[str, str] | None:

@@ -13,27 +13,33 @@ Each name creates new series in every database, so a service has at most MAX_NAM
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from statistics import fmean
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from costprobe.adapters.engines.exposition import (
     MAX_BYTES,
+    MAX_PARSE_S,
     CounterSample,
     Exposition,
     Labels,
     ScrapeError,
+    has_name,
     parse_exposition,
 )
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
-from costprobe.adapters.engines.tables import ENGINES, Counter, Engine
+from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, Secret
+from costprobe.adapters.http.access import Destination, FurtherHeaders, Secret
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
+from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
 
@@ -50,6 +56,9 @@ _HINTS = Hints(
     unauthorized="check token_file",
     not_found="check the path, and that metrics are enabled",
 )
+# Builds of llama-server that answer /metrics while they sleep, without a restart of their idle timer.
+READ_ASLEEP_BUILD: Final = 10_519
+_BUILD: Final = re.compile(r"b?(\d{1,9})\b")
 MAX_NAMES: Final = 64
 OTHER: Final = "other"
 # A name that was not seen for this time may be replaced, in s.
@@ -92,11 +101,13 @@ class CounterReading:
         measures: Its measures; one that the server does not count is absent.
         missing: Required counters that are not exposed, for messages.
         started_s: UTC in s at which the process started; None if it is not exposed.
+        gauges: Its saturation, as far as it is exposed.
     """
 
     measures: Mapping[Measure, MeasureSeries]
     missing: tuple[str, ...]
     started_s: float | None
+    gauges: Mapping[Gauge, float] = field(default_factory=dict)
 
 
 def engine_of(endpoint: MetricsEndpoint) -> Engine:
@@ -106,41 +117,37 @@ def engine_of(endpoint: MetricsEndpoint) -> Engine:
     )
 
 
-def wanted_names(engine: Engine) -> frozenset[str]:
-    """Return all metric names under which an engine's counters may be exposed."""
+def _wanted_names(engine: Engine) -> frozenset[str]:
+    """Return all metric names under which an engine's counters and gauges may be exposed."""
     return frozenset(
         name
-        for counters in engine.counters.values()
+        for counters in (*engine.counters.values(), *engine.gauges.values())
         for counter in counters
         for part in (counter, *counter.plus)
-        for name in _aliases(part.name)
+        for name in engine.spellings(part.name)
     )
 
 
-def _aliases(name: str) -> tuple[str, ...]:
-    """Return the names of a counter: with and without `_total`, and with "_" for ":"."""
-    bare = name.removesuffix("_total")
-    written = (name, bare if name.endswith("_total") else f"{name}_total")
-    return tuple(dict.fromkeys((*written, *(alias.replace(":", "_") for alias in written))))
-
-
 def read_counters(
-    exposition: Exposition,
+    body: bytes,
     engine: Engine,
     models: Sequence[str] | None = None,
     unnamed: str = "",
+    max_parse_s: float = MAX_PARSE_S,
 ) -> CounterReading:
-    """Find an engine's measures among the exposed counters.
+    """Find an engine's measures and gauges on a page.
 
     Args:
-        exposition: The counters that the server exposes.
+        body: The page, in the Prometheus text format.
         engine: Its counters.
         models: Served models that count; None for all.
         unnamed: Model of series without a model label; "" if none is configured.
+        max_parse_s: Longest CPU time of parsing in s.
 
     Raises:
-        ScrapeError: A required counter is declared as a gauge.
+        ScrapeError: It cannot be parsed, or a required counter is declared as a gauge.
     """
+    exposition = parse_exposition(body, _wanted_names(engine), engine.prefixes, max_parse_s)
     measures: dict[Measure, MeasureSeries] = {}
     for measure, counters in engine.counters.items():
         counted = _counted(exposition, engine, counters, models, unnamed)
@@ -158,7 +165,13 @@ def read_counters(
         elif measure in engine.required:
             missing.append(_missing(measure, counters, exposition, engine))
     missing += _absent_models(exposition, measures, models)
-    return CounterReading(measures, tuple(missing), exposition.started_s)
+    gauges: dict[Gauge, float] = {}
+    for gauge, counters in engine.gauges.items():
+        found = _counted(exposition, engine, counters, models, unnamed)
+        values = [] if found is None else [value.value for value in found.series.values()]
+        if values:
+            gauges[gauge] = fmean(values) if gauge == "kv_cache_share" else math.fsum(values)
+    return CounterReading(measures, tuple(missing), exposition.started_s, gauges)
 
 
 def _counted(
@@ -170,7 +183,7 @@ def _counted(
 ) -> MeasureSeries | None:
     """Return the first counter with values, or else the first one that is declared."""
     for counter in counters:
-        for name in _aliases(counter.name):
+        for name in engine.spellings(counter.name):
             if name in exposition.samples:
                 series = _series(exposition, name, counter, engine, unnamed)
                 for added in counter.plus:
@@ -183,7 +196,7 @@ def _counted(
                     }
                 return MeasureSeries(name, series)
     for counter in counters:
-        for name in _aliases(counter.name):
+        for name in engine.spellings(counter.name):
             if exposition.type_of(name) is not None:
                 return MeasureSeries(name, {})
     return None
@@ -208,7 +221,7 @@ def _added(
     exposition: Exposition, counter: Counter, engine: Engine, unnamed: str
 ) -> dict[Labels, SeriesValue]:
     """The series of a counter that is added to another, distinguished from them by its name."""
-    for name in _aliases(counter.name):
+    for name in engine.spellings(counter.name):
         if name in exposition.samples:
             series = _series(exposition, name, counter, engine, unnamed)
             return {(*labels, ("__name__", name)): value for labels, value in series.items()}
@@ -258,7 +271,7 @@ def _has_counted_nothing(
     )
     return (
         engine.counts_begin_at_zero
-        and engine.prefix in exposition.names
+        and bool(exposition.prefixes)
         and not any(
             value.value > 0
             for companion in companions
@@ -272,7 +285,7 @@ def _missing(
     measure: str, counters: Sequence[Counter], exposition: Exposition, engine: Engine
 ) -> str:
     names = " or ".join(counter.name for counter in counters)
-    if engine.prefix and engine.prefix not in exposition.names:
+    if engine.prefix and not exposition.prefixes:
         return f"{names} ({measure}); no metric begins with {engine.prefix}"
     return f"{names} ({measure})"
 
@@ -292,7 +305,8 @@ def generic_engine(config: CountersConfig) -> Engine:
     """Return the engine of the configured counters."""
     counters: dict[Measure, tuple[Counter, ...]] = {}
     for measure in MEASURES:
-        selector = getattr(config, measure)
+        # What a server estimates has no key.
+        selector = getattr(config, measure, None)
         if selector is None:
             continue
         match = SELECTOR.fullmatch(selector)
@@ -321,20 +335,20 @@ def engine_of_page(body: bytes) -> str | None:
         body: A page in the Prometheus text format.
 
     Returns:
-        The engine most of whose measures are there, and all of the required ones; else the first
-        whose prefix is; else None.
+        The engine most of whose measures have counts, or are there, and all of the required ones;
+        else the first whose prefix is; else None.
     """
-    best, most = None, 0
+    best, most = None, (0, 0)
     by_prefix = None
     for name, engine in ENGINES.items():
         try:
-            exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
-            reading = read_counters(exposition, engine)
+            reading = read_counters(body, engine)
         except ScrapeError:
             continue
-        if len(reading.measures) > most and not reading.missing:
-            best, most = name, len(reading.measures)
-        if by_prefix is None and engine.prefix and exposition.names:
+        found = sum(bool(one.series) for one in reading.measures.values()), len(reading.measures)
+        if found > most and not reading.missing:
+            best, most = name, found
+        if by_prefix is None and any(has_name(body, start) for start in engine.prefixes):
             by_prefix = name
     return best or by_prefix
 
@@ -342,8 +356,11 @@ def engine_of_page(body: bytes) -> str | None:
 class MetricsFetcher:
     """Fetches the metrics endpoints of a service, with a connection for each request.
 
+    A server that unloads its model is looked at first, at an address that does not load it: while it
+    sleeps its counters are those of the last reading.
+
     Args:
-        endpoint: Its timeout, token and certificates.
+        endpoint: Its engine, timeout, token and certificates.
         credentials: Where systemd stored this process's credentials; None without any.
     """
 
@@ -352,15 +369,74 @@ class MetricsFetcher:
         limits = ExchangeLimits(
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
-        self._client = HttpClient(limits, ca_file=endpoint.ca_file)
+        self._client = HttpClient(
+            limits,
+            ca_file=endpoint.ca_file,
+            further_headers=FurtherHeaders(endpoint, credentials),
+        )
+        self._sleeps = engine_of(endpoint).sleeps
+        self._pages: dict[str, bytes] = {}
 
     def __call__(self, url: str) -> bytes:
         """Fetch an endpoint; return its body in the Prometheus text format.
 
         Raises:
-            ScrapeError: No such response, in one line and without secrets or the URL.
+            ScrapeError: No such response, in one line and without secrets or the URL; or its model
+                sleeps, and was not read before.
         """
-        headers = {"Accept": "text/plain;version=0.0.4"}
+        if not self._sleeps:
+            return self._get(url, {})
+        if self.look(url) != "asleep":
+            # A router must not load a model that was unloaded in between.
+            self._pages[url] = self._get(f"{url}&autoload=false" if "?" in url else url, {})
+        elif url not in self._pages:
+            raise ScrapeError("its model is not loaded, and a reading would load it")
+        return self._pages[url]
+
+    def look(self, url: str) -> Literal["asleep", "kept awake", ""]:
+        """Return whether a server unloaded its model, or counts each reading as use; "" for neither.
+
+        It asks what loads no model. A server that does not answer is read, for its error.
+        """
+        if not self._sleeps:
+            return ""
+        (name,) = parse_qs(urlsplit(url).query).get("model", [""])
+        try:
+            props = self._stated(url, "props")
+            build = _BUILD.match(str(props.get("build_info")))
+            is_old = build is None or int(build[1]) < READ_ASLEEP_BUILD
+            is_asleep = is_old and props.get("is_sleeping") is True
+            if name:
+                is_asleep = any(
+                    model["status"]["value"] != "loaded"
+                    for model in self._stated(url, "models")["data"]
+                    if name in (model["id"], *model.get("aliases", ()))
+                )
+            is_kept_awake = is_old and bool(name or "is_sleeping" in props)
+        except (ScrapeError, UnusableInputError, AttributeError, LookupError, TypeError):
+            return ""
+        return "asleep" if is_asleep else "kept awake" if is_kept_awake else ""
+
+    def is_behind_activator(self, url: str) -> bool:
+        """Return whether Knative's proxies forward a URL: they count each reading as a request.
+
+        Only they answer a request with its probe header, at any path, and start no server for it.
+        Source: knative.dev/networking, `pkg/http/header`.
+        """
+        root = urlsplit(url)._replace(path="/", query="").geturl()
+        try:
+            return self._get(root, {"K-Network-Probe": "queue"}) == b"queue"
+        except ScrapeError as error:
+            return "unexpected probe header" in str(error)
+
+    def _stated(self, url: str, name: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the JSON of an address beside that of the metrics."""
+        parts = urlsplit(url)
+        path = f"{parts.path.rpartition('/')[0]}/{name}"
+        return bounded_json(self._get(parts._replace(path=path, query="").geturl(), {}))
+
+    def _get(self, url: str, headers: Mapping[str, str]) -> bytes:
+        headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
             secrets = []
@@ -436,7 +512,7 @@ def read_latency(endpoint: MetricsEndpoint, fetch: Callable[[str], bytes]) -> La
     for url in endpoint.url:
         body = fetch(url)
         for index, counter in enumerate(LATENCIES[endpoint.engine]):
-            names = _aliases(counter)
+            names = ENGINES[endpoint.engine].spellings(counter)
             samples = parse_exposition(body, names).samples
             found = next((samples[name] for name in names if name in samples), None)
             sums[index] += sum(sample.value for sample in found or ())

@@ -5,38 +5,48 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from costprobe.adapters.engines.tables import ENGINES
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile
+from costprobe.adapters.engines.tables import ENGINES, METRICS_PATH
+from costprobe.adapters.http.access import (
+    UNIX_URL,
+    CaFile,
+    TokenCredential,
+    TokenFile,
+    WithHeaders,
+)
 from costprobe.core.config.fields import Duration, Section, has_port, key, matching
 
-METRICS_PATH = "/metrics"
 MAX_REPLICAS = 64
-_URL = re.compile(r"(https?)://([^/@\s?#]+)(/[^\s?#]*)?")
+_URL = re.compile(r"(https?://[^/@\s?#]+)(/[^\s?#]*)?(\?model=[^\s?#&]+)?")
 # A metric's name, perhaps with labels that it must have: name{label="value",other="value"}.
 _LABEL = r'[A-Za-z_]\w*="[^"{}\\]*"'
 SELECTOR = re.compile(rf"([A-Za-z_:][\w:]*)(?:\{{({_LABEL}(?:,{_LABEL})*)\}})?")
 
 
-def _urls(value: object) -> object:
-    """Parse one URL or several; METRICS_PATH is added to a URL without a path."""
+def _urls(value: object, info: ValidationInfo) -> object:
+    """Parse one URL or several; a URL without a path gets that of the engine, or of the gateway."""
     urls = [value] if isinstance(value, str) else value
     if not isinstance(urls, list | tuple) or not all(isinstance(url, str) for url in urls):
         raise ValueError('write a URL, "http://127.0.0.1:8000/metrics", or a list of them')
     if not 1 <= len(urls) <= MAX_REPLICAS:
         raise ValueError(f"write 1 to {MAX_REPLICAS} URLs, one for each replica")
-    return tuple(_with_path(url) for url in urls)
+    known = info.data or {}
+    engine = ENGINES.get(known.get("engine") or known.get("gateway") or "")
+    path = METRICS_PATH if engine is None else engine.path
+    return tuple(_with_path(url, path) for url in urls)
 
 
-def _with_path(url: str) -> str:
+def _with_path(url: str, path: str) -> str:
+    if match := UNIX_URL.fullmatch(url):
+        return f"unix:{match[1]}:{match[2] or path}"
     match = _URL.fullmatch(url)
     if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
-            "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, query or"
-            " fragment; a token goes into token_file"
+            "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, fragment or"
+            " query but ?model=NAME, or unix:/path/of/socket; a token goes into token_file"
         )
-    return url if match[3] not in (None, "/") else f"{match[1]}://{match[2]}{METRICS_PATH}"
+    return f"{match[1]}{path if match[2] in (None, '/') else match[2]}{match[3] or ''}"
 
 
 def _selector(value: object) -> object:
@@ -140,16 +150,25 @@ class CountersConfig(Section):
         return self
 
 
-class MetricsEndpoint(Section):
-    """The metrics of a server: their addresses, its engine, and what a request needs."""
+class _Server(Section):
+    """The first keys of an endpoint: those of base classes come before its own, the last base's first."""
 
-    url: Urls = Field(
-        description="Address of the metrics of each replica; without a path, /metrics is added.",
-        examples=["http://127.0.0.1:8000"],
-    )
+    # Before the URL, to which its path is added.
     engine: EngineName = Field(
         description="Serving engine, which defines the names of the counters.", examples=["vllm"]
     )
+    url: Urls = Field(
+        description=(
+            "Address of the metrics of each replica, also on a Unix socket:"
+            " unix:/run/vllm.sock:/metrics; without a path, the engine's is added."
+        ),
+        examples=["http://127.0.0.1:8000"],
+    )
+
+
+class MetricsEndpoint(WithHeaders, _Server):
+    """The metrics of a server: their addresses, its engine, and what a request needs."""
+
     counters: CountersConfig | None = Field(
         None,
         description='Which metrics to read, for `engine = "generic"`.',

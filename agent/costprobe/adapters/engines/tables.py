@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from costprobe.core.schema import Measure
 
+METRICS_PATH = "/metrics"
 ResetGroup = Literal["process", "model", "none"]
+# Share of the KV cache in use; requests that wait to be scheduled.
+Gauge = Literal["kv_cache_share", "requests_waiting"]
+# Above this share a server delays or preempts requests.
+KV_FULL: Final = 0.9
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -21,7 +26,7 @@ class Counter:
     """A cumulative counter, or a part of one.
 
     Attributes:
-        name: As the engine exposes it; also matched with or without `_total`, and with "_" for ":".
+        name: As the engine exposes it; `Engine.spellings` has the names that are matched.
         only: For each label, the values of which a series must have one.
         without: For each label, the values of which a series must have none.
         scale: Unit of a count in the measure's unit: 1e-6 for microseconds.
@@ -48,6 +53,9 @@ class Engine:
         required: Measures without which a scrape reports missing counters.
         model_label: Label that names the served model; "" if there is none.
         prefix: Prefix of its metric names; "" if there is none.
+        may_lack_prefix: Whether some versions expose the same names without the prefix.
+        path: Path of its metrics at the server.
+        sleeps: Whether it may unload its model, which reading its counters would load again.
         counts_begin_at_zero: Whether a series is created by its first count, so that the whole
             value of a new series was counted since the last reading.
         reset_together: Which series are only reset together: all of the process, or those of a
@@ -61,9 +69,41 @@ class Engine:
     required: tuple[Measure, ...] = ("requests",)
     model_label: str = ""
     prefix: str = ""
+    may_lack_prefix: bool = False
+    path: str = METRICS_PATH
+    sleeps: bool = False
     counts_begin_at_zero: bool = False
     reset_together: ResetGroup = "none"
     option: str = ""
+
+    @property
+    def gauges(self) -> Mapping[Gauge, tuple[Counter, ...]]:
+        """Its present saturation, likewise; of no engine but those that are known."""
+        known = _GAUGES.items() if self.name in ENGINES else ()
+        return {
+            gauge: tuple(Counter(self.prefix + name, one_of=_RANKS) for name in names.split())
+            for gauge, names in known
+        }
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The prefix as servers, routers and agents expose it: with ":", and with "_" for it."""
+        ends = dict.fromkeys((self.prefix[-1:], ":", "_")) if self.prefix else ()
+        return tuple(self.prefix[:-1] + end for end in ends)
+
+    def spellings(self, name: str) -> tuple[str, ...]:
+        """Return the names under which a metric may be exposed.
+
+        With each of the prefixes, or none; with "_" for ":"; with and without `_total`.
+        """
+        rest = name.removeprefix(self.prefix)
+        starts = self.prefixes if rest != name else ()
+        if self.may_lack_prefix or not starts:
+            starts = (*starts, "")
+        bare = rest.removesuffix("_total")
+        ends = (rest, bare if rest.endswith("_total") else f"{rest}_total")
+        names = [start + end for start in starts for end in ends]
+        return tuple(dict.fromkeys((*names, *(each.replace(":", "_") for each in names))))
 
 
 _MICRO = 1e-6
@@ -71,6 +111,14 @@ _MICRO = 1e-6
 _UNANSWERED = ("abort", "error")
 _TRT_UNANSWERED = ("cancelled", "timeout")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "attn_tp_rank", "attn_cp_rank")
+# Gauges after the prefix: of vLLM, SGLang, TensorRT-LLM and llama.cpp (until May 2025); of these,
+# TGI and Triton.
+_GAUGES: Mapping[Gauge, str] = {
+    "kv_cache_share": "kv_cache_usage_perc gpu_cache_usage_perc token_usage kv_cache_utilization"
+    " kv_cache_usage_ratio",
+    "requests_waiting": "num_requests_waiting num_queue_reqs requests_deferred queue_size"
+    " inference_pending_request_count",
+}
 _HITS = ("device_hit", "host_hit", "storage_hit")
 # With the passes of speculative decoding.
 _DECODE = ("decode", "target_verify", "draft_extend", "eagle_draft", "eagle_draft_extend")
@@ -182,6 +230,14 @@ def vllm(name: str, prefix: str) -> Engine:
                 Counter(f"{prefix}time_per_output_token_seconds_sum"),
                 Counter(f"{prefix}request_decode_time_seconds_sum"),
             ),
+            # Estimated from the model's shape, of one GPU of each engine (--enable-mfu-metrics).
+            "estimated_flop": (Counter(f"{prefix}estimated_flops_per_gpu_total"),),
+            "estimated_bytes": (
+                Counter(
+                    f"{prefix}estimated_read_bytes_per_gpu_total",
+                    plus=(Counter(f"{prefix}estimated_write_bytes_per_gpu_total"),),
+                ),
+            ),
         },
         required=("requests", "tokens_in", "tokens_out"),
         model_label="model_name",
@@ -291,6 +347,8 @@ ENGINES: Mapping[str, Engine] = {
             },
             model_label="model_name",
             prefix="trtllm_",
+            may_lack_prefix=True,
+            path="/prometheus/metrics",
             counts_begin_at_zero=True,
             option="return_perf_metrics: true",
         ),
@@ -329,6 +387,7 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=("tokens_in", "tokens_out"),
             prefix="llamacpp:",
+            sleeps=True,
             counts_begin_at_zero=True,
             reset_together="process",
             option="--metrics",
@@ -363,6 +422,7 @@ ENGINES: Mapping[str, Engine] = {
             },
             required=("requests", "tokens_in", "tokens_out"),
             model_label="model_name",
+            path="/v1/metrics",
             counts_begin_at_zero=True,
         ),
         Engine(
@@ -379,6 +439,7 @@ ENGINES: Mapping[str, Engine] = {
             required=("requests", "tokens_in", "tokens_out"),
             model_label="requested_model",
             prefix="litellm_",
+            path="/metrics/",
             counts_begin_at_zero=True,
             option='callbacks: ["prometheus"]',
         ),

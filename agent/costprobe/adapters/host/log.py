@@ -235,14 +235,16 @@ class Journal:
         self._socket.close()
 
 
-def line_time(stream: TextIO, time_s: float) -> str:
-    """Return the local time at the start of a line: without a date on a terminal, with it in a file.
+def line_head(stream: TextIO, time_s: float) -> str:
+    """Return the start of a line: the local time, with the date in a file; empty in the journal.
 
     Args:
         stream: The destination of the line.
         time_s: UTC in s.
     """
-    form = "%H:%M:%S" if stream.isatty() else "%Y-%m-%d %H:%M:%S"
+    if is_journal(os.environ.get("JOURNAL_STREAM", ""), stream):
+        return ""
+    form = "%H:%M:%S  " if stream.isatty() else "%Y-%m-%d %H:%M:%S  "
     return time.strftime(form, time.localtime(time_s))
 
 
@@ -272,7 +274,7 @@ class Lines:
         text = entry.text.replace("\n", f"\n{continuation}")
         try:
             if not self._for_systemd:
-                head = f"{line_time(self._stream, entry.time_s)}  "
+                head = line_head(self._stream, entry.time_s)
             self._stream.write(f"{head}{origin}{text}\n")
             self._stream.flush()
         except (OSError, ValueError):

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
-from costprobe.core.outside import one_line, read_regular
+from costprobe.core.outside import UnusableInputError, decoded_text, one_line, read_regular
 
 MASK: Final = "[redacted]"
 WITHHELD: Final = "(withheld: it contains a secret)"
@@ -315,18 +315,13 @@ def read_secret(path: Path, purpose: str) -> str:
             file and never contains its content.
     """
     try:
-        content = read_regular(path, MAX_SECRET_BYTES + 1)
+        secret = decoded_text(read_regular(path, MAX_SECRET_BYTES + 1), MAX_SECRET_BYTES).strip()
     except OSError as error:
         raise ValueError(
             f"{path}: cannot be read ({error.strerror}); write the {purpose} into it, for this user"
         ) from error
-    if len(content) > MAX_SECRET_BYTES:
-        raise ValueError(f"{path}: is longer than {MAX_SECRET_BYTES} bytes")
-    try:
-        secret = content.decode().strip()
-    except UnicodeDecodeError:
-        # Without the cause: its text would contain the content.
-        raise ValueError(f"{path}: contains no {purpose}: it is not text") from None
+    except UnusableInputError as error:
+        raise ValueError(f"{path}: contains no {purpose}: it {error}") from None
     if not secret:
         raise ValueError(f"{path}: is empty; write the {purpose} into it")
     if not secret.isprintable():

@@ -8,21 +8,23 @@ file or credential. Every place of a configuration that holds a secret is found 
 from __future__ import annotations
 
 import ipaddress
-import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from costprobe.adapters.host.redaction import REDACTOR, read_secret, secrets_of
 from costprobe.adapters.http.errors import Misconfigured
-from costprobe.core.config.fields import Label, Name, matching
+from costprobe.core.config.fields import Label, Name, Section, matching
 
 _SCHEMES = {"http", "https"}
+# unix:/run/server.sock, or unix:/run/server.sock:/path; the kernel allows a path of 107 bytes.
+UNIX_URL: Final = re.compile(r"unix:(?://)?(/[!-9;-~]{1,106})(?::(/[!-~]*))?")
 # Shorter parts of a secret URL, such as "api" and "v1", occur in responses by chance.
 MIN_SECRET_PART_CHARS = 6
 TokenFile = Annotated[
@@ -69,20 +71,16 @@ KeyCredential = Annotated[
     Name | None,
     Field(description="Name of the systemd credential with that key.", examples=["gateway-key"]),
 ]
-KeyHeader = Annotated[
-    Annotated[str, _HEADER],
-    Field(description="Header of that key.", examples=["X-Api-Key"]),
-]
-KEY_HEADER: Final = "X-Api-Key"
 # Names of files that are no secrets; any other field of such a name is a secret.
 PUBLIC_FILES: Final = frozenset({"ca_file"})
 SERVICE_CREDENTIALS: Final = Path("/run/credentials/costprobe.service")
 _ARGUMENT_CHARS_MIN: Final = 8
+_PORT: Final = re.compile(r":\d{1,5}$")
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An http or https URL.
+    """An http or https URL, or HTTP on a Unix socket.
 
     Attributes:
         name: Its name in messages: the origin of the URL, or the location of a secret URL; empty if
@@ -90,12 +88,14 @@ class Destination:
         url: The URL.
         is_tls: True for https.
         secrets: Parts of the URL that no message may contain.
+        socket_path: Unix socket of the server; None for TCP.
     """
 
     name: str
     url: str = field(repr=False)
     is_tls: bool
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    socket_path: str | None = None
 
     def message(self, text: str) -> str:
         """Return a message with the name of the destination as prefix."""
@@ -110,13 +110,16 @@ class Destination:
         """Check a URL.
 
         Args:
-            url: The URL.
+            url: The URL, or UNIX_URL.
             secret_place: Location of a secret URL; None if the URL may be shown.
 
         Raises:
             Misconfigured: It is not http or https, contains a user or a character outside
                 printable ASCII, or has no valid host and port.
         """
+        if match := UNIX_URL.fullmatch(url):
+            path = f"http://localhost{match[2] or '/'}"
+            return cls(url, path, is_tls=False, socket_path=match[1])
         invalid = Misconfigured(
             f"{secret_place or 'url'}: not a valid http or https URL (without a user, and with"
             " characters outside ASCII percent-encoded)"
@@ -151,6 +154,38 @@ def is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def environment_proxy(url: str, proxies: Mapping[str, str]) -> str | None:
+    """Return the proxy of a URL; None for a direct connection.
+
+    Args:
+        url: An http or https URL.
+        proxies: As `urllib.request.getproxies` returns them, by scheme. `no` is a list of hosts,
+            which contain their subdomains, of addresses, of networks ("10.0.0.0/8"), each perhaps
+            with a port, or "*".
+    """
+    parts = urlsplit(url)
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    entries = proxies.get("no", "").replace(",", " ").split()
+    if not proxy or any(_is_of_entry(entry, parts.hostname or "", port) for entry in entries):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_of_entry(entry: str, host: str, port: int) -> bool:
+    """Return whether an entry of no_proxy names a host, in lower case."""
+    with suppress(ValueError):
+        # A bare IPv6 address has no port.
+        network = ipaddress.ip_network(entry.strip("[]"), strict=False)
+        with suppress(ValueError):
+            return ipaddress.ip_address(host) in network
+        return False
+    name, _, of_port = entry.rpartition(":") if _PORT.search(entry) else (entry, "", "")
+    name = name.strip("[]").lower().removeprefix("*").strip(".")
+    is_name = host == name or not name or host.endswith(f".{name}")
+    return is_name and of_port in ("", str(port))
 
 
 def credentials_folder(environ: Mapping[str, str]) -> Path | None:
@@ -236,42 +271,36 @@ class Secret:
         return self.file
 
 
-class WithHeaders(Protocol):
+class WithHeaders(Section):
     """A section with further headers."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers without secrets."""
-        ...
+    headers: Headers = Field(default_factory=dict)
+    key_file: KeyFile = None
+    key_credential: KeyCredential = None
+    key_header: Annotated[str, _HEADER] = Field(
+        "X-Api-Key", description="Header of that key.", examples=["X-Api-Key"]
+    )
 
-    @property
-    def key_file(self) -> Path | None:
-        """File of the key."""
-        ...
-
-    @property
-    def key_credential(self) -> str | None:
-        """Credential of the key."""
-        ...
-
-    @property
-    def key_header(self) -> str:
-        """Header of the key."""
-        ...
+    @model_validator(mode="after")
+    def _headers_are_further_ones(self) -> WithHeaders:
+        if self.key_file and self.key_credential:
+            raise ValueError("give key_file or key_credential, not both")
+        names = {name.lower(): f"headers.{name}" for name in self.headers}
+        if place := names.get(self.key_header.lower()):
+            raise ValueError(f"{place}: its value goes into key_file or key_credential")
+        check_header_names({**names, self.key_header.lower(): "key_header"})
+        return self
 
 
-def check_headers(config: WithHeaders) -> None:
-    """Check the further headers of a section.
+def check_header_names(names: Mapping[str, str]) -> None:
+    """Check that further headers replace none that costprobe sets.
+
+    Args:
+        names: Place in the section, by the header's name in lower case.
 
     Raises:
-        ValueError: Two places for the key, or a header that costprobe sets.
+        ValueError: One of them does.
     """
-    if config.key_file and config.key_credential:
-        raise ValueError("give key_file or key_credential, not both")
-    names = {name.lower(): f"headers.{name}" for name in config.headers}
-    if place := names.get(config.key_header.lower()):
-        raise ValueError(f"{place}: its value goes into key_file or key_credential")
-    names[config.key_header.lower()] = "key_header"
     for name in sorted(_OWN_HEADERS & names.keys()):
         raise ValueError(
             f"{names[name]}: {name} is set by costprobe; a token or password has a file of its own"
@@ -283,12 +312,15 @@ class FurtherHeaders:
 
     Args:
         config: The section.
+        credentials: Where systemd stored this process's credentials; None without any.
+
+    Attributes:
+        key: The location of the key.
     """
 
-    def __init__(self, config: WithHeaders) -> None:
+    def __init__(self, config: WithHeaders, credentials: Path | None) -> None:
         self._config = config
-        folder = credentials_folder(os.environ)
-        self._key = Secret("key", config.key_file, config.key_credential, folder)
+        self.key = Secret("key", config.key_file, config.key_credential, credentials)
 
     def __call__(self) -> dict[str, str]:
         """Return the headers.
@@ -296,9 +328,9 @@ class FurtherHeaders:
         Raises:
             Misconfigured: The key cannot be read.
         """
-        if not self._key.is_given:
+        if not self.key.is_given:
             return self._config.headers
-        return {**self._config.headers, self._config.key_header: self._key.read_ascii()}
+        return {**self._config.headers, self._config.key_header: self.key.read_ascii()}
 
 
 class SecretPlace(NamedTuple):

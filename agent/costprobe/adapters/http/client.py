@@ -50,8 +50,11 @@ class HttpClient:
         self._proxy = proxy
         self._keep = keep
         self._further_headers = further_headers
+        # Without its user.
+        self._via = f" (through the proxy {proxy.rpartition('@')[2]})" if proxy else ""
         self._lock = Lock()
-        self._pools: dict[bool, urllib3.PoolManager] = {}
+        self._pools: dict[tuple[bool, str | None], urllib3.PoolManager] = {}
+        self._ranks: dict[Any, float] = {}
 
     def request(
         self,
@@ -78,7 +81,7 @@ class HttpClient:
         if not self._keep:
             all_headers["Connection"] = "close"
         try:
-            pool = self._pool(is_tls=destination.is_tls)
+            pool = self._pool(destination)
             response = pool.request(
                 method,
                 destination.url,
@@ -95,7 +98,7 @@ class HttpClient:
             raise failure from None
         lower_headers = {name.lower(): value for name, value in response.headers.items()}
         is_truncated = bool(getattr(response, "is_truncated", False))
-        return HttpResponse(response.status, lower_headers, response.data, is_truncated)
+        return HttpResponse(response.status, lower_headers, response.data, is_truncated, self._via)
 
     def check_certificates(self) -> None:
         """Load `ca_file`, if there is one.
@@ -113,14 +116,15 @@ class HttpClient:
                 pool.clear()
             self._pools.clear()
 
-    def _pool(self, *, is_tls: bool) -> urllib3.PoolManager:
+    def _pool(self, destination: Destination) -> urllib3.PoolManager:
         import urllib3  # noqa: PLC0415 - the first request loads it
 
         from costprobe.adapters.http.connections import limit  # noqa: PLC0415 - loads urllib3
 
-        is_tls = is_tls or (self._proxy or "").startswith("https")
+        is_tls = destination.is_tls or (self._proxy or "").startswith("https")
+        key = is_tls, destination.socket_path
         with self._lock:
-            if is_tls not in self._pools:
+            if key not in self._pools:
                 options: dict[str, Any] = {
                     "num_pools": 1,
                     "maxsize": max(1, self._keep),
@@ -137,8 +141,8 @@ class HttpClient:
                     pool: urllib3.PoolManager = urllib3.ProxyManager(self._proxy, **options)
                 else:
                     pool = urllib3.PoolManager(**options)
-                self._pools[is_tls] = limit(pool, self._limits)
-            return self._pools[is_tls]
+                self._pools[key] = limit(pool, self._limits, self._ranks, destination.socket_path)
+            return self._pools[key]
 
     def _context(self) -> ssl.SSLContext:
         import ssl  # noqa: PLC0415 - the first request over TLS loads it
@@ -155,7 +159,7 @@ class HttpClient:
     def _translated(self, error: Exception, destination: Destination) -> DeliveryError | None:
         from costprobe.adapters.http.connections import translated  # noqa: PLC0415 - loads urllib3
 
-        failure = translated(error, destination, self._limits)
+        failure = translated(error, destination, self._limits, self._via)
         if isinstance(failure, Misconfigured):
             # The file of certificates may have been replaced: the next request reads it again.
             self.close()

@@ -13,13 +13,16 @@ from __future__ import annotations
 import http.client
 import io
 import os
+import re
+import selectors
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -29,11 +32,26 @@ from costprobe.adapters.http.errors import DeliveryError, Misconfigured, RetryLa
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import check_regular
 
+# "Connection Attempt Delay" of RFC 8305, section 5.
+NEXT_ADDRESS_S: Final = 0.25
+# Rank of an address that answered last; the others are ranked by the time at which they did not.
+ANSWERED: Final = -1.0
+RANKS_MAX: Final = 256
+# Family, type, protocol and address of a socket.
+_Target = tuple[int, int, int, Any]
 _OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError)
 # The server closed the connection: it may be restarting.
 _TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
+# UNABLE_TO_GET_ISSUER_CERT, and those of certificates that nobody trusted vouches for (x509_vfy.h).
+_UNTRUSTED_CODES = {2, 18, 19, 20, 21}
+# Of OpenSSL's X509_V_FLAG_X509_STRICT, which Python sets from 3.13 on: PATHLEN_INVALID_FOR_NON_CA to
+# EC_KEY_EXPLICIT_PARAMS.
+_STRICT_CODES = range(80, 95)
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d{3}).*", re.DOTALL)
+_TUNNEL_DENIED = {"401", "403", "405", "407"}
 
 
 class _ResponseTooLargeError(Exception):
@@ -138,31 +156,81 @@ class _LimitedConnection(HTTPConnection):
     """A connection whose exchanges have limits; subclasses set `limits`."""
 
     limits: ExchangeLimits
+    ranks: dict[Any, float]
+    socket_path: str | None
     _exchange: _Exchange | None = None
     _is_last = False
+    _address: Any = None
 
     def _new_conn(self) -> socket.socket:
-        """Connect to the first of the host's addresses that accepts, within the step's time."""
-        exchange = self._current()
-        failure: OSError = TimeoutError()
+        """Connect to the first address that accepts, within the step's time (RFC 8305).
+
+        Each next address is tried after NEXT_ADDRESS_S, while the earlier attempts continue.
+        """
+        exchange, failure = self._current(), OSError()
+        waiting = deque(self._addresses())
+        tried: dict[_DeadlineSocket, Any] = {}
+        with selectors.PollSelector() as attempts:
+            try:
+                while waiting or attempts.get_map():
+                    if waiting:
+                        try:
+                            channel = self._begun(tried, waiting.popleft())
+                        except OSError as error:
+                            failure = error
+                            continue
+                        attempts.register(channel, selectors.EVENT_WRITE)
+                    left_s = exchange.left_s()
+                    wait_s = min(left_s, NEXT_ADDRESS_S) if waiting else left_s
+                    for ready, _ in attempts.select(wait_s):
+                        channel = cast("_DeadlineSocket", ready.fileobj)
+                        attempts.unregister(channel)
+                        code = channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                        if code:
+                            failure = OSError(code, os.strerror(code))
+                            continue
+                        # The TLS handshake takes over this timeout, for all its reads together.
+                        channel.settimeout(exchange.left_s())
+                        channel.exchange = exchange
+                        self._address = tried.pop(channel)
+                        return channel
+            finally:
+                for channel, address in tried.items():
+                    self._rank(address, time.monotonic())
+                    channel.close()
+        raise failure
+
+    def _addresses(self) -> Iterable[_Target]:
+        """Return what to connect to, in this order: the families alternate (RFC 8305)."""
+        if self.socket_path is not None:
+            return [(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.socket_path)]
+        order = {}
+        nth: Counter[int] = Counter()
         for family, kind, protocol, _, address in socket.getaddrinfo(
             self._dns_host, self.port, type=socket.SOCK_STREAM
         ):
-            channel = _DeadlineSocket(family, kind, protocol)
-            try:
-                for option in self.socket_options or ():
-                    channel.setsockopt(*option)
-                channel.settimeout(exchange.left_s())
-                channel.connect(address)
-                # The TLS handshake takes over this timeout, for all its reads together.
-                channel.settimeout(exchange.left_s())
-            except OSError as error:
-                channel.close()
-                failure = error
-            else:
-                channel.exchange = exchange
-                return channel
-        raise failure
+            nth[family] += 1
+            order[family, kind, protocol, address] = self.ranks.get(address, 0.0), nth[family]
+        return sorted(order, key=order.__getitem__)
+
+    def _begun(self, tried: dict[_DeadlineSocket, Any], target: _Target) -> _DeadlineSocket:
+        """Begin to connect to an address."""
+        family, kind, protocol, address = target
+        channel = _DeadlineSocket(family, kind, protocol)
+        tried[channel] = address
+        channel.setblocking(False)
+        if family != socket.AF_UNIX:
+            for option in self.socket_options or ():
+                channel.setsockopt(*option)
+        with suppress(BlockingIOError):
+            channel.connect(address)
+        return channel
+
+    def _rank(self, address: Any, rank: float) -> None:  # noqa: ANN401 - as its family has it
+        """Remember that an address answered (ANSWERED), or the monotonic s at which it did not."""
+        if len(self.ranks) >= RANKS_MAX:
+            self.ranks.clear()
+        self.ranks[address] = rank
 
     def connect(self) -> None:
         """Connect, with the TLS handshake and a proxy's tunnel."""
@@ -188,21 +256,20 @@ class _LimitedConnection(HTTPConnection):
         """
         exchange = self._current()
         exchange.begin_step()
-        channel = self.sock
+        channel, response = self.sock, None
         try:
             response = super().getresponse()
-        except BaseException:
-            # A response with an invalid header is not returned, but it holds the socket open.
-            _close_now(channel)
-            raise
-        exchange.begin_body()
-        try:
+            exchange.begin_body()
             content = _read(response, self.limits.max_body_bytes)
             is_truncated = len(content) == self.limits.max_body_bytes and bool(response.read(1))
         except BaseException:
-            # It holds the socket open.
-            response.close()
+            # Both hold the socket open; a response with an invalid header is not returned.
+            if response is None:
+                _close_now(channel)
+            else:
+                response.close()
             raise
+        self._rank(self._address, ANSWERED)
         self._exchange = None
         if is_truncated or self._is_last:
             # A server may close the connection without a header, and the next request would fail.
@@ -222,7 +289,12 @@ class _LimitedConnection(HTTPConnection):
         return limited
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens another.
+
+        After an exchange without an answer it prefers another address of the host.
+        """
+        if self._exchange is not None:
+            self._rank(self._address, time.monotonic())
         super().close()
         self._exchange = None
 
@@ -267,31 +339,32 @@ def _read(response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def limit(pool: urllib3.PoolManager, limits: ExchangeLimits) -> urllib3.PoolManager:
+def limit(
+    pool: urllib3.PoolManager,
+    limits: ExchangeLimits,
+    ranks: dict[Any, float],
+    socket_path: str | None = None,
+) -> urllib3.PoolManager:
     """Limit the exchanges of all connections that a pool opens from now on; return the pool.
 
-    For a pool of our own and for one inside a library, such as influxdb-client's.
+    Args:
+        pool: The pool.
+        limits: Limits of each exchange.
+        ranks: Which addresses answered and which did not; updated.
+        socket_path: Unix socket to connect to, whatever the host of a URL; None for TCP.
     """
-
-    class Connection(_LimitedConnection):
-        pass
-
-    class TlsConnection(_LimitedTlsConnection):
-        pass
-
-    class Pool(urllib3.HTTPConnectionPool):
-        ConnectionCls = Connection
-
-    class TlsPool(urllib3.HTTPSConnectionPool):
-        ConnectionCls = TlsConnection
-
-    Connection.limits = TlsConnection.limits = limits
-    pool.pool_classes_by_scheme = {"http": Pool, "https": TlsPool}
+    shared = {"limits": limits, "ranks": ranks, "socket_path": socket_path}
+    connection = type("Connection", (_LimitedConnection,), shared)
+    tls_connection = type("TlsConnection", (_LimitedTlsConnection,), shared)
+    pool.pool_classes_by_scheme = {
+        "http": type("Pool", (urllib3.HTTPConnectionPool,), {"ConnectionCls": connection}),
+        "https": type("TlsPool", (urllib3.HTTPSConnectionPool,), {"ConnectionCls": tls_connection}),
+    }
     return pool
 
 
 def translated(
-    error: Exception, destination: Destination, limits: ExchangeLimits
+    error: Exception, destination: Destination, limits: ExchangeLimits, via: str = ""
 ) -> DeliveryError | None:
     """Return the DeliveryError of a failed request; None for an error that is not of a request.
 
@@ -302,40 +375,51 @@ def translated(
         error: The raised error.
         destination: Destination of the request.
         limits: Its limits.
+        via: The proxy, for the end of the reason; empty without one.
     """
-    if isinstance(error, _ResponseTooLargeError):
-        most_bytes = limits.max_header_bytes
-        return RetryLater(
-            destination.message(f"the response has a header of more than {most_bytes} bytes")
-        )
     if isinstance(error, DeliveryError):
         return error
-    if not isinstance(error, _OURS):
+    if isinstance(error, _ResponseTooLargeError):
+        most_bytes = limits.max_header_bytes
+        is_wrong, words = False, f"the response has a header of more than {most_bytes} bytes"
+    elif isinstance(error, _OURS):
+        is_wrong, words = _of_request(list(_causes(error)), destination, limits)
+    else:
         return None
-    return _of_request(list(_causes(error)), destination, limits)
+    reason = destination.message(words + via)
+    return Misconfigured(reason) if is_wrong else RetryLater(reason)
 
 
 def _of_request(
     causes: Sequence[BaseException], destination: Destination, limits: ExchangeLimits
-) -> DeliveryError:
+) -> tuple[bool, str]:
+    """Return whether only an operator can fix it, and the reason."""
     if any(isinstance(cause, _TIMEOUTS) for cause in causes):
-        limit_s = limits.total_s or limits.step_s
-        return RetryLater(destination.message(f"no response within {limit_s:g} s"))
+        return False, f"no response within {limits.total_s or limits.step_s:g} s"
     tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     if tls is not None and not isinstance(tls, _TLS_ENDED):
         words = getattr(tls, "verify_message", "") or tls.reason or "the server does not use TLS"
         host = urllib3.util.parse_url(destination.url).host or destination.name
-        shown = words.replace(host, "the host")
-        return Misconfigured(
-            destination.message(f"TLS: {shown}; is ca_file the server's authority?")
-        )
+        code, hint = getattr(tls, "verify_code", 0), ""
+        if code in _UNTRUSTED_CODES:
+            hint = "; is ca_file the server's authority?"
+        elif code in _STRICT_CODES:
+            hint = (
+                "; RFC 5280 requires it, and Python checks it from version 3.13 on: issue the"
+                " certificate again"
+            )
+        return True, f"TLS: {words.replace(host, 'the host')}{hint}"
     if any(isinstance(cause, urllib3.exceptions.LocationValueError) for cause in causes):
-        return Misconfigured(destination.message("not a valid http or https URL"))
+        return True, "not a valid http or https URL"
     system = next((c for c in causes if isinstance(c, OSError) and c.strerror), None)
     if isinstance(system, OSError):
-        return RetryLater(destination.message(f"{type(system).__name__}: {system.strerror}"))
+        return False, f"{type(system).__name__}: {system.strerror}"
+    if refused := next(filter(None, map(_TUNNEL.fullmatch, map(str, causes))), None):
+        return refused[
+            1
+        ] in _TUNNEL_DENIED, f"the proxy refused the connection with HTTP {refused[1]}"
     name = type(next((c for c in causes if not isinstance(c, _WRAPPERS)), causes[0])).__name__
-    return RetryLater(destination.message(f"{name}: no complete response"))
+    return False, f"{name}: no complete response"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -29,6 +29,7 @@ _REJECTED = {_BAD_REQUEST, 409, _TOO_LARGE, 422}
 _BUSY = {408, 425, 429}
 _UNAUTHORIZED = {401, 403}
 _NOT_FOUND = {404, 410}
+_PROXY_LOGIN = 407
 _SERVER_ERROR = range(500, 600)
 
 
@@ -49,11 +50,15 @@ class RetryLater(DeliveryError):  # noqa: N818 - named for what the caller has t
 
     Attributes:
         after_s: Seconds that the server requested (Retry-After); None if it did not.
+        is_internal: True for HTTP 500, which the content of the request may cause.
     """
 
-    def __init__(self, reason: str, after_s: float | None = None) -> None:
+    def __init__(
+        self, reason: str, after_s: float | None = None, *, is_internal: bool = False
+    ) -> None:
         super().__init__(reason)
         self.after_s = after_s
+        self.is_internal = is_internal
 
 
 class Rejected(DeliveryError):  # noqa: N818 - named for what the caller has to do
@@ -63,12 +68,16 @@ class Rejected(DeliveryError):  # noqa: N818 - named for what the caller has to 
         too_large: True if the body was rejected because of its size.
         doubtful: True if the response is not a JSON object: it may be that of a proxy or of another
             kind of server, which rejects everything.
+        dropped: Number of rejected points by the server's own count; 0 if it gave none.
     """
 
-    def __init__(self, reason: str, *, too_large: bool = False, doubtful: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, too_large: bool = False, doubtful: bool = False, dropped: int = 0
+    ) -> None:
         super().__init__(reason)
         self.too_large = too_large
         self.doubtful = doubtful
+        self.dropped = dropped
 
 
 class Misconfigured(DeliveryError):  # noqa: N818 - named for what the caller has to do
@@ -92,12 +101,14 @@ class HttpResponse:
         headers: By lower-case name.
         body: Content, at most as long as the client's limit.
         is_truncated: True if the server sent more.
+        via: The proxy that it came through, for the end of a message; empty without one.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     is_truncated: bool = False
+    via: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +141,7 @@ def raise_for_status(
     | --- | --- |
     | 408, 425, 429, 5xx | RetryLater, with the server's Retry-After |
     | 400, 409, 413, 422 | Rejected |
-    | 401, 403, 404, 410, 3xx, any other | Misconfigured |
+    | 401, 403, 404, 407, 410, 3xx, any other | Misconfigured |
 
     Args:
         response: The response.
@@ -149,9 +160,10 @@ def raise_for_status(
     if status in ACCEPTED:
         return
     prefix = f"{name}: " if name else ""
-    reason = f"{prefix}HTTP {status}: {server_message(response.body, secrets)}"
+    reason = f"{prefix}HTTP {status}: {server_message(response.body, secrets)}{response.via}"
     if status in _BUSY or status in _SERVER_ERROR:
-        raise RetryLater(reason, retry_after_s(response.headers.get("retry-after"), now_s))
+        after_s = retry_after_s(response.headers.get("retry-after"), now_s)
+        raise RetryLater(reason, after_s, is_internal=status == _SERVER_ERROR.start)
     if status == _BAD_REQUEST and not is_tls and b"https" in response.body.lower():
         raise Misconfigured(f"{reason}; does the server expect https?")
     if status in _REJECTED:
@@ -166,8 +178,10 @@ def raise_for_status(
         raise Misconfigured(f"{reason}; {hints.not_found}")
     if status in _REDIRECT:
         raise Misconfigured(
-            f"{prefix}HTTP {status}: redirects are not followed; set url to the target"
+            f"{prefix}HTTP {status}: redirects are not followed; set url to the target{response.via}"
         )
+    if status == _PROXY_LOGIN:
+        raise Misconfigured(f"{reason}; the proxy requires a user and password")
     raise Misconfigured(f"{reason}; {hints.unexpected}")
 
 

@@ -44,8 +44,8 @@ JOIN_S: Final = 2.0
 POLL_EVERY_S: Final = 0.2
 OTHER: Final = "other"
 MAX_BODY_BYTES: Final = 16 * 1024
-# A longer body is read up to this length: closing with unread bytes would reset the connection before
-# our response.
+# So much of a refused body is read: closing with unread bytes would reset the connection before our
+# response arrives.
 MAX_DISCARDED_BYTES: Final = 1 << 20
 MAX_LENGTH_DIGITS: Final = 10
 
@@ -516,12 +516,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            self._send(json_error(411, "a POST needs a Content-Length"))
+            self._refuse(json_error(411, "a POST needs a Content-Length"))
             return
-        size = int(length[:MAX_LENGTH_DIGITS])
-        if size > MAX_BODY_BYTES or len(length) > MAX_LENGTH_DIGITS:
-            self.rfile.read(min(size, MAX_DISCARDED_BYTES))
-            self._send(json_error(413, f"a body has at most {MAX_BODY_BYTES} bytes"))
+        if len(length) > MAX_LENGTH_DIGITS or (size := int(length)) > MAX_BODY_BYTES:
+            self._refuse(json_error(413, f"a body has at most {MAX_BODY_BYTES} bytes"))
             return
         body = self.rfile.read(size)
         if len(body) == size:
@@ -545,6 +543,13 @@ class _Handler(BaseHTTPRequestHandler):
             request = PostRequest(authorization, body, str(self.client_address[0]))
             response = self._server.answer_post(path, host, request, is_reserved=is_reserved)
         self._send(response, has_body=has_body)
+
+    def _refuse(self, response: PageResponse) -> None:
+        """Respond to a request without its body, and discard what the client sends meanwhile."""
+        self._send(response)
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.rfile.read(MAX_DISCARDED_BYTES)
 
     def _send(self, response: PageResponse, *, has_body: bool = True) -> None:
         self.send_response(response.status)

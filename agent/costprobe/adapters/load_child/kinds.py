@@ -7,6 +7,7 @@ from typing import Final
 # Probe kind -> class that implements ServerClient. As text: the daemon reads the table, and does not
 # need the clients.
 SERVERS: Final = {
+    "http": "costprobe.adapters.load_child.clients:AnyClient",
     "kserve": "costprobe.adapters.load_child.clients:KserveClient",
     "openai": "costprobe.adapters.load_child.clients:OpenAiClient",
 }

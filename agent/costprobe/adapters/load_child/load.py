@@ -21,15 +21,8 @@ from costprobe_probes.stats import (
     WindowSettings,
 )
 
-from costprobe.adapters.load_child.clients import (
-    Failed,
-    Failure,
-    Reply,
-    Request,
-    ServerClient,
-    ServerConnection,
-    ServerError,
-)
+from costprobe.adapters.load_child.clients import Failed, Reply, Request, ServerClient
+from costprobe.adapters.load_child.connection import Failure, ServerConnection, ServerError
 from costprobe.core.records import NS_PER_S
 
 # Pause after a failure: a server that rejects at once would get thousands of requests per second.

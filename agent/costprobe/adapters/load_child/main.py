@@ -36,11 +36,9 @@ from costprobe_probes.stats import (
 from costprobe_probes.wire import ProbeConfigError, Wire, describe, fingerprint, kind_of
 
 from costprobe.adapters.host.processes import forbid_core_dumps
-from costprobe.adapters.load_child.clients import (
-    Failed,
+from costprobe.adapters.load_child.clients import Failed, Reply, ServerClient
+from costprobe.adapters.load_child.connection import (
     Failure,
-    Reply,
-    ServerClient,
     ServerConnection,
     ServerError,
     parse_target,
@@ -352,7 +350,10 @@ class ServerRun:
         self._started_s = time.monotonic()
         self._wire = wire
         self._request = request
-        self._target = parse_target(request["url"], request["ca_file"], request["token_file"])
+        key = request["key_file"] and (request["key_header"], request["key_file"])
+        self._target = parse_target(
+            request["url"], request["ca_file"], request["token_file"], request["headers"], key
+        )
         self._client = client_of(request, self._target.path)
         self._software: dict[str, str] = {}
         self._hits: int | None = None
@@ -409,6 +410,7 @@ class ServerRun:
         work = work_within(outcomes.replies, window.start_ns, window.end_ns, tokens_out)
         hits = self._hits_since()
         common = {
+            "items": outcomes.replies[0].items,
             "token_source": source,
             "cached": is_cached(outcomes.replies, hits, varies=request.get("vary_prompt")),
             "steady_start_ns": window.steady_start_ns,

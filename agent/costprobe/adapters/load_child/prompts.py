@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from costprobe_probes.wire import ProbeConfigError, digest
 
-from costprobe.core.outside import UnusableInputError, bounded_json, read_regular
+from costprobe.core.outside import UnusableInputError, bounded_json, decoded_text, read_regular
 
 SALT_DIGITS: Final = 12
 MAX_LENGTH_TOKENS: Final = 1_000_000
@@ -177,12 +177,12 @@ def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
     """
     where = f"load.prompts {path}"
     try:
-        content = read_regular(Path(path), MAX_FILE_BYTES + 1)
+        text = decoded_text(read_regular(Path(path), MAX_FILE_BYTES + 1), MAX_FILE_BYTES)
     except OSError as error:
         raise ProbeConfigError(f"{where}: cannot be read ({error.strerror})") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise ProbeConfigError(f"{where}: larger than {MAX_FILE_BYTES >> 20} MiB; shorten it")
-    lines = [line for line in content.split(b"\n") if line.strip()]
+    except UnusableInputError as error:
+        raise ProbeConfigError(f"{where}: {error}") from None
+    lines = [line for line in text.split("\n") if line.strip()]
     if not 0 < len(lines) <= MAX_FILE_PROMPTS:
         raise ProbeConfigError(
             f"{where}: has {len(lines)} prompts; write 1 to {MAX_FILE_PROMPTS}, one a line"
@@ -190,7 +190,7 @@ def read_prompts(path: str, max_tokens: int) -> list[tuple[str, int]]:
     return [_parsed(line, number, where, max_tokens) for number, line in enumerate(lines, 1)]
 
 
-def _parsed(line: bytes, number: int, where: str, max_tokens: int) -> tuple[str, int]:
+def _parsed(line: str, number: int, where: str, max_tokens: int) -> tuple[str, int]:
     try:
         entry = bounded_json(line)
     except UnusableInputError:

@@ -359,16 +359,17 @@ def read_served_outcome(
         ValueError: A field is missing or invalid.
     """
     try:
+        items = int(message["items"])
         result = ProbeResult(
             probe=request_probe,
             device=devices,
-            batch=1,
+            batch=items,
             latency_ms={str(k): finite(v) for k, v in dict(message["latency_ms"]).items()},
             samples=int(message["samples"]),
             stop_reason=str(message["stop_reason"]),
             window_start_ns=int(message["window_start_ns"]),
             window_end_ns=int(message["window_end_ns"]),
-            inferences=finite(message["window_requests"]),
+            inferences=finite(message["window_requests"]) * items,
             has_energy_window=bool(message["has_energy_window"]),
             h2d_ms=None,
             busy_s=finite(message["busy_s"]),

@@ -100,7 +100,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     },
     "serving": {
         "sum": frozenset({*get_args(Measure), "window_s", "restarts", "readings"}),
-        "mean": frozenset({"busy_share"}),
+        "mean": frozenset({"busy_share", "kv_cache_share", "requests_waiting"}),
         "all": frozenset({"complete"}),
     },
     "budget": {

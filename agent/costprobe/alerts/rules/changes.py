@@ -123,12 +123,15 @@ MAX_ENDS = 50
 Direction = Literal["up", "down", "both"]
 
 
+_OF_SERVICES: tuple[ServingMetric, ...] = ("serving_time", "serving_energy", "serving_tpot")
+
+
 class DriftRuleConfig(RuleConfig):
     """A persistent shift of a monitored series; resolved when it reverts or is accepted as normal."""
 
     kind: Literal["drift"] = Field(description="Kind of rule.", examples=["drift"])
     metrics: tuple[Metric | ServingMetric, ...] = Field(
-        ("cost", "latency", "energy", "throughput", "serving_time", "serving_energy"),
+        ("cost", "latency", "energy", "throughput", *_OF_SERVICES),
         description="Monitored series of a probe or a service.",
     )
     at_least: Share = Field(0.01, description="Smallest shift that is reported.")

@@ -31,7 +31,7 @@ from pydantic import (
 )
 
 from costprobe.core.periods import WEEKDAYS, Weekday, is_within, minutes_of
-from costprobe.core.schema import OWN_TAGS
+from costprobe.core.schema import OWN_NAMES
 from costprobe.core.units import format_duration, parse_duration_s, parse_size_bytes
 
 
@@ -167,7 +167,8 @@ Match = dict[Name, str]
 Day = Annotated[date, Field(ge=date(1970, 1, 1), le=date(2100, 1, 1))]
 # Decimal places of an amount of money.
 MONEY_PLACES = 9
-Money = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=MONEY_PLACES)]
+SignedMoney = Annotated[Decimal, Field(max_digits=18, decimal_places=MONEY_PLACES)]
+Money = Annotated[SignedMoney, Field(ge=0)]
 
 
 class Section(BaseModel):
@@ -244,8 +245,8 @@ def check_each_applies(hours: Sequence[WeeklyHoursConfig]) -> None:
 
 
 def _label(name: str) -> str:
-    if name in OWN_TAGS:
-        raise ValueError("is a tag of costprobe; choose another name")
+    if name in OWN_NAMES:
+        raise ValueError("is a tag or a field of costprobe; choose another name")
     return name
 
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import FrameType
 
 import click
@@ -144,23 +145,36 @@ class Bench:
         Raises:
             click.ClickException: A start failed.
         """
-        device = self._target.devices[0]
-
-        def start(*, list_files: bool) -> StartOutcome | ProbeFault:
-            return self._measurer.start(
-                probe,
-                device,
-                list_files=list_files,
-                on_progress=lambda progress: self.bar.show(
-                    f"{self._target.name} {probe.name}", progress
-                ),
-            )
-
-        starts = measured_starts(start, evict, runs)
+        starts = measured_starts(partial(self._start, probe), evict, runs)
         if isinstance(starts, ProbeFault):
             raise self._failed(probe, starts)
         self.bar.clear()
         return starts
+
+    def try_once(self, probe: AnyProbe) -> None:
+        """Run one pass of a model in a new process, or send one request to a server.
+
+        Raises:
+            click.ClickException: It failed.
+        """
+        if isinstance(probe, ProbeConfig):
+            outcome = self._start(probe, list_files=False)
+            if isinstance(outcome, ProbeFault):
+                raise self._failed(probe, outcome)
+        else:
+            one = {"requests": 1, "warmup_requests": 0, "energy": False}
+            self.run(probe.model_copy(update=one))
+        self.bar.clear()
+
+    def _start(self, probe: ProbeConfig, *, list_files: bool) -> StartOutcome | ProbeFault:
+        return self._measurer.start(
+            probe,
+            self._target.devices[0],
+            list_files=list_files,
+            on_progress=lambda progress: self.bar.show(
+                f"{self._target.name} {probe.name}", progress
+            ),
+        )
 
     def _failed(self, probe: AnyProbe, fault: ProbeFault) -> click.ClickException:
         words = "\n".join(("", *fault.stderr_tail))
@@ -177,13 +191,16 @@ class Bench:
 
 
 @contextmanager
-def open_bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> Iterator[Bench]:
+def open_bench(
+    settings: LoadedConfig, probe: AnyProbe, device: str | None, *, notes: bool = True
+) -> Iterator[Bench]:
     """Open the sensors and prices for the probe of a command; SIGINT and SIGTERM end its run.
 
     Args:
         settings: The configuration.
         probe: The probe.
         device: Name or UUID of the device; None for the first of the probe's.
+        notes: Whether notes on prices are printed.
 
     Raises:
         click.ClickException: No such device.
@@ -205,7 +222,8 @@ def open_bench(settings: LoadedConfig, probe: AnyProbe, device: str | None) -> I
         tags = host_tags(config.host)
         known = stored_prices(settings)
         book, carbon = known.book(devices), known.carbon_book(devices)
-        echo_notes(known)
+        if notes:
+            echo_notes(known)
         prices = RememberedPrices(book, ledger, clock, carbon)
         accounts = ProbeAccounts(prices, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent

@@ -111,7 +111,7 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
                 document["scope"],
                 document["period"],
                 money(document["amount"], currency),
-                money(document["spent"], currency),
+                money(document["spent"], currency) if document["coverage"] else "-",
                 "-" if expected is None else money(expected, currency),
                 "-" if expected is None else " to ".join(money(end, currency) for end in ends),
                 f"{percent(document['elapsed_share'])}",

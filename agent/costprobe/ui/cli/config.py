@@ -15,7 +15,8 @@ from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, SYSTEM_STORE, default_store
 from costprobe.core.units import counted
 from costprobe.pricing.prices import assumed_prices, host_detector
-from costprobe.ui.cli.support.config_notes import device_notes, spot_file_findings
+from costprobe.ui.cli.support.code_checks import module_problems
+from costprobe.ui.cli.support.config_notes import device_notes, source_file_findings
 from costprobe.ui.cli.support.config_sample import host_sample
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.examples import ExampleGroup
@@ -82,7 +83,8 @@ def check(config: str | None, *, as_json: bool) -> None:
         raise
     if settings.path is None:
         raise bad_input("no configuration file; write one with: costprobe config init FILE")
-    problems, notes = spot_file_findings(settings.config)
+    problems, notes = source_file_findings(settings.config)
+    problems += module_problems(settings.config.probe)
     if problems:
         refused = ConfigError(settings.path, problems)
         if as_json:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 import click
 
 from costprobe.adapters.host.host_name import host_tag
 from costprobe.core.outside import one_line
+from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.checks import (
     Check,
     host_checks,
@@ -26,20 +29,31 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.serving_checks import pod_checks, service_checks
 
+# How long --probes waits for an idle device.
+IDLE_WITHIN_S: Final = 10.0
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
 _ROLES: Mapping[str, Role] = {"good": "good", "note": "note", "bad": "bad"}
 
 
 @click.command(
     cls=ExampleCommand,
-    examples=("costprobe doctor  # check sensors, torch, store, sinks and notifiers",),
+    examples=(
+        "costprobe doctor  # check sensors, torch, store, sinks and notifiers",
+        "costprobe doctor --probes  # run each probe once, too",
+    ),
+)
+@click.option(
+    "--probes",
+    is_flag=True,
+    help="Run one pass or request of each probe, too; no model on a busy GPU.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 @click.pass_obj
-def command(config: str | None, *, as_json: bool) -> None:
+def command(config: str | None, *, probes: bool, as_json: bool) -> None:
     """Check every prerequisite, with a fix for each that fails; exit code 1 if one does."""
     checks = []
-    for check in _checks(LoadedConfig(config)):
+    settings = LoadedConfig(config)
+    for check in chain(_checks(settings), _probe_checks(settings) if probes else ()):
         checks.append(check)
         if not as_json:
             mark = paint(_MARKS[check.state], _ROLES[check.state])
@@ -64,3 +78,22 @@ def _checks(settings: LoadedConfig) -> Iterator[Check]:
     yield from sink_checks(settings.config.sink)
     yield from notifier_checks(settings.config.notifier)
     yield from host_checks()
+
+
+def _probe_checks(settings: LoadedConfig) -> Iterator[Check]:
+    """Run each probe once, in its own process and as the daemon's user."""
+    from costprobe.ui.cli.bench import open_bench  # noqa: PLC0415 - only with --probes
+
+    for probe in settings.config.probe:
+        name = f"run of probe {probe.name}"
+        try:
+            with open_bench(settings, probe, None, notes=False) as bench:
+                is_model = isinstance(probe, ProbeConfig)
+                if bench.is_on_cpu or not is_model or bench.wait_idle(IDLE_WITHIN_S):
+                    bench.try_once(probe)
+                    yield Check(name, "good", f"one answer on {bench.device}", "")
+                else:
+                    fix = "repeat it when the device is idle"
+                    yield Check(name, "note", f"{bench.device} is busy: not run", fix)
+        except click.ClickException as error:
+            yield Check(name, "bad", error.message, "")

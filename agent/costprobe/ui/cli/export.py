@@ -104,8 +104,8 @@ def _write_csv(
                 f"{name}={value}" for name, value in sorted(tags_with_period(point).items())
             )
             for field, value in sorted(point.fields.items()):
-                cell = csv_cell(value) if isinstance(value, str) else value
-                writer.writerow([iso(point.time_ns), measurement, csv_cell(tags), field, cell])
+                row = (iso(point.time_ns), measurement, tags, field, value)
+                writer.writerow(map(csv_cell, row))
 
 
 def _write_json(

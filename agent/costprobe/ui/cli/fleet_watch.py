@@ -11,7 +11,7 @@ from contextlib import closing
 import click
 
 from costprobe.adapters.databases.kinds import fleet_reader
-from costprobe.adapters.host.log import line_time, start_logging
+from costprobe.adapters.host.log import line_head, start_logging
 from costprobe.adapters.store.database import StoreError
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
@@ -74,7 +74,7 @@ def _run(settings: LoadedConfig) -> None:
         handle_signals(service)
         url = settings.config.fleet.url if settings.config.fleet else ""
         ready = f"watching the fleet of {url}; store: {settings.store_path}"
-        service.run(on_ready=lambda: echo(f"{line_time(sys.stdout, time.time())}  {ready}"))
+        service.run(on_ready=lambda: echo(f"{line_head(sys.stdout, time.time())}{ready}"))
     except StoreError as error:
         if error.fault in {"in_use", "unsafe"}:
             raise bad_input(str(error)) from error

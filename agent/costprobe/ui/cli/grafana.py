@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from costprobe.adapters.host.files import replace_file
-from costprobe.core.outside import read_regular
+from costprobe.core.outside import UnusableInputError, decoded_text, read_regular
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
@@ -172,8 +172,8 @@ def _authority(sink: HttpSinkConfig) -> str | None:
     if sink.ca_file is None:
         return None
     try:
-        return read_regular(sink.ca_file, MAX_CA_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
+        return decoded_text(read_regular(sink.ca_file, MAX_CA_BYTES + 1), MAX_CA_BYTES)
+    except (OSError, UnusableInputError) as error:
         raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from costprobe.configuration import Config
+from costprobe.core.outside import one_line
 from costprobe.drift.load_curve import curve_change
 from costprobe.probing.load_curve import LoadCurve
 from costprobe.probing.rows import report_document
 from costprobe.probing.run import AnyProbe
-from costprobe.probing.settings import BUILT_IN_MODELS, ProbeConfig
+from costprobe.probing.settings import (
+    BUILT_IN_MODELS,
+    HttpProbeConfig,
+    OpenAiProbeConfig,
+    ProbeConfig,
+    section_of,
+)
 from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
@@ -22,7 +32,7 @@ from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
 from costprobe.ui.cli.naive import NaiveReport
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import NAMES_SHOWN, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
 from costprobe.ui.cli.support.output import echo_json, echo_lines
@@ -31,6 +41,7 @@ from costprobe.ui.cli.views.load_lines import shown as load_shown
 from costprobe.ui.cli.views.sweep_lines import shown
 
 RUNS = 5
+MODELS_TIMEOUT_S = 5.0
 # The measurements to which an option belongs.
 _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": ("--cold-start",)}
 
@@ -39,6 +50,7 @@ _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": (
     cls=ExampleCommand,
     examples=(
         "costprobe probe quick  # run the probe `quick` of the file once",
+        "costprobe probe ./model.py:make  # your own model: the function `make` of a file",
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
         "costprobe probe quick --naive  # what common mistakes of timing would report",
         "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
@@ -77,6 +89,12 @@ _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": (
     is_flag=True,
     help="Measure also with common mistakes of timing; the error of each.",
 )
+@click.option(
+    "--body",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With a URL: file with the body of the request.",
+)
+@click.option("--model", help="With a URL that ends in /v1: model to ask for.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.pass_obj
 def command(  # noqa: PLR0913 - click passes each option
@@ -91,12 +109,17 @@ def command(  # noqa: PLR0913 - click passes each option
     cold_start: bool,
     runs: int | None,
     naive: bool,
+    body: Path | None,
+    model: str | None,
     as_json: bool,
 ) -> None:
     """Run the probe NAME once: a configured one, or a built-in one.
 
-    Built in are "transformer", "cnn", and prefill and decode of a decoder of three sizes, such as
-    "decoder:small/decode".
+    NAME is a configured probe; a built-in model: "transformer", "cnn", and prefill and decode of a
+    decoder of three sizes, such as "decoder:small/decode"; a model of a library or file, such as
+    "timm:resnet50", "transformers:/folder"; your own as "FILE.py:FUNCTION" or "MODULE:FUNCTION",
+    which returns (torch module, example inputs); or a server: the URL of OpenAI's API, which ends in
+    /v1, or any other URL.
 
     With --sweep it searches the batch size, measures each batch size with its energy, finds the
     cheapest one within the probe's latency_bound, and stores the curve.
@@ -109,7 +132,7 @@ def command(  # noqa: PLR0913 - click passes each option
     With --naive it shows what common mistakes of timing report on this machine: nothing is stored.
     """
     settings = LoadedConfig(config)
-    probe = _chosen(settings.config, name)
+    probe = _chosen(settings.config, name, body, model)
     kinds = {"--cold-start": cold_start, "--load": load, "--naive": naive, "--sweep": sweep}
     _check_options(
         [option for option, is_set in kinds.items() if is_set],
@@ -133,7 +156,10 @@ def command(  # noqa: PLR0913 - click passes each option
         with open_bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
             bench.bar.clear()
-            _show(document, [probe_line(document)], as_json=as_json)
+            lines = [probe_line(document)]
+            if probe.name not in {known.name for known in settings.config.probe}:
+                lines += _section_lines(probe)
+            _show(document, lines, as_json=as_json)
         return
     curve = _swept(settings, probe, device, stored=stored)
     _show(curve.document(), shown(curve), as_json=as_json)
@@ -255,7 +281,9 @@ def _thread_counts(bench: Bench, probe: ProbeConfig) -> Sequence[int | None]:
     return sorted({processors, *(count for count in doubled if count < processors)})
 
 
-def _chosen(config: Config, name: str | None) -> AnyProbe:
+def _chosen(
+    config: Config, name: str | None, body: Path | None, served_model: str | None
+) -> AnyProbe:
     configured = {probe.name: probe for probe in config.probe}
     if name is None and configured:
         return next(iter(configured.values()))
@@ -264,5 +292,48 @@ def _chosen(config: Config, name: str | None) -> AnyProbe:
         return configured[name]
     if name in BUILT_IN_MODELS:
         own_name = name.replace(":", "-").replace("/", "-")
-        return ProbeConfig.model_validate({"name": own_name, "kind": name})
-    raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])
+        return _validated({"name": own_name, "kind": name})
+    try:
+        section = section_of(name, body)
+    except ValueError as error:
+        raise bad_input(str(error)) from error
+    if section is None:
+        raise unknown_name("probe", name, [*configured, *BUILT_IN_MODELS])
+    if section["kind"] == "openai":
+        section["model"] = served_model or _served_model(name)
+    return _validated(section)
+
+
+def _served_model(url: str) -> str:
+    """Return the model of a server with OpenAI's API.
+
+    Raises:
+        click.ClickException: It lists none, or several.
+    """
+    from costprobe.adapters.load_child.clients import models_of  # noqa: PLC0415 - loads http.client
+
+    models = models_of(url, MODELS_TIMEOUT_S)
+    if len(models) == 1:
+        return models[0]
+    if models:
+        listed = ", ".join(one_line(name) for name in models[:NAMES_SHOWN])
+        raise bad_input(f"{url}: name one of its models with --model: {listed}")
+    raise bad_input(f"{url}: lists no models; check that the server runs, or name one with --model")
+
+
+def _validated(section: Mapping[str, str]) -> AnyProbe:
+    kinds: Mapping[str, type[AnyProbe]] = {"openai": OpenAiProbeConfig, "http": HttpProbeConfig}
+    try:
+        return kinds.get(section["kind"], ProbeConfig).model_validate(section)
+    except ValueError as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error)}
+        raise bad_input(
+            f"{section['kind']}: {first['msg'].removeprefix('Value error, ')}"
+        ) from None
+
+
+def _section_lines(probe: AnyProbe) -> list[str]:
+    """Return the lines to add to the configuration, so that the daemon runs the probe, too."""
+    given = probe.model_dump(mode="json", exclude_unset=True)
+    keys = (f"{key} = {json.dumps(value)}" for key, value in given.items())
+    return ["", "To run it on a schedule, add to the configuration:", "[[probe]]", *keys]

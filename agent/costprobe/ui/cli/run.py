@@ -8,7 +8,7 @@ import time
 
 import click
 
-from costprobe.adapters.host.log import line_time, start_logging
+from costprobe.adapters.host.log import line_head, start_logging
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress
 from costprobe.adapters.store.database import StoreError
 from costprobe.core.clock import SystemClock
@@ -106,4 +106,4 @@ class Console:
 
     def line(self, text: str) -> None:
         """Print a line with its time, in the format of the log."""
-        self._bar.line(f"{line_time(sys.stdout, time.time())}  {text}")
+        self._bar.line(f"{line_head(sys.stdout, time.time())}{text}")

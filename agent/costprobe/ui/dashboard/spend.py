@@ -88,7 +88,7 @@ def _tenants(allocation: KeyAllocation) -> dict[str, Any]:
         "parts": [
             {"name": name, "rest": rest, "cost": cost}
             for name, rest, cost in parts
-            if rest is None or cost > 0
+            if rest is None or cost
         ],
     }
 

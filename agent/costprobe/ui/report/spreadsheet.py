@@ -37,9 +37,8 @@ def spreadsheet(report: Report) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(HEADS)
-    for section, time, name, quantity, value, unit in _rows(report):
-        cells = (section, time, name, quantity, value, unit)
-        writer.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+    for row in _rows(report):
+        writer.writerow(map(csv_cell, row))
     return buffer.getvalue()
 
 

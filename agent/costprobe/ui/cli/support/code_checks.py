@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from costprobe.adapters.http.access import secret_places
 from costprobe.adapters.probe_child.runner import PROBES_FOLDER
 from costprobe.adapters.store.settings import StoreConfig
 from costprobe.configuration import Config
-from costprobe.core.outside import bounded_object
+from costprobe.core.outside import bounded_json, bounded_object
 from costprobe.core.units import counted
 from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
@@ -37,26 +37,41 @@ CUDA_DRIVER: Final = PROBES_FOLDER / "cuda_driver.py"
 
 def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
     """Check torch in every interpreter of a probe that runs a model."""
-    models = [probe for probe in probes if isinstance(probe, ProbeConfig)]
-    for python in sorted({str(probe.python or sys.executable) for probe in models}):
-        modules = {
-            str(probe.module).partition(":")[0].partition(".")[0]
-            for probe in models
-            if probe.module is not None and str(probe.python or sys.executable) == python
-        }
-        yield from _torch_check(python, sorted(modules))
+    for python, modules in _by_interpreter(probes).items():
+        yield from _torch_check(python, modules)
 
 
-def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
-    """Import torch in an interpreter, and find the modules of probes without importing them."""
+def module_problems(probes: Sequence[AnyProbe]) -> Iterator[str]:
+    """Yield the probes whose module is not found by its interpreter; none of its code is run."""
+    for python, models in _by_interpreter(probes).items():
+        modules = [probe for probe in models if probe.module is not None]
+        done = _run(python, "", modules) if modules else None
+        if isinstance(done, subprocess.CompletedProcess):
+            for check in _module_checks(modules, done.stdout.partition("\n")[0]):
+                if check.state == "bad":
+                    yield f"{check.name}: {check.detail}; {check.fix}"
+
+
+def _by_interpreter(probes: Sequence[AnyProbe]) -> Mapping[str, Sequence[ProbeConfig]]:
+    found: dict[str, list[ProbeConfig]] = {}
+    for probe in probes:
+        if isinstance(probe, ProbeConfig):
+            found.setdefault(str(probe.python or sys.executable), []).append(probe)
+    return dict(sorted(found.items()))
+
+
+def _run(
+    python: str, driver: str, modules: Sequence[ProbeConfig]
+) -> subprocess.CompletedProcess[str] | Check:
+    """Run TORCH_PROGRAM in an interpreter; return its result, or the check that says why there is none."""
     name = f"torch under {python}"
     writer = other_writer(Path(python), {ROOT})
     if os.geteuid() == ROOT and writer is not None:
-        yield Check(name, "bad", f"not run by root: {writer}", WRITE_FIX)
-        return
+        return Check(name, "bad", f"not run by root: {writer}", WRITE_FIX)
+    names = [f"{probe.path or ''}:{str(probe.module).partition(':')[0]}" for probe in modules]
     try:
-        done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
-            [python, "-c", TORCH_PROGRAM.read_text(), str(CUDA_DRIVER), *modules],
+        return subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
+            [python, "-c", TORCH_PROGRAM.read_text(), driver, *names],
             capture_output=True,
             text=True,
             timeout=TORCH_TIMEOUT_S,
@@ -68,14 +83,22 @@ def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
         )
     except OSError as error:
         fix = "set python in [[probe]] to one with torch"
-        yield Check(name, "bad", str(error.strerror), fix)
-        return
+        return Check(name, "bad", str(error.strerror), fix)
     except subprocess.TimeoutExpired:
         words = f"no answer in {TORCH_TIMEOUT_S:.0f} s"
-        yield Check(name, "bad", words, "check whether the driver hangs: dmesg")
+        return Check(name, "bad", words, "check whether the driver hangs: dmesg")
+
+
+def _torch_check(python: str, probes: Sequence[ProbeConfig]) -> Iterator[Check]:
+    """Import torch in an interpreter, and find the modules of probes without importing them."""
+    modules = [probe for probe in probes if probe.module is not None]
+    done = _run(python, str(CUDA_DRIVER), modules)
+    if isinstance(done, Check):
+        yield done
         return
     lines = done.stdout.strip().splitlines()
     yield from _module_checks(modules, (lines or [""])[0])
+    name = f"torch under {python}"
     if done.returncode != 0:
         words = (done.stderr.strip().splitlines() or ["no output"])[-1]
         yield Check(name, "bad", words, f"{python} -m pip install {' '.join(torch_arguments())}")
@@ -102,15 +125,21 @@ def _found_torch(name: str, line: str) -> Check:
     return Check(name, "good", f"{torch}, CPU only", "")
 
 
-def _module_checks(modules: Sequence[str], line: str) -> Iterator[Check]:
-    """Check who may write the modules of probes, at the places that an interpreter printed."""
+def _module_checks(probes: Sequence[ProbeConfig], line: str) -> Iterator[Check]:
+    """Check that the modules of probes are found, and who may write them, at the places that an interpreter printed."""
     try:
-        places = bounded_object(line, MAX_FACTS_CHARS)
-    except ValueError:
+        places = bounded_json(line)
+        found = list(zip(probes, places, strict=True))
+    except (TypeError, ValueError):
         return  # a wrapper that prints something else
-    for name in modules:
-        files = [file for file in places.get(name) or () if isinstance(file, str)]
-        yield from _write_checks((f"module {name}", Path(file)) for file in files)
+    for probe, files in found:
+        module = str(probe.module).partition(":")[0]
+        if not files:
+            detail = f"its interpreter does not find the module {module}"
+            fix = "set path in [[probe]] to its folder, or python to the interpreter that has it"
+            yield Check(f"probe {probe.name}", "bad", detail, fix)
+        names = [file for file in files or () if isinstance(file, str)]
+        yield from _write_checks((f"module {module}", Path(file)) for file in names)
 
 
 def secret_checks(config: Config) -> Iterator[Check]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 from costprobe.adapters.engines.tables import Engine
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.core.units import counted
 from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.checks import Check
+
+if TYPE_CHECKING:  # its HTTP client is only needed if a service is configured
+    from costprobe.adapters.engines.scrape import MetricsFetcher
+
+_TIMER: Final = "; before build 10519 each reading restarts its idle timer (--sleep-idle-seconds)"
+_SLEEPING: Final = "docs/serving.md has what to set for servers that sleep"
 
 
 def service_checks(
@@ -66,22 +73,18 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
 def _endpoint_check(
     service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
 ) -> Check:
-    from costprobe.adapters.engines.exposition import (  # noqa: PLC0415 - as above
-        ScrapeError,
-        parse_exposition,
-    )
-    from costprobe.adapters.engines.scrape import (  # noqa: PLC0415
-        MetricsFetcher,
-        read_counters,
-        wanted_names,
-    )
+    from costprobe.adapters.engines.exposition import ScrapeError  # noqa: PLC0415 - as above
+    from costprobe.adapters.engines.scrape import MetricsFetcher, read_counters  # noqa: PLC0415
     from costprobe.adapters.http.access import credentials_folder  # noqa: PLC0415
 
     name = f"tenants of {service.name}" if tenant else f"service {service.name}"
+    fetch = MetricsFetcher(service, credentials_folder(environ))
+    look = fetch.look(url)
+    if unread := _unread(fetch, look, url):
+        return Check(name, "note", f"{url}: {unread}", _SLEEPING)
     try:
-        body = MetricsFetcher(service, credentials_folder(environ))(url)
-        exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
-        reading = read_counters(exposition, engine, service.models, service.model or "")
+        body = fetch(url)
+        reading = read_counters(body, engine, service.models, service.model or "")
     except ScrapeError as error:
         enable = f"set {engine.option} at the server; " if engine.option else ""
         fix = f"{enable}docs/serving.md has the address and the option of each engine"
@@ -105,4 +108,13 @@ def _endpoint_check(
     if tenant and labels and tenant not in labels:
         fix = f"set label to one of: {', '.join(sorted(labels))}"
         return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
-    return Check(name, "good", f"{url}: counts {measures}", "")
+    timer = _TIMER * (look == "kept awake")
+    state: Literal["note", "good"] = "note" if timer else "good"
+    return Check(name, state, f"{url}: counts {measures}{timer}", _SLEEPING if timer else "")
+
+
+def _unread(fetch: MetricsFetcher, look: str, url: str) -> str:
+    """Return why a page is not read, because that would start a server; empty if it is read."""
+    if fetch.is_behind_activator(url):
+        return "each reading is a request to Knative, which starts the server and keeps it running"
+    return "its model is not loaded; a reading would load it" if look == "asleep" else ""

@@ -31,7 +31,7 @@ def rows_of_csv(path: Path) -> list[Point]:
         click.ClickException: The file or one of its lines cannot be used; exit code 2.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             header = list(reader.fieldnames or ())
             numbered = ((reader.line_num, line) for line in reader)

@@ -29,12 +29,7 @@ def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterato
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
     for row in rows:
-        writer.writerow(
-            [
-                "" if cell is None else csv_cell(cell) if isinstance(cell, str) else cell
-                for cell in row
-            ]
-        )
+        writer.writerow(map(csv_cell, row))
     yield from text.getvalue().splitlines()
 
 
@@ -74,7 +69,7 @@ def status_lines(states: Sequence[HostState], label: str, end_ns: int) -> Iterat
             one_line(state.version),
             f"silent for {ago((end_ns - state.newest_ns) / NS_PER_S).removesuffix(' ago')}"
             if state.is_silent
-            else f"{ago(max(0.0, (end_ns - state.newest_ns) / NS_PER_S))}",
+            else ago((end_ns - state.newest_ns) / NS_PER_S),
             f"{state.devices:,}",
             f"{state.faults:,}",
             f"{state.firing:,}",

@@ -23,13 +23,9 @@ UNALLOCATED: Final = "unallocated"
 _KINDS: Final = {"gpu": "GPU", "mig": "MIG", "cpu": "CPU"}
 
 
-def focus_row(charge: PeriodCharge) -> dict[str, str]:
+def focus_row(charge: PeriodCharge) -> dict[str, object]:
     """Return the cells of a charge, by column; an empty cell is null."""
-    return {name: write(charge) for name, write in COLUMNS.items()}
-
-
-def _text(read: Callable[[PeriodCharge], str]) -> Callable[[PeriodCharge], str]:
-    return lambda charge: csv_cell(read(charge))
+    return {name: csv_cell(write(charge)) for name, write in COLUMNS.items()}
 
 
 def _number(amount: Decimal) -> str:
@@ -75,14 +71,14 @@ def _tags(charge: PeriodCharge) -> str:
 
 COLUMNS: Final[Mapping[str, Callable[[PeriodCharge], str]]] = {
     "BilledCost": _cost,
-    "BillingAccountId": _text(lambda charge: charge.host),
-    "BillingAccountName": _text(lambda charge: charge.host),
-    "BillingCurrency": _text(lambda charge: charge.currency),
+    "BillingAccountId": lambda charge: charge.host,
+    "BillingAccountName": lambda charge: charge.host,
+    "BillingCurrency": lambda charge: charge.currency,
     "BillingPeriodEnd": lambda charge: _month(charge, 1),
     "BillingPeriodStart": lambda charge: _month(charge, 0),
     "ChargeCategory": lambda _: "Usage",
     "ChargeClass": lambda _: "",
-    "ChargeDescription": _text(_description),
+    "ChargeDescription": _description,
     "ChargeFrequency": lambda _: "Usage-Based",
     "ChargePeriodEnd": lambda charge: _time(charge.span.end_ns),
     "ChargePeriodStart": lambda charge: _time(charge.span.start_ns),
@@ -100,11 +96,11 @@ COLUMNS: Final[Mapping[str, Callable[[PeriodCharge], str]]] = {
     "PricingUnit": _unit,
     "ProviderName": lambda _: ISSUER,
     "PublisherName": lambda _: ISSUER,
-    "ResourceId": _text(lambda charge: f"{charge.host}/{charge.device}"),
-    "ResourceName": _text(lambda charge: charge.device),
+    "ResourceId": lambda charge: f"{charge.host}/{charge.device}",
+    "ResourceName": lambda charge: charge.device,
     "ResourceType": lambda charge: _KINDS.get(charge.kind, "Device"),
     "ServiceCategory": lambda _: "AI and Machine Learning",
-    "ServiceName": _text(lambda charge: charge.service or UNALLOCATED),
+    "ServiceName": lambda charge: charge.service or UNALLOCATED,
     "ServiceSubcategory": lambda charge: (
         "Machine Learning" if charge.tokens is None else "Generative AI"
     ),

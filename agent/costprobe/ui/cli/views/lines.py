@@ -46,11 +46,13 @@ def _spread(document: dict[str, Any]) -> str:
 
 
 def _served_line(document: dict[str, Any]) -> str:
-    """Return one line of a probe of a server: a request counts as an inference."""
-    fields = document["fields"]
+    """Return one line of a probe of a server: a request counts as an inference, or each of its items."""
+    fields, batch = document["fields"], document["batch"]
+    unit = "req" if batch == 1 else "inf"
     parts = [
         f"{document['device']} {document['probe']}",
         f"concurrency {document['tags']['concurrency']}",
+        *([f"{batch} inferences a request"] if batch > 1 else ()),
         f"p50 {document['latency_p50_ms']:.1f} ms",
     ]
     if "ttft_p50_ms" in fields:
@@ -58,8 +60,8 @@ def _served_line(document: dict[str, Any]) -> str:
     if "tpot_p50_ms" in fields:
         parts.append(f"then {fields['tpot_p50_ms']:.2f} ms per token")
     parts += [
-        f"{document['throughput_per_s']:,.2f} req/s",
-        _energy(document, "req"),
+        f"{document['throughput_per_s']:,.2f} {unit}/s",
+        _energy(document, unit),
         _cost(document),
         *_carbon(document),
     ]

@@ -78,7 +78,7 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     for name, spot in status.get("spot_prices", {}).items():
         lines += _spot_lines(name, spot)
     lines += _carbon_lines(status.get("carbon") or {})
-    lines += [line for budget in status.get("budgets", []) for line in _budget_lines(budget)]
+    lines += [line for budget in status.get("budgets", []) for line in budget_lines(budget)]
     if status["control"]["fault"]:
         lines.append(f"  FAULT  no control socket: {status['control']['fault']}")
     lines += _http_lines(status.get("http", {}))
@@ -188,13 +188,15 @@ def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _budget_lines(budget: dict[str, Any]) -> list[str]:
+def budget_lines(budget: dict[str, Any]) -> list[str]:
+    """Return a budget's status as lines."""
     currency, expected = budget["currency"], budget["forecast"]
     words = "" if expected is None else f", forecast {money(expected, currency)}"
-    age_s = max(0.0, time.time() - budget["time_ns"] / 1e9)
+    age_s = time.time() - budget["time_ns"] / 1e9
+    spent = money(budget["spent"], currency) if budget["coverage"] else "no costs known"
     lines = [
         (
-            f"budget   {budget['budget']}: {money(budget['spent'], currency)} of"
+            f"budget   {budget['budget']}: {spent} of"
             f" {money(budget['amount'], currency)} for the {budget['period']}{words},"
             f" {percent(budget['elapsed_share'])} elapsed, {percent(budget['coverage'])} covered,"
             f" as of {ago(age_s)} ago"

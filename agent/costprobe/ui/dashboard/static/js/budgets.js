@@ -25,6 +25,8 @@ const VERDICTS = { exceeded: ["bad", "exceeded"], "will be exceeded": ["warn", "
 function budgetCard(budget) {
   const { amount, currency, forecast, spent } = budget;
   const written = (value) => exact(value, money(value, currency));
+  // Without a row the spend is unknown, not 0.
+  const shown = budget.coverage ? written(spent) : "no costs known";
   const [kind, words] = VERDICTS[budget.verdict] ?? ["good", forecast === null ? "not exceeded so far" : "within the budget"];
   const fact = (name, value, key = null) => [el("dt", { class: key && `key ${key}` }, name), el("dd", {}, value)];
   const remarks = [
@@ -35,11 +37,11 @@ function budgetCard(budget) {
   return el("article", { class: "card", "data-budget": budget.budget },
     el("h3", {}, budget.budget),
     el("p", { class: "muted" }, `${budget.scope}, ${budget.period_words} (${budget.timezone})`),
-    el("p", { class: "big" }, written(spent), el("small", {}, " of ", written(amount), ` spent (${percent(spent / amount)})`)),
+    el("p", { class: "big" }, shown, el("small", {}, " of ", written(amount), budget.coverage ? ` spent (${percent(spent / amount)})` : "")),
     budgetBar(budget),
     el("p", { class: `state ${kind}` }, words),
     el("dl", {},
-      fact("spent", written(spent), spent > amount ? "over" : "spent"),
+      fact("spent", shown, spent > amount ? "over" : "spent"),
       fact("forecast", forecast === null ? "not enough data" : written(forecast), "expected"),
       forecast === null ? null
         : fact("80 % interval", [written(budget.forecast_low), " to ", written(budget.forecast_high)]),
