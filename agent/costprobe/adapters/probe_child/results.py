@@ -359,7 +359,7 @@ def read_served_outcome(
         ValueError: A field is missing or invalid.
     """
     try:
-        items = int(message["items"])
+        items = int(message.get("items", 1))
         result = ProbeResult(
             probe=request_probe,
             device=devices,
