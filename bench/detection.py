@@ -227,7 +227,7 @@ def add_cost_rows(table: Table, *, only_own: bool) -> None:
     speeds = {name: updates_per_s_of(build, SPEED_VALUES) for name, build in builders.items()}
     memory_mb = {name: memory_mb_of(build) for name, build in builders.items()}
     peers = [name for name in ("ADWIN", "Page-Hinkley", "KSWIN") if name in builders]
-    missing = "" if peers or only_own else "river is not installed: pip install costprobe[bench]"
+    missing = "" if peers or only_own else "river is not installed: pip install river"
     own_speed, own_mb = speeds["costprobe"], memory_mb["costprobe"]
     compared: Sequence[str | None] = peers or [None]
     for name in compared:
