@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from costprobe.ui.cli.support.config_sample import readme_sample, service_sample
-
 from scripts.reference import commands, configuration, series, timing_page, webhook
+from scripts.reference.samples import readme_sample, service_sample
 
 ROOT = Path(__file__).parents[2]
 # A new page is one entry here, and one in the nav of mkdocs.yml.

@@ -11,10 +11,11 @@ from costprobe.core.records import Device
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.plans import OnDemandPlan
-from costprobe.ui.cli.support.config_sample import host_sample, readme_sample, service_sample
+from costprobe.ui.cli.support.config_sample import host_sample
 from pydantic import TypeAdapter
 
 from scripts.reference.configuration import pages
+from scripts.reference.samples import readme_sample, service_sample
 
 ASSUMED = AssumedPrices(lambda _: packaged(), 8)
 GPU = Device(name="gpu0", kind="gpu", model="NVIDIA L4", uuid="GPU-1")

@@ -1,4 +1,4 @@
-"""Sample configurations: for `costprobe config init`, the systemd unit and the README.
+"""Sample configuration for `costprobe config init`.
 
 Keys, values and comments are those of the typed fields; this module only selects tables and keys.
 """
@@ -24,7 +24,7 @@ from costprobe.probing.settings import OpenAiProbeConfig, ProbeConfig, ProbingCo
 from costprobe.serving.settings import ServiceConfig
 from costprobe.spend.settings import BudgetConfig
 
-_HEAD = """\
+HEAD = """\
 # costprobe: cost per inference on this host. A key that is commented out has its default, or is
 # optional. After a change: costprobe config check, then systemctl reload costprobe.
 # Durations are text such as "5m"; money is exact. All keys: man costprobe, docs/reference/configuration.md
@@ -33,23 +33,23 @@ _PROBE_KEYS = ("name", "kind", "module", "devices", "dtype", "batch", "latency_b
 _PROBE_MORE_KEYS = ("stagger", "python", "when_busy", "quality")
 _PLAN_KEYS = ("plan", "per_hour", "currency", "device", "valid_from")
 _ACTIVE_PLAN_KEYS = frozenset({"plan", "per_hour", "currency"})
-_HOST = SampleTable("[host]", HostConfig, ("name", "labels"))
-_PROBING = SampleTable("[probing]", ProbingConfig, ("duty",), active=frozenset({"duty"}))
-_PROBE = SampleTable(
+HOST = SampleTable("[host]", HostConfig, ("name", "labels"))
+PROBING = SampleTable("[probing]", ProbingConfig, ("duty",), active=frozenset({"duty"}))
+PROBE = SampleTable(
     "[[probe]]",
     ProbeConfig,
     _PROBE_KEYS + _PROBE_MORE_KEYS,
     active=frozenset({"name", "kind", "devices", "dtype", "batch", "every"}),
 )
-_SERVED_PROBE = SampleTable(
+SERVED_PROBE = SampleTable(
     "[[probe]]",
     OpenAiProbeConfig,
     ("name", "kind", "url", "model", "devices", "concurrency"),
     {"name": "chat", "devices": ["gpu0"]},
 )
-_SERVICE = SampleTable("[[service]]", ServiceConfig, ("name", "url", "engine", "devices"))
-_PRICE = SampleTable("[[price]]", OnDemandPlan, _PLAN_KEYS, active=_ACTIVE_PLAN_KEYS)
-_OTHER_PLANS = (
+SERVICE = SampleTable("[[service]]", ServiceConfig, ("name", "url", "engine", "devices"))
+PRICE = SampleTable("[[price]]", OnDemandPlan, _PLAN_KEYS, active=_ACTIVE_PLAN_KEYS)
+OTHER_PLANS = (
     SampleTable(
         "[[price]]",
         ReservedPlan,
@@ -64,22 +64,19 @@ _OTHER_PLANS = (
     SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue", "currency")),
     SampleTable("[carbon]", CarbonConfig, ("g_per_kwh",)),
 )
-_SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_file"))
-_SERVICE_SINK = SampleTable(
-    "[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_credential")
-)
+SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_file"))
 _V1_SINK = SampleTable(
     "[[sink]]",
     InfluxV1Config,
     ("name", "api", "url", "database", "user", "password_file"),
     {"name": "influxdb1", "api": "v1"},
 )
-_ALERTING = (
+ALERTING = (
     SampleTable("[[notifier]]", AlertmanagerConfig, ("name", "kind", "url")),
     SampleTable("[[budget]]", BudgetConfig, ("name", "amount", "currency", "period", "timezone")),
     SampleTable("[[rule]]", SloRuleConfig, ("name", "kind", "within_ms", "objective")),
 )
-_STORE = SampleTable(
+STORE = SampleTable(
     "[store]",
     StoreConfig,
     ("path", "retention", "rollup_1m_retention", "rollup_1h_retention"),
@@ -107,42 +104,18 @@ def host_sample(
     is_listed = bool(rates) and all(rate.plan == LIST_PLAN for rate in rates)
     kind = "" if is_listed else ", an assumption until you enter your own"
     comments = "".join(f"# Found: {device.name}, {device.model}\n" for device in devices)
-    probe = _PROBE._replace(values={"dtype": "bf16" if accelerators else "fp32"})
-    price = _PRICE._replace(
+    probe = PROBE._replace(values={"dtype": "bf16" if accelerators else "fp32"})
+    price = PRICE._replace(
         values={"per_hour": round(total, MONEY_PLACES).normalize()},
         note=f"Price of the whole host{kind}. Source: {source}.",
     )
-    tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
-    stored = _STORE
+    tables = (HOST, PROBING, probe, SERVED_PROBE, SERVICE, price, *OTHER_PLANS)
+    stored = STORE
     if store is not None:
-        stored = _STORE._replace(values={"path": store}, active=_STORE.active | {"path"})
-    return _joined(_HEAD + comments, (*tables, _SINK, _V1_SINK, *_ALERTING, stored))
+        stored = STORE._replace(values={"path": store}, active=STORE.active | {"path"})
+    return joined(HEAD + comments, (*tables, SINK, _V1_SINK, *ALERTING, stored))
 
 
-def service_sample() -> str:
-    """Return the example for the systemd unit: for any device, with secrets as credentials."""
-    probe = _PROBE._replace(active=_PROBE.active - {"dtype"})
-    price = _PRICE._replace(
-        active=frozenset(), note="Price of the whole host; without it a list price is assumed."
-    )
-    tables = (_HOST, _PROBING, probe, _SERVED_PROBE, _SERVICE, price, *_OTHER_PLANS)
-    hint = "# `costprobe config init FILE` writes one for the hardware of the host.\n"
-    return _joined(_HEAD + hint, (*tables, _SERVICE_SINK, *_ALERTING, _STORE))
-
-
-def readme_sample() -> str:
-    """Return the excerpt in the README: a probe, a price and a sink."""
-    module = _PROBE._replace(values={"name": "ranker", "kind": "module"})
-    probe = _table(module, ("name", "kind", "module", "python", "batch", "latency_bound"))
-    price = _table(_PRICE, ("plan", "per_hour", "currency"))
-    return _joined("", (probe, price, _table(_SERVICE), _table(_SINK)))
-
-
-def _table(sample: SampleTable, keys: tuple[str, ...] = ()) -> SampleTable:
-    """Return a table with these keys, by default its own, all active, and without a note."""
-    shown = keys or sample.keys
-    return sample._replace(keys=shown, active=frozenset(shown), note="")
-
-
-def _joined(head: str, tables: Sequence[SampleTable]) -> str:
+def joined(head: str, tables: Sequence[SampleTable]) -> str:
+    """Return a file with these tables."""
     return "\n".join(([head] if head else []) + [render_table(table) for table in tables])
