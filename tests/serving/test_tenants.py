@@ -34,6 +34,7 @@ def counts(**tenants):
 def test_page_of_litellm_is_counted_by_the_label_of_the_tenant():
     assert counts(label="hashed_api_key") == {
         ("tokens_in", "litellm_proxy_master_key"): 6100,
+        ("cached_tokens", "litellm_proxy_master_key"): 4800,
         ("tokens_out", "litellm_proxy_master_key"): 260,
         ("requests", "litellm_proxy_master_key"): 8,
         ("requests", "915b"): 3,

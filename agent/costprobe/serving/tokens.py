@@ -76,10 +76,12 @@ class Weights:
     Attributes:
         token_in: Of a prompt token that was not cached.
         token_out: Of a generated token.
+        cached: Of a prompt token that a cache answered; 0 if it was not measured.
     """
 
     token_in: float
     token_out: float
+    cached: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ class TokenTimes:
         Args:
             counts: What a server served; without requests the lengths are those of the calibration.
         """
-        computed = max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
+        computed = counts.fresh_tokens
         tokens_out, requests = counts.tokens_out or 0.0, counts.requests or 0.0
         prompts = requests / computed if requests and computed else 1 / self.mix.tokens_in
         firsts = requests / tokens_out if requests and tokens_out else 1 / self.mix.tokens_out
