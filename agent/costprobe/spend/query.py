@@ -232,12 +232,16 @@ class KeyCost:
         cost: Currency.
         idle: The part of it in which the devices were idle; None if that is unknown.
         rest: Why the line has no key; None for a key.
+        cached_share: Share of the input tokens that a cache answered; None if they are not counted.
+        cache_saved: Currency that the cache saved; None if it saved nothing, or that is unknown.
     """
 
     name: str
     cost: float = 0.0
     idle: float | None = None
     rest: Rest | None = None
+    cached_share: float | None = None
+    cache_saved: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -900,12 +904,14 @@ def allocation_by(
     by_key = _SOURCES[key](reader, span)
     for tags, cost in summed(reader, "allocation", "cost", span, {"part": PROBING}):
         by_key[tags.get("currency", "")].append(KeyCost(PROBING, cost, rest=PROBING))
+    merged = {currency: _merged(parts) for currency, parts in by_key.items()}
+    _add_cache(key, reader, span, merged)
     found = [
         _allocation(
             currency, [hour.cost for hour in spend.by_device.values()], spend.coverage, parts
         )
         for currency, spend in spent.items()
-        for parts in [_merged(by_key.get(currency, []))]
+        for parts in [merged.get(currency, [])]
     ]
     return sorted(found, key=lambda allocation: -allocation.total)
 
@@ -935,6 +941,28 @@ def _merged(parts: list[KeyCost]) -> list[KeyCost]:
         is_known = before.idle is not None and part.idle is not None
         before.idle = (before.idle or 0.0) + (part.idle or 0.0) if is_known else None
     return list(merged.values())
+
+
+def _add_cache(key: Key, reader: StoreReader, span: TimeSpan, parts: _Parts) -> None:
+    """Add what a cache answered and saved to the parts of tenants, services or models."""
+    if key == "namespace":
+        return
+    is_tenant = key == "tenant"
+    rows = "tenant" if is_tenant else "cost", None if is_tenant else {"basis": "serving"}
+    sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for column in ("tokens_in", "cached_tokens", "cost_cache_saved"):
+        for tags, value in summed(reader, rows[0], column, span, rows[1]):
+            model = tags.get("served_model", "")
+            # The row of the whole service contains that of each of its models.
+            if key == "model" or not model:
+                name = tags.get("tenant", "") if is_tenant else model or tags.get("service", "")
+                sums[tags.get("currency", ""), name][column] += value
+    for currency, named in parts.items():
+        for part in named:
+            found = sums.get((currency, part.name), {})
+            if found.get("tokens_in") and "cached_tokens" in found:
+                part.cached_share = found["cached_tokens"] / found["tokens_in"]
+                part.cache_saved = found.get("cost_cache_saved")
 
 
 def _by_tag(tag: str) -> Callable[[StoreReader, TimeSpan], _Parts]:
