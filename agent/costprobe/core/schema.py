@@ -215,7 +215,10 @@ SCHEMA: dict[str, Measurement] = {
     "calibration": Measurement(
         tags=("service", "probe", "device"),
         fields=_typed(
-            floats="prompt_s token_in_s token_out_s context_token_s tokens_in tokens_out"
+            floats="prompt_s token_in_s token_out_s context_token_s cached_token_s tokens_in tokens_out"
+            " time_per_million_tokens_cached_s time_per_million_tokens_cached_low_s"
+            " time_per_million_tokens_cached_high_s energy_per_million_tokens_cached_j"
+            " energy_per_million_tokens_cached_low_j energy_per_million_tokens_cached_high_j"
             " time_per_million_tokens_in_s time_per_million_tokens_in_low_s"
             " time_per_million_tokens_in_high_s time_per_million_tokens_out_s"
             " time_per_million_tokens_out_low_s time_per_million_tokens_out_high_s"

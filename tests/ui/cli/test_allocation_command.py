@@ -104,7 +104,19 @@ def test_lines_state_what_a_cache_answered_and_saved(costprobe, stored):
         found[key] = {name: cache for name, cache in named.items() if cache[0] is not None}
     assert found == expected
     lines = costprobe("--by", "tenant", "--since", "1d").splitlines()
-    assert lines[1].split() == "tenant share cost of it idle tokens in cached cache saved".split()
+    assert lines[1].split() == [
+        "tenant",
+        "share",
+        "cost",
+        "of",
+        "it",
+        "idle",
+        "tokens",
+        "in",
+        "cached",
+        "cache",
+        "saved",
+    ]
     assert [line.split()[-3:] for line in lines if "search" in line] == [["75", "%", "€5"]]
     assert "cached" not in costprobe("--by", "namespace", "--since", "1d")
 
