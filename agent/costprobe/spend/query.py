@@ -907,19 +907,13 @@ def allocation_by(
     merged = {currency: _merged(parts) for currency, parts in by_key.items()}
     _add_cache(key, reader, span, merged)
     found = [
-        _allocation(
-            currency, [hour.cost for hour in spend.by_device.values()], spend.coverage, parts
-        )
-        for currency, spend in spent.items()
-        for parts in [merged.get(currency, [])]
+        _allocation(currency, spend, merged.get(currency, [])) for currency, spend in spent.items()
     ]
     return sorted(found, key=lambda allocation: -allocation.total)
 
 
-def _allocation(
-    currency: str, device_costs: list[float], coverage: float, parts: list[KeyCost]
-) -> KeyAllocation:
-    total = math.fsum(device_costs)
+def _allocation(currency: str, spend: SpanSpend, parts: list[KeyCost]) -> KeyAllocation:
+    total = math.fsum(hour.cost for hour in spend.by_device.values())
     whole = math.fsum(part.cost for part in parts)
     if whole > total:
         for part in parts:
@@ -928,7 +922,7 @@ def _allocation(
     rest = max(0.0, total - whole)
     parts.sort(key=lambda part: (part.rest is not None, -part.cost, part.name))
     return KeyAllocation(
-        currency, total, coverage, (*parts, KeyCost(UNALLOCATED, rest, rest=UNALLOCATED))
+        currency, total, spend.coverage, (*parts, KeyCost(UNALLOCATED, rest, rest=UNALLOCATED))
     )
 
 
@@ -944,25 +938,24 @@ def _merged(parts: list[KeyCost]) -> list[KeyCost]:
 
 
 def _add_cache(key: Key, reader: StoreReader, span: TimeSpan, parts: _Parts) -> None:
-    """Add what a cache answered and saved to the parts of tenants, services or models."""
-    if key == "namespace":
-        return
-    is_tenant = key == "tenant"
-    rows = "tenant" if is_tenant else "cost", None if is_tenant else {"basis": "serving"}
+    """Add to the parts what a cache answered and saved."""
+    rows = "tenant" if key == "tenant" else "cost"
+    within = span.start_ns + 1, span.end_ns + 1
     sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for column in ("tokens_in", "cached_tokens", "cost_cache_saved"):
-        for tags, value in summed(reader, rows[0], column, span, rows[1]):
-            model = tags.get("served_model", "")
+    columns = ("tokens_in", "cached_tokens", "cost_cache_saved")
+    for column, found in reader.hourly_sums(rows, columns, *within).items():
+        for series in found:
+            tags, model = series.tags, series.tags.get("served_model", "")
             # The row of the whole service contains that of each of its models.
             if key == "model" or not model:
-                name = tags.get("tenant", "") if is_tenant else model or tags.get("service", "")
-                sums[tags.get("currency", ""), name][column] += value
+                name = model or tags.get("service" if key == "model" else key, "")
+                sums[tags.get("currency", ""), name][column] += math.fsum(series.values)
     for currency, named in parts.items():
         for part in named:
-            found = sums.get((currency, part.name), {})
-            if found.get("tokens_in") and "cached_tokens" in found:
-                part.cached_share = found["cached_tokens"] / found["tokens_in"]
-                part.cache_saved = found.get("cost_cache_saved")
+            own = sums.get((currency, part.name), {})
+            if own.get("tokens_in") and "cached_tokens" in own:
+                part.cached_share = own["cached_tokens"] / own["tokens_in"]
+                part.cache_saved = own.get("cost_cache_saved")
 
 
 def _by_tag(tag: str) -> Callable[[StoreReader, TimeSpan], _Parts]:

@@ -136,7 +136,7 @@ SAMPLED: Final = frozenset({"probe", "cost", "serving", "allocation", "tenant"})
 SUMMED: Final[Mapping[str, Sequence[str]]] = {
     "device": ("cost", "energy_j", "carbon_g"),
     "allocation": ("cost",),
-    "tenant": ("cost",),
+    "tenant": ("cost", "cost_cache_saved", "tokens_in", "cached_tokens"),
 }
 
 
