@@ -118,6 +118,8 @@ def token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> Token
     shares = [parts[0] * reads, parts[1] * writes]
     if not sum(shares):
         shares = [Fraction(reads), Fraction(writes)]
+    # Of all models together none may be fresh, though one counts more hits than tokens.
+    fresh = fresh if total.fresh_tokens else Fraction(0)
     if not fresh + cached:
         counted = (total.fresh_tokens or 0.0, total.cached_tokens or 0.0)
         fresh, cached = (Fraction(exact(count)) for count in counted)
@@ -249,10 +251,10 @@ class ServedCost:
     @property
     def cache_saved(self) -> float | None:
         """Currency that the cached tokens would have cost in addition at the price of fresh ones."""
-        fresh, cached = self.per_million_tokens_fresh, self.per_million_tokens_cached
-        if fresh is None or cached is None:
+        counts, fresh, cached = self.counts, self.tokens_fresh_cost, self.tokens_cached_cost
+        if fresh is None or cached is None or not counts.fresh_tokens:
             return None
-        return (fresh - cached) * (self.counts.cached_tokens or 0.0) / MILLION
+        return float(fresh) / counts.fresh_tokens * (counts.cached_tokens or 0.0) - float(cached)
 
     @property
     def per_million_tokens_out(self) -> float | None:
