@@ -10,6 +10,7 @@ from costprobe.core.money import (
     price_text,
     unit_price,
 )
+from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent
 from costprobe.ui.text import ago, cache_words, joules, kind_prices, local
@@ -101,6 +102,11 @@ def _tenants(last: dict[str, Any]) -> list[str]:
     shown += [f"and {more} more"] if more else []
     lines = [f"         tenants: {', '.join(shown)}"] if shown else []
     lines += [f"         cost unattributed: {text}" for text in tenants["problems"]]
+    named = [part for part in tenants["parts"] if part["tenant"] != UNATTRIBUTED]
+    if named and last.get("cached_tokens") and not any(part.get("cached_tokens") for part in named):
+        lines.append(
+            "         tenants' counters have no cached tokens: all their tokens in have one price"
+        )
     if (tenants["counted_share"] or 0.0) > COUNTED_MOST:
         lines.append(
             f"         tenants count {percent(tenants['counted_share'])} of the service's tokens or"
