@@ -44,11 +44,12 @@ class Model(NamedTuple):
 
 
 class RequestLoad(NamedTuple):
-    """Requests of one shape, and how many are sent at a time."""
+    """Requests of one shape, how many are sent at a time, and what of a prompt the cache answers."""
 
     tokens_in: int
     tokens_out: int
     concurrency: int
+    cached: int = 0
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Served:
     decode_request_s: float = 0.0
     requests: int = 0
     tokens_in: int = 0
+    cached_tokens: int = 0
     tokens_out: int = 0
     busy_s: float = 0.0
     decode_steps: int = 0
@@ -102,7 +104,8 @@ class BatchingServer:
     def serve(self, load: RequestLoad, requests: int) -> Served:
         """Serve a number of requests, always as many at a time as there are clients."""
         served = Served()
-        waiting = deque(BatchedRequest() for _ in range(min(load.concurrency, requests)))
+        first = min(load.concurrency, requests)
+        waiting = deque(BatchedRequest(load.cached) for _ in range(first))
         unsent = requests - len(waiting)
         running: list[BatchedRequest] = []
         while waiting or running:
@@ -116,7 +119,8 @@ class BatchingServer:
                     request.written, request.first_s = 1, self.now_s
                     request.last_s = self.now_s
                     served.prefill_request_s += self.now_s - request.begun_s
-                    served.tokens_in += load.tokens_in
+                    served.tokens_in += load.tokens_in - load.cached
+                    served.cached_tokens += load.cached
                     running.append(request)
             done = [request for request in running if request.written >= load.tokens_out]
             running = [request for request in running if request.written < load.tokens_out]
@@ -126,7 +130,7 @@ class BatchingServer:
                 served.decode_request_s += request.last_s - request.first_s
             fresh = min(len(done), unsent)
             unsent -= fresh
-            waiting.extend(BatchedRequest() for _ in range(fresh))
+            waiting.extend(BatchedRequest(load.cached) for _ in range(fresh))
         return served
 
     def _chunks(
@@ -137,7 +141,7 @@ class BatchingServer:
     ) -> list[Chunk]:
         """Return requests with the number of their prompt tokens in the next pass."""
         if self.budget is None:
-            return [(request, load.tokens_in) for request in islice(waiting, 1)]
+            return [(one, load.tokens_in - one.read) for one in islice(waiting, 1)]
         left = self.budget - len(running)
         chunks: list[Chunk] = []
         for request in waiting:

@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from batching import RequestLoad, Served
 from costprobe.serving.meter import Counts
 from costprobe.serving.tokens import (
+    CACHED_SHARE,
+    Calibration,
     CalibrationWindow,
     LengthMix,
     TokenTimes,
@@ -55,14 +57,16 @@ def cases(*, is_short: bool) -> list[Case]:
     return found
 
 
-def served_by(case: Case, mix: LengthMix, clients: int, requests: int) -> Served:
-    """Run a case with requests of other lengths, and so many at a time."""
-    return case.server().serve(
-        RequestLoad(int(mix.tokens_in), int(mix.tokens_out), clients), requests
-    )
+def served_by(
+    case: Case, mix: LengthMix, clients: int, requests: int, cached_share: float = 0.0
+) -> Served:
+    """Run a case with requests of other lengths, so many at a time, of which a share is cached."""
+    tokens_in = int(mix.tokens_in)
+    load = RequestLoad(tokens_in, int(mix.tokens_out), clients, int(tokens_in * cached_share))
+    return case.server().serve(load, requests)
 
 
-def calibration_of(case: Case) -> TokenTimes:
+def calibration_of(case: Case) -> Calibration:
     """Measure a server with the loads of a calibration."""
     mix, clients = LengthMix(case.load.tokens_in, case.load.tokens_out), case.load.concurrency
     repeats = range(REPEATS)
@@ -70,8 +74,23 @@ def calibration_of(case: Case) -> TokenTimes:
         window(served_by(case, own, clients, (3 + repeat) * max(4, clients)))
         for own, repeat in product(calibration_mixes(mix), repeats)
     ]
-    alone = [window(served_by(case, mix, 1, 3 + repeat)) for repeat in repeats if clients > 1]
-    return calibrated(windows, mix, alone).times
+    others = [window(served_by(case, mix, 1, 3 + repeat)) for repeat in repeats if clients > 1]
+    short = calibration_mixes(mix)[1]
+    others += [
+        window(served_by(case, short, clients, (3 + repeat) * max(4, clients), CACHED_SHARE))
+        for repeat in repeats
+    ]
+    return calibrated(windows, mix, others)
+
+
+def cached_token_gpu_s(case: Case) -> float:
+    """Return what a cached token adds to the prefill of a prompt of which half is cached."""
+    mix, clients = LengthMix(case.load.tokens_in, case.load.tokens_out), case.load.concurrency
+    requests = 4 * max(4, clients)
+    hits = served_by(case, mix, clients, requests, CACHED_SHARE)
+    half = LengthMix(mix.tokens_in * (1 - CACHED_SHARE), mix.tokens_out)
+    without = served_by(case, half, clients, requests)
+    return (hits.prefill_gpu_s - without.prefill_gpu_s) / hits.cached_tokens
 
 
 def window(served: Served) -> CalibrationWindow:
@@ -82,6 +101,7 @@ def window(served: Served) -> CalibrationWindow:
         served.tokens_out,
         served.busy_s,
         decode_steps=served.decode_steps,
+        cached_tokens=served.cached_tokens,
     )
 
 
@@ -102,7 +122,7 @@ def rows(found: list[Case]) -> Table:
         mix = LengthMix(case.load.tokens_in, case.load.tokens_out)
         clients = case.load.concurrency
         served = served_by(case, mix, clients, 4 * max(4, clients))
-        gpu, ours = served.prefill_share, calibrated_share(calibration_of(case), served)
+        gpu, ours = served.prefill_share, calibrated_share(calibration_of(case).times, served)
         table.row(
             case.name,
             100 * ours,

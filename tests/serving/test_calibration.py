@@ -168,6 +168,14 @@ def test_calibrated_share_is_within_a_tenth_of_the_gpu_time_of_simulated_servers
     ]
     assert len(chosen) == 4
     assert all(row["met"] for row in bench.rows(chosen).rows)
+    for case in chosen:
+        measured, truth_s = (
+            bench.calibration_of(case).cached_token_s,
+            bench.cached_token_gpu_s(case),
+        )
+        assert measured.value == pytest.approx(truth_s, rel=0.3), case.name
+        assert measured.low <= truth_s * 1.001, case.name
+        assert measured.high >= truth_s * 0.999, case.name
 
 
 def test_calibration_applies_to_windows_until_server_or_probe_change():
