@@ -1,4 +1,4 @@
-"""The weight of a prompt token and of a generated token: by model size, or calibrated.
+"""The weight of a prompt token, fresh or cached, and of a generated one: by model size, or calibrated.
 
 Where the server does not measure it: prefill is limited by compute and decode by memory
 bandwidth, so that the ratio of the two depends on the model's size and on how many requests
