@@ -1,7 +1,9 @@
 """A calibration divides device time and energy between prompt tokens and generated tokens."""
 
+import importlib
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from costprobe.serving.cost import token_shares
@@ -16,7 +18,7 @@ from costprobe.serving.tokens import (
     calibration_mixes,
     stored_calibration,
 )
-from fakes.calibrated import MIX, WATTS, calibration_row, window, windows
+from fakes.calibrated import MIX, TRUTH, WATTS, calibration_row, half_cached, window, windows
 
 
 def test_coefficients_of_exact_windows_are_recovered():
@@ -35,6 +37,30 @@ def test_coefficients_of_exact_windows_are_recovered():
     even = LengthMix(500, 500)
     measured = [window(mix) for mix in calibration_mixes(even) for _ in range(2)]
     assert calibrated(measured, even).times.token_in_s == pytest.approx(2e-5)
+
+
+def test_cached_tokens_have_a_time_with_its_interval_where_windows_had_some():
+    found = calibrated(windows(), MIX, half_cached())
+    assert (found.times.cached_token_s, found.cached_token_s.low, found.cached_token_j.value) == (
+        pytest.approx((3e-6, 3e-6, 3e-6 * WATTS), rel=1e-4)
+    )
+    assert found.token_in_s.value == pytest.approx(calibrated(windows(), MIX).token_in_s.value)
+    without = calibrated(windows(), MIX)
+    assert (without.times.cached_token_s, without.cached_token_s, without.cached_token_j) == (
+        *(0.0, None, None),
+    )
+    rng, held, zeros = random.Random(3), 0, 0
+    for truth_s in (3e-6, 0.0):
+        times = replace(TRUTH, cached_token_s=truth_s)
+        for _ in range(100):
+            noisy = {"noise": 0.02, "rng": rng, "times": times}
+            interval = calibrated(windows(**noisy), MIX, half_cached(**noisy)).cached_token_s
+            held += interval.low <= truth_s <= interval.high
+            zeros += interval.value == 0.0 and interval.high > 0.0
+            assert 0.0 <= interval.low <= interval.value <= interval.high
+    # A time that is not distinguishable from none has an upper end all the same.
+    assert held >= 180
+    assert zeros > 20
 
 
 def test_time_of_a_step_is_that_of_its_generated_tokens():
@@ -98,8 +124,9 @@ def test_windows_that_tell_nothing_are_refused():
 
 
 def test_row_of_a_calibration_divides_the_tokens_of_production():
-    found = calibrated(windows(), MIX)
+    found = calibrated(windows(), MIX, half_cached())
     row = calibration_row()
+    assert row.fields["time_per_million_tokens_cached_high_s"] == pytest.approx(3.0, rel=1e-4)
     assert row.fields["time_per_million_tokens_in_s"] == pytest.approx(24.0)
     assert row.fields["energy_per_million_tokens_in_high_j"] == pytest.approx(7200.0, rel=1e-4)
     read = stored_calibration(row)
@@ -116,15 +143,36 @@ def test_row_of_a_calibration_divides_the_tokens_of_production():
     context = 3000 + 50
     token_in_s = 10 * 0.004 + 20_000 * 2e-5
     token_out_s = 990 * (1e-3 + context * 2e-7)
+    cached_s = 10_000 * 3e-6
     for known in (counts, replace(counts, prefill_s=1.0, decode_s=1.0)):
         shares = token_shares({"m": known}, TokenWeighing(calibrated=read.times.weights))
         assert shares.split == "calibrated"
-        share = token_in_s / (token_in_s + token_out_s)
-        assert float(shares.tokens_in) == pytest.approx(share)
+        whole_s = token_in_s + cached_s + token_out_s
+        assert float(shares.fresh) == pytest.approx(token_in_s / whole_s)
+        assert float(shares.cached) == pytest.approx(cached_s / whole_s)
+    unmeasured = {k: v for k, v in row.fields.items() if k != "cached_token_s"}
+    assert stored_calibration(replace(row, fields=unmeasured)).times.cached_token_s == 0.0
     # Without counted requests the lengths are those of the calibration.
     weights = read.times.weights(Counts(tokens_in=10.0, tokens_out=10.0))
     assert weights.token_in == pytest.approx(2.4e-5)
     assert weights.token_out == pytest.approx(found.token_out_s.value)
+
+
+def test_time_of_a_cached_token_is_that_of_simulated_servers(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    bench = importlib.import_module("token_split")
+    wrong = []
+    chosen = [
+        case
+        for case in bench.cases(is_short=True)
+        if case.load.tokens_in == 2000 and not case.load.shapes
+    ]
+    assert len(chosen) == 2
+    for case in chosen:
+        measured, truth_s = bench.cached_token_s(case)
+        if not measured.low / 1.001 <= truth_s <= measured.high * 1.001:
+            wrong.append((case.name, measured, truth_s))
+    assert wrong == []
 
 
 def test_calibration_applies_to_windows_until_server_or_probe_change():

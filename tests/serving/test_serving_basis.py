@@ -69,6 +69,35 @@ def test_without_measured_times_token_weights_apply():
     assert total.per_million_tokens_out == pytest.approx(5 * 5 / 7 / 0.25)
 
 
+def test_a_cached_token_has_a_price_of_its_own_and_saves_the_rest_of_a_fresh_one():
+    counts = Counts(requests=10, tokens_in=500_000, cached_tokens=400_000, tokens_out=250_000)
+    quarter = TokenWeighing(Weights(1.0, 4.0, 0.25))
+
+    def priced(weighing, **more):
+        found = service_cost(
+            window(m=replace(counts, **more)), ("gpu0",), allocated("gpu0"), weighing
+        )
+        (row,) = serving_cost_points(found, "owned", "EUR", {}, {}, 1)
+        names = ("fresh", "cached", "out")
+        prices = [row.fields.get(f"cost_per_million_tokens_{name}") for name in names]
+        saved, share = row.fields.get("cost_cache_saved"), row.fields.get("cached_share")
+        return pytest.approx([*prices, saved, share], nan_ok=True)
+
+    # 100,000 x 1, 400,000 x 0.25 and 250,000 x 4: 1/12, 1/12 and 10/12 of 5.
+    assert priced(quarter) == [5 / 1.2, 5 / 4.8, 5 / 0.3, (5 / 1.2 - 5 / 4.8) * 0.4, 0.8]
+    # Without a measured weight a cached token is free: 1/11 and 10/11 of 5.
+    free = 5 / 1.1
+    assert priced(ONE_TO_FOUR) == [free, 0.0, 5 / 0.275, free * 0.4, 0.8]
+    # Device time that the engine measures: the prefill's quarter in two halves.
+    timed = {"prefill_s": 30.0, "decode_s": 90.0}
+    assert priced(quarter, **timed) == [6.25, 6.25 / 4, 15.0, 6.25 * 0.75 * 0.4, 0.8]
+    # Nothing was cached, nothing but cached tokens was read, and cached tokens are not counted.
+    assert priced(quarter, cached_tokens=0) == [10 / 3, None, 40 / 3, None, 0.0]
+    alone = priced(quarter, cached_tokens=500_000, tokens_out=0)
+    assert alone == [None, 10.0, None, None, 1.0]
+    assert priced(quarter, cached_tokens=None) == [10 / 3, None, 40 / 3, None, None]
+
+
 def test_server_without_output_has_its_whole_cost_on_input_tokens():
     counts = Counts(requests=10, tokens_in=1_000_000, tokens_out=0, prefill_s=1.0, decode_s=1.0)
     total = cost_of(window(m=counts)).total
@@ -218,7 +247,12 @@ models = st.builds(
 )
 
 
-weighings = st.sampled_from([ONE_TO_FOUR, TokenWeighing(), TokenWeighing(batch=0.1)])
+weighings = st.sampled_from(
+    [
+        *(ONE_TO_FOUR, TokenWeighing(), TokenWeighing(batch=0.1)),
+        *(TokenWeighing(Weights(1.0, 4.0, 0.07)), TokenWeighing(Weights(0.0, 1.0, 0.3))),
+    ]
+)
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), models, min_size=1), st.floats(0, 3600), weighings)
@@ -229,7 +263,8 @@ def test_models_and_tokens_sum_to_the_cost_of_the_service(served, busy_s, weighi
         assert sum(Fraction(one.idle) for one in found.models) == Fraction(found.total.idle)
     for one in (found.total, *found.models):
         if one.tokens is not None:
-            parts = [one.tokens_in_cost, one.tokens_out_cost]
+            parts = [one.tokens_fresh_cost, one.tokens_cached_cost, one.tokens_out_cost]
+            assert (one.tokens_in_cost or 0) == sum(part or 0 for part in parts[:2])
             assert sum(Fraction(part) for part in parts if part is not None) == Fraction(one.cost)
 
 

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from costprobe.serving.service import Serving
 from costprobe.serving.settings import ModelSize, ServiceConfig
 from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import estimated_weights
+from costprobe.ui.cli.views.serving_lines import service_lines
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from fakes.serving_engine import ServingEngine
@@ -454,6 +456,7 @@ class Gateway:
         ("litellm_proxy_total_requests_metric", ',status_code="200"'),
         ("litellm_input_tokens_metric", ',model="m"'),
         ("litellm_output_tokens_metric", ',model="m"'),
+        ("litellm_input_cached_tokens_metric", ',model="m"'),
     )
 
     def __init__(self):
@@ -461,11 +464,11 @@ class Gateway:
         self.is_away = False
         self.tokens = []
 
-    def serve(self, team, tokens_in, tokens_out, model="llama"):
-        """Count a request of a team."""
-        requests, before_in, before_out = self.counted.get((team, model), (0, 0, 0))
-        counts = requests + 1, before_in + tokens_in, before_out + tokens_out
-        self.counted[team, model] = counts
+    def serve(self, team, tokens_in, tokens_out, model="llama", cached=0):
+        """Count a request of a team; cached tokens are exposed with the first of them."""
+        before = self.counted.get((team, model), (0, 0, 0, 0))
+        own = (1, tokens_in, tokens_out, cached)
+        self.counted[team, model] = tuple(map(sum, zip(before, own, strict=True)))
 
     def answer(self, call):
         """Answer a scrape."""
@@ -477,6 +480,7 @@ class Gateway:
                 f'{name}_total{{api_key_alias="k",end_user="None",requested_model="{model}"'
                 f',team="{team}"{labels}}} {float(counts[number])}'
                 for (team, model), counts in self.counted.items()
+                if counts[number] or "cached" not in name
             ]
         call.whole("\n".join([*lines, ""]).encode(), 503 if self.is_away else 200)
 
@@ -484,6 +488,41 @@ class Gateway:
 def tenants_table(gateway, **more):
     keys = {"gateway": "litellm", "url": gateway.url, "label": "team", **more}
     return "\n".join(["[service.tenants]", *(f"{k} = {json.dumps(v)}" for k, v in keys.items())])
+
+
+def test_a_team_pays_for_its_cached_tokens_what_they_weigh(bench, engine, server):
+    hits = "# TYPE vllm:prompt_tokens_cached_total counter\n"
+    hits += 'vllm:prompt_tokens_cached_total{{model_name="m"}} {}\n'
+    engine.extra = hits.format(0)
+    engine.serve(requests=0)
+    gateway = Gateway()
+    gateway.serve("ours", 10, 10, cached=5)  # before the first window
+    gateway.serve("theirs", 10, 10)
+    with InferenceServer(gateway.answer) as proxy:
+        own = table("chat", server, "gpu0", weight_out=4, weight_cached=0.1)
+        at_work = bench(own + tenants_table(proxy))
+        engine.serve(requests=1, tokens_in=11_000, tokens_out=1100)
+        engine.extra = hits.format(6300)
+        gateway.serve("ours", 7000, 700, cached=6300)
+        gateway.serve("theirs", 4000, 400)
+        at_work.move(300)
+        at_work.close()
+        lines = "\n".join(service_lines(at_work.serving.status()[0]))
+    # 4,700 fresh, 6,300 x 0.1 cached and 1,100 x 4 tokens out: 9,730 of 0.309.
+    each = 0.309 / 9730
+    (whole,) = at_work.rows("cost")
+    kinds = [whole.fields[f"cost_tokens_{kind}"] for kind in ("fresh", "cached", "out")]
+    assert kinds == pytest.approx([4700 * each, 630 * each, 4400 * each])
+    assert sum(map(Decimal, map(repr, kinds))) == Decimal(repr(whole.fields["cost_total"]))
+    found = {row.tags["tenant"]: row.fields for row in at_work.rows("tenant")}
+    assert found["ours"]["cost"] == pytest.approx((700 + 630 + 2800) * each)
+    assert found["theirs"]["cost"] == pytest.approx((4000 + 1600) * each)
+    saved = [found[name]["cost_cache_saved"] for name in ("ours", "theirs")]
+    assert saved == pytest.approx([6300 * 0.9 * each, 0.0])
+    assert whole.fields["cost_cache_saved"] == pytest.approx(saved[0])
+    assert "57 % of tokens in cached, saved $0.18" in lines
+    assert "90 % of tokens in cached, saved $0.18" in lines
+    assert "per million cached tokens in, " in lines
 
 
 def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine, server, tmp_path):
@@ -531,6 +570,7 @@ def test_cost_of_a_service_is_divided_among_the_teams_of_a_gateway(bench, engine
         {
             "cost": 0.1236,
             "tokens_in": 4000,
+            "cached_tokens": 0,
             "tokens_out": 1000,
             "requests": 1,
             "energy_j": 90_000 * 0.4,

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from fractions import Fraction
 
+import pytest
 from costprobe.core.money import total_of
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.serving.cost import ServedCost, TokenShares, tenant_split
@@ -95,6 +96,41 @@ def test_cost_follows_weighted_tokens_by_hand():
     assert wrong == []
 
 
+def test_a_tenant_pays_for_its_cached_tokens_what_they_weigh():
+    # 4,700 computed tokens of weight 1, 6,300 cached ones, 1,100 tokens out of weight 4.39.
+    read, write = Fraction(4700), Fraction(1100) * Fraction("4.39")
+    shares = TokenShares("weights", read / (read + write), write / (read + write))
+    counts = {"tokens_in": 11_000.0, "cached_tokens": 6300.0, "tokens_out": 1100.0}
+    hits, none = {**tokens(7000, 700), "cached_tokens": 6300.0}, tokens(4000, 400)
+
+    def paid(of_none, shares=shares):
+        split = tenant_split(
+            service("0.1429", shares, **counts), counted({"hits": hits, "none": of_none})
+        )
+        assert total_of([part.cost for part in split.tenants]) == Decimal("0.1429")
+        return [(round(part.cost, 4), part.cache_saved) for part in split.tenants]
+
+    # 700 + 700 x 4.39 and 4,000 + 400 x 4.39 of 9,529; the whole saving is that of the tenant with hits.
+    fresh = 0.1429 / 9529
+    expected = [(Decimal("0.0863"), 0.0), (Decimal("0.0566"), pytest.approx(fresh * 6300))]
+    assert paid({**none, "cached_tokens": 0.0})[:2] == expected
+    # With 0.1 for a cached token: 700 + 630 + 3,073 of 10,159.
+    tenth = TokenShares(
+        "calibrated",
+        (read + 630) / (read + write + 630),
+        write / (read + write + 630),
+        630 / (read + write + 630),
+    )
+    costs = [cost for cost, _ in paid({**none, "cached_tokens": 0.0}, tenth)]
+    assert costs == [Decimal("0.0810"), Decimal("0.0619"), 0]
+
+    # A gateway that counts none of the hits: one price of all tokens in, and nobody's saving.
+    hits = tokens(7000, 700)
+    (first, _), (second, _), (rest, saved) = paid(none)
+    assert (first, second, rest) == (Decimal("0.0909"), Decimal("0.0520"), 0)
+    assert saved == pytest.approx(fresh * 6300)
+
+
 def test_unknown_counts_leave_the_whole_cost_unattributed_with_the_reason():
     tenants = {"search": tokens(400, 20)}
     table = [
@@ -115,17 +151,18 @@ def test_unattributed_has_the_counts_that_no_tenant_has():
 
 
 COUNT = st.one_of(st.none(), st.integers(0, 10**9).map(float), st.floats(0, 1e12))
-COUNTS = st.fixed_dictionaries({"tokens_in": COUNT, "tokens_out": COUNT, "requests": COUNT})
+KINDS = ("tokens_in", "cached_tokens", "tokens_out", "requests")
+COUNTS = st.fixed_dictionaries(dict.fromkeys(KINDS, COUNT))
 
 
 @given(
     st.decimals(0, 10**6, places=9),
     COUNTS,
-    st.one_of(st.none(), st.fractions(0, 1)),
+    st.one_of(st.none(), st.tuples(st.fractions(0, 1), st.fractions(0, 1))),
     st.dictionaries(st.sampled_from(["a", "b", "c", "other", UNATTRIBUTED, ""]), COUNTS),
 )
 def test_parts_add_up_to_the_cost_exactly(cost, counts, share, tenants):
-    shares = None if share is None else TokenShares("weights", share, 1 - share)
+    shares = share and TokenShares("weights", share[0], 1 - share[0], share[0] * share[1])
     split = tenant_split(service(str(cost), shares, **counts), counted(tenants))
     assert total_of([part.cost for part in split.tenants]) == cost
     assert sum(part.share for part in split.tenants) == 1

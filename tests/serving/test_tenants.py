@@ -32,6 +32,7 @@ def counts(**tenants):
 def test_page_of_litellm_is_counted_by_the_label_of_the_tenant():
     assert counts(label="hashed_api_key") == {
         ("tokens_in", "litellm_proxy_master_key"): 6100,
+        ("cached_tokens", "litellm_proxy_master_key"): 4800,
         ("tokens_out", "litellm_proxy_master_key"): 260,
         ("requests", "litellm_proxy_master_key"): 8,
         ("requests", "915b"): 3,
@@ -42,6 +43,36 @@ def test_page_of_litellm_is_counted_by_the_label_of_the_tenant():
         ("tokens_out", "None"): 200,
         ("requests", "None"): 10,
     }
+
+
+ENVOY = """\
+# TYPE gen_ai_client_token_usage_token histogram
+gen_ai_client_token_usage_token_sum{gen_ai_token_type="input",user_id="a"} 700
+gen_ai_client_token_usage_token_count{gen_ai_token_type="input",user_id="a"} 7
+gen_ai_client_token_usage_token_sum{gen_ai_token_type="output",user_id="a"} 70
+gen_ai_client_token_usage_token_count{gen_ai_token_type="output",user_id="a"} 7
+"""
+HITS = """\
+gen_ai_client_token_usage_token_sum{gen_ai_token_type="cached_input",user_id="a"} 600
+gen_ai_client_token_usage_token_count{gen_ai_token_type="cached_input",user_id="a"} 7
+"""
+
+
+def test_cached_tokens_of_a_gateway_are_read_where_it_has_some():
+    usage = 'gen_ai_client_token_usage_token_sum{gen_ai_token_type="%s"}'
+    kinds = {"tokens_in": "input", "cached_tokens": "cached_input", "tokens_out": "output"}
+    counters = {name: usage % kind for name, kind in kinds.items()}
+    engine = tenants_engine(service(label="user_id", **counters).tenants)
+    for page, cached in ((ENVOY, None), (ENVOY + HITS, 600)):
+        reading = read_counters(page.encode(), engine)
+        assert reading.missing == ()
+        found = {
+            measure: value.value
+            for measure, series in reading.measures.items()
+            for value in series.series.values()
+        }
+        expected = {"tokens_in": 700, "cached_tokens": cached, "tokens_out": 70}
+        assert found == {name: value for name, value in expected.items() if value}
 
 
 def test_credentials_of_the_service_are_not_sent_to_the_gateway():

@@ -136,11 +136,14 @@ SCHEMA: dict[str, Measurement] = {
             " rolling_24h rolling_24h_iqr rolling_24h_coverage"
             " rolling_7d rolling_7d_iqr rolling_7d_coverage"
             " cost_per_million_tokens_in cost_per_million_tokens_out"
+            " cost_per_million_tokens_fresh cost_per_million_tokens_cached"
             " cost_roofline_per_million_tokens_in cost_roofline_per_million_tokens_out"
             " cost_total cost_idle idle_share cost_per_request cost_per_thousand_inferences"
             " cost_total_hardware cost_total_energy cost_tokens_in cost_tokens_out"
-            " requests inferences tokens_in tokens_out cached_tokens device_s device_busy_s"
-            " decode_request_s window_s carbon_per_inference_g carbon_g carbon_inferences"
+            " cost_tokens_fresh cost_tokens_cached cost_cache_saved cached_share"
+            " requests inferences tokens_in tokens_out cached_tokens fresh_tokens"
+            " device_s device_busy_s decode_request_s"
+            " window_s carbon_per_inference_g carbon_g carbon_inferences"
             " energy_j energy_tokens_in_j energy_tokens_out_j energy_per_inference_j"
             " energy_per_request_j"
             " energy_per_million_tokens_in_j energy_per_million_tokens_out_j energy_rel_err",
@@ -165,7 +168,9 @@ SCHEMA: dict[str, Measurement] = {
     ),
     "tenant": Measurement(
         tags=("service", "tenant", "currency"),
-        fields=_typed(floats="cost tokens_in tokens_out requests energy_j"),
+        fields=_typed(
+            floats="cost cost_cache_saved tokens_in cached_tokens tokens_out requests energy_j"
+        ),
     ),
     "budget": Measurement(
         tags=("budget", "period", "currency", "device", "service"),
@@ -213,7 +218,10 @@ SCHEMA: dict[str, Measurement] = {
     "calibration": Measurement(
         tags=("service", "probe", "device"),
         fields=_typed(
-            floats="prompt_s token_in_s token_out_s context_token_s tokens_in tokens_out"
+            floats="prompt_s token_in_s token_out_s context_token_s cached_token_s tokens_in tokens_out"
+            " time_per_million_tokens_cached_s time_per_million_tokens_cached_low_s"
+            " time_per_million_tokens_cached_high_s energy_per_million_tokens_cached_j"
+            " energy_per_million_tokens_cached_low_j energy_per_million_tokens_cached_high_j"
             " time_per_million_tokens_in_s time_per_million_tokens_in_low_s"
             " time_per_million_tokens_in_high_s time_per_million_tokens_out_s"
             " time_per_million_tokens_out_low_s time_per_million_tokens_out_high_s"
@@ -338,7 +346,11 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
             "tenant_cost", "cost", "Cost of the service by team, user or key", is_money=True
         ),
         StoredCounter("tenant_tokens_in", "tokens_in", "Input tokens of the tenant"),
+        StoredCounter("tenant_cached_tokens", "cached_tokens", "Those found in a cache"),
         StoredCounter("tenant_tokens_out", "tokens_out", "Output tokens of the tenant"),
+        StoredCounter(
+            "tenant_cache_saved_cost", "cost_cache_saved", "What the cache saved", is_money=True
+        ),
         StoredCounter("tenant_requests", "requests", "Requests of the tenant"),
         StoredCounter("tenant_energy_joules", "energy_j", "Energy of the tenant"),
     ),
@@ -362,6 +374,15 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
             "service_tokens_in_cost", "cost_tokens_in", "Cost of input tokens", is_money=True
         ),
         StoredCounter(
+            "service_tokens_cached_cost",
+            "cost_tokens_cached",
+            "Part of it for cached tokens",
+            is_money=True,
+        ),
+        StoredCounter(
+            "service_cache_saved_cost", "cost_cache_saved", "What the cache saved", is_money=True
+        ),
+        StoredCounter(
             "service_tokens_out_cost", "cost_tokens_out", "Cost of output tokens", is_money=True
         ),
         StoredCounter("service_energy_joules", "energy_j", "Energy of the service"),
@@ -372,6 +393,7 @@ COUNTERS: Final[Mapping[str, tuple[StoredCounter, ...]]] = {
         StoredCounter(
             "service_priced_tokens_in", "tokens_in", "Input tokens in windows with a cost"
         ),
+        StoredCounter("service_priced_cached_tokens", "cached_tokens", "Those found in a cache"),
         StoredCounter(
             "service_priced_tokens_out", "tokens_out", "Output tokens in windows with a cost"
         ),
@@ -487,7 +509,8 @@ class Ratio:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields whose sums are needed."""
-        return (self.over, self.per, *self.whole_fields)
+        parts = (self.part,) if self.part else ()
+        return tuple(dict.fromkeys((self.over, self.per, *self.whole_fields, *parts)))
 
     def of(self, sums: Mapping[str, float]) -> float | None:
         """Return the ratio; None where a sum is missing, or nothing was counted."""
@@ -527,6 +550,13 @@ SERVING_RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
         "cost_per_million_tokens_out": Ratio(
             "cost_total", "tokens_out", _MILLION, "cost_tokens_out", _TOKENS
         ),
+        "cost_per_million_tokens_fresh": Ratio(
+            "cost_total", "fresh_tokens", _MILLION, "cost_tokens_fresh", _TOKENS
+        ),
+        "cost_per_million_tokens_cached": Ratio(
+            "cost_total", "cached_tokens", _MILLION, "cost_tokens_cached", _TOKENS
+        ),
+        "cached_share": Ratio("cached_tokens", "tokens_in"),
         "idle_share": Ratio("cost_idle", "cost_total"),
         "energy_per_inference_j": Ratio("energy_j", "inferences"),
         "energy_per_request_j": Ratio("energy_j", "requests"),
@@ -545,7 +575,7 @@ SERVING_SUMS: Final = tuple(
     dict.fromkeys(
         [
             *(name for ratio in SERVING_RATIOS.values() for name in ratio.fields),
-            *("cached_tokens", "device_s", "device_busy_s", "decode_request_s"),
+            *("cost_cache_saved", "device_s", "device_busy_s", "decode_request_s"),
         ]
     )
 )

@@ -17,7 +17,7 @@ import math
 import statistics
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
@@ -306,10 +306,12 @@ class Regression(NamedTuple):
         )
         quantile = student_quantile((1 + CONFIDENCE) / 2, self.degrees)
         half = quantile * math.sqrt(max(0.0, variance))
-        return ConfidenceInterval(value, max(0.0, value - half), value + half)
+        return ConfidenceInterval(*(max(0.0, x) for x in (value, value - half, value + half)))
 
 
-def nonnegative_fit(rows: Sequence[_Vector], totals: Sequence[float]) -> Regression:
+def nonnegative_fit(
+    rows: Sequence[_Vector], totals: Sequence[float], kept: Collection[int] = ()
+) -> Regression:
     """Return the non-negative least squares of the relative errors, by trying each set of terms.
 
     The terms are few: the best of the sets whose unrestricted solution is above zero is the
@@ -318,6 +320,7 @@ def nonnegative_fit(rows: Sequence[_Vector], totals: Sequence[float]) -> Regress
     Args:
         rows: What the coefficients are multiplied with, in each row; more rows than coefficients.
         totals: The sum of each row, above zero.
+        kept: Terms that stay in the solution, also below zero, so that they have an interval.
 
     Raises:
         ValueError: There is no solution.
@@ -329,6 +332,8 @@ def nonnegative_fit(rows: Sequence[_Vector], totals: Sequence[float]) -> Regress
     best: tuple[float, tuple[int, ...], _Vector, list[_Vector]] | None = None
     for size in range(1, terms + 1):
         for active in combinations(range(terms), size):
+            if not set(kept) <= set(active):
+                continue
             inverse = _inverse(
                 [[math.fsum(row[i] * row[j] for row in scaled) for j in active] for i in active]
             )
@@ -336,7 +341,7 @@ def nonnegative_fit(rows: Sequence[_Vector], totals: Sequence[float]) -> Regress
                 continue
             sums = [math.fsum(row[i] for row in scaled) for i in active]
             own = [math.fsum(a * b for a, b in zip(line, sums, strict=True)) for line in inverse]
-            if min(own) < 0:
+            if any(x < 0 and term not in kept for term, x in zip(active, own, strict=True)):
                 continue
             error = math.fsum(
                 (1 - math.fsum(row[i] * x for i, x in zip(active, own, strict=True))) ** 2

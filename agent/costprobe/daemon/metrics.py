@@ -208,6 +208,8 @@ _UNITS: Final = {
     "per_s": "1 per second",
     "per_inference": "currency per inference",
     "per_million_tokens_in": "currency per million tokens",
+    "per_million_tokens_fresh": "currency per million tokens",
+    "per_million_tokens_cached": "currency per million tokens",
     "per_million_tokens_out": "currency per million tokens",
     "per_inference_j": "joules per inference",
     "per_request_j": "joules per request",

@@ -14,7 +14,7 @@ from costprobe.pricing.catalogue import HostedPrice
 from costprobe.savings.settings import ApiConfig
 from costprobe.savings.supply import break_even_share
 from costprobe.unit_costs.change import ratio_of_columns
-from costprobe.unit_costs.price_files import service_groups
+from costprobe.unit_costs.price_files import prices_per_million, service_groups
 
 _MILLION: Final = 1_000_000
 _SUMMED: Final = (
@@ -24,6 +24,7 @@ _SUMMED: Final = (
     "tokens_in",
     "cached_tokens",
     "tokens_out",
+    "cost_cache_saved",
 )
 
 
@@ -61,7 +62,8 @@ class HostingChoice:
         cost_per_month: Currency for the service in a month of such hours.
         tokens_in_per_month, cached_tokens_per_month, tokens_out_per_month: Its tokens; cached ones
             are part of the input.
-        per_million_tokens_in, per_million_tokens_out: Measured currency per million tokens.
+        per_million: Measured currency per million tokens by kind, as of `prices_per_million`.
+        cache_saved_per_month: Currency that the service's own cache saves.
         apis: The hosted models, the cheapest first.
         other_currencies: Hosted models whose price is in another currency.
     """
@@ -75,8 +77,8 @@ class HostingChoice:
     tokens_in_per_month: float
     cached_tokens_per_month: float
     tokens_out_per_month: float
-    per_million_tokens_in: float | None
-    per_million_tokens_out: float | None
+    per_million: Mapping[str, float | None]
+    cache_saved_per_month: float
     apis: Sequence[HostedCost]
     other_currencies: Sequence[str]
 
@@ -131,7 +133,9 @@ def _choice(
     monthly = MONTH_H / measured_h if measured_h else 0.0
     idle_share = ratio_of_columns(counted, "idle_share")
     cost, energy = (sums[name] * monthly for name in ("cost_total", "cost_total_energy"))
-    tokens_in, cached, tokens_out = (sums[name] * monthly for name in _SUMMED[3:])
+    tokens_in, cached, tokens_out, saved = (sums[name] * monthly for name in _SUMMED[3:])
+    # Some engines count a hit again with each retry to schedule a request.
+    cached = min(cached, tokens_in)
     apis = []
     for price in prices:
         if price.currency != currency:
@@ -150,8 +154,8 @@ def _choice(
         tokens_in,
         cached,
         tokens_out,
-        ratio_of_columns(counted, "cost_per_million_tokens_in"),
-        ratio_of_columns(counted, "cost_per_million_tokens_out"),
+        prices_per_million(counted),
+        saved,
         sorted(apis, key=lambda api: api.cost_per_month),
         [price.model for price in prices if price.currency != currency],
     )

@@ -12,7 +12,8 @@ the device's energy, idle time included.
 
 Tenants divide a service's cost in parts that add up to it exactly. A tenant's share is its
 weighted tokens, divided by those of the service. A token weighs what it cost in the same window:
-the service's cost of tokens in and out, divided by their numbers. What the tenants' counters do
+the service's cost of fresh, cached and generated tokens, divided by their numbers; where the tenants'
+cached tokens are not counted, all prompt tokens weigh the same. What the tenants' counters do
 not explain is unattributed; counters that exceed the service's are reduced in proportion.
 """
 
@@ -41,7 +42,7 @@ ModelSplit = Literal["alone", "time", "tokens", "executions", "assumed"]
 THOUSAND = 1000
 # The share of a device's energy by the name of a service; that of none is under "".
 EnergyShares = Mapping[str, Fraction]
-_KINDS: Final = ("tokens_in", "tokens_out", "requests")
+_KINDS: Final = ("tokens_in", "cached_tokens", "tokens_out", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,18 @@ class TokenShares:
         split: Basis of the division.
         tokens_in: Share of the prompt tokens.
         tokens_out: Share of the generated tokens.
+        cached: The part of tokens_in of those that a cache answered.
     """
 
     split: TokenSplit
     tokens_in: Fraction
     tokens_out: Fraction
+    cached: Fraction = Fraction(0)
+
+    @property
+    def fresh(self) -> Fraction:
+        """Share of the computed prompt tokens."""
+        return self.tokens_in - self.cached
 
 
 def _model_shares(
@@ -88,26 +96,36 @@ def _model_shares(
 
 
 def token_shares(models: Mapping[str, Counts], weighing: TokenWeighing) -> TokenShares | None:
-    """Divide between prompt and generated tokens: by calibration or device time, else by weights."""
+    """Divide between prompt and generated tokens: by calibration or device time, else by weights.
+
+    The part of the prompt tokens is divided between fresh and cached ones by weights in any case.
+    """
     total = summed(list(models.values()))
     # A kind without tokens has no cost per token: the other kind bears the whole cost.
     reads, writes = bool(total.tokens_in), bool(total.tokens_out)
     if not (reads or writes):
         return None
     split: TokenSplit
-    parts = (total.prefill_s or 0.0, total.decode_s or 0.0)
+    weighted = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
+    fresh, cached, out = (Fraction(exact(sum(parts))) for parts in zip(*weighted, strict=True))
+    parts = (Fraction(exact(total.prefill_s or 0.0)), Fraction(exact(total.decode_s or 0.0)))
     is_measured = all(_is_measured(counts) for counts in models.values()) and sum(parts) > 0
     if is_measured and weighing.calibrated is None:
         split = "measured"
     else:
         split = "weights" if weighing.calibrated is None else "calibrated"
-        weighted = [_weighted_parts(model, counts, weighing) for model, counts in models.items()]
-        parts = (sum(part for part, _ in weighted), sum(part for _, part in weighted))
-    shares = [Fraction(exact(parts[0])) if reads else 0, Fraction(exact(parts[1])) if writes else 0]
-    total_parts = sum(shares)
-    if total_parts == 0:
-        shares, total_parts = [reads, writes], reads + writes
-    return TokenShares(split, Fraction(shares[0]) / total_parts, Fraction(shares[1]) / total_parts)
+        parts = (fresh + cached, out)
+    shares = [parts[0] * reads, parts[1] * writes]
+    if not sum(shares):
+        shares = [Fraction(reads), Fraction(writes)]
+    # Of all models together none may be fresh, though one counts more hits than tokens.
+    fresh = fresh if total.fresh_tokens else Fraction(0)
+    if not fresh + cached:
+        counted = (total.fresh_tokens or 0.0, total.cached_tokens or 0.0)
+        fresh, cached = (Fraction(exact(count)) for count in counted)
+    tokens_in, tokens_out = (share / sum(shares) for share in shares)
+    of_cached = cached / (fresh + cached) if fresh + cached else Fraction(0)
+    return TokenShares(split, tokens_in, tokens_out, tokens_in * of_cached)
 
 
 def _is_measured(counts: Counts) -> bool:
@@ -117,11 +135,16 @@ def _is_measured(counts: Counts) -> bool:
     return counts.prefill_s is not None and counts.decode_s is not None and not counts.compute_s
 
 
-def _weighted_parts(model: str, counts: Counts, weighing: TokenWeighing) -> tuple[float, float]:
-    """Return the weight of the computed prompt tokens, and of the generated ones."""
+def _weighted_parts(
+    model: str, counts: Counts, weighing: TokenWeighing
+) -> tuple[float, float, float]:
+    """Return the weight of the computed prompt tokens, of the cached ones, and of the generated ones."""
     weights = weighing.weights(model, counts)
-    computed = max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
-    return computed * weights.token_in, (counts.tokens_out or 0.0) * weights.token_out
+    return (
+        (counts.fresh_tokens or 0.0) * weights.token_in,
+        (counts.cached_tokens or 0.0) * weights.cached,
+        (counts.tokens_out or 0.0) * weights.token_out,
+    )
 
 
 def _weighted_tokens(model: str, counts: Counts, weighing: TokenWeighing) -> float | None:
@@ -179,23 +202,59 @@ class ServedCost:
     @property
     def tokens_in_cost(self) -> Decimal | None:
         """Currency for prompt tokens; None if there are none."""
-        return self._token_costs[0] if self.counts.tokens_in else None
+        parts = [part for part in self._token_costs[:2] if part is not None]
+        return total_of(parts) if self.counts.tokens_in and parts else None
+
+    @property
+    def tokens_fresh_cost(self) -> Decimal | None:
+        """Currency for computed prompt tokens; None if there are none."""
+        return self._token_costs[0] if self.counts.fresh_tokens else None
+
+    @property
+    def tokens_cached_cost(self) -> Decimal | None:
+        """Currency for cached prompt tokens; None if there are none."""
+        return self._token_costs[1] if self.counts.cached_tokens else None
 
     @property
     def tokens_out_cost(self) -> Decimal | None:
         """Currency for generated tokens; None if there are none."""
-        return self._token_costs[1] if self.counts.tokens_out else None
+        return self._token_costs[2] if self.counts.tokens_out else None
 
     @property
     def _token_costs(self) -> list[Decimal | None]:
         if self.tokens is None:
-            return [None, None]
-        return [*divided(self.cost, [self.tokens.tokens_in, self.tokens.tokens_out])]
+            return [None, None, None]
+        tokens = self.tokens
+        return [*divided(self.cost, [tokens.fresh, tokens.cached, tokens.tokens_out])]
 
     @property
     def per_million_tokens_in(self) -> float | None:
         """Currency per million prompt tokens, cached ones included."""
         return _ratio(self.tokens_in_cost, self.counts.tokens_in, MILLION)
+
+    @property
+    def per_million_tokens_fresh(self) -> float | None:
+        """Currency per million computed prompt tokens."""
+        return _ratio(self.tokens_fresh_cost, self.counts.fresh_tokens, MILLION)
+
+    @property
+    def per_million_tokens_cached(self) -> float | None:
+        """Currency per million cached prompt tokens; 0 if their weight was not measured."""
+        return _ratio(self.tokens_cached_cost, self.counts.cached_tokens, MILLION)
+
+    @property
+    def cached_share(self) -> float | None:
+        """Share of the prompt tokens that a cache answered; None if they are not counted."""
+        cached, whole = self.counts.cached_tokens, self.counts.tokens_in
+        return cached / whole if cached is not None and whole else None
+
+    @property
+    def cache_saved(self) -> float | None:
+        """Currency that the cached tokens would have cost in addition at the price of fresh ones."""
+        counts, fresh, cached = self.counts, self.tokens_fresh_cost, self.tokens_cached_cost
+        if fresh is None or cached is None or not counts.fresh_tokens:
+            return None
+        return float(fresh) / counts.fresh_tokens * (counts.cached_tokens or 0.0) - float(cached)
 
     @property
     def per_million_tokens_out(self) -> float | None:
@@ -556,12 +615,14 @@ class TenantCost:
         share: Its share of the service's cost.
         counts: Its tokens and requests as they were counted; of "unattributed" those that no
             tenant's counter explains.
+        cache_saved: Currency that the cache saved it, of what it saved the service; None if unknown.
     """
 
     tenant: str
     cost: Decimal
     share: Fraction
     counts: Counts
+    cache_saved: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,17 +666,36 @@ def tenant_split(total: ServedCost, counted: ServedWindow) -> TenantSplit:
     parts = divided(total.cost, [shares[name] for name in names])
     named = {name: counts for name, counts in tenants.items() if name != UNATTRIBUTED}
     known = {**named, UNATTRIBUTED: _remaining(total.counts, named)}
+    saved = _divided_by_hits(total.cache_saved, known)
     return TenantSplit(
         tuple(
-            TenantCost(name, cost, shares[name] / whole, known[name])
+            TenantCost(
+                name,
+                cost,
+                shares[name] / whole,
+                known[name],
+                saved.get(name),
+            )
             for name, cost in zip(names, parts, strict=True)
         ),
         counted_share if weights else None,
     )
 
 
+def _divided_by_hits(saved: float | None, counts: Mapping[str, Counts]) -> dict[str, float]:
+    """Divide what the cache saved among tenants by their cached tokens, as far as these are counted."""
+    hits = {
+        name: each.cached_tokens for name, each in counts.items() if each.cached_tokens is not None
+    }
+    whole = math.fsum(hits.values())
+    if saved is None or not whole:
+        return {}
+    return {name: saved * cached / whole for name, cached in hits.items()}
+
+
 def _unattributed(total: ServedCost, problems: tuple[str, ...]) -> TenantSplit:
-    whole = TenantCost(UNATTRIBUTED, total.cost, Fraction(1), _remaining(total.counts, {}))
+    rest = _remaining(total.counts, {})
+    whole = TenantCost(UNATTRIBUTED, total.cost, Fraction(1), rest, total.cache_saved)
     return TenantSplit((whole,), None, problems)
 
 
@@ -623,14 +703,20 @@ def _weights(total: ServedCost, tenants: Mapping[str, Counts]) -> dict[str, Frac
     """Return the share of the cost that one token, or one request, of each kind bears."""
     known = {
         kind
-        for kind in _KINDS
+        for kind in ("fresh_tokens", *_KINDS)
         if getattr(total.counts, kind)
         and any(getattr(counts, kind) is not None for counts in tenants.values())
     }
     shares: dict[str, Fraction] = {}
-    if total.tokens is not None:
-        shares = {"tokens_in": total.tokens.tokens_in, "tokens_out": total.tokens.tokens_out}
-    shares = {kind: share for kind, share in shares.items() if kind in known and share}
+    if (tokens := total.tokens) is not None:
+        shares = {"tokens_in": tokens.tokens_in}
+        # A server that does not report its hits to the gateway has no cached tokens there.
+        if "cached_tokens" in known and any(counts.cached_tokens for counts in tenants.values()):
+            shares = {"fresh_tokens": tokens.fresh, "cached_tokens": tokens.cached}
+        shares["tokens_out"] = tokens.tokens_out
+    shares = {kind: share for kind, share in shares.items() if kind in known}
+    if not any(shares.values()):
+        shares = {}
     if not shares and "requests" in known:
         shares = {"requests": Fraction(1)}
     whole = sum(shares.values(), Fraction(0))

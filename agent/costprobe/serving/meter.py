@@ -57,7 +57,7 @@ MIN_PARSE_S = 0.05
 # With more resets in a window, counts across them are unreliable.
 MAX_RESTARTS = 3
 _TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
-_COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "requests")
+_COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "cached_tokens", "requests")
 # LiteLLM writes a request without a team, user or key with this value of the label.
 _ABSENT: Final = frozenset({"", "None", UNATTRIBUTED})
 
@@ -347,6 +347,13 @@ class Counts:
     estimated_bytes: float | None = None
 
     @property
+    def fresh_tokens(self) -> float | None:
+        """Prompt tokens that were computed; all of them if cached ones are not counted."""
+        if self.tokens_in is None:
+            return None
+        return max(0.0, self.tokens_in - (self.cached_tokens or 0.0))
+
+    @property
     def inferred(self) -> float | None:
         """Inferred items; requests if the server has no finer counter."""
         return self.requests if self.inferences is None else self.inferences
@@ -622,10 +629,14 @@ def tenants_engine(config: TenantsConfig) -> Engine:
         counters = CountersConfig(
             tokens_in=config.tokens_in,
             tokens_out=config.tokens_out,
+            cached_tokens=config.cached_tokens,
             requests=config.requests,
             model_label=config.label,
         )
-        return replace(generic_engine(counters), counts_begin_at_zero=True)
+        engine = generic_engine(counters)
+        # A gateway may expose cached tokens with the first of them.
+        required = tuple(measure for measure in engine.required if measure != "cached_tokens")
+        return replace(engine, counts_begin_at_zero=True, required=required)
     engine = ENGINES[config.gateway]
     only = {} if config.models is None else {engine.model_label: config.models}
     return replace(

@@ -26,7 +26,7 @@ from costprobe.serving.meter import Counts, ServedWindow
 
 MAX_DETAIL_CHARS = 500
 # Counts that a row of `cost` repeats: databases divide sums of one measurement only.
-UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens")
+UNITS = ("requests", "inferences", "tokens_in", "tokens_out", "cached_tokens", "fresh_tokens")
 
 
 def last_window(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -65,6 +65,7 @@ def window_document(
         "requests": counts.requests,
         "errors": counts.errors,
         "tokens_in": counts.tokens_in,
+        "cached_tokens": counts.cached_tokens,
         "tokens_out": counts.tokens_out,
         "restarts": window.restarts,
         "busy_share": busy_share,
@@ -79,6 +80,7 @@ def window_document(
             "cost_per_request": total.per_request,
             "cost_per_inference": total.per_inference,
             "cost_per_million_tokens_in": total.per_million_tokens_in,
+            **_cached_prices(total),
             "cost_per_million_tokens_out": total.per_million_tokens_out,
             "token_split": total.tokens.split if total.tokens else None,
             "idle_share": total.idle_share,
@@ -116,8 +118,10 @@ def tenants_document(split: TenantSplit) -> dict[str, Any]:
                 "cost": float(part.cost),
                 "cost_share": float(part.share),
                 "tokens_in": part.counts.tokens_in,
+                "cached_tokens": part.counts.cached_tokens,
                 "tokens_out": part.counts.tokens_out,
                 "requests": part.counts.requests,
+                "cost_cache_saved": part.cache_saved,
             }
             for part in split.tenants
         ],
@@ -265,7 +269,9 @@ def tenant_points(
             {**tags, "tenant": part.tenant},
             {
                 "cost": float(part.cost),
+                "cost_cache_saved": part.cache_saved,
                 "tokens_in": part.counts.tokens_in,
+                "cached_tokens": part.counts.cached_tokens,
                 "tokens_out": part.counts.tokens_out,
                 "requests": part.counts.requests,
                 "energy_j": None if drawn is None else drawn.energy_j * float(part.share),
@@ -301,8 +307,19 @@ def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:
         "decode_request_s": cost.counts.decode_request_s,
         **_token_costs(cost),
         "cost_per_million_tokens_in": cost.per_million_tokens_in,
+        **_cached_prices(cost),
         "cost_per_million_tokens_out": cost.per_million_tokens_out,
         "token_split": cost.tokens.split if cost.tokens else None,
+    }
+
+
+def _cached_prices(cost: ServedCost) -> dict[str, float | None]:
+    """Return what fresh and cached tokens cost apart, and what the cache saved."""
+    return {
+        "cost_per_million_tokens_fresh": cost.per_million_tokens_fresh,
+        "cost_per_million_tokens_cached": cost.per_million_tokens_cached,
+        "cached_share": cost.cached_share,
+        "cost_cache_saved": cost.cache_saved,
     }
 
 
@@ -312,6 +329,8 @@ def _token_costs(cost: ServedCost) -> dict[str, FieldValue | None]:
         return {}
     return {
         "cost_tokens_in": float(cost.tokens_in_cost or 0),
+        "cost_tokens_fresh": float(cost.tokens_fresh_cost or 0),
+        "cost_tokens_cached": float(cost.tokens_cached_cost or 0),
         "cost_tokens_out": float(cost.tokens_out_cost or 0),
     }
 

@@ -81,6 +81,14 @@ class _TenantCounters(Section):
         description="Counter of generated tokens by tenant.",
         examples=["gateway_generated_tokens_total"],
     )
+    cached_tokens: Selector | None = Field(
+        None,
+        description=(
+            "Counter of the prompt tokens among them that a cache answered; without it all prompt"
+            " tokens have one price."
+        ),
+        examples=["gateway_cached_tokens_total"],
+    )
     requests: Selector | None = Field(
         None,
         description="Counter of requests by tenant; divides the cost where tokens are not counted.",
@@ -119,11 +127,13 @@ class TenantsConfig(WithHeaders, _TenantCounters):
                 'name the counters, such as tokens_in = "gateway_prompt_tokens_total", or set'
                 ' gateway = "litellm"'
             )
-        if self.gateway is not None and any(counters):
+        if self.gateway is not None and any([*counters, self.cached_tokens]):
             raise ValueError(
                 f'the counters of gateway = "{self.gateway}" are known: remove tokens_in,'
-                " tokens_out and requests, or gateway"
+                " tokens_out, cached_tokens and requests, or gateway"
             )
+        if self.cached_tokens is not None and self.tokens_in is None:
+            raise ValueError("cached_tokens are a part of tokens_in; add tokens_in")
         if self.gateway is None and self.models is not None:
             raise ValueError(
                 "models is for a gateway; write the model as a label of each counter:"
@@ -262,6 +272,14 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
         ),
         examples=[6.0],
     )
+    weight_cached: TokenWeight = Field(
+        0.0,
+        description=(
+            "Device time of a prompt token that a cache answered, relative to `weight_in`; only with"
+            " `weight_out`."
+        ),
+        examples=[0.05],
+    )
     every_s: Duration = key("every", 15.0, description="Time between two scrapes.")
     window_s: Duration = key(
         "window", 300.0, description="Time over which cost and usage are aggregated together."
@@ -303,6 +321,8 @@ class ServiceConfig(MetricsEndpoint, _NamedService):
             )
         if self.weight_in != 1 and self.weight_out is None:
             raise ValueError("weight_in is relative to weight_out; add weight_out")
+        if self.weight_cached and self.weight_out is None:
+            raise ValueError("weight_cached is relative to weight_in; add weight_out")
         if self.parameters is not None and size_of(self.parameters) is None:
             raise ValueError(
                 f"parameters: {self.parameters!r} is no size of a model; write"

@@ -1,4 +1,4 @@
-"""The weight of a prompt token and of a generated token: by model size, or calibrated.
+"""The weight of a prompt token, fresh or cached, and of a generated one: by model size, or calibrated.
 
 Where the server does not measure it: prefill is limited by compute and decode by memory
 bandwidth, so that the ratio of the two depends on the model's size and on how many requests
@@ -10,14 +10,16 @@ A calibration has device time and energy from measured windows. In each window a
 constant load by requests of one length. Its device time is
 
     requests x prompt + tokens in x token_in + decoded x (token_out + context x context_token)
-        + decode steps x step
+        + decode steps x step + cached x cached_token
 
 where `decoded` are the generated tokens without the first of each request, which the prefill
 generates, and `context` is the mean length that a decode step reads. These are the terms of the
 roofline of prefill and decode (Pope et al., 2022), and the time of a step whatever it decodes:
 with chunked prefill prompt tokens are computed in the same steps, and a prefill-heavy load alone
 would count that time as theirs. Where every step under load has prompt tokens, only requests that
-are served one at a time show the time of a step without them. The coefficients (non-negative
+are served one at a time show the time of a step without them. `cached` are the prompt tokens that a
+prefix cache answered: their KV is loaded, and the computed ones attend over them. Prompts of which
+half is cached show their time, beside prompts of half the length. The coefficients (non-negative
 least squares of `costprobe.core.statistics`) hold for the concurrency of the windows under load.
 Joules are divided in the same way.
 
@@ -64,6 +66,8 @@ DEFAULT_SIZE_B: Final = 8.0
 DEFAULT_CONTEXT: Final = 1000.0
 MAX_CONTEXT: Final = 1e6
 TERMS: Final = 5
+# Part of the prompt that the requests of a calibration with a cache have in common.
+CACHED_SHARE: Final = 0.5
 # Answers of a prefill-heavy load are shorter by this factor.
 SHORT_ANSWER: Final = 10
 MILLION = 1_000_000
@@ -76,10 +80,12 @@ class Weights:
     Attributes:
         token_in: Of a prompt token that was not cached.
         token_out: Of a generated token.
+        cached: Of a prompt token that a cache answered; 0 if it was not measured.
     """
 
     token_in: float
     token_out: float
+    cached: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +181,7 @@ class CalibrationWindow:
         device_s: Device-seconds.
         energy_j: Joules of the devices; None if unknown.
         decode_steps: Steps of the model that decode; 0 if unknown.
+        cached_tokens: Further prompt tokens, which a prefix cache answered.
     """
 
     requests: float
@@ -183,6 +190,7 @@ class CalibrationWindow:
     device_s: float
     energy_j: float | None = None
     decode_steps: float = 0.0
+    cached_tokens: float = 0.0
 
     @property
     def decoded(self) -> float:
@@ -192,9 +200,9 @@ class CalibrationWindow:
     @property
     def terms(self) -> list[float]:
         """Return what the coefficients are multiplied with."""
-        context = (self.tokens_in + self.tokens_out / 2) / self.requests
-        steps = self.decode_steps
-        return [self.requests, self.tokens_in, self.decoded, self.decoded * context, steps]
+        context = (self.tokens_in + self.cached_tokens + self.tokens_out / 2) / self.requests
+        decode = [self.decoded, self.decoded * context, self.decode_steps]
+        return [self.requests, self.tokens_in, *decode, self.cached_tokens]
 
     def distance(self, mix: LengthMix) -> float:
         """Return how far its lengths are from others, in logarithms."""
@@ -212,6 +220,7 @@ class TokenTimes:
         token_out_s: Of each generated token but the first.
         context_token_s: Of each token of context that the step of a generated token reads.
         mix: The lengths for which they were measured.
+        cached_token_s: Of each prompt token that a cache answered; 0 if it was not measured.
     """
 
     prompt_s: float
@@ -219,6 +228,7 @@ class TokenTimes:
     token_out_s: float
     context_token_s: float
     mix: LengthMix
+    cached_token_s: float = 0.0
 
     def weights(self, counts: Counts) -> Weights:
         """Return the device-seconds of a computed prompt token and of a generated token.
@@ -226,14 +236,16 @@ class TokenTimes:
         Args:
             counts: What a server served; without requests the lengths are those of the calibration.
         """
-        computed = max(0.0, (counts.tokens_in or 0.0) - (counts.cached_tokens or 0.0))
+        computed = counts.fresh_tokens
         tokens_out, requests = counts.tokens_out or 0.0, counts.requests or 0.0
         prompts = requests / computed if requests and computed else 1 / self.mix.tokens_in
         firsts = requests / tokens_out if requests and tokens_out else 1 / self.mix.tokens_out
         context = mean_context(counts) if requests else self.mix.tokens_in + self.mix.tokens_out / 2
         decoded_s = self.token_out_s + context * self.context_token_s
         return Weights(
-            self.token_in_s + self.prompt_s * prompts, decoded_s * max(0.0, 1.0 - firsts)
+            self.token_in_s + self.prompt_s * prompts,
+            decoded_s * max(0.0, 1.0 - firsts),
+            self.cached_token_s,
         )
 
 
@@ -247,6 +259,8 @@ class Calibration:
         token_out_s: Device-seconds of a generated token at the calibrated lengths.
         token_in_j: Joules of a prompt token; None where energy is unknown.
         token_out_j: Joules of a generated token, likewise.
+        cached_token_s: Device-seconds of a cached prompt token; None where no window had any.
+        cached_token_j: Joules of one, likewise.
     """
 
     times: TokenTimes
@@ -254,6 +268,8 @@ class Calibration:
     token_out_s: ConfidenceInterval
     token_in_j: ConfidenceInterval | None = None
     token_out_j: ConfidenceInterval | None = None
+    cached_token_s: ConfidenceInterval | None = None
+    cached_token_j: ConfidenceInterval | None = None
 
 
 def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
@@ -282,42 +298,51 @@ def calibration_mixes(mix: LengthMix) -> tuple[LengthMix, ...]:
 def calibrated(
     windows: Sequence[CalibrationWindow],
     mix: LengthMix,
-    one_at_a_time: Sequence[CalibrationWindow] = (),
+    others: Sequence[CalibrationWindow] = (),
 ) -> Calibration:
     """Divide the device time and energy of windows between prompt tokens and generated tokens.
 
     Args:
         windows: Windows of at least two different mixes, more of them than terms.
         mix: The lengths for which the figures per token are returned.
-        one_at_a_time: Windows in which each request was served alone.
+        others: Windows in which each request was served alone, or had cached tokens.
 
     Raises:
         ValueError: There are too few windows, or they do not tell the two kinds of tokens apart.
     """
     if len(windows) <= TERMS:
         raise ValueError(f"{len(windows)} windows are too few: a calibration needs {TERMS + 1}")
-    fitted = [*windows, *one_at_a_time]
+    fitted = [*windows, *others]
     if any(min(x.requests, x.tokens_in, x.tokens_out, x.device_s) <= 0 for x in fitted):
         raise ValueError("a window has no requests, no tokens or no device time")
-    seconds = nonnegative_fit([x.terms for x in fitted], [x.device_s for x in fitted])
+    kept = [TERMS] if any(x.cached_tokens for x in others) else []
+    terms = [x.terms for x in fitted]
+    seconds = nonnegative_fit(terms, [x.device_s for x in fitted], kept)
     energies_j = [x.energy_j for x in fitted if x.energy_j is not None and x.energy_j > 0]
     joules = None
     if len(energies_j) == len(fitted):
-        joules = nonnegative_fit([x.terms for x in fitted], energies_j)
+        joules = nonnegative_fit(terms, energies_j, kept)
     context = mix.tokens_in + mix.tokens_out / 2
     decoded = max(0.0, 1.0 - 1.0 / mix.tokens_out)
     nearest = min(windows, key=lambda x: x.distance(mix))
     steps = nearest.decode_steps / nearest.decoded if nearest.decoded else 0.0
-    token_in = [1.0 / mix.tokens_in, 1.0, 0.0, 0.0, 0.0]
-    token_out = [0.0, 0.0, decoded, decoded * context, decoded * steps]
-    prompt_s, token_in_s, token_out_s, context_token_s, step_s = seconds.values
+    token_in = [1.0 / mix.tokens_in, 1.0, 0.0, 0.0, 0.0, 0.0]
+    token_out = [0.0, 0.0, decoded, decoded * context, decoded * steps, 0.0]
+    cached = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    prompt_s, token_in_s, token_out_s, context_token_s, step_s, _ = seconds.values
     token_out_s += steps * step_s
+    cached_token_s = seconds.interval(cached) if kept else None
     found = Calibration(
-        TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, mix),
+        TokenTimes(
+            *(prompt_s, token_in_s, token_out_s, context_token_s, mix),
+            cached_token_s.value if cached_token_s else 0.0,
+        ),
         seconds.interval(token_in),
         seconds.interval(token_out),
         joules and joules.interval(token_in),
         joules and joules.interval(token_out),
+        cached_token_s,
+        joules.interval(cached) if kept and joules else None,
     )
     if found.token_in_s.value <= 0 or found.token_out_s.value <= 0:
         raise ValueError(
@@ -379,14 +404,17 @@ def calibration_point(
         "token_in_s": times.token_in_s,
         "token_out_s": times.token_out_s,
         "context_token_s": times.context_token_s,
+        "cached_token_s": None if found.cached_token_s is None else times.cached_token_s,
         "tokens_in": float(times.mix.tokens_in),
         "tokens_out": float(times.mix.tokens_out),
         "in_flight": in_flight,
         "windows": windows,
         "fingerprint": fingerprint,
         **_interval("time", "in", "s", found.token_in_s),
+        **_interval("time", "cached", "s", found.cached_token_s),
         **_interval("time", "out", "s", found.token_out_s),
         **_interval("energy", "in", "j", found.token_in_j),
+        **_interval("energy", "cached", "j", found.cached_token_j),
         **_interval("energy", "out", "j", found.token_out_j),
     }
     return make_point("calibration", tags, fields, time_ns)
@@ -415,8 +443,12 @@ def stored_calibration(row: Point) -> StoredCalibration | None:
     if sum(values[:2]) <= 0 or sum(values[2:4]) <= 0:
         return None
     prompt_s, token_in_s, token_out_s, context_token_s, *lengths = values
+    cached_token_s = max(0.0, number(row, "cached_token_s") or 0.0)
     return StoredCalibration(
-        TokenTimes(prompt_s, token_in_s, token_out_s, context_token_s, LengthMix(*lengths)),
+        TokenTimes(
+            *(prompt_s, token_in_s, token_out_s, context_token_s, LengthMix(*lengths)),
+            cached_token_s,
+        ),
         row.time_ns,
         row.tags.get("probe", ""),
         str(fingerprint or ""),

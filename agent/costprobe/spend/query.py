@@ -232,12 +232,16 @@ class KeyCost:
         cost: Currency.
         idle: The part of it in which the devices were idle; None if that is unknown.
         rest: Why the line has no key; None for a key.
+        cached_share: Share of the input tokens that a cache answered; None if they are not counted.
+        cache_saved: Currency that the cache saved; None if it saved nothing, or that is unknown.
     """
 
     name: str
     cost: float = 0.0
     idle: float | None = None
     rest: Rest | None = None
+    cached_share: float | None = None
+    cache_saved: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -902,20 +906,16 @@ def allocation_by(
     by_key = _SOURCES[key](reader, span)
     for tags, cost in summed(reader, "allocation", "cost", span, {"part": PROBING}):
         by_key[tags.get("currency", "")].append(KeyCost(PROBING, cost, rest=PROBING))
+    merged = {currency: _merged(parts) for currency, parts in by_key.items()}
+    _add_cache(key, reader, span, merged)
     found = [
-        _allocation(
-            currency, [hour.cost for hour in spend.by_device.values()], spend.coverage, parts
-        )
-        for currency, spend in spent.items()
-        for parts in [_merged(by_key.get(currency, []))]
+        _allocation(currency, spend, merged.get(currency, [])) for currency, spend in spent.items()
     ]
     return sorted(found, key=lambda allocation: -allocation.total)
 
 
-def _allocation(
-    currency: str, device_costs: list[float], coverage: float, parts: list[KeyCost]
-) -> KeyAllocation:
-    total = math.fsum(device_costs)
+def _allocation(currency: str, spend: SpanSpend, parts: list[KeyCost]) -> KeyAllocation:
+    total = math.fsum(hour.cost for hour in spend.by_device.values())
     whole = math.fsum(part.cost for part in parts)
     rest = total - whole
     # With electricity below zero the amounts may be below zero, too.
@@ -926,7 +926,7 @@ def _allocation(
         rest = 0.0
     parts.sort(key=lambda part: (part.rest is not None, -part.cost, part.name))
     return KeyAllocation(
-        currency, total, coverage, (*parts, KeyCost(UNALLOCATED, rest, rest=UNALLOCATED))
+        currency, total, spend.coverage, (*parts, KeyCost(UNALLOCATED, rest, rest=UNALLOCATED))
     )
 
 
@@ -939,6 +939,27 @@ def _merged(parts: list[KeyCost]) -> list[KeyCost]:
         is_known = before.idle is not None and part.idle is not None
         before.idle = (before.idle or 0.0) + (part.idle or 0.0) if is_known else None
     return list(merged.values())
+
+
+def _add_cache(key: Key, reader: StoreReader, span: TimeSpan, parts: _Parts) -> None:
+    """Add to the parts what a cache answered and saved."""
+    rows = "tenant" if key == "tenant" else "cost"
+    within = span.start_ns + 1, span.end_ns + 1
+    sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    columns = ("tokens_in", "cached_tokens", "cost_cache_saved")
+    for column, found in reader.hourly_sums(rows, columns, *within).items():
+        for series in found:
+            tags, model = series.tags, series.tags.get("served_model", "")
+            # The row of the whole service contains that of each of its models.
+            if key == "model" or not model:
+                name = model or tags.get("service" if key == "model" else key, "")
+                sums[tags.get("currency", ""), name][column] += math.fsum(series.values)
+    for currency, named in parts.items():
+        for part in named:
+            own = sums.get((currency, part.name), {})
+            if own.get("tokens_in") and "cached_tokens" in own:
+                part.cached_share = own["cached_tokens"] / own["tokens_in"]
+                part.cache_saved = own.get("cost_cache_saved")
 
 
 def _by_tag(tag: str) -> Callable[[StoreReader, TimeSpan], _Parts]:

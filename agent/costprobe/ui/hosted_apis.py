@@ -9,6 +9,7 @@ from costprobe.core.money import money
 from costprobe.core.units import percent, significant
 from costprobe.pricing.catalogue import HostedPrice
 from costprobe.savings.hosted_apis import HostedCost, HostingChoice
+from costprobe.ui.text import cache_words, kind_prices
 
 HEADS: Final = (
     "hosted model",
@@ -21,7 +22,8 @@ HEADS: Final = (
     "price as of",
 )
 NOTE: Final = (
-    "Prices in, cached and out are per million tokens. Quality, latency and limits of a hosted model are"
+    "Prices in, cached and out are per million tokens; the tokens that the service's own cache answers"
+    " count as cached at the hosted model, too. Quality, latency and limits of a hosted model are"
     " not compared: whether it can replace the service is yours to evaluate."
 )
 
@@ -34,16 +36,16 @@ def caption(choice: HostingChoice) -> str:
     if choice.idle_share is not None:
         utilization = f"{percent(1 - choice.idle_share)} utilization"
     own = [
-        f"{money(amount, choice.currency)} {which}"
-        for amount, which in (
-            (choice.per_million_tokens_in, "in"),
-            (choice.per_million_tokens_out, "out"),
-        )
-        if amount is not None
+        f"{money(one.amount, choice.currency)} {one.which}{one.way}"
+        for one in kind_prices(choice.per_million.get)
     ]
+    tokens_in, cached = choice.tokens_in_per_month, choice.cached_tokens_per_month
+    share = cached / tokens_in if tokens_in else None
+    cache = cache_words(share, choice.cache_saved_per_month, choice.currency)
     return (
         f"{choice.name}: {money(choice.cost_per_month, choice.currency)} a month at {utilization}"
         f" ({', '.join(own) or 'no cost'} per million tokens), from {significant(choice.measured_h)} h"
+        f"{cache and f'; {cache} a month'}"
     )
 
 
@@ -57,6 +59,8 @@ def table(choice: HostingChoice) -> list[tuple[str, ...]]:
 def remarks(choice: HostingChoice) -> Iterator[str]:
     """Yield what a reader must know of the hosted models, one line each."""
     for api in choice.apis:
+        if choice.cached_tokens_per_month and api.price.per_million_tokens_cached is None:
+            yield f"{api.price.model}: no price of cached tokens is known; they cost as other input"
         if api.price.doubt:
             yield f"{api.price.model}: {api.price.doubt}"
     if choice.other_currencies:
@@ -76,8 +80,8 @@ def document(choice: HostingChoice) -> dict[str, Any]:
         "tokens_in_per_month": choice.tokens_in_per_month,
         "cached_tokens_per_month": choice.cached_tokens_per_month,
         "tokens_out_per_month": choice.tokens_out_per_month,
-        "cost_per_million_tokens_in": choice.per_million_tokens_in,
-        "cost_per_million_tokens_out": choice.per_million_tokens_out,
+        **{f"cost_per_million_tokens_{kind}": value for kind, value in choice.per_million.items()},
+        "cost_cache_saved_per_month": choice.cache_saved_per_month,
         "hosted_models": [
             {
                 **price_document(api.price),

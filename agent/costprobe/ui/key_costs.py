@@ -10,7 +10,8 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
 from costprobe.spend.query import Key, KeyAllocation, KeyCost
 
-HEADS: Final = ("share", "cost", "of it idle")
+_HEADS: Final = ("share", "cost", "of it idle")
+_CACHE_HEADS: Final = ("tokens in cached", "cache saved")
 
 
 def document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, Any]:
@@ -29,17 +30,29 @@ def document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, A
                 "cost": part.cost,
                 "cost_share": _share(part.cost, allocation.total),
                 "cost_idle": part.idle,
+                "cached_share": part.cached_share,
+                "cost_cache_saved": part.cache_saved,
             }
             for part in allocation.parts
         ],
     }
 
 
+def heads(allocation: KeyAllocation) -> tuple[str, ...]:
+    """Return the heads of a table but that of the name; those of a cache only if one was used."""
+    return (*_HEADS, *(_CACHE_HEADS if _has_cache(allocation) else ()))
+
+
 def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
-    """Return name, share, cost and idle part of each line that has a cost, then the total."""
+    """Return name and figures of each line that has a cost, in the order of `heads`, then the total."""
     currency, total = allocation.currency, allocation.total
     rows = [_row(part, total, currency) for part in allocation.parts if is_shown(part)]
-    return [*rows, ("total", _percent(total, total), money(total, currency), "")]
+    last = ("total", _percent(total, total), money(total, currency), *[""] * 3)
+    return [row[: 1 + len(heads(allocation))] for row in (*rows, last)]
+
+
+def _has_cache(allocation: KeyAllocation) -> bool:
+    return any(part.cached_share for part in allocation.parts)
 
 
 def is_shown(part: KeyCost) -> bool:
@@ -54,7 +67,14 @@ def name_of(part: KeyCost) -> str:
 
 def _row(part: KeyCost, total: float, currency: str) -> tuple[str, ...]:
     idle = "-" if part.idle is None else money(part.idle, currency)
-    return name_of(part), _percent(part.cost, total), money(part.cost, currency), idle
+    return (
+        name_of(part),
+        _percent(part.cost, total),
+        money(part.cost, currency),
+        idle,
+        "-" if part.cached_share is None else percent(part.cached_share),
+        "-" if part.cache_saved is None else money(part.cache_saved, currency),
+    )
 
 
 def _percent(cost: float, total: float) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import NamedTuple
 
-from costprobe.core.units import significant
+from costprobe.core.money import money
+from costprobe.core.units import percent, significant
 
 
 def local(time_ns: int) -> str:
@@ -31,3 +34,54 @@ def joules(value: float) -> str:
 
 # How tokens are counted where the answers of a server have no `usage`, as llama.cpp's may.
 CHUNKS = "chunks of the stream counted as tokens"
+
+
+# Behind the price of cached tokens whose weight no calibration has measured.
+UNMEASURED = " (no weight measured)"
+
+
+class KindPrice(NamedTuple):
+    """The price of a million tokens of one kind: "fresh tokens in", "cached tokens in", "tokens out".
+
+    Attributes:
+        amount: Currency, or another price.
+        which: "fresh ", "cached " or nothing.
+        way: "in" or "out".
+    """
+
+    amount: float
+    which: str
+    way: str
+
+
+def kind_prices(price_of: Callable[[str], float | None]) -> Iterator[KindPrice]:
+    """Yield the known prices of tokens; that of input in two where some of it was cached.
+
+    Args:
+        price_of: Price by kind: "in", "fresh", "cached" or "out"; None if there is none.
+    """
+    cached = price_of("cached")
+    inputs = [("in", "", "in")]
+    if cached is not None:
+        inputs = [
+            ("fresh", "fresh ", "in"),
+            ("cached", "cached ", "in" if cached else f"in{UNMEASURED}"),
+        ]
+    for kind, which, way in (*inputs, ("out", "", "out")):
+        amount = price_of(kind)
+        if amount is not None:
+            yield KindPrice(amount, which, way)
+
+
+def cache_words(share: float | None, saved: float | None, currency: str) -> str:
+    """Return what a cache answered and saved: "40 % of tokens in cached, saved $0.05"; empty if nothing.
+
+    Args:
+        share: Share of the prompt tokens; None if they are not counted.
+        saved: Currency; None if unknown.
+        currency: ISO 4217 code.
+    """
+    if not share:
+        return ""
+    words = f"{percent(share)} of tokens in cached"
+    return words if saved is None else f"{words}, saved {money(saved, currency)}"

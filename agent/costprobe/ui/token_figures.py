@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costprobe.core.money import money
-from costprobe.ui.text import CHUNKS, joules
+from costprobe.ui.text import CHUNKS, cache_words, joules, kind_prices
 from costprobe.unit_costs.compare import Candidate
 
 
@@ -18,12 +18,8 @@ def _per_million(candidate: Candidate) -> list[str]:
         ", ".join(texts)
         for texts in (
             [
-                f"{money(summary.value, candidate.currency)} {words}"
-                for words, summary in (
-                    ("in", candidate.cost_per_million_tokens_in),
-                    ("out", candidate.cost_per_million_tokens_out),
-                )
-                if summary is not None
+                f"{money(price.amount, candidate.currency)} {price.which}{price.way}"
+                for price in kind_prices(candidate.token_price)
             ],
             [
                 f"{joules(summary.value)} {words}"
@@ -32,6 +28,15 @@ def _per_million(candidate: Candidate) -> list[str]:
                     ("out", candidate.energy_per_million_tokens_out_j),
                 )
                 if summary is not None
+            ],
+            [
+                text
+                for text in [
+                    cache_words(
+                        candidate.cached_share, candidate.cost_cache_saved, candidate.currency
+                    )
+                ]
+                if text
             ],
         )
     ]

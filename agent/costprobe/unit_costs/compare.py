@@ -65,7 +65,11 @@ class Candidate:
         carbon_per_inference_g: Grams of carbon dioxide equivalent per inference.
         quality: Its quality as configured by the operator; more is better.
         cost_per_million_tokens_in: Currency per million prompt tokens.
+        cost_per_million_tokens_fresh: Currency per million prompt tokens that were computed.
+        cost_per_million_tokens_cached: Currency per million that a cache answered.
         cost_per_million_tokens_out: Currency per million generated tokens.
+        cached_share: Share of the prompt tokens that a cache answered.
+        cost_cache_saved: Currency that it saved in all samples.
         energy_per_million_tokens_in_j: Joules per million prompt tokens.
         energy_per_million_tokens_out_j: Joules per million generated tokens.
         idle_share: Idle share of the cost.
@@ -89,7 +93,11 @@ class Candidate:
     carbon_per_inference_g: Summary | None = None
     quality: float | None = None
     cost_per_million_tokens_in: Summary | None = None
+    cost_per_million_tokens_fresh: Summary | None = None
+    cost_per_million_tokens_cached: Summary | None = None
     cost_per_million_tokens_out: Summary | None = None
+    cached_share: float | None = None
+    cost_cache_saved: float | None = None
     energy_per_million_tokens_in_j: Summary | None = None
     energy_per_million_tokens_out_j: Summary | None = None
     idle_share: float | None = None
@@ -109,6 +117,11 @@ class Candidate:
             (self.outdated_samples, "of older software"),
         )
         return ", ".join(f"{count} {reason}" for count, reason in counts if count)
+
+    def token_price(self, kind: str) -> float | None:
+        """Currency per million tokens "in", "fresh", "cached" or "out"; None if unknown."""
+        price: Summary | None = getattr(self, f"cost_per_million_tokens_{kind}")
+        return None if price is None else price.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,7 +520,11 @@ def _service_candidate(
         carbon_per_inference_g=_ratio(parts, "carbon_per_inference_g"),
         quality=quality,
         cost_per_million_tokens_in=_ratio(parts, "cost_per_million_tokens_in"),
+        cost_per_million_tokens_fresh=_ratio(parts, "cost_per_million_tokens_fresh"),
+        cost_per_million_tokens_cached=_ratio(parts, "cost_per_million_tokens_cached"),
         cost_per_million_tokens_out=_ratio(parts, "cost_per_million_tokens_out"),
+        cached_share=ratio_of_columns(parts, "cached_share"),
+        cost_cache_saved=math.fsum(numbers_of(parts, "cost_cache_saved")) or None,
         energy_per_million_tokens_in_j=_ratio(parts, "energy_per_million_tokens_in_j"),
         energy_per_million_tokens_out_j=_ratio(parts, "energy_per_million_tokens_out_j"),
         idle_share=ratio_of_columns(parts, "idle_share"),

@@ -38,6 +38,9 @@ _THOUSAND: Final = 1e3
 # Digits of an amount; more would be rounding errors of the conversion.
 _DIGITS: Final = 12
 EVERY_S: Final = 86_400.0
+_KINDS: Final = ("in", "fresh", "cached", "out")
+# Names of cached tokens in Langfuse: of OpenAI's `usage`, of OpenTelemetry and LangChain, of LiteLLM.
+_LANGFUSE_CACHED: Final = ("input_cached_tokens", "input_cache_read", "cache_read_input_tokens")
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -49,18 +52,26 @@ class TokenPrice:
         service: Name of the service.
         served_model: Name of the model; empty for a service of one model.
         currency: ISO 4217 code.
-        per_million_tokens_in: Currency per million input tokens, cached ones included; None if
-            none were counted.
-        per_million_tokens_out: Currency per million output tokens; None if none were counted.
+        per_million: Currency per million tokens by kind, as of `prices_per_million`.
         coverage: Share of the span that windows with a cost cover.
     """
 
     service: str
     served_model: str
     currency: str
-    per_million_tokens_in: float | None
-    per_million_tokens_out: float | None
+    per_million: Mapping[str, float | None]
     coverage: float
+
+
+def prices_per_million(parts: Sequence[RowColumns]) -> dict[str, float | None]:
+    """Return the cost of a million tokens by kind; None of a kind of which none were counted.
+
+    The kinds are "in" (all input), of it "fresh" (computed) and "cached" (answered by a cache), and "out".
+
+    Args:
+        parts: Rows of `cost` of one service or model, in one currency.
+    """
+    return {kind: ratio_of_columns(parts, f"cost_per_million_tokens_{kind}") for kind in _KINDS}
 
 
 def token_prices(parts: Iterable[RowColumns], span_s: float) -> list[TokenPrice]:
@@ -75,8 +86,7 @@ def token_prices(parts: Iterable[RowColumns], span_s: float) -> list[TokenPrice]
             service,
             model,
             currency,
-            ratio_of_columns(group, "cost_per_million_tokens_in"),
-            ratio_of_columns(group, "cost_per_million_tokens_out"),
+            prices_per_million(group),
             min(1.0, sum(numbers_of(group, "window_s")) / span_s),
         )
         for (service, model, currency), group in service_groups(parts).items()
@@ -111,15 +121,25 @@ class ModelPrice:
 
     Attributes:
         name: Name by which clients call the model.
-        usd_per_million_tokens_in: US dollars per million input tokens.
+        usd_per_million_tokens_in: US dollars per million input tokens that were computed.
+        usd_per_million_tokens_cached: US dollars per million that a cache answered, 0 if no weight of
+            theirs was measured; None if none were counted.
         usd_per_million_tokens_out: US dollars per million output tokens; 0 if it writes none.
-        origin: Where the prices come from: service, time, coverage.
+        origin: Where the prices come from: service, time, coverage; with a price of cached tokens the
+            mean of all input.
     """
 
     name: str
     usd_per_million_tokens_in: float
+    usd_per_million_tokens_cached: float | None
     usd_per_million_tokens_out: float
     origin: Mapping[str, str | float]
+
+    @property
+    def usd_per_million_tokens_hit(self) -> float:
+        """US dollars per million input tokens that a client reports as cached."""
+        cached = self.usd_per_million_tokens_cached
+        return self.usd_per_million_tokens_in if cached is None else cached
 
 
 def model_prices(
@@ -143,7 +163,7 @@ def model_prices(
     prices = [
         _model_price(price, usd, models, span)
         for price in found
-        if price.per_million_tokens_in is not None
+        if price.per_million["in"] is not None
     ]
     names = [price.name for price in prices]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -172,10 +192,18 @@ def _model_price(
         "currency": price.currency,
         "usd_per_unit": rate,
     }
+    mean, fresh, cached, out = (price.per_million[kind] for kind in _KINDS)
+    mean = mean or 0.0
+    if cached is not None:
+        # For callers whose server does not report cached tokens.
+        origin["usd_per_million_tokens_in"] = float(f"{mean * rate:.{_DIGITS}g}")
+    if cached == 0:
+        origin["cached_tokens"] = "price 0: no weight measured, see costprobe calibrate"
     return ModelPrice(
         price.served_model or models.get(price.service, price.service),
-        (price.per_million_tokens_in or 0.0) * rate,
-        (price.per_million_tokens_out or 0.0) * rate,
+        (mean if fresh is None else fresh) * rate,
+        None if cached is None else cached * rate,
+        (out or 0.0) * rate,
         origin,
     )
 
@@ -189,8 +217,7 @@ def _litellm(prices: Sequence[ModelPrice], provider: str, until: str) -> str:
                 "mode": "chat",
                 "input_cost_per_token": _per(price.usd_per_million_tokens_in, 1),
                 "output_cost_per_token": _per(price.usd_per_million_tokens_out, 1),
-                # The measured mean includes cached tokens; without these litellm takes 0 for them.
-                "cache_read_input_token_cost": _per(price.usd_per_million_tokens_in, 1),
+                "cache_read_input_token_cost": _per(price.usd_per_million_tokens_hit, 1),
                 "cache_creation_input_token_cost": _per(price.usd_per_million_tokens_in, 1),
                 "metadata": dict(price.origin),
             }
@@ -209,8 +236,21 @@ def _langfuse(prices: Sequence[ModelPrice], provider: str, until: str) -> str:
                 "matchPattern": f"(?i)^{re.escape(price.name)}$",
                 "startDate": until,
                 "unit": "TOKENS",
-                "inputPrice": _per(price.usd_per_million_tokens_in, 1),
-                "outputPrice": _per(price.usd_per_million_tokens_out, 1),
+                "pricingTiers": [
+                    {
+                        "name": "Standard",
+                        "isDefault": True,
+                        "priority": 0,
+                        "conditions": [],
+                        "prices": {
+                            "input": _per(price.usd_per_million_tokens_in, 1),
+                            **dict.fromkeys(
+                                _LANGFUSE_CACHED, _per(price.usd_per_million_tokens_hit, 1)
+                            ),
+                            "output": _per(price.usd_per_million_tokens_out, 1),
+                        },
+                    }
+                ],
             }
         )
         for price in prices
@@ -224,6 +264,7 @@ def _openlit(prices: Sequence[ModelPrice], provider: str, until: str) -> str:
             "chat": {
                 price.name: {
                     "promptPrice": _per(price.usd_per_million_tokens_in, _THOUSAND),
+                    "cacheReadPrice": _per(price.usd_per_million_tokens_hit, _THOUSAND),
                     "completionPrice": _per(price.usd_per_million_tokens_out, _THOUSAND),
                 }
                 for price in prices

@@ -26,6 +26,13 @@ ALLOCATED = (
     ("gpu1", {"part": "unallocated"}, 2.5),
 )
 SERVING = ({}, 5.0, 2.0), ({"served_model": "a"}, 3.0, 1.0), ({"served_model": "b"}, 1.5, 0.5)
+# Tokens in, cached ones of them, and what these saved.
+CACHE = {
+    "service": (1000.0, 600.0, 0.5),
+    "a": (600.0, 600.0, None),
+    "search": (800.0, 600.0, 0.5),
+    "other": (200.0, 0.0, 0.0),
+}
 TENANTS = {"search": 2.0, "other": 1.0, "unattributed": 2.0}
 
 
@@ -42,9 +49,17 @@ def rows(now_ns):
             )
         for tags, cost, idle in SERVING:
             place = {**HOST, **CHAT, **tags, "device": "gpu0", "basis": "serving"}
-            yield make_point("cost", place, {"cost_total": cost, "cost_idle": idle}, time_ns)
+            fields = {"cost_total": cost, "cost_idle": idle}
+            fields |= cache_fields(tags.get("served_model", "service"))
+            yield make_point("cost", place, fields, time_ns)
         for tenant, cost in TENANTS.items():
-            yield make_point("tenant", {**HOST, **CHAT, "tenant": tenant}, {"cost": cost}, time_ns)
+            fields = {"cost": cost, **cache_fields(tenant)}
+            yield make_point("tenant", {**HOST, **CHAT, "tenant": tenant}, fields, time_ns)
+
+
+def cache_fields(name):
+    fields = ("tokens_in", "cached_tokens", "cost_cache_saved")
+    return dict(zip(fields, CACHE.get(name, ()), strict=False))
 
 
 @pytest.fixture
@@ -78,6 +93,38 @@ def parts_of(document):
     return {
         part["name"]: (part["cost"], part["cost_idle"], part["rest"]) for part in document["parts"]
     }
+
+
+def test_lines_state_what_a_cache_answered_and_saved(costprobe, stored):
+    expected = {
+        "service": {"chat": (0.6, 5.0)},
+        # Only the saving of the model is unknown.
+        "model": {"a": (1.0, None), "chat": (0.6, 5.0)},
+        "tenant": {"search": (0.75, 5.0), "other": (0.0, 0.0)},
+        "namespace": {},
+    }
+    found = {}
+    for key in expected:
+        (document,) = json.loads(costprobe("--by", key, "--since", "1d", "--json"))
+        named = {p["name"]: (p["cached_share"], p["cost_cache_saved"]) for p in document["parts"]}
+        found[key] = {name: cache for name, cache in named.items() if cache[0] is not None}
+    assert found == expected
+    lines = costprobe("--by", "tenant", "--since", "1d").splitlines()
+    assert lines[1].split() == [
+        "tenant",
+        "share",
+        "cost",
+        "of",
+        "it",
+        "idle",
+        "tokens",
+        "in",
+        "cached",
+        "cache",
+        "saved",
+    ]
+    assert [line.split()[-3:] for line in lines if "search" in line] == [["75", "%", "€5"]]
+    assert "cached" not in costprobe("--by", "namespace", "--since", "1d")
 
 
 # Electricity below zero may make every cost negative.
@@ -179,7 +226,10 @@ def test_report_has_the_same_cost_of_tenants_in_every_format(costprobe, stored, 
     assert "| search | 20.0 % | €20 | - |" in texts["md"]
     assert '<th scope="row">search</th><td class="n">20.0 %</td><td class="n">€20' in texts["html"]
     found = [line for line in csv.reader(texts["csv"].splitlines()) if line[0] == "tenant"]
-    assert {name: float(value) for _, _, name, _, value, _ in found} == {
+    (saved,) = [row[4:] for row in found if row[2:4] == ["search", "cost_cache_saved"]]
+    assert saved == ["5.0", "EUR"]
+    costs = [row for row in found if row[3] == "cost"]
+    assert {name: float(value) for _, _, name, _, value, _ in costs} == {
         "search": pytest.approx(20),
         "other": pytest.approx(10),
         "(unattributed)": pytest.approx(20),

@@ -9,7 +9,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.serving.tokens import LengthMix, production_load
 from costprobe.ui.cli.views.calibration_lines import calibration_document, calibration_lines
-from fakes.batching_llm import BatchingLlm
+from fakes.batching_llm import CACHED_TOKEN_S, BatchingLlm
 from fakes.calibrated import calibration_row
 from fakes.command import called
 from fakes.documents import checked
@@ -55,8 +55,8 @@ def test_calibration_states_its_load_and_needs_consent(config, tmp_path):
         own = {"busy_share": 1.0, "decode_request_s": 2400.0}
         store.append([serving_row("chat", now_ns - 60 * NS_PER_S, **own)])
     refused = called(config, "calibrate", "chat", code=2).stderr
-    assert "calibration of chat by p on cpu: 12 windows, about 6 min, 8 requests in" in refused
-    assert "about 1,000 tokens in and 200 out; $0.372 at the present price" in refused
+    assert "calibration of chat by p on cpu: 14 windows, about 7 min, 8 requests in" in refused
+    assert "about 1,000 tokens in and 200 out; $0.434 at the present price" in refused
     assert "add --yes, or run it within a [[maintenance]] window" in refused
     cases = {
         ("nobody",): "unknown service 'nobody'; write one of alone, chat",
@@ -77,9 +77,14 @@ def test_result_is_printed_with_intervals_and_conforms_to_its_schema():
     lines = calibration_lines(document, "8 requests in flight")
     assert lines[0] == "chat on gpu0, 8 requests in flight: 10 windows, intervals of 95 %"
     assert lines[1].startswith("  a million tokens in: 24 device-s (24 device-s to 24 device-s), ")
-    cold = {name: None if name.endswith("_j") else value for name, value in document.items()}
+    assert lines[2].startswith("  a million cached tokens in: 3 device-s (3 device-s to ")
+    cold = {
+        name: None if name.endswith("_j") or "cached" in name else value
+        for name, value in document.items()
+    }
     assert checked("calibrate", json.dumps(cold)) == cold
     assert calibration_lines(cold, "")[1].endswith("to 24 device-s)")
+    assert "cached tokens in: not measured, they weigh 0" in calibration_lines(cold, "")[2]
 
 
 @pytest.mark.soak
@@ -100,4 +105,7 @@ def test_calibration_of_a_server_is_within_a_tenth_of_its_device_time(tmp_path):
     token_out_s = 40 * document["time_per_million_tokens_out_s"]
     share = token_in_s / (token_in_s + token_out_s)
     assert share == pytest.approx(prefill_s / (prefill_s + decode_s), abs=0.1)
-    assert document["windows"] == 12
+    assert document["windows"] == 14
+    cached_s = [document[f"time_per_million_tokens_cached{end}_s"] for end in ("_low", "", "_high")]
+    assert cached_s == sorted(cached_s)
+    assert cached_s[1] == pytest.approx(CACHED_TOKEN_S * 1e6, rel=0.5)

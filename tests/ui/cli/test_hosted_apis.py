@@ -14,6 +14,7 @@ from costprobe.pricing.catalogue import HOSTED_COLUMNS, parse_hosted
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import hosting_choices
 from costprobe.savings.settings import ApiConfig
+from costprobe.ui import hosted_apis
 from fakes.clock import FakeClock
 from fakes.command import called
 
@@ -32,10 +33,17 @@ HOUR = {
     "inferences": 1000,
     "cost_tokens_in": 1.25,
     "cost_tokens_out": 3.75,
+    "fresh_tokens": 400_000,
+    "cost_tokens_fresh": 1.25,
+    "cost_tokens_cached": 0.0,
+    "cost_cache_saved": 0.3125,
     "cost_per_million_tokens_in": 2.5,
+    "cost_per_million_tokens_fresh": 3.125,
+    "cost_per_million_tokens_cached": 0.0,
     "cost_per_million_tokens_out": 15.0,
     "cost_per_inference": 0.005,
 }
+PRICES = "($3.125 fresh in, $0 cached in (no weight measured), $15 out per million tokens)"
 LARGE = {
     "model": "acme/large",
     "per_million_tokens_in": 5,
@@ -85,7 +93,11 @@ def test_an_hour_by_hand():
     assert (choice.idle_share, choice.measured_h) == (0.75, 1.0)
     assert choice.cost_per_month == pytest.approx(3650)
     assert choice.tokens_in_per_month == pytest.approx(365e6)
-    assert choice.per_million_tokens_out == 15.0
+    assert choice.per_million == {"in": 2.5, "fresh": 3.125, "cached": 0.0, "out": 15.0}
+    assert choice.cache_saved_per_month == pytest.approx(0.3125 * 730)
+    assert f"{PRICES}, from 1 h; 20 % of tokens in cached, saved $228.1 a month" in (
+        hosted_apis.caption(choice)
+    )
 
 
 def test_idle_hours_count_and_hours_without_counters_do_not():
@@ -118,6 +130,8 @@ def test_cheap_unknown_and_foreign_hosted_models():
     # Without a price of cached tokens they cost as much as others: 2.5 + 6.25.
     whole = first(hour(), per_million_tokens_cached=None)
     assert whole.cost_per_month == pytest.approx(8.75 * 730)
+    (unpriced,) = chosen(hour(), per_million_tokens_cached=None)
+    assert "acme/large: no price of cached tokens is known" in next(hosted_apis.remarks(unpriced))
     assert first(hour(), currency="EUR") == ["acme/large"]
 
 
@@ -194,7 +208,9 @@ def test_compare_report_and_list_show_the_same_figures(config):
     (shown,) = [p for p in whole["hosted_models"] if p["model"] == "openai/gpt-5-mini"]
     assert shown.items() <= listed.items()
     text = called(config, "compare").stdout
-    assert "chat: $3,650 a month at 25 % utilization ($2.5 in, $15 out per million tokens)" in text
+    assert f"chat: $3,650 a month at 25 % utilization {PRICES}" in text
+    tokens = PRICES.strip("()").removesuffix(" per million tokens")
+    assert f"chat: per million tokens {tokens}; 20 % of tokens in cached, saved $" in text
     assert re.search(r"acme/large +\$5 +\$0\.5 +\$25 +\$6,059 +\$2,409 +14 % +configured", text)
     assert "not in USD, so not compared: acme/euro" in text
     assert "yours to evaluate" in text

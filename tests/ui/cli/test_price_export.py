@@ -17,16 +17,24 @@ END_NS = 1_780_012_800 * NS_PER_S
 SPAN = ("--since", "2026-05-28", "--until", "2026-05-29")
 # A completion's cost by the prices below: 1,000 tokens in, 500 out.
 COST = 1000 * 4e-6 + 500 * 12e-6
+# Of them 600 cached, of which a million cost 0.50, and fresh ones 9.25: 0.4 x 9.25 + 0.6 x 0.50 = 4.00.
+CACHED = {
+    "cached_tokens": 0.6e6,
+    "fresh_tokens": 0.4e6,
+    "cost_tokens_fresh": 1.85,
+    "cost_tokens_cached": 0.15,
+}
 LITELLM = """
 import json, sys, litellm
 litellm.register_model(json.load(open(sys.argv[1])))
-usage = litellm.Usage(prompt_tokens=1000, completion_tokens=500, total_tokens=1500)
+details = {"cached_tokens": int(sys.argv[2])}
+usage = litellm.Usage(prompt_tokens=1000, completion_tokens=500, total_tokens=1500, prompt_tokens_details=details)
 response = litellm.ModelResponse(model="openai/llama", usage=usage)
 print(litellm.completion_cost(completion_response=response, model="openai/llama"))
 """
 
 
-def windows(service="chat", currency="USD", **tags):
+def windows(service="chat", currency="USD", cached=None, **tags):
     """Half a day of windows, busy and idle: 4.00 for a million tokens in, 12.00 for one out."""
     for hour in range(12):
         busy = hour % 2
@@ -40,6 +48,7 @@ def windows(service="chat", currency="USD", **tags):
                 "tokens_in": 1e6 * busy,
                 "tokens_out": 0.5e6 * busy,
                 "window_s": 3600.0,
+                **{name: value * busy for name, value in (cached or {}).items()},
             },
             END_NS - (13 - hour) * 3600 * NS_PER_S,
         )
@@ -106,13 +115,56 @@ def test_openlit_and_langfuse_files_reckon_the_same_cost(export):
     assert openlit["metadata"]["chat"]["coverage"] == 0.5
     (line,) = export((), "--for", "langfuse").stdout.splitlines()
     body = json.loads(line)
-    assert 1000 * body.pop("inputPrice") + 500 * body.pop("outputPrice") == pytest.approx(COST)
+    (tier,) = body.pop("pricingTiers")
+    prices = tier.pop("prices")
+    assert 1000 * prices["input"] + 500 * prices["output"] == pytest.approx(COST)
+    assert tier == {"name": "Standard", "isDefault": True, "priority": 0, "conditions": []}
     assert body == {
         "modelName": "chat",
         "matchPattern": "(?i)^chat$",
         "startDate": "2026-05-29T00:00:00.000Z",
         "unit": "TOKENS",
     }
+
+
+def test_cached_tokens_have_a_price_of_their_own_in_each_format(export):
+    litellm = export(windows(cached=CACHED), "--for", "litellm")
+    price = json.loads(litellm.stdout)["openai/chat"]
+    openlit = json.loads(export((), "--for", "openlit").stdout)["chat"]["chat"]
+    langfuse = json.loads(export((), "--for", "langfuse").stdout)["pricingTiers"][0]["prices"]
+    assert {name: value * 1e6 for name, value in langfuse.items()} == pytest.approx(
+        {
+            "input": 9.25,
+            # As in the usage of OpenAI, of OpenTelemetry and of LiteLLM.
+            **dict.fromkeys(
+                ("input_cached_tokens", "input_cache_read", "cache_read_input_tokens"), 0.5
+            ),
+            "output": 12.0,
+        }
+    )
+    # A call with 400 fresh, 600 cached and 500 generated tokens, as each program reckons it.
+    read = price["cache_read_input_token_cost"]
+    reckoned = (
+        400 * price["input_cost_per_token"] + 600 * read + 500 * price["output_cost_per_token"],
+        400 * langfuse["input"] + 600 * langfuse["input_cached_tokens"] + 500 * langfuse["output"],
+        0.4 * openlit["promptPrice"]
+        + 0.6 * openlit["cacheReadPrice"]
+        + 0.5 * openlit["completionPrice"],
+    )
+    assert reckoned == pytest.approx([COST] * 3)
+    assert price["cache_creation_input_token_cost"] == price["input_cost_per_token"]
+    assert price["metadata"]["usd_per_million_tokens_in"] == 4.0
+    assert "chat: $9.25 fresh in, $0.5 cached in, $12 out per million tokens" in litellm.stderr
+    assert "vLLM: --enable-prompt-tokens-details" in litellm.stderr
+
+
+def test_cached_tokens_without_a_measured_weight_are_exported_as_free_and_say_so(export):
+    free = {**CACHED, "cost_tokens_fresh": 2.0, "cost_tokens_cached": 0.0}
+    done = export(windows(cached=free), "--for", "litellm")
+    price = json.loads(done.stdout)["openai/chat"]
+    assert (price["input_cost_per_token"], price["cache_read_input_token_cost"]) == (1e-5, 0.0)
+    assert "no weight measured" in price["metadata"]["cached_tokens"]
+    assert "$0 cached in (no weight measured)" in done.stderr
 
 
 def test_models_of_a_service_and_other_currencies(export):
@@ -122,7 +174,8 @@ def test_models_of_a_service_and_other_currencies(export):
     more = list(windows("euros", currency="EUR", served_model="c"))
     done = export(more, "--for", "langfuse", "--usd", "1.5")
     euros = [json.loads(line) for line in done.stdout.splitlines()][-1]
-    assert (euros["modelName"], euros["inputPrice"]) == ("c", pytest.approx(6e-6))
+    price = euros["pricingTiers"][0]["prices"]["input"]
+    assert (euros["modelName"], price) == ("c", pytest.approx(6e-6))
 
 
 def test_unusable_prices_are_refused(export):
@@ -138,10 +191,10 @@ def test_unusable_prices_are_refused(export):
 def test_litellm_computes_the_cost_of_a_completion(export, tmp_path):
     python = environment("litellm") / "bin" / "python"
     (tmp_path / "prices.json").write_text(
-        export(windows(), "--for", "litellm", config=SERVICE).stdout
+        export(windows(cached=CACHED), "--for", "litellm", config=SERVICE).stdout
     )
     done = subprocess.run(
-        [python, "-c", LITELLM, tmp_path / "prices.json"],
+        [python, "-c", LITELLM, tmp_path / "prices.json", "600"],
         env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,

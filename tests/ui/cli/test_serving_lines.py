@@ -89,6 +89,38 @@ def test_tenants_with_the_largest_cost_are_shown_with_what_is_wrong():
     assert "tenants count 160 % of the service's tokens" in more
 
 
+def test_cached_tokens_are_shown_with_their_price_and_what_they_saved():
+    prices = {
+        "cost_per_million_tokens_fresh": 2.0,
+        "cost_per_million_tokens_cached": 0.25,
+        "cost_per_million_tokens_out": 9.0,
+        "cached_share": 0.8,
+        "cost_cache_saved": 0.7,
+    }
+    search = {"tenant": "search", "cost": 0.3, "cost_share": 0.6, "tokens_in": 4e5}
+    search |= {"cached_tokens": 3.6e5, "cost_cache_saved": 0.63}
+    rest = {"tenant": "unattributed", "cost": 0.2, "cost_share": 0.4, "cached_tokens": 4e4}
+    one_price = "tenants' counters have no cached tokens: all their tokens in have one price"
+
+    def shown(tenant, **changed):
+        cost = {**LAST["cost"], **prices, **changed}
+        tenants = {"counted_share": 1.0, "problems": [], "parts": [tenant, rest]}
+        last = {**LAST, "cached_tokens": 4e5, "cost": cost, "tenants": tenants}
+        return "\n".join(service_lines(service(last=last)))
+
+    text = shown(search)
+    assert (
+        "$2 per million fresh tokens in, $0.25 per million cached tokens in, $9 per million tokens out,"
+        " tokens split by token weights, 80 % of tokens in cached, saved $0.7, 60 % of it idle"
+    ) in text
+    assert "tenants: search $0.3 (60 %; 90 % of tokens in cached, saved $0.63)" in text
+    assert one_price not in text
+    uncounted = {**search, "cached_tokens": None, "cost_cache_saved": None}
+    free = shown(uncounted, cost_per_million_tokens_cached=0.0)
+    assert "$0 per million cached tokens in (no weight measured)" in free
+    assert one_price in free
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

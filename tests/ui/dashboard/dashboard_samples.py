@@ -98,6 +98,11 @@ def served_rows(time_ns):
                 "cost_total": amount * 1000,
                 "inferences": 1000.0,
                 "cost_per_million_tokens_in": amount * 500,
+                "cost_per_million_tokens_fresh": amount * 1000,
+                "cost_per_million_tokens_cached": 0.0,
+                "cached_tokens": 1000.0,
+                "cached_share": 0.5,
+                "cost_cache_saved": amount,
                 "energy_per_request_j": amount * 1e6,
                 "energy_per_million_tokens_in_j": amount * 1e9,
                 **tokens,
@@ -122,8 +127,11 @@ def labelled_rows(time_ns):
 def tenant_rows(time_ns, costs):
     """A window of a service, divided among tenants."""
     tags = {**HOST, "service": "chat", "currency": "EUR"}
+    cached = {"other": {"tokens_in": 100.0, "cached_tokens": 90.0, "cost_cache_saved": 0.02}}
     return [
-        make_point("tenant", {**tags, "tenant": tenant}, {"cost": cost}, time_ns)
+        make_point(
+            "tenant", {**tags, "tenant": tenant}, {"cost": cost, **cached.get(tenant, {})}, time_ns
+        )
         for tenant, cost in costs.items()
     ]
 

@@ -97,7 +97,14 @@ def test_model_rows_are_distinct_from_the_row_of_their_service(open_tab, today):
     parts = [text.split("\t")[0] for text in tab.page.inner_text("#parts tbody").split("\n")]
     assert {"chat on gpu0", "chat/base on gpu0", "chat/tuned on gpu0"} <= set(parts)
     facts = tab.text("#parts")
-    for words in ("€0.15, 300,000 J", "token weights", "300 J (counter ±5 %)"):
+    for words in (
+        "€0.15, 300,000 J",
+        "€0 (no weight measured)",
+        "50 %",
+        "€0.0003",
+        "token weights",
+        "300 J (counter ±5 %)",
+    ):
         assert words in facts
     tab.page.select_option("#trend-field", "cost.energy_per_request_j")
     tab.page.wait_for_selector("#trend [aria-label*='gpu0 chat tuned 900']")

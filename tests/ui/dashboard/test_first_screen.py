@@ -236,7 +236,8 @@ def test_uses_and_tenants_of_the_day_add_up_to_its_total(open_tab, today):
         assert sum(values) == pytest.approx(total), name
     # A name from a gateway is shown as text.
     shown = tab.page.locator("[aria-label='Cost by tenant'] tbody th").all_text_contents()
-    assert shown[:3] == ["<b>search</b>", "other", "unattributed"]
+    cached = "other (90\xa0% of tokens in cached, saved €0.02)"
+    assert shown[:3] == ["<b>search</b>", cached, "unattributed"]
     # The first screen names the largest uses.
     tab.page.wait_for_selector("#spend-now a[href='#split-title']")
     assert "no service, " in tab.text("[data-tile='Spend now']")

@@ -50,6 +50,7 @@ from costprobe.core.records import NS_PER_S, Device, FieldValue
 from costprobe.core.schema import (
     PAID_FIELDS,
     RUN_FIELDS,
+    SCHEMA,
     SERVICE_FIELDS,
     SERVING_RATIOS,
     SERVING_SUMS,
@@ -121,7 +122,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     },
     "software": {"sum": frozenset({"probe_runs"})},
     "allocation": {"sum": frozenset({"cost", "cost_hardware", "cost_energy"})},
-    "tenant": {"sum": frozenset({"cost", "tokens_in", "tokens_out", "requests", "energy_j"})},
+    "tenant": {"sum": frozenset(SCHEMA["tenant"].fields)},
     "agent": {
         "last": frozenset(
             {"cpu_s", "sent_points", "dropped_points", "late_jobs", "child_restarts"}
@@ -135,7 +136,7 @@ SAMPLED: Final = frozenset({"probe", "cost", "serving", "allocation", "tenant"})
 SUMMED: Final[Mapping[str, Sequence[str]]] = {
     "device": ("cost", "energy_j", "carbon_g"),
     "allocation": ("cost",),
-    "tenant": ("cost",),
+    "tenant": ("cost", "cost_cache_saved", "tokens_in", "cached_tokens"),
 }
 
 

@@ -77,6 +77,6 @@ def _lines(key: Key, span: TimeSpan, allocation: KeyAllocation) -> Iterable[str]
         f"{local(span.start_ns)} to {local(span.end_ns)}, {percent(allocation.coverage)} of the time"
         " covered"
     )
-    yield from table_lines([(key, *key_costs.HEADS), *key_costs.table(allocation)])
+    yield from table_lines([(key, *key_costs.heads(allocation)), *key_costs.table(allocation)])
     if all(part.rest is not None for part in allocation.parts):
         yield f"no {key} has a cost: {_SOURCES[key]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import click
 
@@ -21,6 +22,7 @@ from costprobe.probing.rows import MeasuredRun
 from costprobe.probing.settings import OpenAiProbeConfig
 from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.serving.tokens import (
+    CACHED_SHARE,
     CalibrationWindow,
     LengthMix,
     calibrated,
@@ -40,6 +42,14 @@ from costprobe.ui.text import ago
 
 REPEATS = 2
 TOKENS_MAX = 100_000
+
+
+class _Load(NamedTuple):
+    """The requests of a window: lengths, how many are in flight, the share that all have in common."""
+
+    mix: LengthMix
+    in_flight: int
+    shared_prefix: float | None = None
 
 
 @click.command(
@@ -85,9 +95,10 @@ def command(  # noqa: PLR0913 - click passes each option
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Measure the device time and the energy of a token in and a token out of SERVICE, and store them.
+    """Measure the device time and the energy of SERVICE's tokens: in, cached and out; store them.
 
-    It sends prefill-heavy and decode-heavy requests at the concurrency of production. With
+    It sends prefill-heavy and decode-heavy requests at the concurrency of production, and prompts of
+    which the server's prefix cache answers one half. With
     token_split = "calibrated" in its [[service]] the price of its tokens follows. Run it while the
     server has no other traffic.
     """
@@ -109,10 +120,12 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
     probe = planned.probe
     deadline_s = longest_point_s(probe) + DEADLINE_MARGIN_S
     probe = probe.model_copy(update={"deadline_s": deadline_s})
-    loads = [(mix, planned.in_flight) for mix in calibration_mixes(planned.mix)] * REPEATS
+    loads = [_Load(mix, planned.in_flight) for mix in calibration_mixes(planned.mix)] * REPEATS
     under_load = len(loads)
     if planned.in_flight > 1:
-        loads += [(planned.mix, 1)] * REPEATS
+        loads += [_Load(planned.mix, 1)] * REPEATS
+    uncached = len(loads)
+    loads += [_Load(loads[1].mix, planned.in_flight, CACHED_SHARE)] * REPEATS
     with open_bench(settings, probe, None) as bench:
         labels = {**bench.tags, "device": bench.device, "probe": probe.name}
         echo(_announcement(bench, planned, len(loads)), err=True)
@@ -128,14 +141,19 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
         windows = [
             _window(
                 bench.run(
-                    _loaded(probe, mix), load=LoadStep("closed", number, concurrency=in_flight)
+                    _loaded(probe, load),
+                    load=LoadStep("closed", number, concurrency=load.in_flight),
                 ),
                 len(bench.devices),
+                keeps_cached=load.shared_prefix is not None,
             )
-            for number, (mix, in_flight) in enumerate(loads, 1)
+            for number, load in enumerate(loads, 1)
         ]
         bench.bar.clear()
     try:
+        # Of a server that does not report its hits it is unknown whether it had some.
+        hits = [x for x in windows[uncached:] if x.cached_tokens * 2 > x.tokens_in]
+        windows = [*windows[:uncached], *hits]
         found = calibrated(windows[:under_load], planned.mix, windows[under_load:])
     except ValueError as error:
         raise click.ClickException(f"{planned.service.name}: {error}") from error
@@ -169,20 +187,20 @@ def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
         )
 
 
-def _loaded(probe: OpenAiProbeConfig, mix: LengthMix) -> OpenAiProbeConfig:
-    """Return the probe with requests of other lengths, none of which a prefix cache answers."""
+def _loaded(probe: OpenAiProbeConfig, own: _Load) -> OpenAiProbeConfig:
+    """Return the probe with requests of other lengths; a cache can answer their shared part only."""
     lengths = {
-        "tokens_in": max(1, round(mix.tokens_in)),
-        "tokens_out": max(2, round(mix.tokens_out)),
+        "tokens_in": max(1, round(own.mix.tokens_in)),
+        "tokens_out": max(2, round(own.mix.tokens_out)),
         "ignore_eos": True,
         "prompts": None,
-        "shared_prefix": None,
+        "shared_prefix": own.shared_prefix,
     }
     load = probe.load_curve.model_copy(update=lengths)
     return probe.model_copy(update={"load": load, "vary_prompt": True})
 
 
-def _window(run: MeasuredRun, devices: int) -> CalibrationWindow:
+def _window(run: MeasuredRun, devices: int, *, keeps_cached: bool) -> CalibrationWindow:
     """Return what a run measured.
 
     Raises:
@@ -204,6 +222,8 @@ def _window(run: MeasuredRun, devices: int) -> CalibrationWindow:
         device_s=result.window_s * devices,
         energy_j=None if run.energy is None else run.energy.energy_j,
         decode_steps=run.load.get("decode_steps", 0.0),
+        # Of other loads it is the beginning of the chat template, a part of each prompt.
+        cached_tokens=cached if keeps_cached else 0.0,
     )
 
 

@@ -16,7 +16,13 @@ from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_file
 from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.text import kind_prices
 from costprobe.unit_costs.price_files import DOLLAR, PRICE_FILES, model_prices, token_prices
+
+_REPORTED = (
+    "cached tokens have a price of their own, so the server must report them in its answers (vLLM:"
+    " --enable-prompt-tokens-details, SGLang: --enable-cache-report)"
+)
 
 
 @click.command(
@@ -85,13 +91,17 @@ def export(
         )
     echo_file(PRICE_FILES[program](prices, provider, iso(until_ns)).splitlines())
     for price in prices:
+        amounts = {
+            "in": price.usd_per_million_tokens_in,
+            "fresh": price.usd_per_million_tokens_in,
+            "cached": price.usd_per_million_tokens_cached,
+            "out": price.usd_per_million_tokens_out,
+        }
         words = [
-            f"{money(amount, DOLLAR)} {which}"
-            for amount, which in (
-                (price.usd_per_million_tokens_in, "in"),
-                (price.usd_per_million_tokens_out, "out"),
-            )
+            f"{money(one.amount, DOLLAR)} {one.which}{one.way}" for one in kind_prices(amounts.get)
         ]
         covered = f"coverage {percent(float(price.origin['coverage']))}"
         line = f"{price.name}: {', '.join(words)} per million tokens, {span['since']} to {span['until']}"
         echo(f"{line}, {covered}", err=True)
+    if any(price.usd_per_million_tokens_cached is not None for price in prices):
+        echo(_REPORTED, err=True)

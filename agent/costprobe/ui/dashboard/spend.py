@@ -13,6 +13,7 @@ from costprobe.spend.now import DayAllocation, day_allocations
 from costprobe.spend.query import (
     LATE_NS,
     KeyAllocation,
+    KeyCost,
     SpendBook,
     Usual,
     allocation_by,
@@ -76,19 +77,25 @@ def _tenants(allocation: KeyAllocation) -> dict[str, Any]:
     """Return the largest tenants, the sum of the others, and the cost without a tenant."""
     named = [part for part in allocation.parts if part.rest is None]
     others = named[TENANTS_MAX:]
-    parts: list[tuple[str, str | None, float]] = [
-        *((part.name, None, part.cost) for part in named[:TENANTS_MAX]),
-        ("", "others", math.fsum(part.cost for part in others)),
-        *((part.name, part.rest, part.cost) for part in allocation.parts if part.rest is not None),
+    parts: list[tuple[str, str | None, KeyCost]] = [
+        *((part.name, None, part) for part in named[:TENANTS_MAX]),
+        ("", "others", KeyCost("", math.fsum(part.cost for part in others))),
+        *((part.name, part.rest, part) for part in allocation.parts if part.rest is not None),
     ]
     return {
         "currency": allocation.currency,
         "cost": allocation.total,
         "left_out": len(others),
         "parts": [
-            {"name": name, "rest": rest, "cost": cost}
-            for name, rest, cost in parts
-            if rest is None or cost
+            {
+                "name": name,
+                "rest": rest,
+                "cost": part.cost,
+                "cached_share": part.cached_share,
+                "cache_saved": part.cache_saved,
+            }
+            for name, rest, part in parts
+            if rest is None or part.cost
         ],
     }
 

@@ -121,7 +121,7 @@ def _tenants(report: Report) -> Iterator[str]:
     if report.tenants:
         yield from ("", "## Cost of tenants")
     for allocation in report.tenants:
-        yield from _table(("tenant", *key_costs.HEADS), key_costs.table(allocation))
+        yield from _table(("tenant", *key_costs.heads(allocation)), key_costs.table(allocation))
 
 
 def _models(report: Report) -> Iterator[str]:

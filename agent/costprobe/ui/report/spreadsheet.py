@@ -24,6 +24,8 @@ _MODEL_FIGURES: Final = {
     "energy_per_inference_j": "J",
     "carbon_per_inference_g": "g",
     "cost_per_million_tokens_in": "",
+    "cost_per_million_tokens_fresh": "",
+    "cost_per_million_tokens_cached": "",
     "cost_per_million_tokens_out": "",
     "energy_per_million_tokens_in_j": "J",
     "energy_per_million_tokens_out_j": "J",
@@ -47,6 +49,7 @@ def _rows(report: Report) -> Iterator[Row]:
     yield "period", iso(report.until_ns), report.host, "until", iso(report.until_ns), ""
     yield from _now(report)
     yield from _spend(report)
+    yield from _tenants(report)
     drawn = report.drawn
     for quantity, value, unit in (
         ("energy_j", drawn.energy_j, "J"),
@@ -158,10 +161,20 @@ def _spend(report: Report) -> Iterator[Row]:
         for part in spend.by_label:
             what = f"{report.label}={part.name or 'none'}"
             yield "spend", "", what, "cost", str(part.amount), spend.currency
+
+
+def _tenants(report: Report) -> Iterator[Row]:
     for allocation in report.tenants:
         for tenant in filter(key_costs.is_shown, allocation.parts):
             name = key_costs.name_of(tenant)
-            yield "tenant", "", name, "cost", tenant.cost, allocation.currency
+            figures = (
+                ("cost", tenant.cost, allocation.currency),
+                ("cached_share", tenant.cached_share, "share"),
+                ("cost_cache_saved", tenant.cache_saved, allocation.currency),
+            )
+            for figure, value, unit in figures:
+                if value is not None:
+                    yield "tenant", "", name, figure, value, unit
 
 
 def _models(report: Report) -> Iterator[Row]:

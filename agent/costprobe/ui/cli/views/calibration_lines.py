@@ -8,18 +8,23 @@ from costprobe.core.records import Point
 from costprobe.core.units import counted
 from costprobe.ui.text import joules
 
+_UNCACHED = (
+    "not measured, they weigh 0: the server's answers reported no cached tokens (vLLM:"
+    " --enable-prompt-tokens-details, SGLang: --enable-cache-report)"
+)
+
 
 def calibration_document(row: Point) -> dict[str, Any]:
     """Return a calibration as JSON, from its row."""
     names = [
         f"{what}_per_million_tokens_{kind}{end}_{unit}"
         for what, unit in (("time", "s"), ("energy", "j"))
-        for kind in ("in", "out")
+        for kind in ("in", "cached", "out")
         for end in ("", "_low", "_high")
     ]
     tags = {name: row.tags.get(name) for name in ("service", "probe", "device")}
-    own = ("prompt_s", "token_in_s", "token_out_s", "context_token_s", "tokens_in", "tokens_out")
-    others = (*own, "in_flight", "windows", "fingerprint")
+    own = ("prompt_s", "token_in_s", "token_out_s", "context_token_s", "cached_token_s")
+    others = (*own, "tokens_in", "tokens_out", "in_flight", "windows", "fingerprint")
     fields = {name: row.fields.get(name) for name in (*others, *names)}
     return {"time_ns": row.time_ns, **tags, **fields}
 
@@ -33,7 +38,8 @@ def calibration_lines(document: dict[str, Any], load: str) -> list[str]:
     """
     place = f"{document['service']} on {document['device']}, {load}"
     lines = [f"{place}: {counted(document['windows'], 'window')}, intervals of 95 %"]
-    for kind, words in (("in", "tokens in"), ("out", "tokens out")):
+    kinds = (("in", "tokens in"), ("cached", "cached tokens in"), ("out", "tokens out"))
+    for kind, words in kinds:
         parts = []
         for name, unit in (("time", "s"), ("energy", "j")):
             value, low, high = (
@@ -43,7 +49,7 @@ def calibration_lines(document: dict[str, Any], load: str) -> list[str]:
             if value is not None:
                 shown = joules if unit == "j" else _device_s
                 parts.append(f"{shown(value)} ({shown(low)} to {shown(high)})")
-        lines.append(f"  a million {words}: {', '.join(parts)}")
+        lines.append(f"  a million {words}: {', '.join(parts) or _UNCACHED}")
     return lines
 
 

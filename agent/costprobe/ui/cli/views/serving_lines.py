@@ -10,9 +10,10 @@ from costprobe.core.money import (
     price_text,
     unit_price,
 )
+from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent
-from costprobe.ui.text import ago, joules, local
+from costprobe.ui.text import ago, cache_words, joules, kind_prices, local
 
 HALF = 0.5
 MAX_TENANTS_SHOWN = 5
@@ -73,14 +74,14 @@ def _cost(last: dict[str, Any]) -> str:
     if cost["cost_per_request"] is not None:
         each = cost["cost_per_request"]
         parts.append(unit_price(each, currency, price_scale(each), "request"))
-    for key, word in (
-        ("cost_per_million_tokens_in", "per million tokens in"),
-        ("cost_per_million_tokens_out", "per million tokens out"),
-    ):
-        if cost[key] is not None:
-            parts.append(f"{money(cost[key], currency)} {word}")
+    parts += [
+        f"{money(price.amount, currency)} per million {price.which}tokens {price.way}"
+        for price in kind_prices(lambda kind: cost.get(f"cost_per_million_tokens_{kind}"))
+    ]
     if cost["token_split"] is not None:
         parts.append(f"tokens split by {_SPLITS[cost['token_split']]}")
+    if words := cache_words(cost.get("cached_share"), cost.get("cost_cache_saved"), currency):
+        parts.append(words)
     if cost["idle_share"] is not None:
         parts.append(f"{percent(cost['idle_share'])} of it idle")
     return ", ".join(parts)
@@ -88,16 +89,24 @@ def _cost(last: dict[str, Any]) -> str:
 
 def _tenants(last: dict[str, Any]) -> list[str]:
     """Return the tenants with the largest cost, and what is wrong with their counters."""
-    tenants = last["tenants"]
+    tenants, currency = last["tenants"], last["currency"] or ""
     parts = [part for part in tenants["parts"] if part["cost"] > 0]
-    shown = [
-        f"{part['tenant']} {money(part['cost'], last['currency'] or '')} ({percent(part['cost_share'])})"
-        for part in parts[:MAX_TENANTS_SHOWN]
-    ]
+    shown = []
+    for part in parts[:MAX_TENANTS_SHOWN]:
+        cached, tokens_in = part.get("cached_tokens"), part.get("tokens_in")
+        share = cached / tokens_in if cached and tokens_in else None
+        words = cache_words(share, part.get("cost_cache_saved"), currency)
+        inside = "; ".join(text for text in (percent(part["cost_share"]), words) if text)
+        shown.append(f"{part['tenant']} {money(part['cost'], currency)} ({inside})")
     more = len(parts) - len(shown)
     shown += [f"and {more} more"] if more else []
     lines = [f"         tenants: {', '.join(shown)}"] if shown else []
     lines += [f"         cost unattributed: {text}" for text in tenants["problems"]]
+    named = [part for part in tenants["parts"] if part["tenant"] != UNATTRIBUTED]
+    if named and last.get("cached_tokens") and not any(part.get("cached_tokens") for part in named):
+        lines.append(
+            "         tenants' counters have no cached tokens: all their tokens in have one price"
+        )
     if (tenants["counted_share"] or 0.0) > COUNTED_MOST:
         lines.append(
             f"         tenants count {percent(tenants['counted_share'])} of the service's tokens or"

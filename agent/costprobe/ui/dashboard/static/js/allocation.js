@@ -53,7 +53,9 @@ export function largestUses({ parts, cost: total }) {
 function tenantTable(allocation) {
   const { parts, left_out: others } = allocation;
   const words = { ...RESTS, others: plural(others, "more tenant") };
-  const rows = parts.map(({ name, rest, cost }) => ({ kind: KINDS[rest] ?? "tenant", name: words[rest] ?? name, cost }));
+  const saved = (amount) => (Number.isFinite(amount) ? `, saved ${money(amount, allocation.currency)}` : "");
+  const cache = (part) => (part.cached_share ? ` (${percent(part.cached_share)} of tokens in cached${saved(part.cache_saved)})` : "");
+  const rows = parts.map((part) => ({ kind: KINDS[part.rest] ?? "tenant", name: (words[part.rest] ?? part.name) + cache(part), cost: part.cost }));
   return shareTable("Cost by tenant", "The same cost by tenant; unattributed: services with tenants whose counters do not explain it.",
     "Tenant", rows, allocation);
 }

@@ -5,7 +5,7 @@ import { money, number, percent, scaleWords } from "./format.js";
 import { priceScale } from "./scale.js";
 
 const IDENTITY = ["basis", "device", "probe", "service", "served_model", "currency"];
-const SPLITS = { measured: "device time", weights: "token weights" };
+const SPLITS = { measured: "device time", calibrated: "calibration", weights: "token weights" };
 
 function energyText(fields, value) {
   if (!Number.isFinite(value)) return "–";
@@ -20,9 +20,11 @@ function rowOf({ tags, fields }, probe, units) {
   const unit = units.find((one) => one.unit !== "token" && IDENTITY.every((tag) => one.tags[tag] === tags[tag]));
   const scale = unit?.scale_samples ?? priceScale(fields.cost_per_inference);
   const price = (value) => (Number.isFinite(value) ? money(value * scale, tags.currency) : "–");
-  const tokens = ["in", "out"].map((way) => {
+  const tokens = ["in", "fresh", "cached", "out"].map((way) => {
     const [amount, energy] = [fields[`cost_per_million_tokens_${way}`], fields[`energy_per_million_tokens_${way}_j`]];
-    return [Number.isFinite(amount) ? money(amount, tags.currency) : "", Number.isFinite(energy) ? `${number(energy)} J` : ""]
+    if (way === "fresh" && !fields.cached_tokens) return "–";
+    const free = way === "cached" && amount === 0 ? " (no weight measured)" : "";
+    return [Number.isFinite(amount) ? money(amount, tags.currency) + free : "", Number.isFinite(energy) ? `${number(energy)} J` : ""]
       .filter(Boolean).join(", ") || "–";
   });
   const electricity = Number.isFinite(fields.cost_energy) ? price(fields.cost_energy) : "in the price";
@@ -32,7 +34,8 @@ function rowOf({ tags, fields }, probe, units) {
     scaleWords(scale, "inference"), price(fields.cost_per_inference), price(fields.cost_hardware), electricity,
     Number.isFinite(fields.idle_share) ? percent(fields.idle_share) : "–",
     ...["1h", "24h", "7d"].map((name) => price(fields[`rolling_${name}`])),
-    ...tokens, SPLITS[fields.token_split] ?? fields.token_split ?? "–",
+    ...tokens, fields.cached_share ? percent(fields.cached_share) : "–",
+    Number.isFinite(fields.cost_cache_saved) ? money(fields.cost_cache_saved, tags.currency) : "–", SPLITS[fields.token_split] ?? fields.token_split ?? "–",
     energyText(isServing ? fields : probe?.fields ?? {}, energy), String(tags.plan ?? "").replaceAll("_", " "),
   ];
 }
@@ -45,7 +48,7 @@ export function showParts(now, label, units) {
   const rows = now.costs.filter(({ tags }) => !label || tags[name] === value.join("="))
     .map((cost) => rowOf(cost, probes.get(`${cost.tags.device}\n${cost.tags.probe}`), members));
   const heads = ["Series", "Per", "#Cost", "#Hardware", "#Electricity", "#Idle share", "#1 h", "#24 h", "#7 d",
-    "#M tokens in", "#M tokens out", "Tokens split by", "#Energy each", "Price plan"];
+    "#M tokens in", "#M fresh in", "#M cached in", "#M tokens out", "#In cached", "#Cache saved", "Tokens split by", "#Energy each", "Price plan"];
   // Columns that no cost has are left out.
   const used = heads.map((_, index) => index === 0 || rows.some((row) => row[index] !== "–" && row[index] !== ""));
   const kept = (cells) => cells.filter((_, index) => used[index]);
