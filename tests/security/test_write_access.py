@@ -113,6 +113,7 @@ def test_module_of_a_probe_is_found_without_running_it(tmp_path, monkeypatch):
     package = tmp_path / "operators_own"
     package.mkdir()
     (package / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (package / "models.py").touch()
     package.chmod(0o777)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     checks = list(torch_checks([ProbeConfig.model_validate(PROBE)]))
