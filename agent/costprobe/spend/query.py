@@ -474,8 +474,8 @@ def read_spend(
     Returns:
         False if it was ended early.
     """
-    if book.final_ns > now_ns:
-        book.clear()  # the wall clock was set back
+    if book.final_ns > now_ns - LATE_NS:
+        book.clear()  # the wall clock was set back: rows may come into final hours
     oldest_ns = book.start_ns(book.hour_of(now_ns) - book.hours + 1)
     since_ns = max(book.final_ns, oldest_ns)
     book.cut(since_ns)

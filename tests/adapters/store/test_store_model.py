@@ -1,5 +1,6 @@
 """For any sequence of operations, the store equals a simple model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from costprobe.adapters.store.cursors import RejectedLine
@@ -42,10 +43,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(points=st.lists(POINTS, max_size=6))
     def append(self, points):
         self.store.append(points)
+        placed = {}
         for each in points:
-            identity = (each.tags["device"], each.time_ns)
+            device, time_ns = each.tags["device"], each.time_ns
+            while True:
+                line = render(replace(each, time_ns=time_ns))
+                at = placed.get((device, time_ns)) or self.rows.get((device, time_ns), (0, line))[1]
+                if at == line:
+                    break
+                time_ns += 1  # the other row keeps its time
+            placed[device, time_ns] = line
+        for identity, line in placed.items():
             self.rows.pop(identity, None)
-            self.rows[identity] = (self.next_seq, render(each))
+            self.rows[identity] = (self.next_seq, line)
             self.next_seq += 1
 
     @rule(sink=SINKS, from_beginning=st.booleans())

@@ -48,7 +48,6 @@ from costprobe.adapters.store.hours import (
 from costprobe.adapters.store.rows import (
     SeriesIds,
     StoredRow,
-    add_totals,
     insert,
     put_states,
     rendered,
@@ -114,9 +113,10 @@ class Store:
             raise
 
     def append(self, points: Sequence[Point]) -> None:
-        """Commit points in one transaction; a point replaces one of the same identity.
+        """Commit points in one transaction.
 
-        Points without fields are skipped.
+        Points without fields are skipped. A point of other content at the time of another of its
+        series gets the next free nanosecond.
 
         Raises:
             StoreError: Nothing was stored.
@@ -140,7 +140,6 @@ class Store:
         with self._series_lock:
             try:
                 with self._database.transaction("write to") as connection:
-                    add_totals(connection, self._ids, rows)
                     insert(connection, self._ids, rows)
                     put_states(connection, states or {}, self._clock.time_ns())
                     if dropped_before:
