@@ -4,7 +4,8 @@ The cost of a gap between rows is unknown: spend has the share of the time that 
 `device` or `allocation` cover. Forecasts, reports and the dashboard use the same figures.
 
 Charges of a period: the cost is that of the ledger of allocations; of a device without one in a
-period, that of its own rows. A row counts in the period that contains its time, its end. Tenants
+period, that of its own rows. A row counts in the period in which it ends: one that ends at midnight
+is the day's before. Tenants
 divide a charge by the rows of `tenant`: its cost, idle cost and hours by the tenants' cost of the
 service in the period, its tokens by the tenants' tokens. What no row of a tenant explains is
 unattributed. Sums are exact.
@@ -21,7 +22,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.read import RolledPoint, SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.money import divided, exact, total_of
 from costprobe.core.periods import HOUR_NS, PERIOD_HOURS, TimeSpan
@@ -598,9 +599,9 @@ def _by_currency(
     parts: dict[str, SeriesValues] = {}
     device = series.tags.get("device", "")
     for time_ns, value, end in zip(series.times_ns, series.values, series.ends, strict=True):
-        day = time_ns // DAY_NS
+        day = (end.end_ns - 1) // DAY_NS
         if day not in days:
-            days[day] = currency_at(device, time_ns)
+            days[day] = currency_at(device, end.end_ns - 1)
         parts.setdefault(days[day], SeriesValues(series.tags, [], [])).add(time_ns, value, end)
     return parts.items()
 
@@ -625,14 +626,14 @@ def period_charges(
     """
     costs: dict[_Key, list[Decimal]] = defaultdict(list)
     idle: dict[_Key, list[Decimal]] = defaultdict(list)
-    for point in reader.points("allocation", span.start_ns, span.end_ns):
+    for point in _ended(reader, "allocation", span):
         key = _key(point, step_ns)
         costs[key] += _costs_of(point)
         if point.tags.get("part") == "idle":
             idle[key] += _costs_of(point)
     allocated = {key.holder for key in costs}
     described: dict[tuple[str, str], Mapping[str, str]] = {}
-    for point in reader.points("device", span.start_ns, span.end_ns):
+    for point in _ended(reader, "device", span):
         key = _key(point, step_ns)
         described[key.holder.host, key.holder.device] = point.tags
         if key.holder not in allocated:
@@ -659,9 +660,24 @@ def period_charges(
     ]
 
 
+def _ended(reader: StoreReader, measurement: str, span: TimeSpan) -> Iterator[Point]:
+    """Yield the rows that end in a span, its end included."""
+    for point in reader.points(measurement, span.start_ns, span.end_ns + 1):
+        if span.start_ns < _end_ns(point) <= span.end_ns:
+            yield point
+
+
+def _end_ns(point: Point) -> int:
+    return point.newest_ns if isinstance(point, RolledPoint) else point.time_ns
+
+
+def _step(point: Point, step_ns: int) -> int:
+    return (_end_ns(point) - 1) // step_ns
+
+
 def _key(point: Point, step_ns: int) -> _Key:
     tags = point.tags
-    holder = _Holder(point.time_ns // step_ns, tags.get("host", ""), tags.get("device", ""))
+    holder = _Holder(_step(point, step_ns), tags.get("host", ""), tags.get("device", ""))
     labels = tuple(sorted(item for item in tags.items() if item[0] not in _OWN_TAGS))
     return _Key(holder, tags.get("service", ""), tags.get("currency", ""), labels)
 
@@ -699,10 +715,10 @@ def _tokens(
 ) -> dict[tuple[int, str, str], Decimal]:
     """Return the tokens of each service, by period."""
     counts: dict[tuple[int, str, str], list[Decimal]] = defaultdict(list)
-    for point in reader.points("serving", span.start_ns, span.end_ns):
+    for point in _ended(reader, "serving", span):
         if "served_model" in point.tags:
             continue
-        key = (point.time_ns // step_ns, point.tags.get("host", ""), point.tags["service"])
+        key = (_step(point, step_ns), point.tags.get("host", ""), point.tags["service"])
         for name in ("tokens_in", "tokens_out"):
             count = point.fields.get(name)
             if isinstance(count, float):
@@ -790,10 +806,10 @@ def tenant_charges(
     """
     costs: dict[_Served, _ByTenant] = defaultdict(lambda: defaultdict(Fraction))
     tokens: dict[_Served, _ByTenant] = defaultdict(lambda: defaultdict(Fraction))
-    for point in reader.points("tenant", span.start_ns, span.end_ns):
+    for point in _ended(reader, "tenant", span):
         tags = point.tags
         served = _Served(
-            point.time_ns // step_ns, tags["host"], tags["service"], tags.get("currency", "")
+            _step(point, step_ns), tags["host"], tags["service"], tags.get("currency", "")
         )
         costs[served][tags["tenant"]] += _number(point.fields.get("cost"))
         for name in ("tokens_in", "tokens_out"):
@@ -862,6 +878,26 @@ def _parts(
         )
 
 
+def ended_values(
+    reader: StoreReader,
+    measurement: str,
+    field: str,
+    span: TimeSpan,
+    tags: Mapping[str, str] | None = None,
+) -> Iterator[SeriesValues]:
+    """Yield the values of a field of each series whose rows end in a span, its end included."""
+    start_ns, end_ns = span.start_ns, span.end_ns
+    cuts_ns = start_ns + 1, end_ns
+    sums = reader.hourly_sums(measurement, (field,), start_ns, end_ns + 1, tags, cuts_ns=cuts_ns)
+    for series in sums[field]:
+        found = SeriesValues(series.tags, [], [])
+        for time_ns, value, end in zip(series.times_ns, series.values, series.ends, strict=True):
+            if start_ns < end.end_ns <= end_ns:
+                found.add(time_ns, value, end)
+        if found.values:
+            yield found
+
+
 def summed(
     reader: StoreReader,
     measurement: str,
@@ -870,8 +906,7 @@ def summed(
     tags: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Mapping[str, str], float]]:
     """Yield the tags and the sum of a field of each series in a span, its end included."""
-    within = span.start_ns + 1, span.end_ns + 1
-    for series in reader.hourly_sums(measurement, (field,), *within, tags)[field]:
+    for series in ended_values(reader, measurement, field, span, tags):
         yield series.tags, math.fsum(series.values)
 
 

@@ -33,7 +33,10 @@ def test_points_are_stored_in_order_as_lines(appender, store):
 def test_points_of_one_time_are_all_stored_and_the_later_has_the_next_free_ns(appender, store):
     appender.append([point(1, power_w=1.0), point(2), point(1, power_w=2.0)])
     appender.append([point(1, power_w=3.0), point(1, power_w=2.0)])
-    lines = [render(replace(point(1, power_w=w), time_ns=T0_NS + S + n)) for n, w in enumerate((1.0, 2.0, 3.0))]
+    lines = [
+        render(replace(point(1, power_w=w), time_ns=T0_NS + S + n))
+        for n, w in enumerate((1.0, 2.0, 3.0))
+    ]
     assert sorted(lines_of(store)) == sorted([*lines, render(point(2))])
 
 
