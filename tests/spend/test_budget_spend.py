@@ -194,17 +194,23 @@ def test_row_that_ends_on_the_hour_is_of_the_hour_before(tmp_path):
     """As rows of five minutes, and aggregated to hours, as rows of last month are."""
     store = Store.open(tmp_path / "costprobe.db", FakeClock(BEGAN + 40 * HOUR_NS))
     ends_ns = [BEGAN + minute * 60 * S for minute in range(-600, 1200, 5)]
-    store.append([allocated(1.0, end_ns) for end_ns in ends_ns])
-    spans = [
-        TimeSpan(BEGAN + i * HOUR_NS, BEGAN + (i + n) * HOUR_NS) for i in (0, 1) for n in (1, 7)
-    ]
+    # A row costs as much as the number of its hour, since the first one.
+    store.append([allocated((end_ns - 1 - BEGAN) // HOUR_NS + 20.0, end_ns) for end_ns in ends_ns])
+    spans = [(0, 1), (1, 2), (0, 8)]
     with closing(StoreReader.open(store.path)) as reader:
-        sums = [next(summed(reader, "allocation", "cost", span))[1] for span in spans]
+
+        def sums():
+            found = [TimeSpan(*(BEGAN + hour * HOUR_NS for hour in span)) for span in spans]
+            return [next(summed(reader, "allocation", "cost", span))[1] for span in found]
+
+        raw = sums()
         kept_ns = BEGAN + 30 * HOUR_NS
         store.retain(KeepSince(kept_ns, kept_ns, 0, kept_ns), 10_000)
-        rolled = [next(summed(reader, "allocation", "cost", span))[1] for span in spans]
+        rolled = sums()
     store.close()
-    assert sums == rolled == [12, 84, 12, 84]
+    assert raw == [12 * 20, 12 * 21, 12 * sum(range(20, 28))]
+    # An aggregated hour has the row at its beginning, and not that at its end.
+    assert rolled == [12 * 20 - 1, 12 * 21 - 1, 12 * sum(range(20, 28)) - 8]
 
 
 def test_wall_clock_set_back_loses_no_cost_of_a_service(tmp_path):
