@@ -51,7 +51,12 @@ from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, CarbonFeed, HostPricing, RememberedPrices, SpotFeeds
 from costprobe.probing.jobs import StoredHistory
 from costprobe.probing.run import Listeners
-from costprobe.serving.surroundings import Surroundings
+from costprobe.serving.surroundings import (
+    Surroundings,
+    allocate_rest,
+    begin_allocation,
+    end_allocation,
+)
 
 if TYPE_CHECKING:
     from costprobe.probing.jobs import HostProbes
@@ -376,6 +381,11 @@ class Runtime:
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)
 
+    @property
+    def allocates(self) -> bool:
+        """Whether the devices' cost is allocated to services."""
+        return self._serving is not None
+
     def start(self) -> None:
         """Start measuring and delivering."""
         consumers = [self.accounts.record_readings]
@@ -579,13 +589,18 @@ class CurrentRuntime:
 
     def build(self, config: Config, watch: DeviceWatch) -> None:
         """Build the parts of a configuration, and add the daemon's own jobs."""
-        self._parts = replace(self._parts, sensor=watch.sensor)
+        parts = self._parts = replace(self._parts, sensor=watch.sensor)
+        if self.runtime is None:
+            tags, now_ns = host_tags(config.host), parts.clock.time_ns()
+            allocate_rest(parts.ledger, parts.store.path, tags, now_ns)
         if config.telemetry.gpus and watch.sensor.has_looked():
             self._early_events.extend(self._boards.take(watch.found))
         self._watch = watch
         folder = self._parts.store.path.parent
         runtime = Runtime(config, watch.devices, self._parts, folder, self._boards, self._missing)
         self.runtime = runtime
+        if runtime.allocates:
+            begin_allocation(parts.ledger, parts.store.path)
         schedule = runtime.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
         schedule.add("retention", RETENTION_EVERY_S, lambda: self._retain(config))
@@ -629,7 +644,7 @@ class CurrentRuntime:
         self.build(config, watch)
         self.start()
         if before is not None:
-            before.close()
+            self._close(before, self.runtime)
 
     def stop(self) -> None:
         """Stop the parts; readings are stored until `close`."""
@@ -639,9 +654,14 @@ class CurrentRuntime:
     def close(self) -> None:
         """Store what the parts still hold, and the last status."""
         if self.runtime is not None:
-            self.runtime.close()
+            self._close(self.runtime)
         self.store_status(state="stopped")
         self.runtime = None
+
+    def _close(self, runtime: Runtime, after: Runtime | None = None) -> None:
+        runtime.close()
+        if runtime.allocates and not (after is not None and after.allocates):
+            end_allocation(self._parts.ledger)
 
     def take_event(self, event: Event) -> None:
         """Log an event, and store it."""

@@ -211,6 +211,8 @@ class DeviceCharges:
     ) -> list[ChargedReading]:
         """Price readings; those of MIG devices may be returned by a later call.
 
+        The caller stores them, and then calls `keep`: what is allocated is in a row.
+
         Args:
             readings: Readings that arrived together, of devices that the book has.
             offset_ns: UTC minus CLOCK_MONOTONIC in ns.
@@ -244,6 +246,17 @@ class DeviceCharges:
         with self._lock:
             waiting, self._waiting = list(self._waiting.values()), {}
             return [self._of_slice(*waiting_slice) for waiting_slice in waiting]
+
+    def keep(self, charged: Iterable[ChargedReading]) -> None:
+        """Keep the charges of readings, in order, for allocation."""
+        if not self._keep_ns:
+            return
+        with self._lock:
+            for reading, device, charges in charged:
+                kept = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
+                kept.extend(charges)
+                while kept[0].end_ns < reading.end_ns - self._keep_ns:
+                    kept.popleft()
 
     def between(self, device: str, start_ns: int, end_ns: int) -> list[Charge]:
         """Return the charges of a device between two CLOCK_MONOTONIC ns, cut at both."""
@@ -303,11 +316,6 @@ class DeviceCharges:
             reading.end_ns,
             energy_j,
         )
-        if self._keep_ns:
-            readings = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
-            readings.extend(charges)
-            while readings[0].end_ns < reading.end_ns - self._keep_ns:
-                readings.popleft()
         return ChargedReading(reading, device, charges)
 
 

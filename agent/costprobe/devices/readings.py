@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from costprobe.adapters.store.ledger import Ledger
@@ -67,7 +67,7 @@ class Accounts:
         """Store an event."""
         self._ledger.append([event_point(event, self._tags)])
 
-    def _store(self, charged: Iterable[ChargedReading], offset_ns: int) -> None:
+    def _store(self, charged: Sequence[ChargedReading], offset_ns: int) -> None:
         rows: list[Point] = []
         states: dict[str, Any] = {}
         for reading in charged:
@@ -77,6 +77,7 @@ class Accounts:
             states.update(terms_state(reading.device.name, prices))
         if rows or states:
             self._ledger.append(rows, states)
+        self._charges.keep(charged)
 
     def _rows_of(
         self, charged: ChargedReading, prices: Prices, read_ns: int, offset_ns: int
