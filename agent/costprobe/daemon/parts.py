@@ -231,6 +231,7 @@ class Runtime:
         lock_folder: Folder of the devices' lock files.
         boards: The boards of the host.
         missing: Returns why devices are not measured, by name.
+        before: The charges of the parts that these replace.
     """
 
     def __init__(
@@ -241,6 +242,8 @@ class Runtime:
         lock_folder: Path,
         boards: HostBoards,
         missing: Callable[[], Mapping[str, str]],
+        *,
+        before: DeviceCharges | None = None,
     ) -> None:
         learn_secrets(config, os.environ)
         self._parts = parts
@@ -286,10 +289,11 @@ class Runtime:
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(self._labels)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.carbon.current)
-        charges = DeviceCharges(
+        charges = self.charges = DeviceCharges(
             book,
             config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
+            before,
         )
         self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
         self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
@@ -597,7 +601,16 @@ class CurrentRuntime:
             self._early_events.extend(self._boards.take(watch.found))
         self._watch = watch
         folder = self._parts.store.path.parent
-        runtime = Runtime(config, watch.devices, self._parts, folder, self._boards, self._missing)
+        before = self.runtime.charges if self.runtime is not None else None
+        runtime = Runtime(
+            config,
+            watch.devices,
+            self._parts,
+            folder,
+            self._boards,
+            self._missing,
+            before=before,
+        )
         self.runtime = runtime
         if runtime.allocates:
             begin_allocation(parts.ledger, parts.store.path)

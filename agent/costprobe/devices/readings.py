@@ -61,7 +61,8 @@ class Accounts:
 
     def close(self) -> None:
         """Store the rows of MIG devices that wait for their board's reading."""
-        self._store(self._charges.flush(), utc_ns(self._clock, 0))
+        offset_ns = utc_ns(self._clock, 0)
+        self._store(self._charges.flush(offset_ns), offset_ns)
 
     def take_event(self, event: Event) -> None:
         """Store an event."""

@@ -46,17 +46,11 @@ class StoreMachine(RuleBasedStateMachine):
         placed = {}
         for each in points:
             device, time_ns = each.tags["device"], each.time_ns
-            while True:
-                line = render(replace(each, time_ns=time_ns))
-                at = placed.get((device, time_ns)) or self.rows.get((device, time_ns), (0, line))[1]
-                if at == line:
-                    break
+            while (device, time_ns) in {**placed, **self.rows}:
                 time_ns += 1  # the other row keeps its time
-            placed[device, time_ns] = line
-        for identity, line in placed.items():
-            self.rows.pop(identity, None)
-            self.rows[identity] = (self.next_seq, line)
+            placed[device, time_ns] = (self.next_seq, render(replace(each, time_ns=time_ns)))
             self.next_seq += 1
+        self.rows |= placed
 
     @rule(sink=SINKS, from_beginning=st.booleans())
     def register(self, sink, from_beginning):

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import StoreLedger
-from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from fakes.store_access import rows_after
@@ -35,7 +34,7 @@ def test_points_of_one_time_are_all_stored_and_the_later_has_the_next_free_ns(ap
     appender.append([point(1, power_w=3.0), point(1, power_w=2.0)])
     lines = [
         render(replace(point(1, power_w=w), time_ns=T0_NS + S + n))
-        for n, w in enumerate((1.0, 2.0, 3.0))
+        for n, w in enumerate((1.0, 2.0, 3.0, 2.0))
     ]
     assert sorted(lines_of(store)) == sorted([*lines, render(point(2))])
 
@@ -66,14 +65,6 @@ def test_points_of_concurrent_threads_are_stored(appender, store):
             done.result()
     assert len(set(lines_of(store))) == 160
     assert len(query(store.path, "SELECT * FROM series")) == 8
-
-
-def test_reopened_store_never_reuses_a_seq(path, clock):
-    for expected in (1, 2, 3):
-        store = Store.open(path, clock)
-        store.append([point(0)])  # the same identity each time
-        assert [row.seq for row in rows_after(store, 0, 10)] == [expected]
-        store.close()
 
 
 def test_file_mode_allows_owner_and_group_and_directory_mode_the_owner(store, path):

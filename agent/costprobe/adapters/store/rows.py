@@ -3,16 +3,15 @@
 A point is rendered to line protocol once, and sent by sinks without changes.
 
 Totals of the counters of `/metrics` are committed together with the rows that they add up.
-Retention deletes rows and leaves the totals. A row that is stored again unchanged counts once. A row of
-other content at the time of another, as after a step back of the wall clock, gets the next free
-nanosecond: neither replaces the other.
+Retention deletes rows and leaves the totals. A row at the time of another, as after a step back of
+the wall clock, gets the next free nanosecond: neither replaces the other.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -84,8 +83,8 @@ class SeriesIds:
         return int(series_id)
 
 
-def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Iterable[StoredRow]) -> None:
-    """Insert rows, and add those that are new to the totals; a row that is stored already gets a new seq.
+def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[StoredRow]) -> None:
+    """Insert rows, each at its time or the next free ns of its series, and add them to the totals.
 
     Args:
         connection: In a transaction.
@@ -93,29 +92,21 @@ def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Iterable[Stored
         rows: The rows.
     """
     placed: dict[tuple[int, int], str] = {}
-    new: list[StoredRow] = []
     for row in rows:
         series_id, time_ns = ids.of(connection, row.key), row.time_ns
-        while True:
-            fields = placed.get((series_id, time_ns)) or _stored(connection, series_id, time_ns)
-            if fields is None:
-                new.append(row)
-            if fields in (None, row.fields):
-                break
+        while (series_id, time_ns) in placed or _is_stored(connection, series_id, time_ns):
             time_ns += 1
         placed[series_id, time_ns] = row.fields
-    _add_totals(connection, new)
+    _add_totals(connection, rows)
     connection.executemany(
-        "INSERT OR REPLACE INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
+        "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
         [(*place, fields) for place, fields in placed.items()],
     )
 
 
-def _stored(connection: sqlite3.Connection, series_id: int, time_ns: int) -> str | None:
-    found = connection.execute(
-        "SELECT fields FROM points WHERE series_id = ? AND time_ns = ?", (series_id, time_ns)
-    ).fetchone()
-    return None if found is None else str(found[0])
+def _is_stored(connection: sqlite3.Connection, series_id: int, time_ns: int) -> bool:
+    sql = "SELECT 1 FROM points WHERE series_id = ? AND time_ns = ?"
+    return connection.execute(sql, (series_id, time_ns)).fetchone() is not None
 
 
 def state_text(document: Any) -> str:  # noqa: ANN401 - any JSON value

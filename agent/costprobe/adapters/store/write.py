@@ -115,8 +115,8 @@ class Store:
     def append(self, points: Sequence[Point]) -> None:
         """Commit points in one transaction.
 
-        Points without fields are skipped. A point of other content at the time of another of its
-        series gets the next free nanosecond.
+        Points without fields are skipped. A point at the time of another of its series gets the next
+        free nanosecond.
 
         Raises:
             StoreError: Nothing was stored.
