@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from costprobe.adapters.engines.tables import Engine
@@ -9,6 +10,9 @@ from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.core.units import counted
 from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.checks import Check
+
+# Several show whether a balancer stands before several servers.
+_SCRAPES = 3
 
 
 def service_checks(
@@ -76,10 +80,12 @@ def _endpoint_check(
         wanted_names,
     )
     from costprobe.adapters.http.access import credentials_folder  # noqa: PLC0415
+    from costprobe.serving.meter import ServiceMeter  # noqa: PLC0415
 
     name = f"tenants of {service.name}" if tenant else f"service {service.name}"
+    fetch = MetricsFetcher(service, credentials_folder(environ))
     try:
-        body = MetricsFetcher(service, credentials_folder(environ))(url)
+        body = fetch(url)
         exposition = parse_exposition(body, wanted_names(engine), engine.prefix)
         reading = read_counters(exposition, engine, service.models, service.model or "")
     except ScrapeError as error:
@@ -105,4 +111,9 @@ def _endpoint_check(
     if tenant and labels and tenant not in labels:
         fix = f"set label to one of: {', '.join(sorted(labels))}"
         return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
+    one = service.model_copy(update={"url": (url,)})
+    meter = ServiceMeter(one, fetch, time.monotonic_ns, time.time_ns, engine=engine)
+    problems = [problem for _ in range(_SCRAPES) for problem in meter.scrape().problems]
+    if problems:
+        return Check(name, "bad", problems[0], "list the address of each replica in url")
     return Check(name, "good", f"{url}: counts {measures}", "")
