@@ -55,7 +55,6 @@ from costprobe.serving.surroundings import (
     Surroundings,
     allocate_rest,
     begin_allocation,
-    end_allocation,
 )
 
 if TYPE_CHECKING:
@@ -593,10 +592,9 @@ class CurrentRuntime:
 
     def build(self, config: Config, watch: DeviceWatch) -> None:
         """Build the parts of a configuration, and add the daemon's own jobs."""
-        parts = self._parts = replace(self._parts, sensor=watch.sensor)
+        self._parts = replace(self._parts, sensor=watch.sensor)
         if self.runtime is None:
-            tags, now_ns = host_tags(config.host), parts.clock.time_ns()
-            allocate_rest(parts.ledger, parts.store.path, tags, now_ns)
+            self._allocate_rest(config)
         if config.telemetry.gpus and watch.sensor.has_looked():
             self._early_events.extend(self._boards.take(watch.found))
         self._watch = watch
@@ -613,7 +611,7 @@ class CurrentRuntime:
         )
         self.runtime = runtime
         if runtime.allocates:
-            begin_allocation(parts.ledger, parts.store.path)
+            begin_allocation(self._parts.ledger, self._parts.store.path)
         schedule = runtime.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
         schedule.add("retention", RETENTION_EVERY_S, lambda: self._retain(config))
@@ -631,6 +629,10 @@ class CurrentRuntime:
         while self._early_events:
             runtime.accounts.take_event(self._early_events.popleft())
         self.store_status()
+
+    def _allocate_rest(self, config: Config) -> None:
+        parts, tags = self._parts, host_tags(config.host)
+        allocate_rest(parts.ledger, parts.store.path, tags, parts.clock.time_ns())
 
     def _missing(self) -> dict[str, str]:
         """Return why devices are not measured, by name."""
@@ -657,7 +659,9 @@ class CurrentRuntime:
         self.build(config, watch)
         self.start()
         if before is not None:
-            self._close(before, self.runtime)
+            before.close()
+            if self.runtime is not None and not self.runtime.allocates:
+                self._allocate_rest(config)
 
     def stop(self) -> None:
         """Stop the parts; readings are stored until `close`."""
@@ -667,14 +671,9 @@ class CurrentRuntime:
     def close(self) -> None:
         """Store what the parts still hold, and the last status."""
         if self.runtime is not None:
-            self._close(self.runtime)
+            self.runtime.close()
         self.store_status(state="stopped")
         self.runtime = None
-
-    def _close(self, runtime: Runtime, after: Runtime | None = None) -> None:
-        runtime.close()
-        if runtime.allocates and not (after is not None and after.allocates):
-            end_allocation(self._parts.ledger)
 
     def take_event(self, event: Event) -> None:
         """Log an event, and store it."""

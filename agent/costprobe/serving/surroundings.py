@@ -59,18 +59,13 @@ _Rest = dict[tuple[str, str], Decimal]
 
 
 def begin_allocation(ledger: Ledger, store_path: Path) -> None:
-    """Record that the cost of devices is allocated from now on; once per process."""
+    """Record that the cost of devices is allocated from now on, until `allocate_rest`."""
     if ledger.state(ALLOCATING_STATE) is None:
         ledger.put_state(ALLOCATING_STATE, _document(_unallocated(store_path)))
 
 
-def end_allocation(ledger: Ledger) -> None:
-    """Record that all cost is allocated, and that what follows will not be."""
-    ledger.put_state(ALLOCATING_STATE, None)
-
-
 def allocate_rest(ledger: Ledger, store_path: Path, tags: Mapping[str, str], now_ns: int) -> None:
-    """Allocate to none what the process before did not allocate, because it was killed.
+    """End what `begin_allocation` began: what was not allocated, as by a process that was killed, becomes `unallocated`.
 
     The counters of devices and of allocations are committed with their rows: their difference is
     what the last window would have allocated.
