@@ -241,14 +241,14 @@ def test_failing_detection_does_not_stop_rows_from_being_stored(store, clock):
 def test_points_derived_from_stored_rows_are_stored_too(store, clock):
     rows = [
         make_point("event", {**TAGS, "kind": "drift"}, {"title": "t"}, clock.time_ns() + i)
-        for i in range(2)
+        for i in range(3)
     ]
     ledger = StoreLedger(store)
-    ledger.observe(lambda _: rows[1:])
+    ledger.observe(lambda _: rows[1:2])
     ledger.append(rows[:1])
     ledger.observe(None)
-    ledger.append(rows[:1])
-    assert [row.line for row in rows_after(store, 0, 10)] == [render(row) for row in reversed(rows)]
+    ledger.append(rows[2:])
+    assert [row.line for row in rows_after(store, 0, 10)] == [render(row) for row in rows]
 
 
 def probe_row(time_ns, latency_ms):

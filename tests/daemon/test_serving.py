@@ -1,11 +1,17 @@
 """Cost of serving, with a real daemon, a real endpoint and a scripted driver."""
 
+import csv
+import io
+import itertools
 import json
 import shutil
 import signal
 import subprocess
+from contextlib import closing
 
 import pytest
+from costprobe.adapters.store.read import StoreReader
+from fakes.inference_server import InferenceServer
 from fakes.nvml import FakeNvml, require_gcc
 from fakes.scenes import GPU_PROBE, OWNED, QUICK_STATUS
 from fakes.serving_engine import ServingEngine
@@ -178,6 +184,30 @@ def test_dead_endpoint_makes_windows_incomplete_without_lower_cost(daemon_in, gp
     assert_adds_up(daemon, ["gpu0", "gpu1"], 1 / 3600, 300.0)
 
 
+def test_load_balancer_before_two_replicas_has_no_window_with_a_cost(daemon_in, gpus):
+    """Their pages have no start time: only their counts show that they are two."""
+    one, two = ServingEngine(exposes_start=False), ServingEngine(exposes_start=False)
+    one.serve(requests=100_000)
+    two.serve(requests=900)
+    turns = itertools.cycle([one, two])
+    with InferenceServer(lambda call: next(turns).answer(call)) as server:
+        daemon = daemon_in(**gpus.env())
+        daemon.start(QUICK_STATUS + OWNED + service(server, ["gpu0"]))
+        for number in range(4):
+            daemon.wait_for(lambda number=number: len(windows(daemon)) > number)
+            one.serve(requests=3)
+            two.serve(requests=2)
+        (fault,) = shown(daemon)["fault"].split("; ")
+        daemon.stop()
+    assert "several processes share this address" in fault
+    assert [row.fields["complete"] for row in windows(daemon)] == [False] * len(windows(daemon))
+    assert (
+        total(windows(daemon), "requests")
+        <= one.served["m"]["requests"] - 100_000 + two.served["m"]["requests"] - 900
+    )
+    assert costs_of(daemon) == []
+
+
 def test_rolling_cost_survives_a_restart_and_allocations_add_up(daemon_in, gpus):
     engine = ServingEngine()
     engine.serve(requests=10)
@@ -201,6 +231,49 @@ def test_rolling_cost_survives_a_restart_and_allocations_add_up(daemon_in, gpus)
     assert last.fields["rolling_1h"] == pytest.approx(spent / 40)
     seconds = total(first, "window_s") + last.fields["window_s"]
     assert last.fields["rolling_1h_coverage"] == pytest.approx(seconds / 3600)
+
+
+def test_cost_before_a_kill_is_allocated_by_the_next_start(daemon_in, gpus):
+    """Devices, allocations, FOCUS and counters are one amount, also if no service is left."""
+
+    def run(config):
+        before = len(daemon.points("device"))
+        daemon.start(QUICK_STATUS + OWNED + config)
+        daemon.wait_for(lambda: len(daemon.points("device")) > before + 16)
+
+    def costs():
+        rows = csv.DictReader(
+            io.StringIO(daemon.run("export", "--format", "focus", "--since", "1d"))
+        )
+        with closing(StoreReader.open(daemon.store)) as reader:
+            counted = dict.fromkeys(("cost_total", "allocated_cost_total"), 0.0)
+            for sample in reader.totals():
+                counted[sample.name] = counted.get(sample.name, 0.0) + float(sample.value)
+        return {
+            "devices": total(daemon.points("device"), "cost"),
+            "allocation": total(daemon.points("allocation"), "cost"),
+            "focus": sum(float(row["BilledCost"]) for row in rows),
+            "counter of devices": counted["cost_total"],
+            "counter of allocation": counted["allocated_cost_total"],
+        }
+
+    with ServingEngine().over_http() as server:
+        daemon = daemon_in(**gpus.env())
+        chat = service(server, ["gpu0"], window="20s")
+        for _ in range(2):
+            run(chat)
+            daemon.kill()
+        assert costs()["allocation"] < (1 - 1e-6) * costs()["devices"]
+        run(chat)
+        daemon.stop()
+        found = costs()
+        assert found == dict.fromkeys(found, pytest.approx(found["devices"], rel=1e-9))
+        run(chat)
+        daemon.kill()
+        killed = costs()
+        run("")
+        daemon.stop()
+    assert costs()["allocation"] == pytest.approx(killed["devices"], rel=1e-9)
 
 
 def test_services_share_a_device_by_the_busy_time_of_their_processes(daemon_in, gpus, tmp_path):

@@ -1,7 +1,7 @@
 """What is kept follows a board to its name of today, and waits for an absent one."""
 
 from costprobe.core.records import Device
-from costprobe.devices.boards import board_events, found_boards, moved_states, moves
+from costprobe.devices.boards import board_events, found_boards, moved_states, moves, renaming
 
 
 def gpus(*uuids):
@@ -54,7 +54,7 @@ def test_documents_follow_their_boards():
     }
     moved = moved_states(
         states,
-        {"gpu0": "GPU-a", "gpu1": "gpu0"},
+        renaming({"gpu0": "GPU-a", "gpu1": "gpu0"}),
         ("terms", "job", "detector", "probe"),
         ("alerting",),
     )

@@ -1,13 +1,15 @@
 """The charges of a device: its cost in an interval with price changes."""
 
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from costprobe.core.records import NS_PER_S
-from costprobe.devices.charges import charges_of
-from costprobe.pricing.book import Terms
-from costprobe.pricing.plans import Rate
+from costprobe.core.records import NS_PER_S, Device, Reading
+from costprobe.devices.charges import DeviceCharges, charges_of
+from costprobe.pricing.book import PriceBook, Terms, price_events
+from costprobe.pricing.electricity import ElectricityConfig
+from costprobe.pricing.plans import OnDemandPlan, Rate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +78,79 @@ def test_unknown_part_makes_the_cost_unknown():
         if found != wanted:
             wrong[name] = found
     assert not wrong
+
+
+BOARD = Device("gpu0", "gpu", "GPU-0", "NVIDIA H100")
+OFFSET_NS = 1_780_000_000 * S
+TARIFF = ElectricityConfig.model_validate({"tariff_per_kwh": "0.36"})
+
+
+def book_with(*slices, generation=0):
+    """Return the prices of a board of 7.00 an hour, and its MIG devices."""
+    parts = [
+        Device(f"gpu0.mig{i}", "mig", f"MIG-{generation}-{i}", "MIG", None, "gpu0", held, 7)
+        for i, held in enumerate(slices)
+    ]
+    plan = OnDemandPlan(
+        plan="on_demand",
+        per_hour=Decimal("7.00"),
+        per="device",
+        electricity_included=False,
+        valid_from=date(2026, 3, 1),
+    )
+    return PriceBook([plan], TARIFF, [BOARD, *parts]), parts
+
+
+def test_board_and_its_mig_devices_cost_its_price_while_they_are_reconfigured():
+    """Each is destroyed or created some seconds before the daemon knows it, within a reading."""
+    phases = [  # until, MIG devices that exist, those that the daemon knows
+        (10.3, (), ()),
+        (15.0, (3, 3), ()),
+        (40.6, (3, 3), (3, 3)),
+        (46.0, (1, 2, 3), (3, 3)),
+        (60.2, (1, 2, 3), (1, 2, 3)),
+        (69.0, (), (1, 2, 3)),
+        (80.0, (), ()),
+    ]
+    rows, charges, began = [], None, 0.0
+    for number, (until, present, known) in enumerate(phases):
+        book, parts = book_with(*known, generation=known)
+        if charges is None or known != phases[number - 1][2]:
+            before, charges = charges, DeviceCharges(book, before=charges)
+        else:
+            before = None
+        is_known = present == known
+        while began < until:
+            ends = min(until, float(int(began) + 1))
+            span = int(began * S), int(ends * S)
+            readings = [(Reading("gpu0", *span, {"energy_j": 300.0 * (ends - began)}), BOARD)]
+            # A reading that began before the daemon knew the MIG devices is whole.
+            early = 0 if number == 2 and began == 15.0 else None
+            if is_known:
+                since = int(14.2 * S) if early == 0 else span[0]
+                readings += [(Reading(part.name, since, span[1], {}), part) for part in parts]
+            rows += charges.charge(readings, OFFSET_NS)
+            if before is not None:
+                rows += before.flush(OFFSET_NS)
+                before = None
+            began = ends
+    rows += charges.flush(OFFSET_NS)
+    paid = [charge for row in rows for charge in row.charges]
+    assert float(sum(charge.hardware for charge in paid)) == pytest.approx(7.00 * 80 / 3600)
+    assert float(sum(charge.electricity for charge in paid)) == pytest.approx(
+        300 * 80 * 0.36 / 3.6e6, rel=0.01
+    )
+    of_board = sum(charge.hardware for row in rows for charge in row.charges if row.device == BOARD)
+    of_slices = 6 * (40.6 - 15.0) + 6 * (60.2 - 46.0)
+    assert float(of_board) == pytest.approx((7 * 80 - of_slices) / 3600)
+
+
+def test_other_mig_devices_are_no_change_of_the_tariff():
+    whole, divided = (book_with(*held)[0].terms("gpu0", OFFSET_NS) for held in ((), (3, 3)))
+    (event,) = price_events("gpu0", whole, divided, OFFSET_NS)
+    assert (event.title, "electricity" in event.detail) == (
+        "gpu0 now costs $1 per hour",
+        False,
+    )
+    restored = Terms.from_document(divided.to_document())
+    assert restored == divided

@@ -10,10 +10,12 @@ import re
 import signal
 import time
 import urllib.request
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from costprobe.adapters.host.schedule import AlignedTrigger
+from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import NS_PER_S
 from fakes.nvml import FakeNvml
 from fakes.processes import children_of
@@ -100,7 +102,12 @@ def test_wall_clock_steps_and_summer_time_do_not_interrupt_measuring(
     status = daemon.state("status")
     assert status["sensor"]["child_restarts"] == 0
     assert status["sensor"]["devices"]["gpu0"]["state"] == "good"
-    for row in daemon.points("device", device="gpu0"):
+    rows = daemon.points("device", device="gpu0")
+    with closing(StoreReader.open(daemon.store)) as reader:
+        (counted,) = [each.value for each in reader.totals() if each.name == "energy_joules_total"]
+    # No row replaced one of the same time.
+    assert sum(row.fields["energy_j"] for row in rows) == pytest.approx(float(counted), rel=1e-9)
+    for row in rows:
         assert 0 < row.fields["power_w"] <= POWER_W * 1.001
         # An hour that the wall clock skipped or repeated is not counted as device time.
         assert row.fields["energy_j"] < POWER_W * 60

@@ -250,22 +250,21 @@ def test_tenants_add_a_bounded_number_of_series():
 
 
 def test_series_beyond_the_bound_are_counted_as_other():
-    class Steady:
-        seen = 0
+    count = 10
 
-        def __call__(self, _):
-            self.seen += 1
-            return "".join(
-                f'vllm:request_success_total{{model_name="m{number}"}} {self.seen * 10}\n'
-                for number in range(100)
-            ).encode()
+    def page(_):
+        return "".join(
+            f'vllm:request_success_total{{model_name="m{number}"}} {count}\n'
+            for number in range(100)
+        ).encode()
 
     service = ServiceConfig.model_validate(
         {"name": "chat", "url": "http://127.0.0.1:1", "engine": "vllm", "devices": ["gpu0"]}
     )
     times = itertools.count(START_NS, NS_PER_S)
-    meter = ServiceMeter(service, Steady(), lambda: next(times), lambda: next(times))
+    meter = ServiceMeter(service, page, lambda: next(times), lambda: next(times))
     meter.close_window()
+    count = 20
     window = meter.close_window()
     assert window.total.requests == 100 * 10
     assert window.models["other"].requests == (100 - MAX_NAMES) * 10

@@ -63,7 +63,7 @@ def read(clock, charges, serving, step):
         }
         reading = Reading(device.name, end_ns - STEP_S * NS_PER_S, end_ns, fields)
         readings.append((reading, device))
-    charges.charge(readings, utc_ns(clock, 0))
+    charges.keep(charges.charge(readings, utc_ns(clock, 0)))
     serving.record_readings(readings)
 
 

@@ -1,4 +1,7 @@
-"""Rows of `device`, their allocation and budgets are one amount: that of a ledger by hand."""
+"""Rows of `device`, their allocation and budgets are one amount: that of a ledger by hand.
+
+The wall clock may be stepped between two readings.
+"""
 
 from contextlib import closing
 from datetime import UTC, date, datetime
@@ -99,6 +102,12 @@ class Ledger:
             keep=self.store.append,
         )
         self.wanted = Fraction(0)
+        self.newest_ns = START_NS
+
+    def step(self, duration_s):
+        """Step the wall clock, between two readings."""
+        self.clock.step(duration_s)
+        self.offset_ns += duration_s * S
 
     def read(self, start_ns, end_ns, energies_j, order):
         """Add a reading of every device in an interval, in one order or one by one."""
@@ -112,6 +121,7 @@ class Ledger:
                 self.accounts.record_readings([each])
         else:
             self.accounts.record_readings(readings)
+        self.newest_ns = max(self.newest_ns, self.clock.time_ns())
         self.wanted += self._by_hand(start_ns + self.offset_ns, end_ns + self.offset_ns, energies_j)
 
     def _by_hand(self, start_ns, end_ns, energies_j):
@@ -137,15 +147,17 @@ class Ledger:
     def budgets(self):
         book = SpendBook()
         with closing(StoreReader.open(self.store.path)) as reader:
-            read_spend(book, reader, self.clock.time_ns() + S, Usual(10.0))
-        span = TimeSpan(START_NS - HOUR * S, self.clock.time_ns() + S)
+            read_spend(book, reader, self.newest_ns + S, Usual(10.0))
+        span = TimeSpan(START_NS - HOUR * S, self.newest_ns + S)
         paid = {payer: book.between(payer, span).cost for payer in book.payers}
         of_devices = sum(cost for payer, cost in paid.items() if not payer.service)
         return of_devices, sum(cost for payer, cost in paid.items() if payer.service == "chat")
 
 
+# Rows of whole intervals have the times of earlier ones once the wall clock was set back.
 interval = st.tuples(
-    st.integers(200, 20_000),
+    st.sampled_from([0, 0, 0, 0, -20, -10, 30]),
+    st.one_of(st.just(10_000), st.integers(200, 20_000)),
     st.floats(0, 10_000),
     st.floats(0, 10_000),
     st.sampled_from(["boards first", "slices first", "apart"]),
@@ -153,7 +165,7 @@ interval = st.tuples(
 )
 
 
-@settings(max_examples=25, phases=[Phase.generate])
+@settings(max_examples=40, phases=[Phase.generate])
 @given(
     st.sampled_from(["host", "device", "slice"]),
     st.sampled_from([(), (7,), (3, 2), (1, 1, 1, 4)]),
@@ -163,7 +175,8 @@ def test_devices_allocation_and_budgets_are_the_ledger_by_hand(
     tmp_path_factory, unit, slices, intervals
 ):
     ledger = Ledger(tmp_path_factory.mktemp("ledger"), unit, slices)
-    for length_ms, first_j, second_j, order, closes in intervals:
+    for step_s, length_ms, first_j, second_j, order, closes in intervals:
+        ledger.step(step_s)
         start_ns = ledger.clock.monotonic_ns()
         ledger.clock.move(length_ms / 1000)
         energies_j = {"gpu0": first_j, "gpu1": second_j}

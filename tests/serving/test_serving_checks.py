@@ -1,9 +1,12 @@
 """The checks that `doctor` makes of a service's metrics."""
 
+import itertools
+
 import pytest
 from costprobe.serving.settings import ServiceConfig
 from costprobe.ui.cli.support.serving_checks import service_checks
 from fakes.inference_server import InferenceServer
+from fakes.serving_engine import ServingEngine
 
 
 def checked(answer, engine, query=""):
@@ -81,3 +84,16 @@ def test_server_that_a_reading_would_start_is_noted_and_not_read():
         if (check.state, is_read) != expected or words not in check.detail:
             wrong.append((name, check, read[:]))
     assert not wrong
+
+
+@pytest.mark.parametrize("exposes_start", [False, True])
+def test_load_balancer_before_two_replicas_is_named(exposes_start):
+    replicas = [
+        ServingEngine(started_s, exposes_start=exposes_start) for started_s in (500.0, 900.0)
+    ]
+    for replica, requests in zip(replicas, (9000, 40), strict=True):
+        replica.serve(requests=requests)
+    turns = itertools.cycle(replicas)
+    check = checked(lambda call: next(turns).answer(call), "vllm")
+    assert check.state == "bad"
+    assert "several processes share this address" in check.detail

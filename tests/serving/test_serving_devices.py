@@ -85,8 +85,8 @@ class Bench:
         )
         self.clock.move(100)
         self.end_ns = self.clock.monotonic_ns()
-        for device in devices:
-            for at in range(10):
+        for at in range(10):
+            for device in devices:
                 fields = {
                     "energy_j": 3000.0,
                     "energy_method": "counter",
@@ -102,7 +102,9 @@ class Bench:
 
     def read(self, reading, device=BOARDS[0]):
         self.log.record(reading)
-        return self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
+        charged = self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
+        self.charges.keep(charged)
+        return charged
 
     def bill(self):
         return self.costs.bill(self.start_ns, self.end_ns)

@@ -111,7 +111,7 @@ class Bench:
                     "power_w": 300.0,
                 }
                 reading = Reading(device.name, start_ns, end_ns, fields)
-                self.charges.charge([(reading, device)], utc_ns(self.clock, 0))
+                self.charges.keep(self.charges.charge([(reading, device)], utc_ns(self.clock, 0)))
                 self.serving.record_readings([(reading, device)])
 
     def close(self):

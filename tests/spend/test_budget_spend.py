@@ -2,13 +2,19 @@
 
 import json
 import random
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
+from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import HOUR_NS, TimeSpan
-from costprobe.spend.query import CostRow, Payer, SpendBook
+from costprobe.core.records import Point
+from costprobe.spend.query import CostRow, Payer, SpendBook, Usual, read_spend, summed
 from costprobe.spend.settings import HISTORY_HOURS
+from fakes.clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,3 +182,51 @@ def test_final_hours_survive_a_restart():
 def test_damaged_document_is_rejected(series):
     with pytest.raises((KeyError, TypeError, ValueError)):
         SpendBook.from_document({"phase_ns": 0, "final_ns": 0, "series": series})
+
+
+def allocated(cost, end_ns):
+    return Point(
+        "allocation", {"device": "gpu0", "service": "s", "currency": "USD"}, {"cost": cost}, end_ns
+    )
+
+
+def test_row_that_ends_on_the_hour_is_of_the_hour_before(tmp_path):
+    """As rows of five minutes, and aggregated to hours, as rows of last month are."""
+    store = Store.open(tmp_path / "costprobe.db", FakeClock(BEGAN + 40 * HOUR_NS))
+    ends_ns = [BEGAN + minute * 60 * S for minute in range(-600, 1200, 5)]
+    # A row costs as much as the number of its hour, since the first one.
+    store.append([allocated((end_ns - 1 - BEGAN) // HOUR_NS + 20.0, end_ns) for end_ns in ends_ns])
+    spans = [(0, 1), (1, 2), (0, 8)]
+    with closing(StoreReader.open(store.path)) as reader:
+
+        def sums():
+            found = [TimeSpan(*(BEGAN + hour * HOUR_NS for hour in span)) for span in spans]
+            return [next(summed(reader, "allocation", "cost", span))[1] for span in found]
+
+        raw = sums()
+        kept_ns = BEGAN + 30 * HOUR_NS
+        store.retain(KeepSince(kept_ns, kept_ns, 0, kept_ns), 10_000)
+        rolled = sums()
+    store.close()
+    assert raw == [12 * 20, 12 * 21, 12 * sum(range(20, 28))]
+    # An aggregated hour has the row at its beginning, and not that at its end.
+    assert rolled == [12 * 20 - 1, 12 * 21 - 1, 12 * sum(range(20, 28)) - 8]
+
+
+def test_wall_clock_set_back_loses_no_cost_of_a_service(tmp_path):
+    found = {}
+    for step_s in (-1800, -7300, -3 * 3600):
+        clock = FakeClock(BEGAN)
+        store, book, total = Store.open(tmp_path / f"{step_s}.db", clock), SpendBook(), 0.0
+        with closing(StoreReader.open(store.path)) as reader:
+            for window in range(400):
+                clock.move(300)
+                total += window
+                store.append([allocated(float(window), clock.time_ns())])
+                read_spend(book, reader, clock.time_ns(), Usual(10))
+                if window == 200:
+                    clock.step(step_s)
+        store.close()
+        span = TimeSpan(BEGAN - HOUR_NS, clock.time_ns())
+        found[step_s] = book.between(Payer("s", "gpu0", "USD"), span).cost / total
+    assert found == dict.fromkeys(found, pytest.approx(1, rel=1e-6))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import compress, pairwise, repeat
 from typing import NamedTuple, cast
 
+from costprobe.core.clock import NS_PER_MS
 from costprobe.core.records import NS_PER_S, FieldValue, Point
 
 # A distance of more than this many usual intervals is a gap.
@@ -192,7 +193,8 @@ def row_spans(ends: Sequence[RowEnd], usual_s: float) -> list[RowSpan]:
 def _usual_step_ns(ends: Sequence[RowEnd], usual_s: float) -> int:
     """Return the usual length of a raw row, by those that are raw or by the rolled-up ones."""
     steps = [(after.end_ns - before.end_ns, after) for before, after in pairwise(ends)]
-    raw = [step_ns for step_ns, row in steps if row.rows == 1]
+    # Less than a millisecond after another are rows that had its time: the wall clock was set back.
+    raw = [step_ns for step_ns, row in steps if row.rows == 1 and step_ns >= NS_PER_MS]
     # Rows are missing in many rolled-up rows of a host that is often off: the full ones show it.
     rolled = sorted(row.step_ns or step_ns // row.rows for step_ns, row in steps if row.rows > 1)
     if len(raw) > max(1, len(rolled)):

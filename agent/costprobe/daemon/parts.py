@@ -49,7 +49,11 @@ from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPrices, TimedFeed
 from costprobe.probing.jobs import StoredHistory
 from costprobe.probing.run import Listeners
-from costprobe.serving.surroundings import Surroundings
+from costprobe.serving.surroundings import (
+    Surroundings,
+    allocate_rest,
+    begin_allocation,
+)
 
 if TYPE_CHECKING:
     from costprobe.probing.jobs import HostProbes
@@ -224,6 +228,7 @@ class Runtime:
         lock_folder: Folder of the devices' lock files.
         boards: The boards of the host.
         missing: Returns why devices are not measured, by name.
+        before: The charges of the parts that these replace.
     """
 
     def __init__(
@@ -234,6 +239,8 @@ class Runtime:
         lock_folder: Path,
         boards: HostBoards,
         missing: Callable[[], Mapping[str, str]],
+        *,
+        before: DeviceCharges | None = None,
     ) -> None:
         learn_secrets(config, os.environ)
         self._parts = parts
@@ -277,10 +284,11 @@ class Runtime:
         parts.ledger.observe(self.watching.take)
         parts.ledger.label_with(self._labels)
         carbon = CarbonBook(config.carbon, config.electricity, devices, self.feeds.intensities)
-        charges = DeviceCharges(
+        charges = self.charges = DeviceCharges(
             book,
             config.longest_window_s,
             longest_gap_s(config.telemetry.every_s),
+            before,
         )
         self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
         self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
@@ -366,6 +374,11 @@ class Runtime:
 
     def _take_event(self, event: Event) -> None:
         self.accounts.take_event(event)
+
+    @property
+    def allocates(self) -> bool:
+        """Whether the devices' cost is allocated to services."""
+        return self._serving is not None
 
     def start(self) -> None:
         """Start measuring and delivering."""
@@ -571,14 +584,27 @@ class CurrentRuntime:
     def build(self, config: Config, watch: DeviceWatch) -> None:
         """Build the parts of a configuration, and add the daemon's own jobs."""
         self._parts = replace(self._parts, sensor=watch.sensor)
+        if self.runtime is None:
+            self._allocate_rest(config)
         if config.telemetry.gpus and watch.sensor.has_looked():
             self._early_events.extend(self._boards.take(watch.found))
         self._watch = watch
         absent = {board.uuid: board.name for board in self._boards.absent()}
         config = config.named(absent | {device.uuid: device.name for device in watch.found})
         folder = self._parts.store.path.parent
-        runtime = Runtime(config, watch.devices, self._parts, folder, self._boards, self._missing)
+        before = self.runtime.charges if self.runtime is not None else None
+        runtime = Runtime(
+            config,
+            watch.devices,
+            self._parts,
+            folder,
+            self._boards,
+            self._missing,
+            before=before,
+        )
         self.runtime = runtime
+        if runtime.allocates:
+            begin_allocation(self._parts.ledger, self._parts.store.path)
         schedule = runtime.schedule
         schedule.add("self-observation", AGENT_EVERY_S, self._write_agent_point, at_once=True)
         schedule.add("retention", RETENTION_EVERY_S, lambda: self._retain(config))
@@ -596,6 +622,10 @@ class CurrentRuntime:
         while self._early_events:
             runtime.accounts.take_event(self._early_events.popleft())
         self.store_status()
+
+    def _allocate_rest(self, config: Config) -> None:
+        parts, tags = self._parts, host_tags(config.host)
+        allocate_rest(parts.ledger, parts.store.path, tags, parts.clock.time_ns())
 
     def _missing(self) -> dict[str, str]:
         """Return why devices are not measured, by name."""
@@ -620,12 +650,15 @@ class CurrentRuntime:
         moves = self._boards.would_move(watch.found)
         if before is not None:
             before.stop()
-            if moves:  # the last rows of these parts have the names until now
+            if moves:  # what these parts hold has the names until now
                 before.close()
+                self.runtime = None
         self.build(config, watch)
         self.start()
         if before is not None and not moves:
             before.close()
+            if self.runtime is not None and not self.runtime.allocates:
+                self._allocate_rest(config)
 
     def stop(self) -> None:
         """Stop the parts; readings are stored until `close`."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import islice, pairwise
 from threading import Lock
 from typing import NamedTuple
@@ -166,6 +167,8 @@ def _change_ns(terms_at: TermsAt, before: Terms | None, low_ns: int, high_ns: in
 
 # Samples of a board and of its MIG devices are taken one after the other.
 MIG_LAG_NS = NS_PER_S // 10
+# Readings of a board after which the readings of its MIG devices of that time have come.
+UNSETTLED = 2
 
 
 class ChargedReading(NamedTuple):
@@ -186,19 +189,32 @@ class DeviceCharges:
     """Price readings, and keep the charges of the last windows for allocation.
 
     A MIG device has no energy reading: it is charged its part of its board's, so that its reading
-    waits until its board's covers the same time, at most until its next one.
+    waits until its board's covers the same time, at most until its next one. Where a MIG device of
+    the book has no reading, because it was destroyed or is not read yet, its board pays for its
+    slices, two readings later: at every instant a board and its MIG devices cost the board's price.
 
     Args:
         book: The prices.
         longest_window_s: Charges are kept for twice as long, in s, and ten minutes more; 0 keeps
             none.
         gap_s: Longest time between charges that counts as covered, in s.
+        before: The charges of the book before, for other devices, which get no more readings when
+            these get their first.
     """
 
     def __init__(
-        self, book: PriceBook, longest_window_s: float = 0.0, gap_s: float = GAP_S
+        self,
+        book: PriceBook,
+        longest_window_s: float = 0.0,
+        gap_s: float = GAP_S,
+        before: DeviceCharges | None = None,
     ) -> None:
         self._book = book
+        self._before = before
+        # CLOCK_MONOTONIC ns until which each device is charged, a MIG device by itself or its board.
+        self._ends_ns: dict[str, int] = {}
+        # Readings of boards in which it is not known yet which MIG devices have readings.
+        self._unsettled: dict[str, deque[Reading]] = {}
         self._keep_ns = int(2 * longest_window_s * NS_PER_S) + SPARE_NS if longest_window_s else 0
         self._gap_ns = int(gap_s * NS_PER_S)
         self._boards = DeviceLog(0.0, gap_s)
@@ -211,6 +227,8 @@ class DeviceCharges:
     ) -> list[ChargedReading]:
         """Price readings; those of MIG devices may be returned by a later call.
 
+        The caller stores them, and then calls `keep`: what is allocated is in a row.
+
         Args:
             readings: Readings that arrived together, of devices that the book has.
             offset_ns: UTC minus CLOCK_MONOTONIC in ns.
@@ -218,6 +236,9 @@ class DeviceCharges:
         charged: list[ChargedReading] = []
         slices: list[tuple[Reading, Device]] = []
         with self._lock:
+            if self._before is not None:
+                self._follow(self._before)
+                self._before = None
             for reading, device in readings:
                 if device.is_slice and self._book.has_name(device.parent):
                     slices.append((reading, device))
@@ -225,6 +246,10 @@ class DeviceCharges:
                 if device.is_board:
                     self._boards.record(reading)
                 charged.append(self._charged(reading, device, offset_ns, _of_reading(reading)))
+                if self._book.slices_of(device.name):
+                    unsettled = self._unsettled.setdefault(device.name, deque())
+                    unsettled.append(reading)
+                    charged[-1] = self._settled(charged[-1], offset_ns, UNSETTLED)
             for name, (reading, device, own_ns) in list(self._waiting.items()):
                 is_followed = any(later.device == name for later, _ in slices)
                 if is_followed or self._is_covered(reading, device):
@@ -239,11 +264,73 @@ class DeviceCharges:
                     charged.append(self._of_slice(reading, device, offset_ns))
         return charged
 
-    def flush(self) -> list[ChargedReading]:
-        """Price the readings that wait for their board's: nothing follows them."""
+    def flush(self, offset_ns: int) -> list[ChargedReading]:
+        """Price the readings that wait for their board's, and what nobody paid: nothing follows them.
+
+        Args:
+            offset_ns: UTC minus CLOCK_MONOTONIC in ns.
+        """
         with self._lock:
             waiting, self._waiting = list(self._waiting.values()), {}
-            return [self._of_slice(*waiting_slice) for waiting_slice in waiting]
+            charged = [self._of_slice(*waiting_slice) for waiting_slice in waiting]
+            for board, readings in self._unsettled.items():
+                end_ns = readings[-1].end_ns
+                empty = Charge(end_ns, end_ns, self._book.terms(board, end_ns + offset_ns))
+                nothing = replace(empty, hardware=Decimal(0), electricity=Decimal(0))
+                last = Reading(board, end_ns, end_ns, {})
+                rest = ChargedReading(last, self._book.device(board), (nothing,))
+                settled = self._settled(rest, offset_ns, 0)
+                if settled.charges[-1].cost:
+                    charged.append(settled)
+            return charged
+
+    def _follow(self, before: DeviceCharges) -> None:
+        """Begin where the charges of the book before ended."""
+        for device, end_ns in before._ends_ns.items():
+            if not self._book.has_name(device):
+                continue
+            self._ends_ns[device] = end_ns
+            for part in self._book.slices_of(device):
+                self._ends_ns[part.name] = end_ns
+
+    def _settled(self, charged: ChargedReading, offset_ns: int, left: int) -> ChargedReading:
+        """Add to a board's charge what its MIG devices without a reading did not pay, but in the last few."""
+        board, added = charged.device.name, list[Charge]()
+        unsettled = self._unsettled[board]
+        while len(unsettled) > left:
+            reading = unsettled.popleft()
+            for part in self._book.slices_of(board):
+                since_ns = max(reading.start_ns, self._ends_ns.get(part.name, 0))
+                if since_ns < reading.end_ns:
+                    self._ends_ns[part.name] = reading.end_ns
+                    terms_at = partial(self._absent_terms, part.name, offset_ns)
+                    energy_j = partial(self._boards.energy_j, board)
+                    added += charges_of(terms_at, since_ns, reading.end_ns, energy_j)
+        *first, last = charged.charges
+        amounts = [charge for charge in added if charge.cost is not None]
+        if not amounts or last.cost is None:
+            return charged
+        paid = replace(
+            last,
+            hardware=total_of(
+                [last.hardware or Decimal(0), *(c.hardware or Decimal(0) for c in amounts)]
+            ),
+            electricity=total_of(
+                [last.electricity or Decimal(0), *(c.electricity or Decimal(0) for c in amounts)]
+            ),
+        )
+        return charged._replace(charges=(*first, paid))
+
+    def keep(self, charged: Iterable[ChargedReading]) -> None:
+        """Keep the charges of readings, in order, for allocation."""
+        if not self._keep_ns:
+            return
+        with self._lock:
+            for reading, device, charges in charged:
+                kept = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
+                kept.extend(charges)
+                while kept[0].end_ns < reading.end_ns - self._keep_ns:
+                    kept.popleft()
 
     def between(self, device: str, start_ns: int, end_ns: int) -> list[Charge]:
         """Return the charges of a device between two CLOCK_MONOTONIC ns, cut at both."""
@@ -277,6 +364,9 @@ class DeviceCharges:
             charged = self._kept.get(device)
             return charged[-1].end_ns if charged else 0
 
+    def _absent_terms(self, device: str, offset_ns: int, t_ns: int) -> Terms | None:
+        return self._book.absent_terms(device, t_ns + offset_ns)
+
     def _needs_energy(self, device: Device, reading: Reading, offset_ns: int) -> bool:
         """Whether the device pays for electricity apart, at either end of a reading."""
         ends = (reading.start_ns, reading.end_ns)
@@ -297,17 +387,17 @@ class DeviceCharges:
     def _charged(
         self, reading: Reading, device: Device, offset_ns: int, energy_j: EnergyBetween
     ) -> ChargedReading:
+        start_ns = reading.start_ns
+        if device.is_slice:
+            # Its board may have paid for the beginning.
+            start_ns = min(max(start_ns, self._ends_ns.get(device.name, 0)), reading.end_ns)
+        self._ends_ns[device.name] = reading.end_ns
         charges = charges_of(
             lambda t_ns: self._book.terms(device.name, t_ns + offset_ns),
-            reading.start_ns,
+            start_ns,
             reading.end_ns,
             energy_j,
         )
-        if self._keep_ns:
-            readings = self._kept.setdefault(device.name, deque(maxlen=MAX_READINGS))
-            readings.extend(charges)
-            while readings[0].end_ns < reading.end_ns - self._keep_ns:
-                readings.popleft()
         return ChargedReading(reading, device, charges)
 
 

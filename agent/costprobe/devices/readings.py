@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from costprobe.adapters.store.ledger import Ledger
@@ -61,13 +61,14 @@ class Accounts:
 
     def close(self) -> None:
         """Store the rows of MIG devices that wait for their board's reading."""
-        self._store(self._charges.flush(), utc_ns(self._clock, 0))
+        offset_ns = utc_ns(self._clock, 0)
+        self._store(self._charges.flush(offset_ns), offset_ns)
 
     def take_event(self, event: Event) -> None:
         """Store an event."""
         self._ledger.append([event_point(event, self._tags)])
 
-    def _store(self, charged: Iterable[ChargedReading], offset_ns: int) -> None:
+    def _store(self, charged: Sequence[ChargedReading], offset_ns: int) -> None:
         rows: list[Point] = []
         states: dict[str, Any] = {}
         for reading in charged:
@@ -77,6 +78,7 @@ class Accounts:
             states.update(terms_state(reading.device.name, prices))
         if rows or states:
             self._ledger.append(rows, states)
+        self._charges.keep(charged)
 
     def _rows_of(
         self, charged: ChargedReading, prices: Prices, read_ns: int, offset_ns: int

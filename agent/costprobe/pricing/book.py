@@ -18,6 +18,7 @@ from costprobe.pricing.plans import NO_SPOTS, Plan, Rate, Spots, device_rate
 
 # Amounts of a rate, which are stored as text.
 _AMOUNTS = ("per_hour", "low_per_hour", "high_per_hour")
+_ELECTRICITY = ("electricity_per_j", "electricity_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,12 @@ class Terms:
         electricity_per_j: Currency per joule at the meter, PUE included; 0 where the rate
             includes electricity or no tariff is configured. A MIG device and its board pay for
             shares of the board's energy: then it is currency per joule of the board.
+        electricity_share: Share of the energy of its board that it pays for; 1 for a whole board.
     """
 
     rate: Rate
     electricity_per_j: float
+    electricity_share: float = 1.0
 
     @property
     def per_s(self) -> float:
@@ -45,7 +48,8 @@ class Terms:
         rate = {**asdict(self.rate), "parts": parts}
         for key in _AMOUNTS:
             rate[key] = None if rate[key] is None else str(rate[key])
-        return {"rate": rate, "electricity_per_j": self.electricity_per_j}
+        electricity = {name: getattr(self, name) for name in _ELECTRICITY}
+        return {"rate": rate, **electricity}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Terms:
@@ -58,7 +62,7 @@ class Terms:
             "parts": parts,
             "origins": tuple(stored.get("origins", ())),
         }
-        return cls(Rate(**rate), document["electricity_per_j"])
+        return cls(Rate(**rate), *(document[name] for name in _ELECTRICITY))
 
 
 class PriceBook:
@@ -130,7 +134,29 @@ class PriceBook:
         if rate is None:
             return None
         per_j = self._electricity_per_j(rate, time_ns)
-        return Terms(rate, float(self._electricity_share(priced)) * per_j if per_j else 0.0)
+        share = float(self._electricity_share(priced))
+        return Terms(rate, share * per_j if per_j else 0.0, share)
+
+    def device(self, name: str) -> Device:
+        """Return a device by its name.
+
+        Raises:
+            KeyError: No device of that name.
+        """
+        return self._devices[name]
+
+    def slices_of(self, board: str) -> Sequence[Device]:
+        """Return the MIG devices of a board."""
+        return self._parts.get(board, ())
+
+    def absent_terms(self, device: str, time_ns: int) -> Terms | None:
+        """Return what the board of a MIG device pays while the MIG device is not there.
+
+        Returns:
+            The terms of its slices; None where a plan prices them apart, and only while in use.
+        """
+        planned = self._planned(self._devices[device], time_ns)
+        return self._terms(device, time_ns) if planned is None else None
 
     def _electricity_share(self, device: Device) -> Fraction:
         """Return the share of the energy of its board that a device pays for.
@@ -305,7 +331,9 @@ def price_events(
 
 def _tariff_change(before: Terms, after: Terms) -> str:
     """Return the change of the electricity tariff as text; empty if it did not change."""
-    if before.electricity_per_j == after.electricity_per_j:
+    # Other MIG devices are another share, not another tariff.
+    is_other_share = before.electricity_share != after.electricity_share
+    if is_other_share or before.electricity_per_j == after.electricity_per_j:
         return ""
     old, new = _per_kwh(before), _per_kwh(after)
     return f"; electricity, paid separately, changed from {old} to {new} per kWh"

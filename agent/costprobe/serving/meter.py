@@ -2,23 +2,27 @@
 
 Counters increase per series, then are summed. A series whose value fell, or whose creation time
 moved, was reset: its whole value was counted since, and that of each series which is only reset
-together with it. A process or series that began before the last reading of another was read in
-its place: several processes share the address, of which each reading shows one, and nothing is
-counted. A series that is new counts from zero if the process restarted, if its creation time is
-after the last reading, or if the engine creates series with their first count; otherwise its
-first value is the baseline, because what it counted before is unknown. What is unknown makes a
+together with it. A series that is new counts from zero if the process restarted, if its creation
+time is after the last reading, or if the engine creates series with their first count; otherwise
+its first value is the baseline, because what it counted before is unknown. What is unknown makes a
 window incomplete and is never counted as work.
+
+Several processes may share an address, of which each reading shows one. They show by a process or
+series that began before the last reading of another, by values of before a rise or a fall, or by
+more counts after a fall than the server was ever seen to make in that time: of a window in which
+that happens nothing is counted.
 
 The counters of a service's tenants are read as those of an engine whose "models" are tenants.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final, Literal
+from typing import Final, NamedTuple
 
 from costprobe.adapters.engines.exposition import MAX_PARSE_S, Labels, ScrapeError
 from costprobe.adapters.engines.scrape import (
@@ -46,6 +50,20 @@ _SHARED = (
     "several processes share this address, and each reading shows the counters of one: give each"
     " replica its own url, or let the server run with one worker"
 )
+_IMPLAUSIBLE = (
+    "counters fell, and show more than the server can have counted since: several processes share"
+    " this address (give each replica its own url), or the counters of one of its workers were removed"
+)
+_RESETS = (
+    "more than {} counter resets in {} readings: does the server crash in a loop, or do several"
+    " processes share one address?"
+)
+# A restarted server counts at most so many times as fast as ever before.
+_FASTER = 3.0
+# Shorter times between readings do not show a rate, in s.
+_RATE_S = 1.0
+# Further readings at once, where only counts can show several processes.
+_MORE_READINGS = 4
 
 Increases = dict[tuple[Measure, str], float]
 _Key = tuple[Measure, str, Labels]
@@ -54,10 +72,11 @@ MAX_PROBLEMS = 8
 # Share of one core for parsing, and its bounds for one response in s.
 PARSE_SHARE = 0.02
 MIN_PARSE_S = 0.05
-# With more resets in a window, counts across them are unreliable.
+# With more resets in _SHARED_READINGS, counts across them are unreliable.
 MAX_RESTARTS = 3
 _TOKENS: Final[tuple[Measure, ...]] = ("tokens_in", "tokens_out")
 _COUNTED: Final[tuple[Measure, ...]] = (*_TOKENS, "cached_tokens", "requests")
+JUDGED: Final[tuple[Measure, ...]] = (*_COUNTED, "inferences")
 # LiteLLM writes a request without a team, user or key with this value of the label.
 _ABSENT: Final = frozenset({"", "None", UNATTRIBUTED})
 
@@ -70,11 +89,15 @@ class CounterStep:
         increases: Counts by measure and model.
         problems: Why the counts may be incomplete.
         restarted: Whether a counter was reset.
+        is_doubtful: Whether also the counts since the beginning of the window are unknown.
+        is_unsure: Whether only further readings can show if several processes share the address.
     """
 
     increases: Increases = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     restarted: bool = False
+    is_doubtful: bool = False
+    is_unsure: bool = False
 
 
 class CounterHistory:
@@ -83,9 +106,16 @@ class CounterHistory:
     Args:
         counts_begin_at_zero: Whether the engine creates a series with its first count.
         reset_together: Which of its series are only reset together.
+        fastest: The highest rates of counts by measure that are known of it, per s.
     """
 
-    def __init__(self, *, counts_begin_at_zero: bool, reset_together: ResetGroup = "none") -> None:
+    def __init__(
+        self,
+        *,
+        counts_begin_at_zero: bool,
+        reset_together: ResetGroup = "none",
+        fastest: Mapping[Measure, float] | None = None,
+    ) -> None:
         self._counts_begin_at_zero = counts_begin_at_zero
         self._reset_together = reset_together
         self._last: CounterReading | None = None
@@ -93,6 +123,14 @@ class CounterHistory:
         self._newest_s = 0.0
         self._gone: dict[_Key, SeriesValue] = {}
         self._doubtful_readings = 0
+        self._doubt = _SHARED
+        self._known_fastest = dict(fastest or {})
+        self._fastest = dict(self._known_fastest)
+        self._restarts: deque[bool] = deque(maxlen=_SHARED_READINGS)
+        # Earlier readings of the present process, and the last one before a fall.
+        self._earlier: deque[CounterReading] = deque(maxlen=2)
+        self._readings = 0
+        self._left: CounterReading | None = None
 
     def take(self, reading: CounterReading, utc_s: float) -> CounterStep:
         """Take a successful reading; the first one is the baseline.
@@ -105,23 +143,87 @@ class CounterHistory:
         last_utc_s, self._last_utc_s = self._last_utc_s, utc_s
         if last is None:
             self._newest_s = reading.started_s or 0.0
-            return CounterStep()
+            return CounterStep(is_unsure=reading.started_s is None)
         newest_s, self._newest_s = self._newest_s, max(self._newest_s, reading.started_s or 0.0)
-        resets = _reset_series(reading, last)
-        is_new_process = _started_apart(reading, last, is_reset=resets != "none")
+        falls = _falls(reading, last, self._reset_together)
+        is_new_process = _started_apart(reading, last, is_reset=falls.any)
         if _is_shared(reading, last, newest_s, last_utc_s, is_new_process=is_new_process):
-            self._doubtful_readings = _SHARED_READINGS
+            self._begin_doubt(_SHARED)
         elif is_new_process:
             self._doubtful_readings = 0
-        if self._doubtful_readings > 0:
-            self._doubtful_readings -= 1
-            self._gone.clear()
-            return CounterStep({}, (_SHARED,), restarted=False)
+            self._earlier.clear()
+            self._left = None
+        elif self._doubtful_readings and falls.any:
+            self._doubtful_readings, self._left = _SHARED_READINGS, last
+        if self._doubtful_readings == 0:
+            step = self._step(reading, last, last_utc_s, falls, is_new_process=is_new_process)
+            is_explained = is_new_process or (falls.any and falls.are_explained)
+            length_s = utc_s - last_utc_s
+            is_unsure = self._judge(reading, last, step, length_s, is_explained=is_explained)
+            if self._doubtful_readings == 0:
+                self._restarts.append(step.restarted)
+                return replace(step, is_unsure=is_unsure and reading.started_s is None)
+        self._doubtful_readings -= 1
+        self._gone.clear()
+        return CounterStep(problems=(self._doubt,), is_doubtful=True)
+
+    def _begin_doubt(self, why: str) -> None:
+        self._doubt, self._doubtful_readings = why, _SHARED_READINGS
+        # A change of the process may have been read as a rate.
+        self._fastest = dict(self._known_fastest)
+        self._earlier.clear()
+
+    def _judge(
+        self,
+        reading: CounterReading,
+        last: CounterReading,
+        step: CounterStep,
+        length_s: float,
+        *,
+        is_explained: bool,
+    ) -> bool:
+        """Begin a doubt if another process seems to have answered than the last time; else learn.
+
+        Returns:
+            Whether another one may have answered.
+        """
+        rates = _rates(step.increases, max(length_s, _RATE_S))
+        is_fast = any(
+            rate > _FASTER * self._fastest.get(measure, 0.0) for measure, rate in rates.items()
+        )
+        fell = step.restarted and not is_explained
+        before = [*self._earlier] if fell else [self._left] if self._left and is_fast else []
+        if step.restarted:
+            self._left = last if fell else None
+        if any(_continues(reading, one) for one in before):
+            self._begin_doubt(_SHARED)
+            return True
+        if fell and is_fast:
+            self._begin_doubt(_IMPLAUSIBLE)
+            return True
+        if step.restarted:
+            self._earlier.clear()
+        elif length_s >= _RATE_S:
+            for measure, rate in rates.items():
+                self._fastest[measure] = max(rate, self._fastest.get(measure, 0.0))
+        if not self._earlier or self._readings % _SHARED_READINGS == 0:
+            self._earlier.append(reading if step.restarted else last)
+        self._readings += 1
+        return fell or is_fast
+
+    def _step(
+        self,
+        reading: CounterReading,
+        last: CounterReading,
+        last_utc_s: float,
+        falls: _Falls,
+        *,
+        is_new_process: bool,
+    ) -> CounterStep:
+        """Return the changes between two readings, if they are of one process or its successor."""
         if self._reset_together == "process":
-            is_new_process = (
-                is_new_process or resets != "none" or bool(_vanished_series(reading, last))
-            )
-        restarted = is_new_process or resets == "all"
+            is_new_process = is_new_process or falls.any or bool(_vanished_series(reading, last))
+        restarted = is_new_process or falls.all
         if restarted:
             self._gone.clear()
         counting = _Counting(
@@ -132,13 +234,17 @@ class CounterHistory:
                 _reset_models(reading, last) if self._reset_together == "model" else frozenset()
             ),
             gone=self._gone,
+            sums_continue=falls.sums_continue,
         )
         for measure, counted in reading.measures.items():
             counting.add(measure, counted, last.measures.get(measure), restarted=restarted)
         if not restarted:
             counting.problems += _disappeared(reading, last, self._gone)
+        restarted = restarted or falls.any
+        if sum(self._restarts) + restarted > MAX_RESTARTS:
+            counting.problems.append(_RESETS.format(MAX_RESTARTS, _SHARED_READINGS))
         problems = tuple(dict.fromkeys(counting.problems))
-        return CounterStep(counting.increases, problems, restarted or resets == "some")
+        return CounterStep(counting.increases, problems, restarted)
 
 
 @dataclass(slots=True)
@@ -151,6 +257,7 @@ class _Counting:
         from_zero: Whether the whole value of a new series was counted since the last reading.
         reset_models: Served models of which all series were reset.
         gone: Series that disappeared before the last reading.
+        sums_continue: Whether a sum of a histogram that fell had a negative observation.
         increases: Counts by measure and model.
         problems: Why the counts may be incomplete.
     """
@@ -160,6 +267,7 @@ class _Counting:
     from_zero: bool
     reset_models: frozenset[str]
     gone: dict[_Key, SeriesValue]
+    sums_continue: bool
     increases: Increases = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -182,6 +290,8 @@ class _Counting:
             self.increases[place] = self.increases.get(place, 0.0) + grown
 
     def _increase(self, key: _Key, value: SeriesValue, before: SeriesValue | None) -> float:
+        if before is not None and self.sums_continue and _is_sum(key[1]):
+            return max(0.0, value.value - before.value)
         if before is not None:
             is_reset = self.is_new_process or value.model in self.reset_models
             if is_reset or _was_reset(value, before):
@@ -245,8 +355,10 @@ def _began_earlier(before: SeriesValue, value: SeriesValue, since_s: float) -> b
 
 
 def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
-    if value.value < before.value:
-        return True
+    return value.value < before.value or _is_created_later(value, before)
+
+
+def _is_created_later(value: SeriesValue, before: SeriesValue) -> bool:
     return (
         value.created_s is not None
         and before.created_s is not None
@@ -254,31 +366,73 @@ def _was_reset(value: SeriesValue, before: SeriesValue) -> bool:
     )
 
 
+def _is_sum(counter: str) -> bool:
+    return counter.endswith("_sum")
+
+
 def _common(
     reading: CounterReading, last: CounterReading
-) -> Iterator[tuple[SeriesValue, SeriesValue]]:
-    """Yield the series with a count that both readings show: the value now, and the one before."""
+) -> Iterator[tuple[str, SeriesValue, SeriesValue]]:
+    """Yield the series with a count that both readings show: counter, value now, and before."""
     for measure, before in last.measures.items():
         counted = reading.measures.get(measure)
         if counted is None or counted.counter != before.counter:
             continue
         for labels, value in before.series.items():
             if value.value > 0 and labels in counted.series:
-                yield counted.series[labels], value
+                yield before.counter, counted.series[labels], value
 
 
-def _reset_series(reading: CounterReading, last: CounterReading) -> Literal["none", "some", "all"]:
-    """Return whether some or all of the series with a count were reset."""
-    resets = [_was_reset(value, before) for value, before in _common(reading, last)]
-    if not any(resets):
-        return "none"
-    return "all" if all(resets) else "some"
+class _Falls(NamedTuple):
+    """The series with a count that were reset between two readings.
+
+    Attributes:
+        any: Whether some were.
+        all: Whether all were.
+        are_explained: Whether all of them show a later time of creation.
+        sums_continue: Whether a sum of a histogram that is lower was not reset.
+    """
+
+    any: bool
+    all: bool
+    are_explained: bool
+    sums_continue: bool
+
+
+def _falls(reading: CounterReading, last: CounterReading, group: ResetGroup) -> _Falls:
+    """Return what was reset; a sum that fell alone had a negative observation."""
+    common = list(_common(reading, last))
+    others = [pair for name, *pair in common if not _is_sum(name)]
+    sums_continue = group == "none" and bool(others) and not any(_was_reset(*p) for p in others)
+    pairs = others if sums_continue else [pair for _, *pair in common]
+    reset = [pair for pair in pairs if _was_reset(*pair)]
+    return _Falls(
+        bool(reset),
+        bool(reset) and len(reset) == len(pairs),
+        all(_is_created_later(*pair) for pair in reset),
+        sums_continue,
+    )
+
+
+def _continues(reading: CounterReading, earlier: CounterReading) -> bool:
+    """Return whether a reading may be a later one of the same process: nothing that counted fell."""
+    pairs = [pair for name, *pair in _common(reading, earlier) if not _is_sum(name)]
+    return bool(pairs) and not any(_was_reset(*pair) for pair in pairs)
+
+
+def _rates(increases: Increases, length_s: float) -> dict[Measure, float]:
+    """Return the counts per s of the measures that are judged."""
+    rates: dict[Measure, float] = {}
+    for (measure, _), grown in increases.items():
+        if measure in JUDGED:
+            rates[measure] = rates.get(measure, 0.0) + grown / length_s
+    return rates
 
 
 def _reset_models(reading: CounterReading, last: CounterReading) -> frozenset[str]:
     """Return the served models of which a series was reset."""
     common = _common(reading, last)
-    return frozenset(value.model for value, before in common if _was_reset(value, before))
+    return frozenset(value.model for _, value, before in common if _was_reset(value, before))
 
 
 def _is_another(counted: MeasureSeries, before: MeasureSeries) -> bool:
@@ -477,6 +631,7 @@ class ServiceMeter:
         utc_ns: UTC ns, on the clock of the servers' creation times.
         names: Bounds the names of served models.
         engine: Its counters, if they are not those of the service's engine.
+        fastest: The highest rates of counts by measure that are known of it, per s.
     """
 
     def __init__(
@@ -487,6 +642,8 @@ class ServiceMeter:
         utc_ns: Callable[[], int],
         names: ModelNames | None = None,
         engine: Engine | None = None,
+        *,
+        fastest: Mapping[Measure, float] | None = None,
     ) -> None:
         self._service = service
         self._engine = engine or engine_of(service)
@@ -498,6 +655,7 @@ class ServiceMeter:
             url: CounterHistory(
                 counts_begin_at_zero=self._engine.counts_begin_at_zero,
                 reset_together=self._engine.reset_together,
+                fastest=fastest,
             )
             for url in service.url
         }
@@ -545,20 +703,24 @@ class ServiceMeter:
         problems: list[str] = []
         missing: list[str] = []
         restarted = False
-        for url, outcome in zip(self._service.url, self._read_all(), strict=True):
-            if isinstance(outcome, ScrapeError):
-                problems.append(f"{url}: {outcome}")
-                continue
-            step = self._histories[url].take(outcome, utc_s)
-            problems += [f"{url}: {problem}" for problem in step.problems]
-            missing += [f"{url}: {counter}" for counter in outcome.missing]
-            restarted = restarted or step.restarted
-            _add(window, outcome, step, self._engine.counters, self._names)
-        if window.restarts > MAX_RESTARTS:
-            problems.append(
-                f"more than {MAX_RESTARTS} counter resets: does the server crash in a loop, or do"
-                " several processes share one address?"
-            )
+        for url, first in zip(self._service.url, self._read_all(), strict=True):
+            if not isinstance(first, ScrapeError):
+                window.readings += 1
+                for gauge, value in first.gauges.items():
+                    window.gauges.setdefault(gauge, []).append(value)
+            outcomes = [first]
+            for number, outcome in enumerate(outcomes):
+                if isinstance(outcome, ScrapeError):
+                    problems.append(f"{url}: {outcome}")
+                    continue
+                step = self._histories[url].take(outcome, utc_s)
+                problems += [f"{url}: {problem}" for problem in step.problems]
+                missing += [f"{url}: {counter}" for counter in outcome.missing]
+                restarted = restarted or step.restarted
+                _add(window, outcome, step, self._engine.counters, self._names)
+                if step.is_unsure and number == 0:
+                    outcomes += [self._read(url) for _ in range(_MORE_READINGS)]
+        problems, missing = list(dict.fromkeys(problems)), list(dict.fromkeys(missing))
         for problem in problems[: MAX_PROBLEMS - len(window.problems)]:
             window.problems[problem] = None
         for counter in missing[: MAX_PROBLEMS - len(window.missing)]:
@@ -587,10 +749,9 @@ def _add(
     measures: Iterable[Measure],
     names: ModelNames,
 ) -> None:
-    window.readings += 1
     window.restarts += step.restarted
-    for gauge, value in reading.gauges.items():
-        window.gauges.setdefault(gauge, []).append(value)
+    if step.is_doubtful:
+        window.increases.clear()
     window.counted.update(reading.measures)
     window.unknown.update(measure for measure in measures if measure not in reading.measures)
     for (measure, model), grown in step.increases.items():

@@ -16,7 +16,8 @@ from costprobe.core.schema import SCHEMA, SERVING_SUMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-NO_TOTALS = ("busy_share", "problem", "missing", "complete")
+GAUGES = {"busy_share", "kv_cache_share", "requests_waiting"}
+NO_TOTALS = (*GAUGES, "problem", "missing", "complete")
 EXAMPLES = {float: 1.5, int: 1, str: "a", bool: True}
 
 
@@ -103,7 +104,7 @@ def test_other_fields_are_means_medians_maxima_or_flags():
         "agent.rss_bytes",
         "agent.outbox_points",
         "agent.outbox_lag_s",
-        "serving.busy_share",
+        *(f"serving.{name}" for name in GAUGES),
         "watcher.every_s",
     }
     assert fields_of_kind("max") == {

@@ -37,9 +37,9 @@ def schema(path):
 @pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
 def test_store_of_every_earlier_version_is_migrated(path, connection, version, tmp_path):
     migrate(connection, path, 1, MIGRATIONS[:version])
-    for _ in range(2):
+    for points in ([point(1)], []):
         store = Store.open(path, FakeClock())
-        store.append([point(1)])
+        store.append(points)
         assert lines_of(store) == [render(point(1))]
         store.close()
     fresh = tmp_path / "fresh" / "costprobe.db"

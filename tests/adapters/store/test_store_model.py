@@ -1,5 +1,6 @@
 """For any sequence of operations, the store equals a simple model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from costprobe.adapters.store.cursors import RejectedLine
@@ -42,11 +43,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(points=st.lists(POINTS, max_size=6))
     def append(self, points):
         self.store.append(points)
+        placed = {}
         for each in points:
-            identity = (each.tags["device"], each.time_ns)
-            self.rows.pop(identity, None)
-            self.rows[identity] = (self.next_seq, render(each))
+            device, time_ns = each.tags["device"], each.time_ns
+            while (device, time_ns) in {**placed, **self.rows}:
+                time_ns += 1  # the other row keeps its time
+            placed[device, time_ns] = (self.next_seq, render(replace(each, time_ns=time_ns)))
             self.next_seq += 1
+        self.rows |= placed
 
     @rule(sink=SINKS, from_beginning=st.booleans())
     def register(self, sink, from_beginning):

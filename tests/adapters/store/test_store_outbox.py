@@ -55,18 +55,6 @@ def test_cursor_never_moves_backwards(store):
     assert cursor(store, "a") == 2
 
 
-def test_replaced_point_is_sent_again_and_counts_once_in_the_backlog(store):
-    store.register_sink("a")
-    store.append([point(1)])
-    advance(store, "a", 1, 1)
-    store.append([point(1, power_w=2.0)])
-    store.append([point(1, power_w=3.0)])
-    assert store.backlog("a").points == 1
-    assert [row.line for row in rows_after(store, cursor(store, "a"), 9)] == [
-        render(point(1, power_w=3.0))
-    ]
-
-
 def test_long_backlog_is_estimated_from_seqs(store):
     store.register_sink("a")
     store.append([point(second) for second in range(BACKLOG_COUNTED_MAX + 5)])

@@ -2,15 +2,15 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import StoreLedger
-from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from fakes.store_access import rows_after
-from store_samples import T0_NS, lines_of, point, query
+from store_samples import T0_NS, S, lines_of, point, query
 
 
 @pytest.fixture(params=["store", "buffer"])
@@ -29,16 +29,14 @@ def test_points_are_stored_in_order_as_lines(appender, store):
     assert rows_after(store, 3, 10) == []
 
 
-def test_equal_identity_replaces_the_point_under_a_new_seq(appender, store):
-    appender.append([point(1, power_w=1.0), point(2)])
-    appender.append([point(1, util_pct=9.0)])
-    assert [row.seq for row in rows_after(store, 0, 10)] == [2, 3]
-    assert lines_of(store) == [render(point(2)), render(point(1, util_pct=9.0))]
-
-
-def test_last_point_of_an_identity_in_a_batch_is_stored(appender, store):
-    appender.append([point(1, power_w=1.0), point(1, power_w=2.0)])
-    assert lines_of(store) == [render(point(1, power_w=2.0))]
+def test_points_of_one_time_are_all_stored_and_the_later_has_the_next_free_ns(appender, store):
+    appender.append([point(1, power_w=1.0), point(2), point(1, power_w=2.0)])
+    appender.append([point(1, power_w=3.0), point(1, power_w=2.0)])
+    lines = [
+        render(replace(point(1, power_w=w), time_ns=T0_NS + S + n))
+        for n, w in enumerate((1.0, 2.0, 3.0, 2.0))
+    ]
+    assert sorted(lines_of(store)) == sorted([*lines, render(point(2))])
 
 
 def test_points_without_fields_are_skipped(appender, store):
@@ -67,14 +65,6 @@ def test_points_of_concurrent_threads_are_stored(appender, store):
             done.result()
     assert len(set(lines_of(store))) == 160
     assert len(query(store.path, "SELECT * FROM series")) == 8
-
-
-def test_reopened_store_never_reuses_a_seq(path, clock):
-    for expected in (1, 2, 3):
-        store = Store.open(path, clock)
-        store.append([point(0)])  # the same identity each time
-        assert [row.seq for row in rows_after(store, 0, 10)] == [expected]
-        store.close()
 
 
 def test_file_mode_allows_owner_and_group_and_directory_mode_the_owner(store, path):

@@ -90,8 +90,7 @@ def charges(text):
 
 def last_hours(hours):
     """The rows of two hosts, with one service each and a second device without one."""
-    points = day.points(END_NS, span_s=hours * 3600)
-    return [point for point in points if point.time_ns < END_NS]
+    return day.points(END_NS, span_s=hours * 3600)
 
 
 @pytest.mark.parametrize("period", ["hour", "day"])
@@ -128,9 +127,14 @@ def test_charges_have_the_specified_columns_and_add_up_to_the_ledger(exported, p
         for name in ("tokens_in", "tokens_out")
         if point.measurement == "serving" and "served_model" not in point.tags
     )
-    # The row that ends with the last hour is not part of it.
     hours = sum(float(row["PricingQuantity"]) for row in found)
-    assert hours == pytest.approx(4 * (3 - day.STEP_S / 3600))
+    assert hours == pytest.approx(4 * 3)
+    # A row that ends with an hour or with the day is part of it.
+    assert {row["ChargePeriodEnd"] for row in found} <= {
+        "2026-05-28T22:00:00Z",
+        "2026-05-28T23:00:00Z",
+        "2026-05-29T00:00:00Z",
+    }
 
 
 def test_charges_by_hand(exported):
@@ -140,7 +144,7 @@ def test_charges_by_hand(exported):
         return END_NS - 24 * HOUR_NS + minutes * 60 * NS_PER_S
 
     rows = []
-    for minute in range(60, 180, 5):
+    for minute in range(65, 185, 5):
         kind = {"kind": "gpu", "model": "=H100"}
         rows.append(make_point("device", {**host, **device, **kind}, {"cost": 0.1}, at(minute)))
         parts = (("chat", "busy", 0.05), ("chat", "idle", 0.02), ("embed", "busy", 0.03))
@@ -174,7 +178,7 @@ def test_tenants_of_a_service_have_rows_of_their_own(exported):
     start_ns = END_NS - 24 * HOUR_NS
     rows = []
     for minute in range(5, 65, 5):
-        at_ns = start_ns + minute * 60 * NS_PER_S - 1
+        at_ns = start_ns + minute * 60 * NS_PER_S
         for device, cost in (("gpu0", 0.3), ("gpu1", 0.1)):
             kind = {**host, "device": device, "kind": "gpu", "currency": "EUR"}
             rows.append(make_point("device", kind, {"cost": cost}, at_ns))

@@ -3,7 +3,8 @@
 A point is rendered to line protocol once, and sent by sinks without changes.
 
 Totals of the counters of `/metrics` are committed together with the rows that they add up.
-Retention deletes rows and leaves the totals. A row that is stored again unchanged counts once.
+Retention deletes rows and leaves the totals. A row at the time of another, as after a step back of
+the wall clock, gets the next free nanosecond: neither replaces the other.
 """
 
 from __future__ import annotations
@@ -83,10 +84,23 @@ class SeriesIds:
 
 
 def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[StoredRow]) -> None:
-    """Insert rows; a row replaces one of the same identity and gets a new seq."""
+    """Insert rows, each at its time or the next free ns of its series, and add them to the totals.
+
+    Args:
+        connection: In a transaction.
+        ids: Ids of the series.
+        rows: The rows.
+    """
+    placed: dict[tuple[int, int], str] = {}
+    for row in rows:
+        series_id, time_ns = ids.of(connection, row.key), row.time_ns
+        while (series_id, time_ns) in placed or _is_stored(connection, series_id, time_ns):
+            time_ns += 1
+        placed[series_id, time_ns] = row.fields
+    _add_totals(connection, rows)
     connection.executemany(
-        "INSERT OR REPLACE INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
-        [(ids.of(connection, row.key), row.time_ns, row.fields) for row in rows],
+        "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
+        [(*place, fields) for place, fields in placed.items()],
     )
 
 
@@ -132,6 +146,11 @@ def rename_devices(connection: sqlite3.Connection, rename: Callable[[str], str])
         )
 
 
+def _is_stored(connection: sqlite3.Connection, series_id: int, time_ns: int) -> bool:
+    sql = "SELECT 1 FROM points WHERE series_id = ? AND time_ns = ?"
+    return connection.execute(sql, (series_id, time_ns)).fetchone() is not None
+
+
 def state_text(document: Any) -> str:  # noqa: ANN401 - any JSON value
     """Return a document as it is stored.
 
@@ -156,17 +175,11 @@ def put_states(connection: sqlite3.Connection, states: Mapping[str, str], time_n
     )
 
 
-def add_totals(connection: sqlite3.Connection, ids: SeriesIds, rows: Iterable[StoredRow]) -> None:
-    """Add rows to the totals; call it before the rows are inserted.
-
-    Args:
-        connection: In the transaction that inserts the rows.
-        ids: Ids of the series.
-        rows: The rows; others than counted ones are skipped.
-    """
+def _add_totals(connection: sqlite3.Connection, rows: Iterable[StoredRow]) -> None:
+    """Add rows to the totals; others than counted ones are skipped."""
     added: dict[tuple[str, str], list[Decimal]] = {}
-    for row in dict.fromkeys(rows):
-        if row.key.partition(",")[0] not in COUNTED or _is_stored(connection, ids, row):
+    for row in rows:
+        if row.key.partition(",")[0] not in COUNTED:
             continue
         measurement, tags = _parsed(row.key)
         for amount in increments(measurement, tags, parse_field_set(row.fields)):
@@ -194,11 +207,3 @@ def read_totals(connection: sqlite3.Connection) -> Iterator[StoredSample]:
 def _parsed(key: str) -> tuple[str, dict[str, str]]:
     """Cached: a host writes the same few dozen series repeatedly."""
     return parse_series_key(key)
-
-
-def _is_stored(connection: sqlite3.Connection, ids: SeriesIds, row: StoredRow) -> bool:
-    found = connection.execute(
-        "SELECT 1 FROM points WHERE series_id = ? AND time_ns = ? AND fields = ?",
-        (ids.of(connection, row.key), row.time_ns, row.fields),
-    ).fetchone()
-    return found is not None

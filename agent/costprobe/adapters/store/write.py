@@ -48,7 +48,6 @@ from costprobe.adapters.store.hours import (
 from costprobe.adapters.store.rows import (
     SeriesIds,
     StoredRow,
-    add_totals,
     insert,
     put_states,
     rename_devices,
@@ -115,9 +114,10 @@ class Store:
             raise
 
     def append(self, points: Sequence[Point]) -> None:
-        """Commit points in one transaction; a point replaces one of the same identity.
+        """Commit points in one transaction.
 
-        Points without fields are skipped.
+        Points without fields are skipped. A point at the time of another of its series gets the next
+        free nanosecond.
 
         Raises:
             StoreError: Nothing was stored.
@@ -151,7 +151,6 @@ class Store:
                     if rename is not None:
                         rename_devices(connection, rename)
                         self._ids.clear()
-                    add_totals(connection, self._ids, rows)
                     insert(connection, self._ids, rows)
                     put_states(connection, states or {}, self._clock.time_ns())
                     if dropped_before:

@@ -15,7 +15,8 @@ from costprobe.configuration import Config
 from costprobe.core.outside import csv_cell, one_line
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import SCHEMA
-from costprobe.spend.query import DAY_NS, Usual, period_charges, tenant_charges
+from costprobe.spend.charges import period_charges, tenant_charges
+from costprobe.spend.query import DAY_NS, Usual
 from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.timespan import Moment

@@ -17,6 +17,7 @@ from costprobe.spend.query import (
     SpendBook,
     Usual,
     allocation_by,
+    ended_values,
     label_spend,
     span_spend,
 )
@@ -106,7 +107,7 @@ def _labels(reader: StoreReader, day: TimeSpan) -> list[dict[str, Any]]:
     if not names:
         return []  # reading a day of all devices takes long
     costs = reader.values("device", "cost", day.start_ns - LATE_NS, day.end_ns + 1)
-    allocations = reader.values("allocation", "cost", day.start_ns + 1, day.end_ns + 1)
+    allocations = list(ended_values(reader, "allocation", "cost", day))
     return _label_costs(sorted(names)[:LABELS_MAX], costs, allocations, day)
 
 

@@ -28,6 +28,7 @@ from costprobe.spend.query import (
     allocation_by,
     cost_rows,
     coverage_of,
+    ended_values,
     spend_by_step,
 )
 from costprobe.ui.host_overview import overview
@@ -129,7 +130,7 @@ def _spend_and_drawn(
     reader, usual = past.reader, Usual(past.config.telemetry.aggregate_s)
     around_ns = period.before.since_ns - LATE_NS, period.until_ns + LATE_NS
     totals = reader.hourly_sums("device", ("cost", *DRAWN), *around_ns, cuts_ns=period)
-    allocations = reader.hourly_sums("allocation", ("cost",), *period)["cost"]
+    allocations = list(ended_values(reader, "allocation", "cost", TimeSpan(*period)))
 
     def currency_at(device: str, time_ns: int) -> str:
         return _currency(past, device, time_ns)

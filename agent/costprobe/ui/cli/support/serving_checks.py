@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # its HTTP client is only needed if a service is configured
 
 _TIMER: Final = "; before build 10519 each reading restarts its idle timer (--sleep-idle-seconds)"
 _SLEEPING: Final = "docs/serving.md has what to set for servers that sleep"
+# Several show whether a balancer stands before several servers.
+_SCRAPES = 3
 
 
 def service_checks(
@@ -79,8 +82,7 @@ def _endpoint_check(
 
     name = f"tenants of {service.name}" if tenant else f"service {service.name}"
     fetch = MetricsFetcher(service, credentials_folder(environ))
-    look = fetch.look(url)
-    if unread := _unread(fetch, look, url):
+    if unread := _unread(fetch, url):
         return Check(name, "note", f"{url}: {unread}", _SLEEPING)
     try:
         body = fetch(url)
@@ -108,13 +110,27 @@ def _endpoint_check(
     if tenant and labels and tenant not in labels:
         fix = f"set label to one of: {', '.join(sorted(labels))}"
         return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
-    timer = _TIMER * (look == "kept awake")
+    return _repeated_check(name, service, engine, fetch, url, f"{url}: counts {measures}")
+
+
+def _repeated_check(
+    name: str, service: ServiceConfig, engine: Engine, fetch: MetricsFetcher, url: str, detail: str
+) -> Check:
+    """Check that several readings of a page are those of one process."""
+    from costprobe.serving.meter import ServiceMeter  # noqa: PLC0415 - as above
+
+    one = service.model_copy(update={"url": (url,)})
+    meter = ServiceMeter(one, fetch, time.monotonic_ns, time.time_ns, engine=engine)
+    problems = [problem for _ in range(_SCRAPES) for problem in meter.scrape().problems]
+    if problems:
+        return Check(name, "bad", problems[0], "list the address of each replica in url")
+    timer = _TIMER * (fetch.look(url) == "kept awake")
     state: Literal["note", "good"] = "note" if timer else "good"
-    return Check(name, state, f"{url}: counts {measures}{timer}", _SLEEPING if timer else "")
+    return Check(name, state, f"{detail}{timer}", _SLEEPING if timer else "")
 
 
-def _unread(fetch: MetricsFetcher, look: str, url: str) -> str:
+def _unread(fetch: MetricsFetcher, url: str) -> str:
     """Return why a page is not read, because that would start a server; empty if it is read."""
     if fetch.is_behind_activator(url):
         return "each reading is a request to Knative, which starts the server and keeps it running"
-    return "its model is not loaded; a reading would load it" if look == "asleep" else ""
+    return "its model is not loaded; a reading would load it" if fetch.look(url) == "asleep" else ""

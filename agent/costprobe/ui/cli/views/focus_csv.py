@@ -15,7 +15,7 @@ from typing import Final
 
 from costprobe.core.outside import csv_cell
 from costprobe.core.records import NS_PER_S
-from costprobe.spend.query import PeriodCharge
+from costprobe.spend.charges import PeriodCharge
 
 # Provider, publisher and issuer of the charges: costprobe derives them from the host's prices.
 ISSUER: Final = "costprobe"
