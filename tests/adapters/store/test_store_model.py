@@ -15,11 +15,11 @@ from fakes.store_access import advance, cursor, rows_after
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from store_samples import T0_NS, S, happened, lines_of, query
+from store_samples import T0_NS, S, lines_of, point, query
 
 SECONDS = st.integers(0, 12)
 POINTS = st.builds(
-    lambda second, device, value: happened(second, device, power_w=value),
+    lambda second, device, value: point(second, device, "sweep", power_w=value),
     SECONDS,
     st.sampled_from(["gpu0", "gpu1", "cpu"]),
     st.floats(0, 100),

@@ -10,7 +10,7 @@ from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.core.line_protocol import render
 from costprobe.core.records import Point
 from fakes.store_access import rows_after
-from store_samples import T0_NS, S, lines_of, point, query
+from store_samples import T0_NS, S, happened, lines_of, point, query
 
 
 @pytest.fixture(params=["store", "buffer"])
@@ -37,6 +37,12 @@ def test_points_of_one_time_are_all_stored_and_the_later_has_the_next_free_ns(ap
         for n, w in enumerate((1.0, 2.0, 3.0, 2.0))
     ]
     assert sorted(lines_of(store)) == sorted([*lines, render(point(2))])
+
+
+def test_event_that_is_reported_again_replaces_itself(appender, store):
+    for title in ("drift", "drift, again"):
+        appender.append([happened(1, title=title)])
+    assert lines_of(store) == [render(happened(1, title="drift, again"))]
 
 
 def test_points_without_fields_are_skipped(appender, store):

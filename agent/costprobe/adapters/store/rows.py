@@ -24,6 +24,7 @@ from costprobe.core.schema import COUNTED, StoredSample, increments
 
 TIME_NS_MAX = 2**63 - 2  # the maximum of InfluxDB
 CACHED_SERIES_MAX = 10_000
+_EVENT = "event,"  # the start of its series keys
 
 
 class StoredRow(NamedTuple):
@@ -86,6 +87,8 @@ class SeriesIds:
 def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[StoredRow]) -> None:
     """Insert rows, each at its time or the next free ns of its series, and add them to the totals.
 
+    An event replaces one of its series and time: after a restart detectors report it again.
+
     Args:
         connection: In a transaction.
         ids: Ids of the series.
@@ -94,12 +97,15 @@ def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[Stored
     placed: dict[tuple[int, int], str] = {}
     for row in rows:
         series_id, time_ns = ids.of(connection, row.key), row.time_ns
-        while (series_id, time_ns) in placed or _is_stored(connection, series_id, time_ns):
+        is_event = row.key.startswith(_EVENT)
+        while not is_event and (
+            (series_id, time_ns) in placed or _is_stored(connection, series_id, time_ns)
+        ):
             time_ns += 1
         placed[series_id, time_ns] = row.fields
     _add_totals(connection, rows)
     connection.executemany(
-        "INSERT INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
+        "INSERT OR REPLACE INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
         [(*place, fields) for place, fields in placed.items()],
     )
 
