@@ -138,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def a_reader_sees_it_in_the_order_of_time(self):
         reader = StoreReader.open(self.path)
-        times_ns = [each.time_ns for each in reader.points("event", 0, 2**62)]
+        times_ns = [each.time_ns for each in reader.points("sweep", 0, 2**62)]
         assert times_ns == sorted(time_ns for _, time_ns in self.rows)
         assert sorted(reader.lines(0, 2**62)) == sorted(line for _, line in self.rows.values())
         assert {series.tags["device"] for series in reader.series()} >= {
