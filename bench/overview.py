@@ -230,9 +230,7 @@ def main() -> int:
         def months_of() -> list[BudgetOverview]:
             budgets = host_budgets(config.budget, paid_currencies(reader))
             usual = Usual(config.telemetry.aggregate_s)
-            return budget_overviews(
-                config.budget, usual, reader, budgets, now_ns, "robust", books=books
-            )
+            return budget_overviews(config.budget, usual, reader, budgets, now_ns, books=books)
 
         months = months_of()
         calls: dict[str, Callable[[], object]] = {

@@ -43,7 +43,7 @@ ARGUMENTS = {
     "savings": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),
     "allocation": ("--since", "3d"),
-    "budget": ("--method", "robust"),
+    "budget": (),
     "forecast": (),
     "report": ("--since", "3d"),
     "explain": ("--since", "3d"),

@@ -17,7 +17,6 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import percent
 from costprobe.spend.budget import BudgetStatus, payers_of
 from costprobe.spend.evaluate import budget_overviews
-from costprobe.spend.forecast import MissingLibraryError, UnfitError
 from costprobe.spend.query import SpendBook, Usual
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.cli.support.colour import Role
@@ -38,34 +37,20 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
     cls=ExampleCommand,
     examples=(
         "costprobe budget  # all budgets",
-        "costprobe budget gpus --method robust  # one budget, without a seasonal model",
+        "costprobe budget gpus --no-plot  # one budget, without its plot",
     ),
 )
 @click.argument("names", nargs=-1, shell_complete=BUDGETS)
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "harmonic", "robust"]),
-    default="auto",
-    show_default=True,
-    help="harmonic needs costprobe[forecast]; auto uses it if possible, else robust.",
-)
 @click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(
-    config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
-) -> None:
+def command(config: str | None, *, names: Sequence[str], plot: bool, as_json: bool) -> None:
     """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
     settings = LoadedConfig(config)
     budgets = _wanted(settings.config.budget, names)
     usual = Usual(settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:
-        try:
-            overviews = budget_overviews(
-                settings.config.budget, usual, reader, budgets, time.time_ns(), method
-            )
-        except (MissingLibraryError, UnfitError) as error:
-            raise click.ClickException(str(error)) from error
+        overviews = budget_overviews(settings.config.budget, usual, reader, budgets, time.time_ns())
     outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
     if as_json:
         echo_json([document for *_, document in outlooks])

@@ -136,10 +136,9 @@ def _budgets(
     currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
     of_host = host_budgets(config.budget, currencies)
     unplanned = [budget for budget in of_host if not is_planned(config.budget, budget)]
-    # The daemon's method, so that report, page and alerts agree.
     usual = Usual(config.telemetry.aggregate_s)
     wanted = [*config.budget, *unplanned]
-    found = budget_overviews(config.budget, usual, reader, wanted, now_ns, "robust")
+    found = budget_overviews(config.budget, usual, reader, wanted, now_ns)
     months = [one for one in found if any(one.status.budget is budget for budget in of_host)]
     return found[: len(config.budget)], months
 

@@ -110,7 +110,7 @@ def report_of(
         changes=listed,
         more_changes=unlisted,
         savings=savings(past.history),
-        outlooks=[outlook_of(budget.status, budget.note) for budget in budgets],
+        outlooks=[outlook_of(budget.status) for budget in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
