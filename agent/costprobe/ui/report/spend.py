@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final, NamedTuple
@@ -26,8 +26,6 @@ HOUR_NS: Final = 3600 * NS_PER_S
 DAY_NS: Final = 24 * HOUR_NS
 # Smaller than any currency's unit, larger than the rounding error of float sums.
 _DIGITS: Final = 9
-
-CurrencyAt = Callable[[str, int], str]
 
 
 class Period(NamedTuple):
@@ -52,7 +50,6 @@ def spent(
     allocations: Iterable[SeriesValues],
     period: Period,
     usual: Usual,
-    currency_at: CurrencyAt,
     label: str = "",
 ) -> list[Spend]:
     """Return the cost of a period, compared with the preceding one, one entry per currency.
@@ -62,13 +59,10 @@ def spent(
         allocations: `cost` of the rows of `allocation`, over the period.
         period: The period.
         usual: Length of rows if there are too few to derive it.
-        currency_at: Currency of a device's price at a UTC ns, for rows without one.
         label: Tag that the cost is divided by; empty for none.
     """
     costs, allocations = list(costs), list(allocations)
-    now, before = (
-        span_spend(costs, TimeSpan(*span), usual, currency_at) for span in (period, period.before)
-    )
+    now, before = (span_spend(costs, TimeSpan(*span), usual) for span in (period, period.before))
     uses = _uses(allocations)
     spends = [
         _spend(currency, spend, before.get(currency), period, uses.get(currency, ()))
@@ -76,7 +70,7 @@ def spent(
     ]
     if not label:
         return spends
-    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual, currency_at)
+    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual)
     return [
         replace(spend, by_label=_with_remainder(spend.total, labelled.get(spend.currency, {})))
         for spend in spends
@@ -123,7 +117,7 @@ def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
     by_key: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for series in allocations:
         tags = series.tags
-        key = (tags.get("currency", "?"), tags.get("service", ""), tags.get("part", ""))
+        key = (tags.get("currency", ""), tags.get("service", ""), tags.get("part", ""))
         by_key[key] += series.values
     uses: dict[str, list[Use]] = defaultdict(list)
     for (currency, service, part), values in by_key.items():
