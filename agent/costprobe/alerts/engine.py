@@ -106,17 +106,14 @@ class Incident:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
         """Return the incident that `to_document` wrote."""
-        notified = {
-            name: (severity, time_ns, *(revision or [0]))
-            for name, (severity, time_ns, *revision) in document["notified"].items()
-        }
+        notified = {name: tuple(last) for name, last in document["notified"].items()}
         return cls(
             Alert.from_document(document["alert"]),
             dict(document["seen_ns"]),
             document["quiet_ns"],
             notified,
-            list(document.get("causes", ())),
-            document.get("size", 0.0),
+            list(document["causes"]),
+            document["size"],
         )
 
 

@@ -215,7 +215,7 @@ class DriftMonitor:
                     document["reported_shift"],
                     document["since_ns"],
                     document["began_ns"],
-                    contended=tuple(map(bool, document.get("contended", ()))),
+                    contended=tuple(map(bool, document["contended"])),
                 )
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(
