@@ -1,4 +1,4 @@
-"""Quantiles, rolling cost, non-negative least squares, and robust spread of samples.
+"""Quantiles, rolling cost, non-negative least squares, robust spread, and thresholds of cumulative sums.
 
 Quantiles are those of samples, and of Student's distribution. The rolling cost is the median and
 interquartile range of the samples of the last hour, day and week.
@@ -20,11 +20,13 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S
 
+# Siegmund's correction for the overshoot over a boundary, in standard deviations.
+_OVERSHOOT: Final = 1.166
 # Enough for 1e-10 at any number of degrees of freedom below 1e4.
 _FRACTION_TERMS = 60
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
@@ -36,6 +38,10 @@ MIN_PIVOT: Final = 1e-12
 # A further term that reduces the mean squared error by less explains rounding errors.
 MIN_GAIN: Final = 1e-18
 _Vector = list[float]
+# Largest AR(1) coefficient of an estimate.
+LARGEST_PHI: Final = 0.85
+# Standard error of a median of normal values, in that of their mean.
+MEDIAN_ERROR: Final = 1.2533
 # Noise of logarithms below it is rounding, and has no autocorrelation or pattern.
 ROUNDING_NOISE = 1e-9
 # Share of the largest figure within which two figures are equal.
@@ -422,3 +428,56 @@ def tail_degrees(scores: Sequence[float]) -> float:
 @cache
 def _ratio(degrees: float) -> float:
     return student_quantile(0.975, degrees) / student_quantile(0.75, degrees)
+
+
+def decision_interval(reference: float, run_length: float) -> float:
+    """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
+
+    Args:
+        reference: The reference value k, in standard deviations; positive.
+        run_length: The mean number of values until a false alarm.
+
+    Returns:
+        h in standard deviations, from Siegmund's approximation
+        ARL = (exp(2kb) - 2kb - 1) / (2k^2) with b = h + 1.166 (Siegmund, "Sequential Analysis",
+        1985, ch. II), to 1/64 of a standard deviation of k.
+    """
+    reference = max(1, round(reference * 64)) / 64
+    wanted = 2 * reference * reference * run_length
+    exponent = math.log(wanted + 1)
+    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
+        exponent = math.log(wanted + 1 + exponent)
+    return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
+
+
+def noise_of(values: Sequence[float]) -> tuple[float, float]:
+    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
+
+    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
+    2 s^2 (1 - phi^2); their ratio is 1 + phi.
+    """
+    lag1 = MAD_TO_SIGMA * statistics.median(abs(b - a) for a, b in pairwise(values))
+    lag2 = MAD_TO_SIGMA * statistics.median(
+        abs(b - a) for a, b in zip(values, values[2:], strict=False)
+    )
+    if lag1 < ROUNDING_NOISE:
+        return 0.0, 0.0
+    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
+    return lag1 / math.sqrt(2 * (1 - phi)), phi
+
+
+def autocorrelation_of(residuals: Sequence[float], noise: float) -> float:
+    """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
+
+    It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
+    on the side of fewer false alarms.
+
+    Args:
+        residuals: Values without a pattern.
+        noise: Their standard deviation.
+    """
+    limit = 3 * noise
+    clipped = [max(-limit, min(limit, value)) for value in residuals]
+    square = math.fsum(value * value for value in clipped)
+    product = math.fsum(b * a for a, b in pairwise(clipped))
+    return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0

@@ -11,8 +11,7 @@ of squares over the variance of the noise, plus the degrees of freedom times the
 number of values.
 
 The daily pattern is learned beside hourly means of the last two weeks. The noise beside a slow
-pattern has a standard deviation, an AR(1) coefficient and the error of a median. Decision
-intervals of cumulative sums are here as well.
+pattern has a standard deviation, an AR(1) coefficient and the error of a median.
 """
 
 from __future__ import annotations
@@ -22,13 +21,20 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import median
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import MAD_TO_SIGMA, ROUNDING_NOISE, first_least
+from costprobe.core.statistics import (
+    MAD_TO_SIGMA,
+    MEDIAN_ERROR,
+    ROUNDING_NOISE,
+    autocorrelation_of,
+    decision_interval,
+    first_least,
+    noise_of,
+)
 from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings
 
@@ -50,10 +56,6 @@ _LEAST_SHARE = 0.25
 _DECAY = 0.6
 _LEAST_GAIN = 0.15
 
-LARGEST_PHI = 0.85
-# Standard error of a median over that of a mean.
-MEDIAN_ERROR = 1.25
-
 # The day ends at this coverage, or after LONGEST_S.
 COVERED_SHARE = 0.85
 LONGEST_S = 4 * DAY_S
@@ -72,10 +74,6 @@ CLEAR_SHIFT = 4.0
 # Differences to a running median do not show the slow part of the noise.
 LEAST_PHI = 0.3
 LEAST_NOISE = 1e-4
-
-# Siegmund's correction for the overshoot over a boundary, in standard deviations.
-_OVERSHOOT = 1.166
-_KEYS_PER_UNIT = 64
 
 CLIP = 3.0
 OUTLYING = 4.5
@@ -411,31 +409,6 @@ class SeriesModel:
         self.tune()
 
 
-def decision_interval(reference: float, run_length: float) -> float:
-    """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
-
-    Args:
-        reference: The reference value k, in standard deviations; positive.
-        run_length: The mean number of values until a false alarm.
-
-    Returns:
-        h in standard deviations, from Siegmund's approximation
-        ARL = (exp(2kb) - 2kb - 1) / (2k^2) with b = h + 1.166 (Siegmund, "Sequential Analysis",
-        1985, ch. II), to 1/64 of a standard deviation of k.
-    """
-    return _solved(max(1, round(reference * _KEYS_PER_UNIT)), run_length)
-
-
-@lru_cache(maxsize=1024)
-def _solved(key: int, run_length: float) -> float:
-    reference = key / _KEYS_PER_UNIT
-    wanted = 2 * reference * reference * run_length
-    exponent = math.log(wanted + 1)
-    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
-        exponent = math.log(wanted + 1 + exponent)
-    return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
-
-
 class FirstDay:
     """The values of a series from its start on, in slots of the time of the day.
 
@@ -482,7 +455,7 @@ class FirstDay:
             return None
         present = [value for value in self.values if not math.isnan(value)]
         noise, phi = noise_of(present)
-        phi = max(phi, _autocorrelation(self._pattern_free(), noise))
+        phi = max(phi, autocorrelation_of(self._pattern_free(), noise))
         shift, errors = self._shift(_median_error(noise, phi))
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
@@ -897,20 +870,6 @@ class WeekMemory:
         return math.fsum(means) / len(means) if means else None
 
 
-def noise_of(values: Sequence[float]) -> tuple[float, float]:
-    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
-
-    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
-    2 s^2 (1 - phi^2); their ratio is 1 + phi.
-    """
-    lag1 = MAD_TO_SIGMA * median(abs(b - a) for a, b in pairwise(values))
-    lag2 = MAD_TO_SIGMA * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if lag1 < ROUNDING_NOISE:
-        return 0.0, 0.0
-    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
-    return lag1 / math.sqrt(2 * (1 - phi)), phi
-
-
 def _median_error(noise: float, phi: float) -> float:
     """Return the standard error of a median of AR(1) noise, times the root of its number."""
     return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
@@ -928,20 +887,3 @@ def pattern_free(values: Sequence[float], reach: int) -> list[float]:
         value - median(known[max(0, index - reach) : index + reach + 1])
         for index, value in enumerate(known)
     ]
-
-
-def _autocorrelation(residuals: Sequence[float], noise: float) -> float:
-    """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
-
-    It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
-    on the side of fewer false alarms.
-
-    Args:
-        residuals: Values as from `pattern_free`.
-        noise: Their standard deviation.
-    """
-    limit = 3 * noise
-    clipped = [max(-limit, min(limit, value)) for value in residuals]
-    square = math.fsum(value * value for value in clipped)
-    product = math.fsum(b * a for a, b in pairwise(clipped))
-    return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0

@@ -19,13 +19,12 @@ from costprobe.spend.budget import BudgetStatus, payers_of
 from costprobe.spend.evaluate import budget_overviews
 from costprobe.spend.query import SpendBook, Usual
 from costprobe.spend.settings import BudgetConfig
-from costprobe.ui.cli.support.colour import Role
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.name_completion import BUDGETS
-from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from costprobe.adapters.clouds.source import SourceError
 from costprobe.adapters.host.files import replace_file, write_new
-from costprobe.configuration import demo_config
+from costprobe.configuration import Config, demo_config
 from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, default_store
+from costprobe.core.records import natural
 from costprobe.core.units import counted
-from costprobe.pricing.prices import assumed_prices, host_detector
-from costprobe.ui.cli.support.config_notes import device_notes, spot_file_findings
-from costprobe.ui.cli.support.config_sample import host_sample
+from costprobe.pricing.plans import FeedPlan, parse_spot
+from costprobe.pricing.prices import assumed_prices, host_detector, read_output
+from costprobe.ui.cli.support.command_classes import ExampleGroup
+from costprobe.ui.cli.support.config_sample import host_sample, shown
 from costprobe.ui.cli.support.discovery import discovered_devices
-from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
-from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
 
@@ -145,3 +147,48 @@ def show(config: str | None, *, as_json: bool) -> None:
         return
     echo(f"# {settings.path or 'no file: demo mode'}; store: {settings.store_path}")
     echo_file(tomli_w.dumps(tables).splitlines())
+
+
+def device_notes(config: Config) -> Iterator[str]:
+    """Devices that the file names and this host does not have now; a sensor process looks."""
+    named_devices = list(_named_devices(config))
+    if not named_devices:
+        return
+    present = {device.name for device in discovered_devices(config.telemetry)}
+    for key, device in named_devices:
+        if device not in present:
+            there = ", ".join(sorted(present, key=natural)) or "none"
+            yield f"{key}: this host has no device {device} now; devices: {there}"
+
+
+def _named_devices(config: Config) -> Iterator[tuple[str, str]]:
+    for index, budget in enumerate(config.budget):
+        if budget.device is not None:
+            yield f"budget[{index}].device", budget.device
+    for index, plan in enumerate(config.price):
+        if plan.device is not None:
+            yield f"price[{index}].device", plan.device
+    for key, tables in (("probe", config.probe), ("service", config.service)):
+        for index, table in enumerate(tables):
+            for device in () if table.devices == "all" else table.devices:
+                yield f"{key}[{index}].devices", device
+
+
+def spot_file_findings(config: Config) -> tuple[list[str], list[str]]:
+    """Check the files of spot prices, as the daemon will read them.
+
+    Returns:
+        Errors of files with content that the daemon would refuse, and notes on files that cannot be
+        read now: `key.path: what is wrong`.
+    """
+    problems, notes = [], []
+    for index, plan in enumerate(config.price):
+        if isinstance(plan, FeedPlan) and plan.file is not None:
+            key = f"price[{index}].file"
+            try:
+                parse_spot(read_output(plan), time.time_ns(), plan.currency)
+            except SourceError as error:
+                notes.append(f"{key}: {error}")
+            except ValueError as error:
+                problems.append(f"{key}: {plan.file}: {error}")
+    return problems, notes

@@ -23,7 +23,7 @@ from costprobe.ui.cli.support.bundle import (
     gathered,
     sources,
 )
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json
 

@@ -18,12 +18,12 @@ from costprobe.ui.cli.support.checks import (
     sensor_checks,
     sink_checks,
     store_checks,
+    torch_checks,
+    write_checks,
 )
-from costprobe.ui.cli.support.code_checks import torch_checks, write_checks
-from costprobe.ui.cli.support.colour import Role, paint
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.support.serving_checks import pod_checks, service_checks
 
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}

@@ -24,12 +24,12 @@ from costprobe.drift.explain import (
 )
 from costprobe.drift.message import change_message
 from costprobe.drift.periods import PeriodChange
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_PROBES, STORED_SERVICES
+from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local
 
 EVENTS_SHOWN = 20

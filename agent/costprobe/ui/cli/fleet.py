@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from costprobe.ui.cli.support.lazy_group import LazyGroup
+from costprobe.ui.cli.support.command_classes import LazyGroup
 
 
 @click.group(
@@ -17,7 +17,7 @@ from costprobe.ui.cli.support.lazy_group import LazyGroup
         "savings": "costprobe.ui.cli.fleet_savings:savings",
         "report": "costprobe.ui.cli.fleet_report:report",
         "outliers": "costprobe.ui.cli.fleet_peers:outliers",
-        "dashboard": "costprobe.ui.cli.fleet_dashboard:dashboard",
+        "dashboard": "costprobe.ui.cli.dashboard:dashboard",
         "change": "costprobe.ui.cli.fleet_peers:change",
         "watch": "costprobe.ui.cli.fleet_watch:watch",
     },

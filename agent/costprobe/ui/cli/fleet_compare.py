@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from costprobe.fleet.unit_costs import SOFTWARE, fleet_unit_costs
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,

@@ -10,14 +10,12 @@ import click
 from costprobe.core.periods import HOUR_NS, PeriodKind, period_at
 from costprobe.fleet.spend import fleet_forecast
 from costprobe.spend.settings import HISTORY_HOURS
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.finite_range import FiniteRange
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import echo_problems, fleet_answers, require_rows
-from costprobe.ui.cli.support.label_option import LABEL
+from costprobe.ui.cli.support.option_types import LABEL, FiniteRange
 from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.place import bad_input
-from costprobe.ui.cli.views.fleet_forecast_lines import FORECAST_HEADS, forecast_lines
-from costprobe.ui.cli.views.fleet_tables import csv_lines
+from costprobe.ui.cli.views.fleet_tables import FORECAST_HEADS, csv_lines, forecast_lines
 from costprobe.ui.fleet_documents import forecast_document, head_of
 
 _Labels = Sequence[tuple[str, str]]

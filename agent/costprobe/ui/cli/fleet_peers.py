@@ -10,7 +10,7 @@ from costprobe.core.records import SOFTWARE_TAGS
 from costprobe.core.units import counted
 from costprobe.fleet.outliers import fleet_outliers
 from costprobe.fleet.rollouts import aligned, fleet_changes, hosts_with
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,
@@ -18,6 +18,7 @@ from costprobe.ui.cli.support.fleet_options import (
     period_options,
     require_rows,
 )
+from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import (
     echo,
     echo_file,
@@ -25,11 +26,9 @@ from costprobe.ui.cli.support.output import (
     echo_lines,
 )
 from costprobe.ui.cli.support.place import bad_input
-from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import peer_tables
 from costprobe.ui.cli.views.fleet_tables import csv_lines
-from costprobe.ui.fleet_documents import head_of
-from costprobe.ui.outlier_documents import outliers_document
+from costprobe.ui.fleet_documents import head_of, outliers_document
 from costprobe.ui.text import local
 
 _Labels = Sequence[tuple[str, str]]

@@ -12,8 +12,7 @@ from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.units import percent
 from costprobe.fleet.spend import FleetSaving, fleet_savings
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.finite_range import FiniteRange
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
@@ -22,6 +21,7 @@ from costprobe.ui.cli.support.fleet_options import (
     period_options,
     require_rows,
 )
+from costprobe.ui.cli.support.option_types import FiniteRange
 from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
 from costprobe.ui.cli.views.fleet_tables import csv_lines
 from costprobe.ui.fleet_documents import head_of

@@ -8,7 +8,7 @@ import click
 
 from costprobe.core.units import counted
 from costprobe.fleet.spend import fleet_spend
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 import click
 
 from costprobe.fleet.hosts import HostState, fleet_status
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,
@@ -17,8 +17,8 @@ from costprobe.ui.cli.support.fleet_options import (
     period_options,
     require_rows,
 )
+from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo_file, echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.cli.views import fleet_tables
 from costprobe.ui.fleet_documents import head_of
 

@@ -11,16 +11,18 @@ import click
 from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import read_regular
 from costprobe.delivery.contract import HttpSinkConfig
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
-from costprobe.ui.grafana.boards import EDITIONS, INFLUXDB, boards
 from costprobe.ui.grafana.provisioning import (
+    EDITIONS,
+    INFLUXDB,
     SOURCE,
     Source,
     alerts_file,
+    boards,
     provider_file,
     provisioned,
     sources_file,

@@ -16,13 +16,13 @@ from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
 from costprobe.core.units import parse_duration_s
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb
 from costprobe.ui.influx_setup import flux
-from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
+from costprobe.ui.influx_setup.influxql import InfluxqlApi
 from costprobe.ui.influx_setup.steps import (
     HOURLY,
     SetupError,

@@ -10,25 +10,28 @@ import click
 
 from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.service_files import (
     CONFIG,
     FILES,
-    OTHER_UNITS,
-    SERVICE,
-    VENV,
-)
-from costprobe.ui.cli.support.service_host import (
     HOST,
     JSON_OPTION,
+    OTHER_UNITS,
     ROOT_OPTION,
+    SERVICE,
+    VENV,
+    StepError,
+    Steps,
     check_host,
     step_printer,
 )
-from costprobe.ui.cli.support.service_steps import StepError, Steps
-from costprobe.ui.cli.support.service_venv import install_packages, make_venv, replace_venv
-from costprobe.ui.cli.support.service_wheel import running_wheel
+from costprobe.ui.cli.support.service_venv import (
+    install_packages,
+    make_venv,
+    replace_venv,
+    running_wheel,
+)
 
 READABLE_BY_ALL = 0o022
 

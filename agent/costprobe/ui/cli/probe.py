@@ -20,7 +20,7 @@ from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
 from costprobe.ui.cli.naive import NaiveReport
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input

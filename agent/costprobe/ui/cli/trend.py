@@ -15,15 +15,15 @@ from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.label_option import LABEL
 from costprobe.ui.cli.support.name_completion import (
     FIELDS,
     STORED_DEVICES,
     STORED_PROBES,
     STORED_SERVICES,
 )
+from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import (
     echo,
     echo_coloured,
@@ -32,9 +32,8 @@ from costprobe.ui.cli.support.output import (
 )
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.support.production_reasons import production_reasons
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.plots import trend_plots
 from costprobe.ui.cli.views.series_names import series_names
-from costprobe.ui.cli.views.trend_plots import trend_plots
 from costprobe.ui.cli.views.trend_table import (
     as_read,
     comparable,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.ui.influx_setup.rollup import ROLLED
+from costprobe.ui.influx_setup.steps import ROLLED
 
 _HOUR_S = 3600
 ROLLUP_TASK = "costprobe hourly"

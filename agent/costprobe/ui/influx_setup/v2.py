@@ -13,13 +13,13 @@ from typing import Any
 from costprobe.adapters.http.errors import DeliveryError
 from costprobe.delivery.influx import InfluxClient, InfluxV2Config
 from costprobe.ui.influx_setup import flux
-from costprobe.ui.influx_setup.secret import write_new_secret
 from costprobe.ui.influx_setup.steps import (
     HOURLY,
     SetupError,
     SetupOptions,
     SetupStep,
     retention_text,
+    write_new_secret,
 )
 
 _HOUR_S = 3600

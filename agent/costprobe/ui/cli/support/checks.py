@@ -1,28 +1,39 @@
-"""The prerequisites of costprobe on a host, each checked once."""
+"""The prerequisites of costprobe on a host, each checked once: also the code that the configuration names."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from pydantic import BaseModel
+
+from costprobe.adapters.host.files import ROOT, other_writer
+from costprobe.adapters.host.processes import child_environment
+from costprobe.adapters.probe_child.runner import PROBES_FOLDER
 from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.settings import StoreConfig
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
-from costprobe.core.outside import SHAPE_ERRORS
+from costprobe.core.outside import SHAPE_ERRORS, bounded_object
 from costprobe.core.records import NS_PER_S, Device, Event
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
 from costprobe.devices.boards import BOARDS_STATE, Board, boards_of
 from costprobe.devices.use import shared_modules
+from costprobe.probing.run import AnyProbe
+from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.discovery import short_lived_sensor
+from costprobe.ui.cli.support.service_venv import torch_arguments
 
 MIN_FREE_BYTES = 1 << 30
 HOUR_NS = 3600 * NS_PER_S
@@ -219,3 +230,129 @@ def notifier_checks(notifiers: Sequence[NotifierConfig]) -> Iterator[Check]:
         yield Check(f"notifier {notifier.name}", "bad" if problems else "good", detail, fix)
     if not notifiers:
         yield Check("notifiers", "note", "none: alerts appear in costprobe alerts only", "")
+
+
+TORCH_TIMEOUT_S: Final = 120.0
+MAX_FACTS_CHARS: Final = 1 << 16
+WRITE_FIX: Final = "let root alone write it and its folders: chown root, chmod go-w"
+# Run in the interpreter of a probe, which may lack costprobe.
+TORCH_PROGRAM: Final = PROBES_FOLDER / "torch_facts.py"
+CUDA_DRIVER: Final = PROBES_FOLDER / "cuda_driver.py"
+
+
+def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
+    """Check torch in every interpreter of a probe that runs a model."""
+    models = [probe for probe in probes if isinstance(probe, ProbeConfig)]
+    for python in sorted({str(probe.python or sys.executable) for probe in models}):
+        modules = {
+            str(probe.module).partition(":")[0].partition(".")[0]
+            for probe in models
+            if probe.module is not None and str(probe.python or sys.executable) == python
+        }
+        yield from _torch_check(python, sorted(modules))
+
+
+def _torch_check(python: str, modules: Sequence[str]) -> Iterator[Check]:
+    """Import torch in an interpreter, and find the modules of probes without importing them."""
+    name = f"torch under {python}"
+    writer = other_writer(Path(python), {ROOT})
+    if os.geteuid() == ROOT and writer is not None:
+        yield Check(name, "bad", f"not run by root: {writer}", WRITE_FIX)
+        return
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
+            [python, "-c", TORCH_PROGRAM.read_text(), str(CUDA_DRIVER), *modules],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_TIMEOUT_S,
+            # Its own session, without a terminal: code of another user could type into that of root.
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=child_environment(os.environ),
+            check=False,
+        )
+    except OSError as error:
+        fix = "set python in [[probe]] to one with torch"
+        yield Check(name, "bad", str(error.strerror), fix)
+        return
+    except subprocess.TimeoutExpired:
+        words = f"no answer in {TORCH_TIMEOUT_S:.0f} s"
+        yield Check(name, "bad", words, "check whether the driver hangs: dmesg")
+        return
+    lines = done.stdout.strip().splitlines()
+    yield from _module_checks(modules, (lines or [""])[0])
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        yield Check(name, "bad", words, f"{python} -m pip install {' '.join(torch_arguments())}")
+        return
+    yield _found_torch(name, (lines or [""])[-1])
+
+
+def _found_torch(name: str, line: str) -> Check:
+    """Return the check by the last line of TORCH_PROGRAM's output."""
+    try:
+        facts = bounded_object(line, MAX_FACTS_CHARS)
+        cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
+        problem = str(facts["problem"])
+    except (ValueError, KeyError, TypeError):
+        fix = "set python in [[probe]] to an interpreter, which prints nothing else"
+        return Check(name, "bad", "its output is not that of our program", fix)
+    if cuda:
+        return Check(name, "good", f"{torch}, CUDA on {names}", "")
+    if problem:
+        return Check(name, "bad", f"{torch} cannot use CUDA", problem)
+    if Path("/dev/nvidiactl").exists():
+        fix = "install a CUDA build of torch that the driver supports"
+        return Check(name, "bad", f"{torch} finds no CUDA device", fix)
+    return Check(name, "good", f"{torch}, CPU only", "")
+
+
+def _module_checks(modules: Sequence[str], line: str) -> Iterator[Check]:
+    """Check who may write the modules of probes, at the places that an interpreter printed."""
+    try:
+        places = bounded_object(line, MAX_FACTS_CHARS)
+    except ValueError:
+        return  # a wrapper that prints something else
+    for name in modules:
+        files = [file for file in places.get(name) or () if isinstance(file, str)]
+        yield from _write_checks((f"module {name}", Path(file)) for file in files)
+
+
+def write_checks(config_path: Path | None, config: Config) -> Iterator[Check]:
+    """Check that others may write neither the configuration nor what it names: a writer decides what runs."""
+    files = [*_named_files("", config), ("python", Path(sys.executable))]
+    if config_path is not None:
+        files.insert(0, ("configuration", config_path))
+    problems = list(_write_checks(files))
+    yield from problems
+    if not problems:
+        number = counted(len(files), "file")
+        yield Check(
+            "write access", "good", f"{number} and their folders: root and this user alone", ""
+        )
+
+
+def _write_checks(files: Iterable[tuple[str, Path]]) -> Iterator[Check]:
+    for key, file in files:
+        writer = other_writer(file, {ROOT, os.geteuid()})
+        if writer is not None:
+            detail = f"{file}: {writer}"
+            yield Check(f"write access to {key}", "note", detail, WRITE_FIX)
+
+
+def _named_files(key: str, value: object) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a part of the configuration names, except the store, with their keys."""
+    if isinstance(value, Path):
+        yield key, value
+    elif isinstance(value, BaseModel) and not isinstance(value, StoreConfig):
+        for name, field in value:
+            inner = f"{key}.{name}" if key else name
+            if name == "command" and field:
+                yield inner, Path(shutil.which(field[0]) or field[0])
+            elif name == "kind" and ":/" in str(field):
+                yield inner, Path(str(field).partition(":")[2])
+            else:
+                yield from _named_files(inner, field)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _named_files(f"{key}[{index}]", item)

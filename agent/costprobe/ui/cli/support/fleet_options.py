@@ -26,10 +26,9 @@ from costprobe.fleet.answers import (
     fleet_period,
 )
 from costprobe.fleet.settings import FleetSection
-from costprobe.ui.cli.support.label_option import LABEL
+from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import Place, bad_input, check_access
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local
 
 _LABEL_PREFIX: Final = "label:"

@@ -6,7 +6,7 @@ import shutil
 
 from costprobe.core.money import common_scale, scale_words
 from costprobe.core.outside import one_line
-from costprobe.ui.cli.support.colour import paint
+from costprobe.ui.cli.support.output import paint
 from costprobe.ui.cli.views.plots import LETTERS, drawn
 from costprobe.unit_costs.compare import Group
 

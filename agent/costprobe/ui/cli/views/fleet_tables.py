@@ -10,13 +10,15 @@ from typing import Any, Final
 
 from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.outside import csv_cell, one_line
+from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import KWH_J, counted, percent
 from costprobe.fleet.hosts import HostState
-from costprobe.fleet.spend import FleetSpend, SpendByKey
+from costprobe.fleet.spend import FleetForecast, FleetSpend, SpendByKey
 from costprobe.fleet.unit_costs import FleetUnitCost
+from costprobe.spend.forecast import MIN_HOURS
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.text import ago, joules
+from costprobe.ui.text import ago, joules, local
 
 _REST: Final = "(unallocated)"
 _TOTAL: Final = "total"
@@ -261,3 +263,54 @@ _COUNTED: Final = {"serving": "hosts", "probe": "devices"}
 
 def _price(price: float | None, currency: str, units: int = 1) -> str:
     return "-" if price is None else money(price * units, currency)
+
+
+FORECAST_HEADS: Final = (
+    "currency",
+    "spent",
+    "coverage",
+    "forecast",
+    "forecast_low",
+    "forecast_high",
+    "history_h",
+    "left_out_h",
+)
+
+
+def forecast_lines(
+    found: Sequence[FleetForecast], period: TimeSpan, end_ns: int, amount: float | None
+) -> Iterator[str]:
+    """Yield the spend of a period with its forecast, one line for each currency.
+
+    Args:
+        found: The forecasts.
+        period: The period.
+        end_ns: UTC in ns up to which rows count.
+        amount: Planned amount of the only currency; None without one.
+    """
+    elapsed = percent(period.elapsed_share(end_ns))
+    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {elapsed} elapsed"
+    heads = ("currency", "spent", "covered", "forecast", "80 % interval")
+    rows = [
+        (
+            one.currency or "-",
+            money(one.spent, one.currency),
+            "-" if one.coverage is None else percent(one.coverage),
+            "-" if one.expected is None else money(one.expected, one.currency),
+            "-"
+            if one.low is None or one.high is None
+            else f"{money(one.low, one.currency)} to {money(one.high, one.currency)}",
+        )
+        for one in found
+    ]
+    yield from table_lines([heads, *rows])
+    for one in found:
+        if one.remaining is None:
+            yield f"{one.currency}: a forecast needs {MIN_HOURS} h of cost data"
+        else:
+            yield f"{one.currency}: {one.remaining.method}, from {one.remaining.hours:,} h"
+        if one.left_out:
+            hours = counted(one.left_out, "hour")
+            yield f"{one.currency}: {hours} with rows of less than half of the devices left out"
+        if amount is not None:
+            yield f"{money(amount, one.currency)} planned: {one.verdict(amount) or 'within it'}"

@@ -21,7 +21,7 @@ from costprobe.fleet.peers import (
 from costprobe.fleet.rollouts import FleetChange
 from costprobe.fleet.updates import Effect
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.outlier_documents import monthly_document, outlier_document
+from costprobe.ui.fleet_documents import monthly_document, outlier_document
 from costprobe.ui.text import local
 
 _SHOWN_MAX: Final = 50
