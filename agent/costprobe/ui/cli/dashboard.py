@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,9 @@ from costprobe.ui.cli.support.fleet_options import fleet_config
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import FiniteRange
 from costprobe.ui.cli.support.output import echo
+
+if TYPE_CHECKING:
+    from costprobe.ui.dashboard.serving import ServedPage
 
 NEEDED = ("starlette", "uvicorn")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -85,23 +88,30 @@ def command(
     # These packages are optional.
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
-    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
+
+    settings = LoadedConfig(config)
+    clock = SystemClock()
+    budgets = DashboardBudgets(clock, settings.path, settings.config)
+    page = dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets)
+    _serve(page, f"store: {settings.store_path}", listen, allow_remote=allow_remote)
+
+
+def _serve(page: ServedPage, source: str, listen: str, *, allow_remote: bool) -> None:
+    """Serve a page until Ctrl-C, and print its source and address."""
+    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - these packages are optional
         ListenError,
         bound,
         parse_listen,
         serve,
     )
 
-    settings = LoadedConfig(config)
     try:
         listening, address = bound(parse_listen(listen, allow_remote=allow_remote))
     except ListenError as error:
         raise bad_input(f"--listen: {error}") from error
-    echo(f"store: {settings.store_path}")
-    echo(f"page:  {address.url}  (Ctrl-C ends it)")
-    clock = SystemClock()
-    budgets = DashboardBudgets(clock, settings.path, settings.config)
-    serve(dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets), listening)
+    echo(source)
+    echo(f"{'page:':{source.index(' ')}} {address.url}  (Ctrl-C ends it)")
+    serve(page, listening)
 
 
 @click.command(
@@ -136,20 +146,8 @@ def dashboard(
     require_packages()
     # These packages are optional.
     from costprobe.ui.dashboard.fleet.page import FleetSetup, PlannedMonth, fleet_page  # noqa: PLC0415 - as above
-    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
-        ListenError,
-        bound,
-        parse_listen,
-        serve,
-    )
 
     settings = fleet_config(config)
-    try:
-        listening, address = bound(parse_listen(listen, allow_remote=allow_remote))
-    except ListenError as error:
-        raise bad_input(f"--listen: {error}") from error
-    echo(f"database: {settings.url}")
-    echo(f"page:     {address.url}  (Ctrl-C ends it)")
     clock = SystemClock()
     planned = tuple(
         PlannedMonth(float(one.amount), one.currency, one.timezone, one.labels)
@@ -159,4 +157,5 @@ def dashboard(
     if amount is not None:
         planned = (PlannedMonth(amount, currency), *planned)
     setup = FleetSetup(settings.silent_after_s, planned, settings.host_url)
-    serve(fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts), listening)
+    page = fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts)
+    _serve(page, f"database: {settings.url}", listen, allow_remote=allow_remote)

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import click
 
 from costprobe.core.records import SOFTWARE_TAGS
 from costprobe.core.units import counted
+from costprobe.fleet.answers import FleetAnswers
 from costprobe.fleet.outliers import fleet_outliers
+from costprobe.fleet.peers import FleetOutliers
 from costprobe.fleet.rollouts import aligned, fleet_changes, hosts_with
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
-    echo_problems,
-    fleet_answers,
-    period_options,
+    FleetOptions,
+    fleet_options,
     require_rows,
 )
 from costprobe.ui.cli.support.option_types import Timespan
-from costprobe.ui.cli.support.output import (
-    echo,
-    echo_file,
-    echo_json,
-    echo_lines,
-)
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.views import peer_tables
-from costprobe.ui.cli.views.fleet_tables import csv_lines
-from costprobe.ui.fleet_documents import head_of, outliers_document
+from costprobe.ui.fleet_documents import outliers_document
 from costprobe.ui.text import local
-
-_Labels = Sequence[tuple[str, str]]
 
 
 @click.command(
@@ -47,17 +39,11 @@ _Labels = Sequence[tuple[str, str]]
     multiple=True,
     help="Compare within the values of this label, such as a cooling row or a lot; may be repeated.",
 )
-@period_options(since="7d")
-@click.pass_obj
+@fleet_options(since="7d")
 def outliers(
-    config: str | None,
+    options: FleetOptions,
     *,
     within: Sequence[str],
-    since_ns: int,
-    until_ns: int | None,
-    labels: _Labels,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """Find GPUs that are slower or hungrier than their peers, with cause and cost.
 
@@ -65,17 +51,21 @@ def outliers(
     slots and of `--within` are removed; a host all of whose GPUs deviate is listed as one. Listed is
     what is at least 2 % above its peers, at a nominal false discovery rate of 5 %.
     """
-    with fleet_answers(config, since_ns, until_ns, labels) as answers:
+    with options.answers() as answers:
         found = fleet_outliers(answers, within)
-    if as_json:
-        echo_json({**head_of(answers), **outliers_document(found, within)})
-        return
-    if as_csv:
-        echo_file(csv_lines(peer_tables.OUTLIER_HEADS, peer_tables.outlier_cells(found)))
-    else:
-        require_rows(range(found.tested + found.untested + found.updated), answers, "probe runs")
-        echo_lines(peer_tables.outlier_lines(found, within))
-    echo_problems(answers)
+    options.echo(
+        answers,
+        outliers_document(found, within),
+        (peer_tables.OUTLIER_HEADS, peer_tables.outlier_cells(found)),
+        _outlier_lines(found, within, answers),
+    )
+
+
+def _outlier_lines(
+    found: FleetOutliers, within: Sequence[str], answers: FleetAnswers
+) -> Iterator[str]:
+    require_rows(range(found.tested + found.untested + found.updated), answers, "probe runs")
+    yield from peer_tables.outlier_lines(found, within)
 
 
 @click.command(
@@ -95,42 +85,36 @@ def outliers(
     help="Time before and after a change that is compared.",
 )
 @click.option("--within", type=FleetKey(), help="Compare only hosts with the same value.")
-@period_options(since="14d")
-@click.pass_obj
-def change(  # noqa: PLR0913 - an option each
-    config: str | None,
+@fleet_options(since="14d")
+def change(
+    options: FleetOptions,
     *,
     key: str,
     window_s: float,
     within: str | None,
-    since_ns: int,
-    until_ns: int | None,
-    labels: _Labels,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """Estimate what a change of software did to cost, time and energy on all hosts.
 
     Each host that changed is compared, around its own change, with hosts that had not changed yet
     (difference in differences), with an interval of 95 %.
     """
-    with fleet_answers(config, since_ns, until_ns, labels) as answers:
+    with options.answers() as answers:
         try:
             answers.period = aligned(answers.period, window_s)
         except ValueError as error:
             raise bad_input(f"--since: {error}, {window_s / 3600:g} h each") from error
         found = fleet_changes(answers, key, within or "")
         hosts = () if found else hosts_with(answers, key)
-    if as_json:
-        documents = [peer_tables.change_document(one) for one in found]
-        echo_json({**head_of(answers), "key": key, "window_s": window_s, "changes": documents})
-        return
-    if as_csv:
-        echo_file(csv_lines(peer_tables.CHANGE_HEADS, peer_tables.change_cells(found)))
-    elif found:
-        echo_lines(peer_tables.change_lines(found))
-    else:
-        require_rows(hosts, answers, f"rows with a {key}")
-        since = local(answers.period.start_ns)
-        echo(f"no host changed its {key} since {since}, of {counted(len(hosts), 'host')}")
-    echo_problems(answers)
+    documents = [peer_tables.change_document(one) for one in found]
+    options.echo(
+        answers,
+        {"key": key, "window_s": window_s, "changes": documents},
+        (peer_tables.CHANGE_HEADS, peer_tables.change_cells(found)),
+        peer_tables.change_lines(found) if found else _unchanged_lines(key, hosts, answers),
+    )
+
+
+def _unchanged_lines(key: str, hosts: Collection[str], answers: FleetAnswers) -> Iterator[str]:
+    require_rows(hosts, answers, f"rows with a {key}")
+    since = local(answers.period.start_ns)
+    yield f"no host changed its {key} since {since}, of {counted(len(hosts), 'host')}"

@@ -6,10 +6,8 @@ No text from outside can control the terminal or forge a line.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -114,24 +112,15 @@ def paint(text: str, role: Role) -> str:
     return click.style(one_line(text), **_STYLES[role])
 
 
-MODE: Final = 0o644
-
-
 def replace_file(file: Path, text: str) -> None:
     """Replace a file atomically, so that a web server never serves an incomplete one.
 
     Raises:
         click.ClickException: It cannot be written.
     """
+    from costprobe.adapters.host import files  # noqa: PLC0415 - only a command that writes one
+
     try:
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-                stream.write(text)
-                os.fchmod(stream.fileno(), MODE)
-            Path(name).replace(file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        files.replace_file(file, text.encode())
     except OSError as error:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from error
