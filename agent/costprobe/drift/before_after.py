@@ -88,11 +88,6 @@ def scaled(effect: Effect, factor: float, shift: float = 0.0) -> Effect:
     return tuple(component.scaled(factor, shift) for component in effect)
 
 
-def mean_of(effect: Effect) -> float:
-    """Return the expected value of an effect."""
-    return math.fsum(component.weight * component.mean for component in effect)
-
-
 def updated(effect: Effect, measured: Estimate) -> Effect:
     """Return an effect after an independent measurement of it."""
     variance = measured.error**2

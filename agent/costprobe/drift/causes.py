@@ -30,7 +30,6 @@ from costprobe.drift.before_after import (
     Estimate,
     Levels,
     change_point,
-    mean_of,
     parts_of,
     scaled,
     slope_of,
@@ -41,6 +40,7 @@ from costprobe.drift.runs import (
     ANNOTATION,
     Comparison,
     DetectionRun,
+    SignalSample,
     SoftwareChange,
     conditions,
     factors,
@@ -197,9 +197,6 @@ class Cause:
         name: Short stable name, for a tag or a rule: "cooling", "software: driver".
         text: Observation, for people.
         signals: Names of the Conditions it was observed in.
-        time_effect: Expected ln of the time per inference after over before, from the signal alone;
-            None if its size has no measurable effect, as that of an update.
-        energy_effect: The same of the energy per inference.
         share: Its share of the observed change; None if not computed.
         coincides: Whether its own change point is that of the change; None if unknown.
         method: Source of the effect: "history" for a regression over the series' own runs, "physics"
@@ -210,8 +207,6 @@ class Cause:
     name: str
     text: str
     signals: tuple[str, ...] = ()
-    time_effect: float | None = None
-    energy_effect: float | None = None
     share: Share | None = None
     coincides: bool | None = None
     method: Literal["", "history", "physics", "remainder"] = ""
@@ -459,22 +454,20 @@ def _power_limit(compared: Comparison) -> Cause | None:
 
 
 def _clock(compared: Comparison) -> Cause | None:
-    before = compared.before.sm_clock_mhz
-    least = CLOCK_SHARE * before.mean if before else 0.0
-    moved = compared.move("sm_clock_mhz", least, direction=-1)
-    if moved is None:
-        return None
-    return Cause("clock", f"SM clock {moved[0]:.0f} → {moved[1]:.0f} MHz", ("sm_clock_mhz",))
+    return _lower_clock(compared, "sm_clock_mhz", "clock", "SM clock")
 
 
 def _memory_clock(compared: Comparison) -> Cause | None:
-    before = compared.before.mem_clock_mhz
+    return _lower_clock(compared, "mem_clock_mhz", "memory clock", "memory clock")
+
+
+def _lower_clock(compared: Comparison, signal: str, name: str, words: str) -> Cause | None:
+    before: SignalSample | None = getattr(compared.before, signal)
     least = CLOCK_SHARE * before.mean if before else 0.0
-    moved = compared.move("mem_clock_mhz", least, direction=-1)
+    moved = compared.move(signal, least, direction=-1)
     if moved is None:
         return None
-    text = f"memory clock {moved[0]:.0f} → {moved[1]:.0f} MHz"
-    return Cause("memory clock", text, ("mem_clock_mhz",))
+    return Cause(name, f"{words} {moved[0]:.0f} → {moved[1]:.0f} MHz", (signal,))
 
 
 def _prompt_lengths(compared: Comparison) -> Cause | None:
@@ -855,7 +848,7 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
     explained = Share(1 - rest.mean, 1 - rest.high, 1 - rest.low)
     ranked = sorted(
         (
-            _with_effect(cause, effect, share)
+            replace(cause, share=share, method=effect.method)
             for cause, effect, share in zip(causes, effects, found, strict=True)
         ),
         key=lambda cause: -round(cause.share.mean, 2) if cause.share else 0.0,
@@ -971,12 +964,3 @@ def _complete(shares: Sequence[Share]) -> list[Share]:
 def _bounded(quantile: float, mean: float, side: int) -> float:
     """Return a quantile between 0 and 1 on its side of the mean."""
     return min(max(0.0, quantile), mean) if side == 0 else max(min(1.0, quantile), mean)
-
-
-def _with_effect(cause: Cause, effect: ExpectedEffect, share: Share) -> Cause:
-    if effect.method == "remainder":
-        return replace(cause, share=share, method=effect.method)
-    time, power = mean_of(effect.time), mean_of(effect.power)
-    return replace(
-        cause, time_effect=time, energy_effect=time + power, share=share, method=effect.method
-    )
