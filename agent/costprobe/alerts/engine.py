@@ -608,6 +608,9 @@ class AlertEngine:
         is_current: Returns False for the labels of a series that is no longer measured.
         labels_of: Returns the operator's labels of a series by its tags. Series with different
             ones never share an incident: each team is notified of its own.
+
+    Attributes:
+        silencing: Silences and maintenance windows.
     """
 
     def __init__(
@@ -626,8 +629,8 @@ class AlertEngine:
         self._settings = settings
         self._tags = dict(tags)
         self._grouping = IncidentGrouping(self._configs, self._tags, labels_of)
-        self._silencing = Silencing(maintenance)
-        self._notice_rules = NoticeRules(self._configs, notifiers, self._silencing)
+        self.silencing = Silencing(maintenance)
+        self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
         self._rules = RuleSet(self._configs, self._tags, labels_of)
         self._incidents: dict[str, Incident] = {}
         self._histories: dict[str, IncidentHistory] = {}
@@ -688,26 +691,6 @@ class AlertEngine:
             if not self._notice_rules.is_silenced(incident.alert, time_ns)
         )
 
-    def add_silence(self, silence: Silence) -> None:
-        """Add a silence.
-
-        Raises:
-            ValueError: There are too many, or it ends before it begins.
-        """
-        self._silencing.add(silence)
-
-    def end_silence(self, silence_id: str, time_ns: int) -> Silence:
-        """End a silence.
-
-        Raises:
-            KeyError: No active silence has that id.
-        """
-        return self._silencing.end(silence_id, time_ns)
-
-    def silences(self, time_ns: int) -> tuple[Silence, ...]:
-        """Return current and future silences, in order of their ends."""
-        return self._silencing.present(time_ns)
-
     def document(self) -> dict[str, Any]:
         """Return the complete state as JSON."""
         return {
@@ -716,7 +699,7 @@ class AlertEngine:
                 key: [history.resolved_ns, history.changes_ns]
                 for key, history in self._histories.items()
             },
-            "silences": self._silencing.document(),
+            "silences": self.silencing.document(),
             "last_row_ns": self._last_row_ns,
             "rules": self._rules.document(),
         }
@@ -736,7 +719,7 @@ class AlertEngine:
             key: IncidentHistory(resolved_ns, list(changes_ns))
             for key, (resolved_ns, changes_ns) in document["histories"].items()
         }
-        self._silencing.restore(document["silences"])
+        self.silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
         self._rules.restore(document["rules"])
         self._resumed_ns = resumed_ns

@@ -26,7 +26,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
 from costprobe.core.money import money
-from costprobe.core.periods import HOUR_NS, iso, period_at
+from costprobe.core.periods import DAY_NS, HOUR_NS, iso, period_at
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS, Point, natural
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted, format_duration
@@ -42,7 +42,6 @@ from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
 from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
-from costprobe.spend.query import DAY_NS
 from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 logger = logging.getLogger(__name__)

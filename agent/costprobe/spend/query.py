@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.money import divided, exact, total_of
-from costprobe.core.periods import HOUR_NS, PERIOD_HOURS, TimeSpan
+from costprobe.core.periods import DAY_NS, HOUR_NS, PERIOD_HOURS, TimeSpan
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
@@ -34,7 +34,6 @@ from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
 DIGITS = 9
-DAY_NS = 24 * HOUR_NS
 # Longest delay and longest interval of rows before an hour counts as final.
 LATE_NS = 2 * HOUR_NS
 # Length of a service's window if there are too few rows to derive it.

@@ -8,9 +8,9 @@ from typing import Final
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.columns import number
+from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import Point
 from costprobe.ui.overview_records import MainChange
-from costprobe.unit_costs.change import WEEK_NS
 
 # Below this level in percent a change has reverted.
 REVERTED_PCT: Final = 0.5

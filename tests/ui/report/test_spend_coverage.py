@@ -5,17 +5,13 @@ from contextlib import closing
 import pytest
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
+from costprobe.core.periods import DAY_NS, HOUR_NS
 from costprobe.core.records import Point
 from costprobe.spend.evaluate import budget_overviews
 from costprobe.spend.query import LATE_NS, Usual
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.report.gather import DRAWN, drawn_in
-from costprobe.ui.report.spend import (
-    DAY_NS,
-    HOUR_NS,
-    Period,
-    spent,
-)
+from costprobe.ui.report.spend import Period, spent
 from fakes.clock import FakeClock
 
 S = 10**9

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, Field
 
 from costprobe.core.config.fields import (
     Label,
-    Level,
     Match,
     Name,
     Pause,
@@ -23,7 +22,7 @@ from costprobe.core.config.fields import (
 )
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.outside import nearest
-from costprobe.core.records import Event, Point
+from costprobe.core.records import Event, Point, Severity
 from costprobe.core.schema import SCHEMA
 
 
@@ -86,7 +85,7 @@ class RuleConfig(Section):
     group_by: tuple[Name, ...] = Field(
         ("host", "device"), description="Tags that distinguish incidents."
     )
-    severity: Level = Field("warning", description="Severity of the incidents.")
+    severity: Severity = Field("warning", description="Severity of the incidents.")
     labels: dict[Name, Label] = Field(
         default_factory=dict,
         description="Labels added to the incidents.",

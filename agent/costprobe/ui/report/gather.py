@@ -10,7 +10,7 @@ from typing import Final
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.configuration import Config
 from costprobe.core.columns import RowColumns
-from costprobe.core.periods import TimeSpan
+from costprobe.core.periods import DAY_NS, TimeSpan
 from costprobe.core.records import is_slice_kind, natural
 from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import HOUR_S
@@ -22,7 +22,6 @@ from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.savings.savings import savings
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.query import (
-    DAY_NS,
     LATE_NS,
     Usual,
     allocation_by,

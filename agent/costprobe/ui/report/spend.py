@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues
 from costprobe.core.money import exact, total_of
-from costprobe.core.periods import TimeSpan
-from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
+from costprobe.core.records import natural
 from costprobe.core.units import HOUR_S
 from costprobe.spend.query import SpanSpend, Usual, hourly_change, label_spend, span_spend
 from costprobe.ui.report.model import (
@@ -22,8 +22,6 @@ from costprobe.ui.report.model import (
     Use,
 )
 
-HOUR_NS: Final = 3600 * NS_PER_S
-DAY_NS: Final = 24 * HOUR_NS
 # Smaller than any currency's unit, larger than the rounding error of float sums.
 _DIGITS: Final = 9
 

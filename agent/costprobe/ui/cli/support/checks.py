@@ -24,7 +24,8 @@ from costprobe.adapters.store.settings import StoreConfig
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
 from costprobe.core.outside import SHAPE_ERRORS, bounded_object
-from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.core.periods import HOUR_NS
+from costprobe.core.records import Device, Event
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -36,7 +37,6 @@ from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.service_venv import torch_arguments
 
 MIN_FREE_BYTES = 1 << 30
-HOUR_NS = 3600 * NS_PER_S
 # RAPL is updated about every ms.
 RAPL_WAIT_S = 0.1
 _TIME_ERROR = 5
