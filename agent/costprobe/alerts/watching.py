@@ -24,13 +24,7 @@ from costprobe.alerts.rules.rule import RuleConfig
 from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
-from costprobe.core.incident import (
-    Alert,
-    Fault,
-    Notice,
-    Silence,
-    silence_document,
-)
+from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.moved_names import NOT_MOVED, MovedNames
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE, event_point

@@ -13,21 +13,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import (
-    Labels,
-    Rule,
-    RuleConfig,
-    SeriesTable,
-    labels_of,
-    where,
-)
-from costprobe.core.config.fields import (
-    Currency,
-    Duration,
-    Name,
-    Share,
-    key,
-)
+from costprobe.alerts.rules.rule import Labels, Rule, RuleConfig, SeriesTable, labels_of, where
+from costprobe.core.config.fields import Currency, Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import money
 from costprobe.core.records import NS_PER_S, Point, Severity

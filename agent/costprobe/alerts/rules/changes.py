@@ -12,14 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import (
-    MAX_SERIES,
-    Rule,
-    RuleConfig,
-    SeriesTable,
-    labels_of,
-    where,
-)
+from costprobe.alerts.rules.rule import MAX_SERIES, Rule, RuleConfig, SeriesTable, labels_of, where
 from costprobe.core.columns import number
 from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom

@@ -12,14 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from costprobe.core.config.fields import (
-    Label,
-    Match,
-    Name,
-    Pause,
-    Section,
-    key,
-)
+from costprobe.core.config.fields import Label, Match, Name, Pause, Section, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.outside import nearest
 from costprobe.core.records import Event, Point, Severity

@@ -24,12 +24,7 @@ from costprobe.alerts.rules.rule import (
     numeric_field,
     where,
 )
-from costprobe.core.config.fields import (
-    Duration,
-    Name,
-    Share,
-    key,
-)
+from costprobe.core.config.fields import Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import field_text
 from costprobe.core.records import NS_PER_S, TOGETHER, Point

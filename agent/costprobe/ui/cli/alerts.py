@@ -15,8 +15,8 @@ from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.ui.cli.silence import silence_line
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask
+from costprobe.ui.cli.support.known_names import NOTIFIERS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.name_completion import NOTIFIERS
 from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
 from costprobe.ui.incidents import incidents_of

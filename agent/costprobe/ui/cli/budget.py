@@ -21,9 +21,8 @@ from costprobe.spend.query import SpendBook, Usual
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.name_completion import BUDGETS
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
 
 PLOT_ROWS = 14

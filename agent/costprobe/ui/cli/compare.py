@@ -22,9 +22,8 @@ from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.ui import hosted_apis
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.known_names import check_names
+from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
 from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.views.api_view import api_lines

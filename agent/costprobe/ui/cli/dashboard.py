@@ -98,12 +98,7 @@ def command(
 
 def _serve(page: ServedPage, source: str, listen: str, *, allow_remote: bool) -> None:
     """Serve a page until Ctrl-C, and print its source and address."""
-    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - these packages are optional
-        ListenError,
-        bound,
-        parse_listen,
-        serve,
-    )
+    from costprobe.ui.dashboard.serving import ListenError, bound, parse_listen, serve  # noqa: PLC0415 - these packages are optional
 
     try:
         listening, address = bound(parse_listen(listen, allow_remote=allow_remote))

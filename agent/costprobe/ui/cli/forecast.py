@@ -13,9 +13,8 @@ from costprobe.savings.growth import growth
 from costprobe.savings.placements import day_of
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import STORED_LOADS
 from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.views.growth_lines import growth_document, growth_lines

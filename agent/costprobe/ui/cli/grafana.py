@@ -12,8 +12,8 @@ from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import read_regular
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.command_classes import ExampleGroup
+from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
 from costprobe.ui.grafana.provisioning import (

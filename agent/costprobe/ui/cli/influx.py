@@ -17,18 +17,13 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.units import parse_duration_s
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
 from costprobe.ui.cli.support.command_classes import ExampleGroup
+from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb
 from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.influxql import InfluxqlApi
-from costprobe.ui.influx_setup.steps import (
-    HOURLY,
-    SetupError,
-    SetupOptions,
-    SetupStep,
-)
+from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
 from costprobe.ui.influx_setup.v1 import InfluxV1Setup
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 

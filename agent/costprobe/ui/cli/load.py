@@ -49,12 +49,7 @@ from costprobe.savings.gather import probes_of
 from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.loaded_config import (
-    BadInputError,
-    LoadedConfig,
-    bad_input,
-    reader_of,
-)
+from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.text import ago
 

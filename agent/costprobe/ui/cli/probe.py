@@ -22,9 +22,8 @@ from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
 from costprobe.ui.cli.naive import NaiveReport
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.load_lines import shown as load_shown

@@ -18,12 +18,7 @@ from costprobe.adapters.host.host_name import host_tag, host_tags
 from costprobe.adapters.store.ledger import RowLabels
 from costprobe.adapters.store.read import StoreReader
 from costprobe.alerts.engine import AlertEngine
-from costprobe.alerts.replay import (
-    COLLECTOR,
-    Replayed,
-    merged,
-    replay,
-)
+from costprobe.alerts.replay import COLLECTOR, Replayed, merged, replay
 from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.configuration import Config, validated
 from costprobe.core.config.load import ConfigError, as_toml_tables

@@ -16,20 +16,15 @@ from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.name_completion import (
+from costprobe.ui.cli.support.known_names import (
     FIELDS,
     STORED_DEVICES,
     STORED_PROBES,
     STORED_SERVICES,
+    check_names,
 )
 from costprobe.ui.cli.support.option_types import LABEL, Moment
-from costprobe.ui.cli.support.output import (
-    echo,
-    echo_coloured,
-    echo_json,
-    echo_lines,
-)
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.support.production_reasons import production_reasons
 from costprobe.ui.cli.views.plots import trend_plots
@@ -43,12 +38,7 @@ from costprobe.ui.cli.views.trend_table import (
 )
 from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
-from costprobe.unit_costs.now import (
-    ContinuedSeries,
-    TagChange,
-    continued_series,
-    identity_of,
-)
+from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of
 
 if TYPE_CHECKING:  # loaded for a name that the store does not know
     from costprobe.configuration import Config

@@ -11,12 +11,7 @@ from typing import Final
 from costprobe import __version__
 from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.outside import one_line
-from costprobe.core.units import (
-    KWH_J,
-    MONTH_H,
-    counted,
-    percent,
-)
+from costprobe.core.units import KWH_J, MONTH_H, counted, percent
 from costprobe.fleet.answers import hours_of
 from costprobe.fleet.report import FleetReport, idle_cost
 from costprobe.fleet.spend import FleetSpend

@@ -10,7 +10,6 @@ from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.device_text import devices_text
 from costprobe.ui.report.grouping import (
     model_groups,
     price_groups,
@@ -31,6 +30,7 @@ from costprobe.ui.report.words import (
     minute,
     period,
 )
+from costprobe.ui.text import devices_text
 
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 

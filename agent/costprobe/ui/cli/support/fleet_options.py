@@ -20,12 +20,7 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.config.load import ConfigError, load_file
 from costprobe.core.config.model import RootSection
 from costprobe.core.records import NS_PER_S
-from costprobe.fleet.answers import (
-    ARRIVED_NS,
-    FleetAnswers,
-    FleetPeriod,
-    fleet_period,
-)
+from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.settings import FleetSection
 from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines

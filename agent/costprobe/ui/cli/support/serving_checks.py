@@ -45,10 +45,7 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
         return
     # Imported here, because it is only needed on a Kubernetes node.
     from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
-    from costprobe.adapters.kubernetes.pod_resources import (  # noqa: PLC0415 - as above
-        KubernetesError,
-        PodResources,
-    )
+    from costprobe.adapters.kubernetes.pod_resources import KubernetesError, PodResources  # noqa: PLC0415 - as above
 
     node = kubernetes.node or host
     fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
@@ -66,15 +63,8 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
 def _endpoint_check(
     service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
 ) -> Check:
-    from costprobe.adapters.engines.exposition import (  # noqa: PLC0415 - as above
-        ScrapeError,
-        parse_exposition,
-    )
-    from costprobe.adapters.engines.scrape import (  # noqa: PLC0415
-        MetricsFetcher,
-        read_counters,
-        wanted_names,
-    )
+    from costprobe.adapters.engines.exposition import ScrapeError, parse_exposition  # noqa: PLC0415 - as above
+    from costprobe.adapters.engines.scrape import MetricsFetcher, read_counters, wanted_names  # noqa: PLC0415
     from costprobe.adapters.http.access import credentials_folder  # noqa: PLC0415
 
     name = f"tenants of {service.name}" if tenant else f"service {service.name}"

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from costprobe.core.money import (
-    common_scale,
-    money,
-    scale_words,
-    unit_price,
-)
+from costprobe.core.money import common_scale, money, scale_words, unit_price
 from costprobe.core.units import counted, percent, significant
 from costprobe.drift.load_curve import CurveChange
 from costprobe.probing.load_curve import LoadCurve, LoadPoint, slo_text

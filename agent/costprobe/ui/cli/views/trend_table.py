@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from costprobe.adapters.store.read import SeriesValues
-from costprobe.core.money import (
-    common_scale,
-    is_amount,
-    is_each,
-    money,
-    scale_words,
-)
+from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
 from costprobe.core.units import significant
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.views.series_names import series_names

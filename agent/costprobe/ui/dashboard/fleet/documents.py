@@ -14,8 +14,7 @@ from costprobe.fleet.hosts import HostState
 from costprobe.fleet.outliers import GpuMap, MappedGpu
 from costprobe.fleet.spend import FleetSpend, SpendByKey
 from costprobe.fleet.unit_costs import UnitChange
-from costprobe.ui.dashboard.fleet.figures import Figures
-from costprobe.ui.dashboard.fleet.sections import GpuFigures, MonthForecast
+from costprobe.ui.dashboard.fleet.figures import Figures, GpuFigures, MonthForecast
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.fleet_documents import (
     compare_document,

@@ -20,8 +20,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.dashboard.fleet import documents
 from costprobe.ui.dashboard.fleet.documents import MapView, Metric, map_document
-from costprobe.ui.dashboard.fleet.figures import Asked, Figures, FleetFigures
-from costprobe.ui.dashboard.fleet.sections import sections
+from costprobe.ui.dashboard.fleet.figures import Asked, Figures, FleetFigures, sections
 from costprobe.ui.dashboard.guard import Guard
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.dashboard.parameters import (
