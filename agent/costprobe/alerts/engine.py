@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom
+from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
 from costprobe.core.periods import is_within
 from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
@@ -84,14 +84,8 @@ class Incident:
 
     def to_document(self) -> dict[str, Any]:
         """Return the incident as JSON."""
-        return {
-            "alert": self.alert.to_document(),
-            "seen_ns": self.seen_ns,
-            "quiet_ns": self.quiet_ns,
-            "notified": self.notified,
-            "causes": self.causes,
-            "size": self.size,
-        }
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {**state, "alert": self.alert.to_document()}
 
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
@@ -106,15 +100,7 @@ class Incident:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
         """Return the incident that `to_document` wrote."""
-        notified = {name: tuple(last) for name, last in document["notified"].items()}
-        return cls(
-            Alert.from_document(document["alert"]),
-            dict(document["seen_ns"]),
-            document["quiet_ns"],
-            notified,
-            list(document["causes"]),
-            document["size"],
-        )
+        return cls(**{**document, "alert": Alert.from_document(document["alert"])})
 
 
 @dataclass(slots=True)
@@ -314,7 +300,7 @@ class Silencing:
 
     def document(self) -> list[dict[str, Any]]:
         """Return the silences as JSON."""
-        return [{**asdict(s), "match": dict(s.match)} for s in self._silences.values()]
+        return [silence_document(silence) for silence in self._silences.values()]
 
     def restore(self, document: Sequence[Mapping[str, Any]]) -> None:
         """Restore a state."""

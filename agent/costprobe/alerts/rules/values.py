@@ -7,7 +7,7 @@ share of probe runs that must stay within a latency, over a rolling window.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, Literal
@@ -391,15 +391,7 @@ class ThresholdRule(Rule):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
-        return self._last_values.document(
-            lambda last_value: {
-                "value": last_value.value,
-                "limit": last_value.limit,
-                "interval_ns": last_value.interval_ns,
-                "since_at_ns": last_value.since_at_ns,
-                "currency": last_value.currency,
-            }
-        )
+        return self._last_values.document(lambda last: {**asdict(last), "last_ns": None})
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; validity counts from the next evaluation on."""

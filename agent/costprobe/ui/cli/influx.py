@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from costprobe.adapters.host.files import replace_file
 from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
-from costprobe.core.units import parse_duration_s
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb
 from costprobe.ui.influx_setup import flux
@@ -28,13 +28,6 @@ from costprobe.ui.influx_setup.v1 import InfluxV1Setup
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 
 _file = click.Path(path_type=Path, dir_okay=False)
-
-
-def _seconds(_: click.Context, option: click.Parameter, text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise bad_input(f"--{str(option.name).replace('_', '-')}: {error}") from None
 
 
 @click.group(cls=ExampleGroup)
@@ -58,10 +51,10 @@ def command() -> None:
 @click.option("--admin-token-file", type=_file, help="2.x: file with an all-access token.")
 @click.option("--admin-user", help="1.x with authentication: an administrator.")
 @click.option("--admin-password-file", type=_file, help="1.x: file with that user's password.")
-@click.option("--keep", callback=_seconds, default="30d", help="How long rows are kept (30d).")
+@click.option("--keep", type=Timespan(), default="30d", help="How long rows are kept (30d).")
 @click.option(
     "--keep-hourly",
-    callback=_seconds,
+    type=Timespan(),
     default="1095d",
     help="How long hourly rows are kept (1095d).",
 )
@@ -131,10 +124,9 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
     sink = chosen_influxdb(LoadedConfig(config).config, name)
     if not isinstance(sink, InfluxV2Config):
         raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
-    options = SetupOptions(0.0, 0.0)
     texts = {
-        "hourly": flux.rollup_task(sink.bucket, sink.bucket + HOURLY, options.late_s),
-        "deadman": flux.deadman_task(sink.bucket, options.dead_after_s),
+        "hourly": flux.rollup_task(sink.bucket, sink.bucket + HOURLY),
+        "deadman": flux.deadman_task(sink.bucket),
     }
     for task, text in texts.items():
         path = folder / f"{task}.flux"
@@ -161,7 +153,7 @@ def _v1(
         raise bad_input("--admin-user and --admin-password-file belong together")
     headers, secrets = {}, []
     if user is not None and password_file is not None:
-        password = _password(password_file)
+        password = _secret("password", password_file, Secret.read)
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers, secrets = {"Authorization": f"Basic {pair}"}, [password, pair]
     api = InfluxqlApi(sink, SystemClock(), headers, secrets)
@@ -179,7 +171,7 @@ def _v2(
         raise bad_input("2.x needs an all-access token: set its file with --admin-token-file")
     client = InfluxClient(sink, sink.org, SystemClock())
     try:
-        client.use_token(_token(token_file))
+        client.use_token(_secret("token", token_file, Secret.read_ascii))
         yield InfluxV2Setup(client, sink, options, path)
     finally:
         client.close()
@@ -231,15 +223,8 @@ def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> No
         echo(f"{missing} created; check with: costprobe doctor")
 
 
-def _token(path: Path) -> str:
+def _secret(kind: str, path: Path, read: Callable[[Secret], str]) -> str:
     try:
-        return Secret("token", path).read_ascii()
-    except Misconfigured as error:
-        raise bad_input(error.reason) from None
-
-
-def _password(path: Path) -> str:
-    try:
-        return Secret("password", path).read()
+        return read(Secret(kind, path))
     except Misconfigured as error:
         raise bad_input(error.reason) from None

@@ -123,7 +123,9 @@ def _replace_environment(steps: Steps) -> list[str]:
             "nothing was changed or restarted; fix the configuration, then install again",
         )
     loaded = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating"]
-    listed = steps.ask([*loaded, SERVICE, *OTHER_UNITS], "check systemd: systemctl status")
+    listed = steps.run(
+        [*loaded, SERVICE, *OTHER_UNITS], "check systemd: systemctl status", is_shown=False
+    )
     running = [line.split()[0] for line in listed.splitlines()]
     if running:
         steps.run(["systemctl", "stop", *running], f"see the reason: journalctl -u {SERVICE}")

@@ -24,7 +24,7 @@ from costprobe.core.line_protocol import identifier, literal
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.delivery.influx import http_client
-from costprobe.ui.influx_setup.steps import HourlySeries, SetupError
+from costprobe.ui.influx_setup.steps import HOUR_S, LATE_H, HourlySeries, SetupError
 
 _HINTS = Hints(unauthorized="check the permissions of these credentials")
 
@@ -91,12 +91,9 @@ class InfluxqlApi:
         return response
 
 
-_HOUR_S = 3600
-
-
 def duration(duration_s: float) -> str:
     """Format a duration in whole seconds; InfluxDB's minimum is an hour."""
-    return f"{max(_HOUR_S, round(duration_s))}s"
+    return f"{max(HOUR_S, round(duration_s))}s"
 
 
 def create_database(database: str, policy: str, keep_s: float) -> str:
@@ -120,16 +117,13 @@ def query_name(rolled: HourlySeries) -> str:
     return f"costprobe_{rolled.name}_hourly"
 
 
-def create_query(
-    rolled: HourlySeries, source: tuple[str, str], target: tuple[str, str], late_s: float
-) -> str:
+def create_query(rolled: HourlySeries, source: tuple[str, str], target: tuple[str, str]) -> str:
     """Return the statement that creates the continuous query of a series' hourly rows.
 
     Args:
         rolled: The series.
         source: Database and retention policy that it reads.
         target: Database and retention policy that it writes to.
-        late_s: Time for which it recomputes hours for late points, in s.
     """
     fields = ", ".join(
         f"{kind}({identifier(field)}) AS {identifier(field)}"
@@ -142,8 +136,7 @@ def create_query(
     where = f' WHERE "basis" = {literal(rolled.basis)}' if rolled.basis else ""
     select = f"SELECT {fields} INTO {into} FROM {from_}{where} GROUP BY time(1h), *"  # noqa: S608 - quoted
     head = f"{identifier(query_name(rolled))} ON {identifier(source[0])}"
-    late_h = max(1, round(late_s / _HOUR_S))
-    return f"CREATE CONTINUOUS QUERY {head} RESAMPLE EVERY 1h FOR {late_h}h BEGIN {select} END"
+    return f"CREATE CONTINUOUS QUERY {head} RESAMPLE EVERY 1h FOR {LATE_H}h BEGIN {select} END"
 
 
 def is_same(ours: str, shown: str) -> bool:

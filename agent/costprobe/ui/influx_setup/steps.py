@@ -18,6 +18,9 @@ from costprobe.core.units import format_duration
 
 # Suffix of the database or bucket of hourly rows.
 HOURLY = "_hourly"
+# Hours of hourly rows that are computed again for late points.
+LATE_H = 6
+HOUR_S = 3600
 
 
 class SetupError(Exception):
@@ -31,14 +34,10 @@ class SetupOptions:
     Attributes:
         keep_s: Retention of rows as measured, in s.
         keep_hourly_s: Retention of hourly rows, in s.
-        late_s: Time for which hourly rows are recomputed for late points, in s.
-        dead_after_s: Time without rows after which an agent counts as dead, in s (2.x).
     """
 
     keep_s: float
     keep_hourly_s: float
-    late_s: float = 6 * 3600.0
-    dead_after_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,12 +117,8 @@ class InfluxV1Setup:
         for rolled in ROLLED:
             name = query_name(rolled)
             subject = f"continuous query {name}"
-            text = create_query(
-                rolled,
-                (self._database, self._policy),
-                (hourly, DEFAULT_POLICY),
-                self._options.late_s,
-            )
+            source, target = (self._database, self._policy), (hourly, DEFAULT_POLICY)
+            text = create_query(rolled, source, target)
             if name not in existing:
                 steps.append(SetupStep(subject, partial(self._run, text)))
             elif is_same(text, existing[name]):

@@ -199,6 +199,7 @@ class Steps:
         timeout_s: float = COMMAND_TIMEOUT_S,
         shows_output: bool = False,
         env: Mapping[str, str] | None = None,
+        is_shown: bool = True,
     ) -> str:
         """Print a command, run it, and return its standard output.
 
@@ -209,27 +210,13 @@ class Steps:
             shows_output: Pass the output on to stderr, such as a progress bar, instead of
                 returning it.
             env: The environment; None for that of this program.
+            is_shown: False for a command that changes nothing: it is not printed.
 
         Raises:
             StepError: The program does not exist, failed, or exceeded its time limit.
         """
-        self.log(f"  {shlex.join(command)}")
-        return self.ask(command, fix, timeout_s=timeout_s, shows_output=shows_output, env=env)
-
-    def ask(
-        self,
-        command: Sequence[str],
-        fix: str,
-        *,
-        timeout_s: float = COMMAND_TIMEOUT_S,
-        shows_output: bool = False,
-        env: Mapping[str, str] | None = None,
-    ) -> str:
-        """Run a command that changes nothing, without printing it.
-
-        Raises:
-            StepError: As for `run`.
-        """
+        if is_shown:
+            self.log(f"  {shlex.join(command)}")
         try:
             done = subprocess.run(  # noqa: S603 - a program of the table above, no shell
                 list(command),

@@ -94,7 +94,11 @@ def _inspected(path: str, steps: Steps) -> Python | str:
     """Return an interpreter, or the reason why the service cannot use it."""
     try:
         facts = bounded_json(
-            steps.ask([path, "-I", "-c", _PROGRAM], "check that it is a Python interpreter")
+            steps.run(
+                [path, "-I", "-c", _PROGRAM],
+                "check that it is a Python interpreter",
+                is_shown=False,
+            )
         )
     except (StepError, ValueError):
         return "does not exist, or is not Python"
@@ -234,9 +238,10 @@ def torch_requirement() -> list[str]:
 
 def _contents(folder: Path, steps: Steps) -> tuple[bool, str | None]:
     """Return whether an environment has torch, and its version of costprobe if there is one."""
-    output = steps.ask(
+    output = steps.run(
         [str(folder / "bin/python"), "-I", "-c", _CONTENTS],
         "check that the environment is complete",
+        is_shown=False,
     )
     has_torch, installed = bounded_json(output)
     return bool(has_torch), installed
