@@ -391,7 +391,9 @@ class ThresholdRule(Rule):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
-        return self._last_values.document(lambda last: {**asdict(last), "last_ns": None})
+        return self._last_values.document(
+            lambda last: {name: value for name, value in asdict(last).items() if name != "last_ns"}
+        )
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state; validity counts from the next evaluation on."""
