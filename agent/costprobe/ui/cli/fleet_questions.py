@@ -86,15 +86,7 @@ def _spend_lines(found: SpendByKey, by: str, answers: FleetAnswers) -> Iterator[
         echo(f"no rows with a {by}", "note", err=True)
 
 
-_SAVINGS_HEADS: Final = (
-    "group",
-    "currency",
-    "devices",
-    "utilization_share",
-    "spare",
-    "cost_per_month",
-    "saving_per_month",
-)
+_SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
 
 
 @click.command(
@@ -133,7 +125,9 @@ def savings(
     """
     with options.answers() as answers:
         found = fleet_savings(answers, by, target_pct / 100)
-    documents = [_document(one) for one in found]
+    documents = [
+        {**asdict(one), "group": list(one.group), "currency": one.currency or None} for one in found
+    ]
     cells = [
         [" ".join(one.group), *(document[head] for head in _SAVINGS_HEADS[1:])]
         for one, document in zip(found, documents, strict=True)
@@ -143,12 +137,6 @@ def savings(
     options.echo(answers, {**target, "groups": documents}, (_SAVINGS_HEADS, cells), lines)
 
 
-def _document(one: FleetSaving) -> dict[str, object]:
-    document = {**asdict(one), "group": list(one.group), "currency": one.currency or None}
-    document["utilization_share"] = document.pop("utilization")
-    return document
-
-
 def _savings_lines(found: Sequence[FleetSaving], by: str, answers: FleetAnswers) -> Iterator[str]:
     require_rows(found, answers, "device with a cost and a utilization")
     heads = (by, "devices", "utilization", "spare", "cost a month", "of it spare")
@@ -156,7 +144,7 @@ def _savings_lines(found: Sequence[FleetSaving], by: str, answers: FleetAnswers)
         (
             one_line(" ".join(one.group)) or "-",
             f"{one.devices:,}",
-            percent(one.utilization),
+            percent(one.utilization_share),
             f"{one.spare:,}",
             money(one.cost_per_month, one.currency),
             money(one.saving_per_month, one.currency),

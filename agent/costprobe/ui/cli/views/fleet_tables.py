@@ -6,6 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 from costprobe.core.money import common_scale, money, scale_words
@@ -188,19 +189,7 @@ def spend_cells(spend: SpendByKey) -> Iterator[tuple[object, ...]]:
 # fleet compare
 
 
-COMPARE_HEADS: Final = (
-    "basis",
-    "model",
-    "group",
-    "currency",
-    "cost_per_inference",
-    "cost_per_request",
-    "cost_per_million_tokens_in",
-    "cost_per_million_tokens_out",
-    "energy_per_inference_j",
-    "idle_share",
-    "series",
-)
+COMPARE_HEADS: Final = tuple(field.name for field in fields(FleetUnitCost))
 
 
 def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
