@@ -52,7 +52,7 @@ def hourly(database):
     name = f"{DATABASE}_hourly"
     database.query(f'CREATE DATABASE "{name}"')
     for rolled in ROLLED:
-        text = create_query(rolled, (DATABASE, "autogen"), (name, "autogen"), 3600)
+        text = create_query(rolled, (DATABASE, "autogen"), (name, "autogen"))
         statement = re.search(r" BEGIN (.+) END$", text)[1]
         joint = "AND" if " WHERE " in statement else "WHERE"
         database.query(statement.replace("GROUP BY", f"{joint} {RANGE} GROUP BY"))
@@ -342,7 +342,7 @@ def test_ratios_are_ratios_of_sums(database, where):
     if where == "hourly":
         database.query(f'CREATE DATABASE "{name}_1h"')
         for rolled in ROLLED:
-            text = create_query(rolled, (name, "autogen"), (f"{name}_1h", "autogen"), 3600)
+            text = create_query(rolled, (name, "autogen"), (f"{name}_1h", "autogen"))
             statement = re.search(r" BEGIN (.+) END$", text)[1]
             joint = "AND" if " WHERE " in statement else "WHERE"
             database.query(statement.replace("GROUP BY", f"{joint} {RANGE} GROUP BY"), db=name)

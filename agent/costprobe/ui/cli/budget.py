@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.views.plots import blank_plot
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
@@ -118,14 +118,9 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
 
 
 def _plot(status: BudgetStatus, book: SpendBook) -> str:
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
     period, budget = status.period, status.budget
     times_s, spent = _cumulative_spend(status, book)
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
+    plotext = blank_plot(PLOT_ROWS, MAX_PLOT_COLUMNS)
     ends_s = period.end_ns / NS_PER_S
     plotext.plot(times_s, spent, label="spent", marker="braille")
     for value, label in ((status.high, "80 %"), (status.expected, "forecast"), (status.low, None)):

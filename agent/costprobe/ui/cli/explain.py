@@ -28,7 +28,7 @@ from costprobe.ui.cli.support.known_names import (
 )
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import Moment
-from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.text import local
 
 EVENTS_SHOWN = 20
@@ -94,10 +94,7 @@ def command(
         explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
         events = explaining.events(tags)
-    if as_json:
-        echo_json(_document(periods, found, events))
-    else:
-        echo_lines(_lines(periods, found, events))
+    echo_answer(_document(periods, found, events), _lines(periods, found, events), as_json=as_json)
 
 
 def _periods(

@@ -14,7 +14,7 @@ from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_answer
 from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
 from costprobe.ui.grafana.provisioning import (
     EDITIONS,
@@ -190,7 +190,6 @@ def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
 
 def _print_next_steps(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
     """Print the remaining steps."""
-    if as_json:
-        echo_json({"files": [str(path) for path in files], "next": list(words)})
-    else:
-        echo_lines(words)
+    echo_answer(
+        {"files": [str(path) for path in files], "next": list(words)}, words, as_json=as_json
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -24,7 +23,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
 from costprobe.ui.cli.support.known_names import PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.views.lines import probe_line
 from costprobe.ui.cli.views.load_lines import shown as load_shown
 from costprobe.ui.cli.views.sweep_lines import shown
@@ -116,26 +115,26 @@ def command(  # noqa: PLR0913 - click passes each option
     )
     if cold_start:
         report = _measured_starts(settings, probe, device, runs or RUNS)
-        _show(report.document(), report.lines(), as_json=as_json)
+        echo_answer(report.document(), report.lines(), as_json=as_json)
         return
     if naive:
         mistakes = _measured_mistakes(settings, probe, device)
-        _show(mistakes.document(), mistakes.lines(), as_json=as_json)
+        echo_answer(mistakes.document(), mistakes.lines(), as_json=as_json)
         return
     if load:
         curves = _load_curves(settings, probe, device, stored=stored, agreed=yes)
         change = curve_change(*curves[-2:]) if len(curves) > 1 else None
         document = loads.curve_document(curves[-1], change)
-        _show(document, load_shown(curves[-1], change), as_json=as_json)
+        echo_answer(document, load_shown(curves[-1], change), as_json=as_json)
         return
     if not sweep:
         with open_bench(settings, probe, device) as bench:
             document = report_document(bench.measured(probe))
             bench.bar.clear()
-            _show(document, [probe_line(document)], as_json=as_json)
+            echo_answer(document, [probe_line(document)], as_json=as_json)
         return
     curve = _swept(settings, probe, device, stored=stored)
-    _show(curve.document(), shown(curve), as_json=as_json)
+    echo_answer(curve.document(), shown(curve), as_json=as_json)
 
 
 def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:
@@ -153,13 +152,6 @@ def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:
             raise bad_input(f"{option} needs {' or '.join(_OPTIONS[option])}")
     if len(chosen) > 1:
         raise bad_input(f"{' and '.join(chosen)} are different measurements: keep one")
-
-
-def _show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noqa: ANN401 - any JSON
-    if as_json:
-        echo_json(document)
-    else:
-        echo_lines(lines)
 
 
 def _swept(

@@ -33,7 +33,7 @@ from costprobe.drift.monitor import DriftMonitor
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import Moment
-from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.views.csv_rows import rows_of_csv
 from costprobe.ui.text import ago, local
 
@@ -99,10 +99,7 @@ def command(
             host = hosts.pop() if len(hosts) == 1 else ""
             stored = _stored(reader, since_ns, until_ns)
             replayed = _replayed(changed, stored, _history_of_store(reader), host)
-    if as_json:
-        echo_json(_document(replayed))
-    else:
-        echo_lines(_lines(replayed, with_events=events))
+    echo_answer(_document(replayed), _lines(replayed, with_events=events), as_json=as_json)
 
 
 def _by_host(rows: Iterable[Point]) -> dict[str, list[Point]]:

@@ -61,6 +61,14 @@ def echo_lines(lines: Iterable[str], words: Iterable[tuple[str, Role]] = ()) -> 
             click.echo(part if role is None else paint(part, role))
 
 
+def echo_answer(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noqa: ANN401 - any JSON document
+    """Print an answer as JSON, or as lines; of the other one nothing is computed that is lazy."""
+    if as_json:
+        echo_json(document)
+    else:
+        echo_lines(lines)
+
+
 def echo_coloured(lines: Iterable[str]) -> None:
     """Print lines with the colours of `paint` and of plots; on a terminal they fit its width.
 

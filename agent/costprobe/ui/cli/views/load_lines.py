@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-
 from costprobe.core.money import common_scale, money, scale_words, unit_price
 from costprobe.core.units import counted, percent, significant
 from costprobe.drift.load_curve import CurveChange
 from costprobe.probing.load_curve import LoadCurve, LoadPoint, slo_text
 from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import joules, local
 
 PLOT_ROWS = 14
-MAX_PLOT_COLUMNS = 100
 # Above this share of a processor the client's own timing is late.
 BUSY_CLIENT = 0.7
 _MARKS = {
@@ -171,9 +169,6 @@ def _verdict(curve: LoadCurve) -> str:
 
 def _plot(curve: LoadCurve) -> str:
     """Plot cost over the speed of a user: all points, and the Pareto front as a line."""
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
     has_tokens = _has_tokens(curve)
     has_cost = all(point.cost is not None for point in curve.points)
     # The cost of tokens is that of a million already.
@@ -185,9 +180,7 @@ def _plot(curve: LoadCurve) -> str:
     speed = "tokens/s of a user" if has_tokens else "requests/s of a user"
     front = curve.front
     others = [p for p in curve.points if p not in front and p.speed is not None and p.work_per_s]
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
+    plotext = blank_plot(PLOT_ROWS)
     plotext.plot(
         [point.speed or 0.0 for point in front],
         [curve.price(point) * scale for point in front],

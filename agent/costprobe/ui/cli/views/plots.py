@@ -50,6 +50,21 @@ def legend(names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def blank_plot(rows: int, columns_max: int = 100) -> Any:  # noqa: ANN401 - a module without types
+    """Return plotext with an empty plot that fits the terminal.
+
+    Args:
+        rows: Its height in lines.
+        columns_max: Its largest width.
+    """
+    import plotext  # noqa: PLC0415 - only a plot pays for it
+
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(shutil.get_terminal_size().columns, columns_max), rows)
+    return plotext
+
+
 def drawn(built: str) -> str:
     """Return a plot for output: without colours if they are off.
 

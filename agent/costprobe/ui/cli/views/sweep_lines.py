@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-
 from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.units import counted, percent
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.sweep import CurvePoint, SweepCurve
+from costprobe.ui.cli.views.plots import blank_plot
 from costprobe.ui.text import joules, local
 
 MIB = 1 << 20
 PLOT_ROWS = 14
-MAX_PLOT_COLUMNS = 100
 _MARKS = {"*": "cheapest", "~": "noisy: measured beside other work"}
 
 
@@ -80,17 +78,12 @@ def _plot(curve: SweepCurve) -> str:
 
     On a CPU it is the curve of the number of threads with the cheapest point.
     """
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
     best = curve.cheapest or curve.points[0]
     points = [point for point in curve.points if point.threads == best.threads]
     batches = [point.batch for point in points]
     costs = [point.cost_per_inference for point in points]
     has_cost = all(cost is not None for cost in costs)
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
+    plotext = blank_plot(PLOT_ROWS)
     plotext.xscale("log")
     right = (
         [(cost or 0.0) * _scale(curve) for cost in costs]
