@@ -40,7 +40,6 @@ from costprobe.drift.runs import (
     ANNOTATION,
     Comparison,
     DetectionRun,
-    SignalSample,
     SoftwareChange,
     conditions,
     factors,
@@ -55,8 +54,8 @@ HOTTER_C = 8.0
 CLOCK_SHARE = 0.01
 LIMIT_SHARE = 0.01
 CONTENDED_SHARE = 0.2
-MEMORY_SHARE = 0.1
-NEARLY_FULL_SHARE = 0.9
+MEMORY_PCT = 10.0
+NEARLY_FULL_PCT = 90.0
 SHARE_ERRORS = 2.5
 TOKENS_SHARE = 0.05
 # A difference of waiting that lengthens a pass by as much as is worth naming.
@@ -397,7 +396,9 @@ def _contention(compared: Comparison) -> Cause | None:
     waited = compared.move("cpu_wait_pct", WAITED_PCT)
     if waited is not None:
         return Cause("neighbour", _share_text("waiting for a processor", waited), ("cpu_wait_pct",))
-    before, after = compared.before.contended_share, compared.after.contended_share
+    before, after = (
+        side.signals.get("contended_share") for side in (compared.before, compared.after)
+    )
     if before is None or after is None:
         return None
     difference = after.mean - before.mean
@@ -433,7 +434,7 @@ def _heat(compared: Comparison) -> Cause | None:
         return Cause("cooling", f"{text}, {hotter}", ("throttled_thermal_pct",))
     # Without a counter of throttling: a clock that falls while the device gets hotter. A cap of the
     # clock makes it colder.
-    is_uncounted = compared.after.throttled_thermal_pct is None
+    is_uncounted = "throttled_thermal_pct" not in compared.after.signals
     if is_uncounted and temp_c is not None and _clock(compared) is not None:
         return Cause("cooling", f"{hotter}, without a counter of throttling", ("temp_c",))
     return None
@@ -441,8 +442,7 @@ def _heat(compared: Comparison) -> Cause | None:
 
 def _power_limit(compared: Comparison) -> Cause | None:
     texts, signals = [], []
-    before = compared.before.power_limit_w
-    limit_w = compared.move("power_limit_w", LIMIT_SHARE * before.mean if before else 0.0, -1)
+    limit_w = compared.move("power_limit_w", LIMIT_SHARE, -1, is_share=True)
     if limit_w is not None:
         texts.append(f"power limit {limit_w[0]:.0f} → {limit_w[1]:.0f} W")
         signals.append("power_limit_w")
@@ -462,9 +462,7 @@ def _memory_clock(compared: Comparison) -> Cause | None:
 
 
 def _lower_clock(compared: Comparison, signal: str, name: str, words: str) -> Cause | None:
-    before: SignalSample | None = getattr(compared.before, signal)
-    least = CLOCK_SHARE * before.mean if before else 0.0
-    moved = compared.move(signal, least, direction=-1)
+    moved = compared.move(signal, CLOCK_SHARE, -1, is_share=True)
     if moved is None:
         return None
     return Cause(name, f"{words} {moved[0]:.0f} → {moved[1]:.0f} MHz", (signal,))
@@ -473,8 +471,7 @@ def _lower_clock(compared: Comparison, signal: str, name: str, words: str) -> Ca
 def _prompt_lengths(compared: Comparison) -> Cause | None:
     texts, signals = [], []
     for signal, word in (("tokens_in", "input"), ("tokens_out", "output")):
-        before = getattr(compared.before, signal)
-        moved = compared.move(signal, TOKENS_SHARE * before.mean if before else 0.0)
+        moved = compared.move(signal, TOKENS_SHARE, is_share=True)
         if moved is not None:
             texts.append(f"{word} tokens {moved[0]:.0f} → {moved[1]:.0f}")
             signals.append(signal)
@@ -482,12 +479,10 @@ def _prompt_lengths(compared: Comparison) -> Cause | None:
 
 
 def _memory(compared: Comparison) -> Cause | None:
-    moved = compared.move("mem_used_share", MEMORY_SHARE)
-    if moved is None or max(moved) < NEARLY_FULL_SHARE:
+    moved = compared.move("mem_used_pct", MEMORY_PCT)
+    if moved is None or max(moved) < NEARLY_FULL_PCT:
         return None
-    return Cause(
-        "memory pressure", f"device memory {moved[1] * 100:.0f} % full", ("mem_used_share",)
-    )
+    return Cause("memory pressure", f"device memory {moved[1]:.0f} % full", ("mem_used_pct",))
 
 
 def _temperature(compared: Comparison) -> Cause | None:
