@@ -18,15 +18,15 @@ from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
+from costprobe.ui.cli.load import shown as load_shown
 from costprobe.ui.cli.naive import NaiveReport
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
 from costprobe.ui.cli.support.known_names import PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.sweep import shown
 from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.cli.views.load_lines import shown as load_shown
-from costprobe.ui.cli.views.sweep_lines import shown
 
 RUNS = 5
 # The measurements to which an option belongs.

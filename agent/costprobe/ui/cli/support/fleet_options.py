@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gc
+import io
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +21,13 @@ from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.load import ConfigError, load_file
 from costprobe.core.config.model import RootSection
+from costprobe.core.outside import csv_cell
 from costprobe.core.records import NS_PER_S
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.settings import FleetSection
 from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, check_access
-from costprobe.ui.cli.views.fleet_tables import csv_lines
 from costprobe.ui.fleet_documents import head_of
 from costprobe.ui.text import local
 
@@ -252,3 +254,18 @@ def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "
         f"no {rows}{f' with {labels}' if labels else ''} since {local(answers.period.start_ns)};"
         f" {next(iter(answers.problems), hint)}"
     )
+
+
+def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield the lines of a CSV file; an unknown value is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    for row in rows:
+        writer.writerow(
+            [
+                "" if cell is None else csv_cell(cell) if isinstance(cell, str) else cell
+                for cell in row
+            ]
+        )
+    yield from text.getvalue().splitlines()
