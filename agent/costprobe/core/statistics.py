@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -142,23 +142,8 @@ class Rolled:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class _OrderedWindow:
-    """The samples of one window, which ends at the newest sample.
-
-    Attributes:
-        first: Index of the first sample in the window.
-        ordered: Its values in ascending order.
-    """
-
-    first: int
-    ordered: array[float]
-
-
 class RollingWindows:
-    """The last samples of one series, at most a week and MAX_SAMPLES of them; immutable.
-
-    Each window's values are kept in order, so that a sample does not sort a week of them.
+    """The last samples of one series, at most MAX_SAMPLES of them; immutable.
 
     Args:
         every_s: Expected seconds between samples, from which coverage is computed.
@@ -167,11 +152,9 @@ class RollingWindows:
 
     def __init__(self, every_s: float, samples: Iterable[tuple[int, float]] = ()) -> None:
         self.every_s = every_s
-        self._times_ns = array("q")
-        self._values = array("d")
-        self._windows = {name: _OrderedWindow(0, array("d")) for name in WINDOWS_S}
-        for time_ns, value in samples:
-            self._add(time_ns, value)
+        kept = deque(samples, maxlen=MAX_SAMPLES)
+        self._times_ns = array("q", (time_ns for time_ns, _ in kept))
+        self._values = array("d", (value for _, value in kept))
 
     def __eq__(self, other: object) -> bool:
         """Whether the samples are the same."""
@@ -191,62 +174,25 @@ class RollingWindows:
 
     def with_sample(self, time_ns: int, value: float) -> RollingWindows:
         """Return the windows after a sample, which is not older than the newest one."""
-        after = RollingWindows(self.every_s)
-        after._times_ns = self._times_ns[:]
-        after._values = self._values[:]
-        after._windows = {
-            name: _OrderedWindow(window.first, window.ordered[:])
-            for name, window in self._windows.items()
-        }
-        after._add(time_ns, value)
-        return after
+        samples = zip(self._times_ns, self._values, strict=True)
+        return RollingWindows(self.every_s, (*samples, (time_ns, value)))
 
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
         """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""
-        return {
-            name: self._rolled(name, ordered)
-            for name in WINDOWS_S
-            if (ordered := self._ordered(name, now_ns))
-        }
-
-    def _rolled(self, name: str, ordered: Sequence[float]) -> Rolled:
-        expected = max(1.0, min(WINDOWS_S[name] / self.every_s, MAX_SAMPLES))
-        return Rolled(
-            median=quantile(ordered, 0.5),
-            iqr=quantile(ordered, 0.75) - quantile(ordered, 0.25),
-            coverage=min(1.0, len(ordered) / expected),
-            samples=len(ordered),
-        )
-
-    def _ordered(self, name: str, now_ns: int) -> Sequence[float]:
-        if now_ns == self.newest_ns:
-            return self._windows[name].ordered
-        since_ns = now_ns - WINDOWS_S[name] * NS_PER_S
-        pairs = zip(self._times_ns, self._values, strict=True)
-        return sorted(value for time_ns, value in pairs if since_ns < time_ns <= now_ns)
-
-    def _add(self, time_ns: int, value: float) -> None:
-        self._times_ns.append(time_ns)
-        self._values.append(value)
-        excess = max(0, len(self._values) - MAX_SAMPLES)
+        found = {}
         for name, window_s in WINDOWS_S.items():
-            first, ordered = self._windows[name].first, self._windows[name].ordered
-            since_ns = time_ns - window_s * NS_PER_S
-            insort(ordered, value)
-            while first < excess or self._times_ns[first] <= since_ns:
-                del ordered[bisect_left(ordered, self._values[first])]
-                first += 1
-            self._windows[name] = _OrderedWindow(first, ordered)
-        self._drop(min(window.first for window in self._windows.values()))
-
-    def _drop(self, count: int) -> None:
-        """Drop the oldest samples, which are in no window any more."""
-        if count:
-            del self._times_ns[:count], self._values[:count]
-            self._windows = {
-                name: _OrderedWindow(window.first - count, window.ordered)
-                for name, window in self._windows.items()
-            }
+            since_ns = now_ns - window_s * NS_PER_S
+            samples = zip(self._times_ns, self._values, strict=True)
+            ordered = sorted(value for time_ns, value in samples if since_ns < time_ns <= now_ns)
+            if ordered:
+                expected = max(1.0, min(window_s / self.every_s, MAX_SAMPLES))
+                found[name] = Rolled(
+                    median=quantile(ordered, 0.5),
+                    iqr=quantile(ordered, 0.75) - quantile(ordered, 0.25),
+                    coverage=min(1.0, len(ordered) / expected),
+                    samples=len(ordered),
+                )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
