@@ -400,54 +400,6 @@ def _all_labels(alert: Alert) -> dict[str, str]:
 ROW_TAGS = SCHEMA["alert"].tags
 
 
-class IncidentGrouping:
-    """Keys and labels of incidents: symptoms with the same key are one incident.
-
-    Args:
-        configs: The rules in force, by name.
-        tags: Host and static labels.
-        labels_of: Returns the operator's labels of a series by its tags; series with different ones
-            never share an incident.
-    """
-
-    def __init__(
-        self,
-        configs: Mapping[str, RuleConfig],
-        tags: Mapping[str, str],
-        labels_of: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> None:
-        self._configs = configs
-        self._tags = tags
-        self._labels_of = labels_of
-
-    def name(self, symptom: Symptom) -> str:
-        """Return the name of the incident: the group of the rule, or the rule."""
-        rule = self._configs[symptom.rule]
-        return rule.group or rule.name
-
-    def key(self, symptom: Symptom) -> str:
-        """Return what is the same for all symptoms of an incident."""
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
-        distinct = dict.fromkeys((*self._configs[symptom.rule].group_by, *sorted(labels)))
-        values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
-        return "\n".join((self.name(symptom), *values))
-
-    def labels(self, symptom: Symptom) -> dict[str, str]:
-        """Return the labels that identify an incident."""
-        rule = self._configs[symptom.rule]
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
-        grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
-        return {**self._tags, **grouped, **labels, **rule.labels}
-
-    def tags_of(self, alert: Alert) -> dict[str, str]:
-        """Return the tags of the rows of an incident."""
-        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
-        labels = self._labels_of(alert.symptoms[0].labels)
-        return {**self._tags, "rule": alert.name, "state": alert.state, **places, **labels}
-
-
 def alert_row(alert: Alert, tags: Mapping[str, str], time_ns: int, *, is_silenced: bool) -> Point:
     """Return the row of `alert` that records the state of an incident.
 
@@ -614,7 +566,7 @@ class AlertEngine:
         self._configs = {config.name: config for config in rules}
         self._settings = settings
         self._tags = dict(tags)
-        self._grouping = IncidentGrouping(self._configs, self._tags, labels_of)
+        self._labels_of = labels_of
         self.silencing = Silencing(maintenance)
         self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
         self._rules = RuleSet(self._configs, self._tags, labels_of)
@@ -646,7 +598,7 @@ class AlertEngine:
         for symptom in self._rules.symptoms(time_ns, faults):
             if not self._is_current(symptom.labels):
                 continue
-            by_rule.setdefault(self._grouping.key(symptom), []).append(symptom)
+            by_rule.setdefault(self._key(symptom), []).append(symptom)
         for key in [*self._incidents, *(key for key in by_rule if key not in self._incidents)]:
             self._advance(key, by_rule.get(key, []), time_ns)
         for incident in self._incidents.values():
@@ -724,15 +676,32 @@ class AlertEngine:
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
         self._rules.clock_was_stepped(step)
 
+    def _key(self, symptom: Symptom) -> str:
+        """Return what is the same for all symptoms of an incident."""
+        rule = self._configs[symptom.rule]
+        labels = self._labels_of(symptom.labels)
+        tags = {**self._tags, **symptom.labels, **labels}
+        distinct = dict.fromkeys((*rule.group_by, *sorted(labels)))
+        values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
+        return "\n".join((rule.group or rule.name, *values))
+
+    def _labels(self, symptom: Symptom) -> dict[str, str]:
+        """Return the labels that identify an incident."""
+        rule = self._configs[symptom.rule]
+        labels = self._labels_of(symptom.labels)
+        tags = {**self._tags, **symptom.labels, **labels}
+        grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
+        return {**self._tags, **grouped, **labels, **rule.labels}
+
     def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
         """Advance the state of an incident."""
         incident = self._incidents.get(key)
         history = self._histories.setdefault(key, IncidentHistory())
         if incident is None:
             first = symptoms[0]
-            incident = new_incident(
-                self._grouping.name(first), key, self._grouping.labels(first), symptoms, time_ns
-            )
+            rule = self._configs[first.rule]
+            name = rule.group or rule.name
+            incident = new_incident(name, key, self._labels(first), symptoms, time_ns)
             if self._settings.public_url is not None:
                 link = page_link(self._settings.public_url, incident.alert.since_ns)
                 incident.alert = replace(incident.alert, link=link)
@@ -808,5 +777,7 @@ class AlertEngine:
         """Append a row of `alert`; no two rows have the same time."""
         self._last_row_ns = max(time_ns, self._last_row_ns + 1)
         is_silenced = self._notice_rules.is_silenced(alert, time_ns)
-        tags = self._grouping.tags_of(alert)
+        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
+        labels = self._labels_of(alert.symptoms[0].labels)
+        tags = {**self._tags, "rule": alert.name, "state": alert.state, **places, **labels}
         self._points.append(alert_row(alert, tags, self._last_row_ns, is_silenced=is_silenced))
