@@ -142,6 +142,7 @@ class Rolled:
     samples: int
 
 
+@dataclass(init=False)
 class RollingWindows:
     """The last samples of one series, at most MAX_SAMPLES of them; immutable.
 
@@ -150,31 +151,24 @@ class RollingWindows:
         samples: UTC in ns and value of each sample, oldest first.
     """
 
+    every_s: float
+    times_ns: array[int]
+    values: array[float]
+
     def __init__(self, every_s: float, samples: Iterable[tuple[int, float]] = ()) -> None:
         self.every_s = every_s
         kept = deque(samples, maxlen=MAX_SAMPLES)
-        self._times_ns = array("q", (time_ns for time_ns, _ in kept))
-        self._values = array("d", (value for _, value in kept))
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the samples are the same."""
-        if not isinstance(other, RollingWindows):
-            return NotImplemented
-        ours = (self.every_s, self._times_ns, self._values)
-        return ours == (other.every_s, other._times_ns, other._values)
-
-    def __hash__(self) -> int:
-        """Hash the samples' number and the newest one's time."""
-        return hash((self.every_s, len(self._values), self.newest_ns))
+        self.times_ns = array("q", (time_ns for time_ns, _ in kept))
+        self.values = array("d", (value for _, value in kept))
 
     @property
     def newest_ns(self) -> int:
         """UTC in ns of the last sample; 0 before the first."""
-        return self._times_ns[-1] if self._times_ns else 0
+        return self.times_ns[-1] if self.times_ns else 0
 
     def with_sample(self, time_ns: int, value: float) -> RollingWindows:
         """Return the windows after a sample, which is not older than the newest one."""
-        samples = zip(self._times_ns, self._values, strict=True)
+        samples = zip(self.times_ns, self.values, strict=True)
         return RollingWindows(self.every_s, (*samples, (time_ns, value)))
 
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
@@ -182,7 +176,7 @@ class RollingWindows:
         found = {}
         for name, window_s in WINDOWS_S.items():
             since_ns = now_ns - window_s * NS_PER_S
-            samples = zip(self._times_ns, self._values, strict=True)
+            samples = zip(self.times_ns, self.values, strict=True)
             ordered = sorted(value for time_ns, value in samples if since_ns < time_ns <= now_ns)
             if ordered:
                 expected = max(1.0, min(window_s / self.every_s, MAX_SAMPLES))
