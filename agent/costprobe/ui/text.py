@@ -7,8 +7,17 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from costprobe.core.outside import one_line
 from costprobe.core.records import natural
 from costprobe.core.units import significant
+
+# Characters with a meaning in Markdown or HTML.
+_MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+
+
+def escaped(text: str) -> str:
+    """Escape Markdown and HTML in a text, and put it on one line."""
+    return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
 
 
 def local(time_ns: int) -> str:

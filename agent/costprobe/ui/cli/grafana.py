@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import click
 
-from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import read_regular
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo, echo_answer
-from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
+from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database, write_files
 from costprobe.ui.grafana.provisioning import (
     EDITIONS,
     INFLUXDB,
@@ -59,7 +58,7 @@ def command() -> None:
 def export(folder: Path, *, edition: str, as_json: bool) -> None:
     """Write the dashboards to FOLDER as JSON, for Grafana's import page."""
     found = boards(edition)
-    _write({folder / name: text for name, text in found.items()}, quiet=as_json)
+    write_files({folder / name: text for name, text in found.items()}, quiet=as_json)
     words = ["in Grafana: Dashboards, New, Import; then select the database at the top"]
     _print_next_steps(sorted(folder / name for name in found), words, as_json=as_json)
 
@@ -142,7 +141,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     files |= {
         folder / "boards" / name: provisioned(text, SOURCE) for name, text in boards().items()
     }
-    _write(files, quiet=as_json)
+    write_files(files, quiet=as_json)
     words = [f"copy {folder}/boards to {boards_path} on Grafana's host, and restart Grafana"]
     if sink.api == "v2" and secret_file is None:
         words.append(
@@ -173,19 +172,6 @@ def _authority(sink: HttpSinkConfig) -> str | None:
         return read_regular(sink.ca_file, MAX_CA_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
-
-
-def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
-    for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, text.encode())
-        except OSError as error:
-            raise bad_input(
-                f"{path}: cannot be written ({error.strerror}); choose another folder"
-            ) from error
-        if not quiet:
-            echo(f"{path}: written")
 
 
 def _print_next_steps(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.host.files import replace_file
 from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
@@ -20,7 +19,7 @@ from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.sinks import chosen_influxdb
+from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
 from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.influxql import InfluxqlApi
 from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
@@ -124,21 +123,13 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
     sink = chosen_influxdb(LoadedConfig(config).config, name)
     if not isinstance(sink, InfluxV2Config):
         raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
-    texts = {
-        "hourly": flux.rollup_task(sink.bucket, sink.bucket + HOURLY),
-        "deadman": flux.deadman_task(sink.bucket),
+    files = {
+        folder / "hourly.flux": flux.rollup_task(sink.bucket, sink.bucket + HOURLY),
+        folder / "deadman.flux": flux.deadman_task(sink.bucket),
     }
-    for task, text in texts.items():
-        path = folder / f"{task}.flux"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_file(path, text.encode())
-        except OSError as error:
-            raise bad_input(f"{path}: cannot be written ({error.strerror})") from error
-        if not as_json:
-            echo(f"{path}: written")
+    write_files(files, quiet=as_json)
     if as_json:
-        echo_json({"files": [str(folder / f"{task}.flux") for task in texts]})
+        echo_json({"files": [str(path) for path in files]})
 
 
 @contextmanager

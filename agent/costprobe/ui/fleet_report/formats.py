@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,9 @@ from costprobe.fleet.answers import hours_of
 from costprobe.fleet.report import FleetReport, idle_cost
 from costprobe.fleet.spend import FleetSpend
 from costprobe.fleet.unit_costs import FleetUnitCost
-from costprobe.ui.text import ago, local
+from costprobe.ui.text import ago, escaped, local
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-_MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
 
 def markdown(report: FleetReport) -> str:
@@ -48,23 +46,19 @@ def page(report: FleetReport) -> str:
     )
 
 
-def _escaped(text: str) -> str:
-    return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
-
-
 def _lines(report: FleetReport) -> Iterator[str]:
-    yield f"# {_escaped(title(report))}"
+    yield f"# {escaped(title(report))}"
     yield ""
-    yield from (f"- {_escaped(line)}" for line in headlines(report))
-    yield from (f"- Partial: {_escaped(problem)}" for problem in report.problems)
+    yield from (f"- {escaped(line)}" for line in headlines(report))
+    yield from (f"- Partial: {escaped(problem)}" for problem in report.problems)
     for table in tables(report):
-        yield from ("", f"## {_escaped(table.title)}", "")
+        yield from ("", f"## {escaped(table.title)}", "")
         if table.note:
             yield from (table.note, "")
-        yield f"| {' | '.join(map(_escaped, table.heads))} |"
+        yield f"| {' | '.join(map(escaped, table.heads))} |"
         yield f"|{' --- |' + ' ---: |' * (len(table.heads) - 1)}"
         for row in table.rows:
-            yield f"| {' | '.join(map(_escaped, row))} |"
+            yield f"| {' | '.join(map(escaped, row))} |"
 
 
 ROWS_MAX: Final = 20
