@@ -405,7 +405,7 @@ def alert_row(alert: Alert, tags: Mapping[str, str], time_ns: int, *, is_silence
 
     Args:
         alert: The incident.
-        tags: As from `IncidentGrouping.tags_of`.
+        tags: Tags of the row.
         time_ns: UTC in ns.
         is_silenced: Whether it is silenced.
     """
