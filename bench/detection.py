@@ -39,7 +39,7 @@ from table import Table, add_json, finish  # noqa: E402 - as above
 VALUES_PER_MONTH = 30 * VALUES_PER_DAY
 # A persistent shift that is detected later than this counts as missed.
 MAX_DELAY_VALUES = 3 * VALUES_PER_DAY
-UPDATES_PER_S_GOAL = 150_000
+UPDATES_PER_S_GOAL = 10_000
 SPEED_VALUES = 20_000
 # A thousand states of 16 kB, plus half of that for the Python objects.
 MEMORY_MB_GOAL = 24

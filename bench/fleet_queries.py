@@ -11,7 +11,7 @@ import urllib.error
 from collections.abc import Callable
 from functools import partial
 
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.provisioning import boards
 from fakes.servers import get
 from fleet_load import ROUND_S, START_S
 from fleet_servers import Influx, Victoria

@@ -75,9 +75,7 @@ def overview_ms(config_path: Path, repeats: int) -> dict[str, float]:
         usual = Usual(config.telemetry.aggregate_s)
 
         def months() -> list[BudgetOverview]:
-            return budget_overviews(
-                config.budget, usual, reader, budgets, now_ns, "robust", books=books
-            )
+            return budget_overviews(config.budget, usual, reader, budgets, now_ns, books=books)
 
         known = months()
         calls = {

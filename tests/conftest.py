@@ -103,7 +103,7 @@ def _no_known_secrets():
 
 
 # Seconds to import, in each worker: by the tests that use them, at their first use.
-HEAVY = {"apprise", "pandas", "playwright", "pyarrow", "statsmodels", "torch", "transformers"}
+HEAVY = {"apprise", "pandas", "playwright", "pyarrow", "torch", "transformers"}
 LOADED = pytest.StashKey[set]()
 
 

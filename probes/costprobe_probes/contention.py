@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -88,21 +87,9 @@ class CpuMeter:
         Raises:
             OSError: /proc/stat cannot be read.
         """
-        return self.over([(before, self.read())], threads)
-
-    def over(self, spans: Sequence[tuple[CpuReading, CpuReading]], threads: int) -> Contention:
-        """Return what took processor time from this process in all spans together.
-
-        Args:
-            spans: Readings at the start and at the end of each span.
-            threads: Threads on which it computes.
-        """
-        total = NOTHING
-        for before, after in spans:
-            total = _plus(total, before, after)
         processors = len(self._allowed)
         return contention(
-            NOTHING, total, threads=threads, processors=processors, quota=self._quota()
+            before, self.read(), threads=threads, processors=processors, quota=self._quota()
         )
 
     def _quota(self) -> float | None:
@@ -244,24 +231,6 @@ def contention(
         100 * others,
         100 * steal,
         None if wait is None else 100 * wait,
-    )
-
-
-def _plus(total: CpuReading, before: CpuReading, after: CpuReading) -> CpuReading:
-    """Return a total with the time between two readings added."""
-    waits: list[float | None] = [
-        None if sum_s is None or start_s is None or end_s is None else sum_s + end_s - start_s
-        for sum_s, start_s, end_s in (
-            (total.ran_s, before.ran_s, after.ran_s),
-            (total.waited_s, before.waited_s, after.waited_s),
-        )
-    ]
-    return CpuReading(
-        total.t_s + after.t_s - before.t_s,
-        total.own_s + after.own_s - before.own_s,
-        total.busy_s + after.busy_s - before.busy_s,
-        total.steal_s + after.steal_s - before.steal_s,
-        *waits,
     )
 
 

@@ -67,10 +67,7 @@ def count_pass(
     """
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         return PassWork()
-    from torch.utils.flop_counter import (  # noqa: PLC0415 - newer than torch 2.0
-        FlopCounterMode,
-        flop_registry,
-    )
+    from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: PLC0415 - newer than torch 2.0
 
     trace = _Trace([*module.parameters(), *module.buffers(), *state], flop_registry)
     with _no_fused_encoder(), FlopCounterMode(display=False) as counter, trace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costprobe.ui.grafana.silent_agents import (
+from costprobe.ui.grafana.provisioning import (
     KNOWN,
     SILENT_S,
     seen,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 from costprobe.ui.cli.main import COMMANDS, main
-from costprobe.ui.cli.support.examples import commands_of, examples_of
+from costprobe.ui.cli.support.command_classes import commands_of, examples_of
 
 from scripts.reference.markdown import MADE, code, table
 

@@ -293,7 +293,7 @@ def silence(**more):
 
 def test_silenced_incident_is_notified_when_the_silence_ends():
     player = Player(engine_of(rule()))
-    player.engine.add_silence(silence())
+    player.engine.silencing.add(silence())
     (alert,) = player.tick(0, fault())
     assert alert.state == "firing"
     assert player.engine.silenced(T0) == (alert,)
@@ -307,7 +307,7 @@ def test_silenced_incident_is_notified_when_the_silence_ends():
 def test_resolution_of_a_notified_incident_is_sent_during_a_silence():
     player = Player(engine_of(rule()))
     player.tick(0, fault())
-    player.engine.add_silence(silence())
+    player.engine.silencing.add(silence())
     assert player.engine.firing_for("ops", T0 + NS_PER_S) == ()
     player.tick(10)
     assert player.states == ["firing", "resolved"]
@@ -315,7 +315,7 @@ def test_resolution_of_a_notified_incident_is_sent_during_a_silence():
 
 def test_resolution_of_an_unnotified_incident_is_not_sent():
     player = Player(engine_of(rule()))
-    player.engine.add_silence(silence())
+    player.engine.silencing.add(silence())
     player.tick(0, fault())
     player.tick(10)
     assert player.notified == []
@@ -323,19 +323,19 @@ def test_resolution_of_an_unnotified_incident_is_not_sent():
 
 def test_silences_match_by_filter_expire_and_survive_a_restart():
     player = Player(engine_of(rule()))
-    player.engine.add_silence(silence(match={"device": "gpu7"}))
+    player.engine.silencing.add(silence(match={"device": "gpu7"}))
     player.tick(0, fault())
     assert player.states == ["firing"]
-    player.engine.add_silence(silence(id="s2", match={"rule": "broken", "severity": "crit*"}))
+    player.engine.silencing.add(silence(id="s2", match={"rule": "broken", "severity": "crit*"}))
     player.restart(rule())
-    assert [found.id for found in player.engine.silences(T0)] == ["s1", "s2"]
-    assert player.engine.end_silence("s2", T0 + NS_PER_S).id == "s2"
-    assert [found.id for found in player.engine.silences(T0 + NS_PER_S)] == ["s1"]
+    assert [found.id for found in player.engine.silencing.present(T0)] == ["s1", "s2"]
+    assert player.engine.silencing.end("s2", T0 + NS_PER_S).id == "s2"
+    assert [found.id for found in player.engine.silencing.present(T0 + NS_PER_S)] == ["s1"]
     for wrong in ("s2", "none"):
         with pytest.raises(KeyError):
-            player.engine.end_silence(wrong, T0 + 2 * NS_PER_S)
+            player.engine.silencing.end(wrong, T0 + 2 * NS_PER_S)
     with pytest.raises(ValueError, match="after it begins"):
-        player.engine.add_silence(silence(ends_ns=T0))
+        player.engine.silencing.add(silence(ends_ns=T0))
 
 
 def test_maintenance_window_sends_no_notices():
@@ -426,7 +426,7 @@ def test_labels_of_a_service_route_its_incidents_and_silence_them():
         "search",
         "search",
     ]
-    engine.add_silence(Silence("s", {"team": "search"}, T0, T0 + 10**12, "", ""))
+    engine.silencing.add(Silence("s", {"team": "search"}, T0, T0 + 10**12, "", ""))
     assert {alert.labels["team"] for alert in engine.silenced(T0)} == {"search"}
 
 

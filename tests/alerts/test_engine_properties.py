@@ -41,7 +41,7 @@ def play(steps, *, with_restarts):
         seconds += step_s
         if action == "silence":
             now_ns = T0 + seconds * NS_PER_S
-            player.engine.add_silence(
+            player.engine.silencing.add(
                 silence(id=str(seconds), starts_ns=now_ns, ends_ns=now_ns + 300 * NS_PER_S)
             )
         if action == "restart" and with_restarts:

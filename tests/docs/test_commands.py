@@ -64,7 +64,9 @@ def test_every_command_exists_with_its_options():
 def check(command, words, line):
     """Resolve the subcommand; assert that it and all options on the way exist."""
     context = click.Context(command)
-    known = {name: option for option in command.params for name in option.opts}
+    known = {
+        name: option for option in command.params for name in (*option.opts, *option.secondary_opts)
+    }
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.provisioning import boards
 from docs_pages import DOCS, blocks, commands, replaced, run, section
 from fakes.daemon import DaemonProcess
 from fakes.influx_v2 import TOKEN, FakeInfluxV2

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from costprobe.adapters.kubernetes.api_server import SOCKET
 from costprobe.configuration import parse
-from costprobe.ui.cli.support.torch_build import CPU_BUILD
+from costprobe.ui.cli.support.service_venv import CPU_BUILD
 from docs_pages import DOCS
 from fakes.daemon import DaemonProcess
 from fakes.servers import free_port

@@ -5,16 +5,18 @@ from costprobe.drift.actions import action_of
 from costprobe.drift.causes import causes
 from costprobe.drift.runs import Comparison, Conditions, SignalSample
 
+FIELDS = ("software", "batch", "ecc_uncorrected")
+
 
 def conditions(spread=0.02, count=12, **values):
     """Conditions with a spread relative to each value."""
-    samples = {
+    signals = {
         name: SignalSample(value, spread * max(abs(value), 0.5), count)
-        if isinstance(value, float)
-        else value
         for name, value in values.items()
+        if isinstance(value, float)
     }
-    return Conditions(**samples)
+    others = {name: values[name] for name in values.keys() - signals.keys() if name in FIELDS}
+    return Conditions(**others, signals=signals)
 
 
 NORMAL = {
@@ -28,7 +30,7 @@ NORMAL = {
     "contended_share": 0.0,
     "cpu_wait_pct": 0.5,
     "ecc_uncorrected": 0,
-    "mem_used_share": 0.4,
+    "mem_used_pct": 40.0,
 }
 GOOD = conditions(count=300, spread=0.005, **NORMAL)
 
@@ -64,7 +66,7 @@ def changed(**values):
         ),
         (changed(batch=4, sm_clock_mhz=1900.0), "batch", "8 → 4"),
         (changed(ecc_uncorrected=3), "memory errors", "3 new"),
-        (changed(mem_used_share=0.97), "memory pressure", "97 % full"),
+        (changed(mem_used_pct=97.0), "memory pressure", "97 % full"),
     ],
 )
 def test_each_cause_is_named_first(after, name, words):
@@ -77,7 +79,7 @@ def test_small_or_unknown_differences_are_not_a_cause():
     for after in (
         changed(),
         changed(sm_clock_mhz=1965.0, temp_c=64.0, throttled_power_pct=0.5),
-        changed(contended_share=0.1, mem_used_share=0.6),
+        changed(contended_share=0.1, mem_used_pct=60.0),
         Conditions(),
     ):
         assert causes(Comparison(GOOD, after)) == ()

@@ -97,7 +97,7 @@ def test_same_software_names_the_clock_and_no_price_the_throughput():
     faster = event([BEFORE, measured(3, (1.2, 1.2, 1.2), "def")])
     assert (faster.severity, faster.detail[-20:]) == ("info", " No action is needed")
     # The clock of an idle device is none of a load.
-    assert conditions_of(telemetry(300.0, util_pct=0.0), BEFORE).sm_clock_mhz is None
+    assert conditions_of(telemetry(300.0, util_pct=0.0), BEFORE).signals == {}
 
 
 def test_incident_ends_when_a_curve_is_back_or_accepted():

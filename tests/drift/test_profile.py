@@ -4,13 +4,12 @@ import math
 import random
 
 import pytest
+from costprobe.core.statistics import decision_interval, noise_of
 from costprobe.drift.normal import (
     DAY_S,
     HOUR_S,
     DayProfile,
     WeekMemory,
-    decision_interval,
-    noise_of,
 )
 
 

@@ -85,9 +85,7 @@ def test_clock_and_update_at_once_are_ranked_by_share():
         names = [cause.name for cause in found.causes]
         assert names[0] == first == found.name
         assert sum(cause.share.mean for cause in found.causes) <= 1.001
-        clock, software = sorted(found.causes, key=lambda cause: cause.name)
-        assert clock.time_effect == pytest.approx(0.13, abs=0.03)
-        assert software.time_effect is None
+        _, software = sorted(found.causes, key=lambda cause: cause.name)
         assert software.method == "remainder"
 
 
@@ -159,7 +157,6 @@ def test_effects_of_batch_and_tokens_follow_their_size():
     longer = {**request, "tokens_out": 150.0}
     found = explained(runs(60, **request), runs(12, 60, 1540 / 1040, **longer))
     assert shares(found) == {"prompt lengths": pytest.approx(1, abs=0.05)}
-    assert found.causes[0].time_effect == pytest.approx(0.39, abs=0.02)
 
 
 def test_energy_of_a_hotter_device_is_leakage():
@@ -168,7 +165,6 @@ def test_energy_of_a_hotter_device_is_leakage():
         object.__setattr__(run, "energy_j", run.energy_j * 1.035)
     found = explained(before, after, metric="energy", sign=0)
     assert found.name == "temperature"
-    assert found.causes[0].energy_effect == pytest.approx(0.03, abs=0.02)
 
 
 def test_counteracting_cause_has_a_negative_share():

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.provisioning import boards
 from fakes.known import END_NS, NOW_NS, START_NS
 
 ANSWERS = tomllib.loads(Path(__file__).with_name("known_answers.toml").read_text())

@@ -4,7 +4,7 @@ import pytest
 from costprobe.adapters.databases.question import FleetConfig
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.influx_setup.influxql import create_query
-from costprobe.ui.influx_setup.rollup import ROLLED
+from costprobe.ui.influx_setup.steps import ROLLED
 from fakes import fleet
 from fakes.servers import InfluxDB, Prometheus, VictoriaMetrics, get, running
 
@@ -26,7 +26,7 @@ def roll_up(server):
     server.query(f'CREATE DATABASE "{HOURLY}"')
     span = f"time >= {fleet.START_S * NS_PER_S} AND time <= {fleet.END_S * NS_PER_S}"
     for rolled in ROLLED:
-        text = create_query(rolled, (DATABASE, "autogen"), (HOURLY, "autogen"), 3600)
+        text = create_query(rolled, (DATABASE, "autogen"), (HOURLY, "autogen"))
         select = text.partition("BEGIN ")[2].removesuffix(" END")
         where = f"WHERE {span} AND" if rolled.basis else f"WHERE {span} GROUP"
         server.query(select.replace("WHERE" if rolled.basis else "GROUP", where, 1))

@@ -5,7 +5,7 @@ import urllib.parse
 
 import pytest
 from costprobe.fleet.unit_costs import FleetUnitCost
-from costprobe.ui.cli.views.fleet_tables import compare_lines
+from costprobe.ui.cli.fleet_questions import compare_lines
 from fakes.command import called
 from fakes.servers import Scripted
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 from click.testing import CliRunner
+from costprobe.ui.cli import config as config_command
 from costprobe.ui.cli.main import main
-from costprobe.ui.cli.support import config_notes
 from fakes.cases import check_all
 from fakes.command import called
 from fakes.sizes import TIMEOUT_S, sized
@@ -167,7 +167,7 @@ def checked(folder, content):
 def folder(tmp_path_factory):
     """Without the process that reads the devices of this host: 300 of them take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config_notes, "discovered_devices", lambda _: ())
+        patch.setattr(config_command, "discovered_devices", lambda _: ())
         yield tmp_path_factory.mktemp("fuzzed")
 
 

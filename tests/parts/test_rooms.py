@@ -44,7 +44,7 @@ OUTSIDE_TOO = {
     "costprobe.ui.cli.support.checks",
     "costprobe.ui.cli.support.code_checks",
     "costprobe.ui.cli.support.control_client",
-    "costprobe.ui.cli.support.service_steps",
+    "costprobe.ui.cli.support.service_files",
     "costprobe.ui.dashboard.serving",
 }
 # The files of rooms that do things: they read or write the store, speak with an adapter or have

@@ -98,16 +98,6 @@ def replace_t(reading):
     return reading._replace(t_s=reading.t_s - 10)
 
 
-def test_spans_of_a_search_count_together(root):
-    meter = CpuMeter(str(root), frozenset({0, 1, 2, 3}))
-    # Each is too short to know; the time between them, as of a compiler, does not count.
-    quiet = (CpuReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), CpuReading(0.1, 0.4, 0.4, 0.0, 0.4, 0.0))
-    busy = (CpuReading(5.0, 1.0, 9.0, 0.0, 0.4, 0.0), CpuReading(5.15, 1.2, 9.6, 0.0, 0.6, 0.4))
-    assert meter.over([quiet], threads=4).contended is None
-    assert meter.over([quiet] * 3, threads=4).contended is False
-    assert meter.over([quiet, busy], threads=4).contended is True
-
-
 def test_thread_that_launches_kernels_waits_for_a_processor(tmp_path):
     name = f"proc/self/task/{threading.get_native_id()}/schedstat"
     for waited_s, contended in ((0.5, None), (2.0, True)):

@@ -23,7 +23,7 @@ from costprobe.probing.load_curve import (
 from costprobe.probing.load_settings import LoadConfig, length_document
 from costprobe.probing.rows import MeasuredRun
 from costprobe.probing.settings import KserveProbeConfig, OpenAiProbeConfig
-from costprobe.ui.cli.views.load_lines import shown
+from costprobe.ui.cli.load import shown
 from pydantic import ValidationError
 
 SLO = {"ttft_p90": 500.0, "tpot_p90": 50.0}

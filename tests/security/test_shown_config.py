@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from costprobe.configuration import load
 from costprobe.core.config.load import as_toml_tables
 from costprobe.ui.cli.main import main
-from costprobe.ui.cli.support.shown_config import MASK, shown
+from costprobe.ui.cli.support.config_sample import MASK, shown
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,11 +5,14 @@ from importlib.metadata import PackageNotFoundError, PathDistribution
 from pathlib import Path
 
 import pytest
-from costprobe.ui.cli.support import service_wheel, torch_build
-from costprobe.ui.cli.support.service_steps import StepError
-from costprobe.ui.cli.support.service_venv import pip_arguments, torch_requirement
-from costprobe.ui.cli.support.service_wheel import running_wheel
-from costprobe.ui.cli.support.torch_build import CPU_BUILD
+from costprobe.ui.cli.support import service_venv
+from costprobe.ui.cli.support.service_files import StepError
+from costprobe.ui.cli.support.service_venv import (
+    CPU_BUILD,
+    pip_arguments,
+    running_wheel,
+    torch_requirement,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +56,7 @@ def test_pytorch_build_is_that_of_the_running_program_or_of_the_host(monkeypatch
 
     monkeypatch.setattr(module, missing)
     driver = tmp_path / "version"
-    monkeypatch.setattr(torch_build, "_DRIVER", (driver,))
+    monkeypatch.setattr(service_venv, "_DRIVER", (driver,))
     cpu = torch_requirement()
     assert cpu == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", CPU_BUILD]
     assert f"cpu_build={CPU_BUILD}\n" in (ROOT / "scripts/setup").read_text()
@@ -88,8 +91,8 @@ def installation(tmp_path, monkeypatch):
         for name in files
     ]
     (info / "RECORD").write_text("".join(f"{name},,\n" for name in names))
-    monkeypatch.setattr(service_wheel, "distribution", lambda _: PathDistribution(info))
-    monkeypatch.setattr(service_wheel.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(service_venv, "distribution", lambda _: PathDistribution(info))
+    monkeypatch.setattr(service_venv.sysconfig, "get_path", lambda _: str(tmp_path))
     return tmp_path
 
 

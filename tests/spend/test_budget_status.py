@@ -1,6 +1,7 @@
 """Budget status by hand-computed examples, and when its conditions are reported."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -176,11 +177,9 @@ def look(spent, expected, amount=100, at="2026-03-10T00:00", **keys):
     day = at[:11]
     hours = [(spent, f"{day}00:00", f"{day}01:00"), (0.0, f"{day}01:00", f"{day}12:00")]
     book = book_of(_gpu0_USD=hours)
-
-    def forecaster(*_):
-        return None if expected is None else Forecast(expected - spent, 0.0, 2 * expected, "m", 9)
-
-    return budget_status(budget(amount=amount, **keys), book, ns(f"{day}12:00"), forecaster)
+    remaining = None if expected is None else Forecast(expected - spent, 0.0, 2 * expected, "m", 9)
+    status = budget_status(budget(amount=amount, **keys), book, ns(f"{day}12:00"))
+    return replace(status, remaining=remaining)
 
 
 def taken(watch, *looks):

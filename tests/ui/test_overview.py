@@ -123,7 +123,7 @@ def months_of(reader, config):
     """The spend of the month of each currency, as the page computes it."""
     budgets = host_budgets(config.budget, paid_currencies(reader))
     usual = Usual(config.telemetry.aggregate_s)
-    return budget_overviews(config.budget, usual, reader, budgets, NOW, "robust", books={})
+    return budget_overviews(config.budget, usual, reader, budgets, NOW, books={})
 
 
 def test_spend_per_hour_idle_share_power_and_month_against_budget(look):

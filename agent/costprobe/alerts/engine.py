@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom
+from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
 from costprobe.core.periods import is_within
 from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
@@ -84,14 +84,8 @@ class Incident:
 
     def to_document(self) -> dict[str, Any]:
         """Return the incident as JSON."""
-        return {
-            "alert": self.alert.to_document(),
-            "seen_ns": self.seen_ns,
-            "quiet_ns": self.quiet_ns,
-            "notified": self.notified,
-            "causes": self.causes,
-            "size": self.size,
-        }
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {**state, "alert": self.alert.to_document()}
 
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
@@ -106,18 +100,7 @@ class Incident:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
         """Return the incident that `to_document` wrote."""
-        notified = {
-            name: (severity, time_ns, *(revision or [0]))
-            for name, (severity, time_ns, *revision) in document["notified"].items()
-        }
-        return cls(
-            Alert.from_document(document["alert"]),
-            dict(document["seen_ns"]),
-            document["quiet_ns"],
-            notified,
-            list(document.get("causes", ())),
-            document.get("size", 0.0),
-        )
+        return cls(**{**document, "alert": Alert.from_document(document["alert"])})
 
 
 @dataclass(slots=True)
@@ -317,7 +300,7 @@ class Silencing:
 
     def document(self) -> list[dict[str, Any]]:
         """Return the silences as JSON."""
-        return [{**asdict(s), "match": dict(s.match)} for s in self._silences.values()]
+        return [silence_document(silence) for silence in self._silences.values()]
 
     def restore(self, document: Sequence[Mapping[str, Any]]) -> None:
         """Restore a state."""
@@ -417,60 +400,12 @@ def _all_labels(alert: Alert) -> dict[str, str]:
 ROW_TAGS = SCHEMA["alert"].tags
 
 
-class IncidentGrouping:
-    """Keys and labels of incidents: symptoms with the same key are one incident.
-
-    Args:
-        configs: The rules in force, by name.
-        tags: Host and static labels.
-        labels_of: Returns the operator's labels of a series by its tags; series with different ones
-            never share an incident.
-    """
-
-    def __init__(
-        self,
-        configs: Mapping[str, RuleConfig],
-        tags: Mapping[str, str],
-        labels_of: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> None:
-        self._configs = configs
-        self._tags = tags
-        self._labels_of = labels_of
-
-    def name(self, symptom: Symptom) -> str:
-        """Return the name of the incident: the group of the rule, or the rule."""
-        rule = self._configs[symptom.rule]
-        return rule.group or rule.name
-
-    def key(self, symptom: Symptom) -> str:
-        """Return what is the same for all symptoms of an incident."""
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
-        distinct = dict.fromkeys((*self._configs[symptom.rule].group_by, *sorted(labels)))
-        values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
-        return "\n".join((self.name(symptom), *values))
-
-    def labels(self, symptom: Symptom) -> dict[str, str]:
-        """Return the labels that identify an incident."""
-        rule = self._configs[symptom.rule]
-        labels = self._labels_of(symptom.labels)
-        tags = {**self._tags, **symptom.labels, **labels}
-        grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
-        return {**self._tags, **grouped, **labels, **rule.labels}
-
-    def tags_of(self, alert: Alert) -> dict[str, str]:
-        """Return the tags of the rows of an incident."""
-        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
-        labels = self._labels_of(alert.symptoms[0].labels)
-        return {**self._tags, "rule": alert.name, "state": alert.state, **places, **labels}
-
-
 def alert_row(alert: Alert, tags: Mapping[str, str], time_ns: int, *, is_silenced: bool) -> Point:
     """Return the row of `alert` that records the state of an incident.
 
     Args:
         alert: The incident.
-        tags: As from `IncidentGrouping.tags_of`.
+        tags: Tags of the row.
         time_ns: UTC in ns.
         is_silenced: Whether it is silenced.
     """
@@ -611,6 +546,9 @@ class AlertEngine:
         is_current: Returns False for the labels of a series that is no longer measured.
         labels_of: Returns the operator's labels of a series by its tags. Series with different
             ones never share an incident: each team is notified of its own.
+
+    Attributes:
+        silencing: Silences and maintenance windows.
     """
 
     def __init__(
@@ -628,9 +566,9 @@ class AlertEngine:
         self._configs = {config.name: config for config in rules}
         self._settings = settings
         self._tags = dict(tags)
-        self._grouping = IncidentGrouping(self._configs, self._tags, labels_of)
-        self._silencing = Silencing(maintenance)
-        self._notice_rules = NoticeRules(self._configs, notifiers, self._silencing)
+        self._labels_of = labels_of
+        self.silencing = Silencing(maintenance)
+        self._notice_rules = NoticeRules(self._configs, notifiers, self.silencing)
         self._rules = RuleSet(self._configs, self._tags, labels_of)
         self._incidents: dict[str, Incident] = {}
         self._histories: dict[str, IncidentHistory] = {}
@@ -660,7 +598,7 @@ class AlertEngine:
         for symptom in self._rules.symptoms(time_ns, faults):
             if not self._is_current(symptom.labels):
                 continue
-            by_rule.setdefault(self._grouping.key(symptom), []).append(symptom)
+            by_rule.setdefault(self._key(symptom), []).append(symptom)
         for key in [*self._incidents, *(key for key in by_rule if key not in self._incidents)]:
             self._advance(key, by_rule.get(key, []), time_ns)
         for incident in self._incidents.values():
@@ -691,26 +629,6 @@ class AlertEngine:
             if not self._notice_rules.is_silenced(incident.alert, time_ns)
         )
 
-    def add_silence(self, silence: Silence) -> None:
-        """Add a silence.
-
-        Raises:
-            ValueError: There are too many, or it ends before it begins.
-        """
-        self._silencing.add(silence)
-
-    def end_silence(self, silence_id: str, time_ns: int) -> Silence:
-        """End a silence.
-
-        Raises:
-            KeyError: No active silence has that id.
-        """
-        return self._silencing.end(silence_id, time_ns)
-
-    def silences(self, time_ns: int) -> tuple[Silence, ...]:
-        """Return current and future silences, in order of their ends."""
-        return self._silencing.present(time_ns)
-
     def document(self) -> dict[str, Any]:
         """Return the complete state as JSON."""
         return {
@@ -719,7 +637,7 @@ class AlertEngine:
                 key: [history.resolved_ns, history.changes_ns]
                 for key, history in self._histories.items()
             },
-            "silences": self._silencing.document(),
+            "silences": self.silencing.document(),
             "last_row_ns": self._last_row_ns,
             "rules": self._rules.document(),
         }
@@ -739,7 +657,7 @@ class AlertEngine:
             key: IncidentHistory(resolved_ns, list(changes_ns))
             for key, (resolved_ns, changes_ns) in document["histories"].items()
         }
-        self._silencing.restore(document["silences"])
+        self.silencing.restore(document["silences"])
         self._last_row_ns = document["last_row_ns"]
         self._rules.restore(document["rules"])
         self._resumed_ns = resumed_ns
@@ -758,15 +676,32 @@ class AlertEngine:
         self._last_row_ns = min(self._last_row_ns, self._last_row_ns + step_ns)
         self._rules.clock_was_stepped(step)
 
+    def _key(self, symptom: Symptom) -> str:
+        """Return what is the same for all symptoms of an incident."""
+        rule = self._configs[symptom.rule]
+        labels = self._labels_of(symptom.labels)
+        tags = {**self._tags, **symptom.labels, **labels}
+        distinct = dict.fromkeys((*rule.group_by, *sorted(labels)))
+        values = (f"{tag}={tags.get(tag, '')}" for tag in distinct)
+        return "\n".join((rule.group or rule.name, *values))
+
+    def _labels(self, symptom: Symptom) -> dict[str, str]:
+        """Return the labels that identify an incident."""
+        rule = self._configs[symptom.rule]
+        labels = self._labels_of(symptom.labels)
+        tags = {**self._tags, **symptom.labels, **labels}
+        grouped = {tag: tags[tag] for tag in rule.group_by if tags.get(tag)}
+        return {**self._tags, **grouped, **labels, **rule.labels}
+
     def _advance(self, key: str, symptoms: Sequence[Symptom], time_ns: int) -> None:
         """Advance the state of an incident."""
         incident = self._incidents.get(key)
         history = self._histories.setdefault(key, IncidentHistory())
         if incident is None:
             first = symptoms[0]
-            incident = new_incident(
-                self._grouping.name(first), key, self._grouping.labels(first), symptoms, time_ns
-            )
+            rule = self._configs[first.rule]
+            name = rule.group or rule.name
+            incident = new_incident(name, key, self._labels(first), symptoms, time_ns)
             if self._settings.public_url is not None:
                 link = page_link(self._settings.public_url, incident.alert.since_ns)
                 incident.alert = replace(incident.alert, link=link)
@@ -842,5 +777,7 @@ class AlertEngine:
         """Append a row of `alert`; no two rows have the same time."""
         self._last_row_ns = max(time_ns, self._last_row_ns + 1)
         is_silenced = self._notice_rules.is_silenced(alert, time_ns)
-        tags = self._grouping.tags_of(alert)
+        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
+        labels = self._labels_of(alert.symptoms[0].labels)
+        tags = {**self._tags, "rule": alert.name, "state": alert.state, **places, **labels}
         self._points.append(alert_row(alert, tags, self._last_row_ns, is_silenced=is_silenced))

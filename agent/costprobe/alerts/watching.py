@@ -24,13 +24,7 @@ from costprobe.alerts.rules.rule import RuleConfig
 from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
 from costprobe.core.clock import Clock
 from costprobe.core.clock_step import ClockMonitor, ClockStep
-from costprobe.core.incident import (
-    Alert,
-    Fault,
-    Notice,
-    Silence,
-    silence_document,
-)
+from costprobe.core.incident import Alert, Fault, Notice, Silence, silence_document
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE, event_point
 from costprobe.delivery.contract import NotifierConfig
@@ -308,7 +302,7 @@ class Watching:
             ValueError: There are too many.
         """
         with self._lock:
-            self._engine.add_silence(silence)
+            self._engine.silencing.add(silence)
             self._commit(self._clock.time_ns())
 
     def end_silence(self, silence_id: str) -> Silence:
@@ -318,14 +312,14 @@ class Watching:
             KeyError: No active silence has that id.
         """
         with self._lock:
-            ended = self._engine.end_silence(silence_id, self._clock.time_ns())
+            ended = self._engine.silencing.end(silence_id, self._clock.time_ns())
             self._commit(self._clock.time_ns())
         return ended
 
     def silences(self) -> Sequence[Silence]:
         """Return the present and future silences."""
         with self._lock:
-            return self._engine.silences(self._clock.time_ns())
+            return self._engine.silencing.present(self._clock.time_ns())
 
     def _is_served(self, service: str | None) -> bool:
         containers = self._containers
@@ -389,7 +383,9 @@ class Watching:
         return {
             "alerts": [alert.to_document() for alert in self._engine.alerts()],
             "silenced": [alert.id for alert in self._engine.silenced(now_ns)],
-            "silences": [silence_document(silence) for silence in self._engine.silences(now_ns)],
+            "silences": [
+                silence_document(silence) for silence in self._engine.silencing.present(now_ns)
+            ],
         }
 
 

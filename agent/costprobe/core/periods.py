@@ -24,7 +24,9 @@ HOURS_A_DAY: Final[int] = 24
 HOURS_A_WEEK: Final[int] = 7 * HOURS_A_DAY
 DAY_MINUTES: Final = 60 * HOURS_A_DAY
 WEEK_MINUTES: Final = 60 * HOURS_A_WEEK
-HOUR_NS = 3600 * NS_PER_S
+HOUR_NS: Final = 3600 * NS_PER_S
+DAY_NS: Final = 24 * HOUR_NS
+WEEK_NS: Final = 7 * DAY_NS
 PeriodKind = Literal["day", "month", "quarter", "year"]
 _MONTHS: Final[Mapping[PeriodKind, int]] = {"month": 1, "quarter": 3, "year": 12}
 # Full hours that the longest period of a kind touches, in any time zone.

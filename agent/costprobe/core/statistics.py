@@ -1,4 +1,4 @@
-"""Quantiles, rolling cost, non-negative least squares, and robust spread of samples.
+"""Quantiles, rolling cost, non-negative least squares, robust spread, and thresholds of cumulative sums.
 
 Quantiles are those of samples, and of Student's distribution. The rolling cost is the median and
 interquartile range of the samples of the last hour, day and week.
@@ -16,15 +16,17 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final, NamedTuple
 
 from costprobe.core.records import NS_PER_S
 
+# Siegmund's correction for the overshoot over a boundary, in standard deviations.
+_OVERSHOOT: Final = 1.166
 # Enough for 1e-10 at any number of degrees of freedom below 1e4.
 _FRACTION_TERMS = 60
 WINDOWS_S: Mapping[str, int] = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400}
@@ -36,6 +38,10 @@ MIN_PIVOT: Final = 1e-12
 # A further term that reduces the mean squared error by less explains rounding errors.
 MIN_GAIN: Final = 1e-18
 _Vector = list[float]
+# Largest AR(1) coefficient of an estimate.
+LARGEST_PHI: Final = 0.85
+# Standard error of a median of normal values, in that of their mean.
+MEDIAN_ERROR: Final = 1.2533
 # Noise of logarithms below it is rounding, and has no autocorrelation or pattern.
 ROUNDING_NOISE = 1e-9
 # Share of the largest figure within which two figures are equal.
@@ -136,111 +142,51 @@ class Rolled:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class _OrderedWindow:
-    """The samples of one window, which ends at the newest sample.
-
-    Attributes:
-        first: Index of the first sample in the window.
-        ordered: Its values in ascending order.
-    """
-
-    first: int
-    ordered: array[float]
-
-
+@dataclass(init=False)
 class RollingWindows:
-    """The last samples of one series, at most a week and MAX_SAMPLES of them; immutable.
-
-    Each window's values are kept in order, so that a sample does not sort a week of them.
+    """The last samples of one series, at most MAX_SAMPLES of them; immutable.
 
     Args:
         every_s: Expected seconds between samples, from which coverage is computed.
         samples: UTC in ns and value of each sample, oldest first.
     """
 
+    every_s: float
+    times_ns: array[int]
+    values: array[float]
+
     def __init__(self, every_s: float, samples: Iterable[tuple[int, float]] = ()) -> None:
         self.every_s = every_s
-        self._times_ns = array("q")
-        self._values = array("d")
-        self._windows = {name: _OrderedWindow(0, array("d")) for name in WINDOWS_S}
-        for time_ns, value in samples:
-            self._add(time_ns, value)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the samples are the same."""
-        if not isinstance(other, RollingWindows):
-            return NotImplemented
-        ours = (self.every_s, self._times_ns, self._values)
-        return ours == (other.every_s, other._times_ns, other._values)
-
-    def __hash__(self) -> int:
-        """Hash the samples' number and the newest one's time."""
-        return hash((self.every_s, len(self._values), self.newest_ns))
+        kept = deque(samples, maxlen=MAX_SAMPLES)
+        self.times_ns = array("q", (time_ns for time_ns, _ in kept))
+        self.values = array("d", (value for _, value in kept))
 
     @property
     def newest_ns(self) -> int:
         """UTC in ns of the last sample; 0 before the first."""
-        return self._times_ns[-1] if self._times_ns else 0
+        return self.times_ns[-1] if self.times_ns else 0
 
     def with_sample(self, time_ns: int, value: float) -> RollingWindows:
         """Return the windows after a sample, which is not older than the newest one."""
-        after = RollingWindows(self.every_s)
-        after._times_ns = self._times_ns[:]
-        after._values = self._values[:]
-        after._windows = {
-            name: _OrderedWindow(window.first, window.ordered[:])
-            for name, window in self._windows.items()
-        }
-        after._add(time_ns, value)
-        return after
+        samples = zip(self.times_ns, self.values, strict=True)
+        return RollingWindows(self.every_s, (*samples, (time_ns, value)))
 
     def summaries(self, now_ns: int) -> dict[str, Rolled]:
         """Return each window that ends at UTC now_ns and contains a sample, by its WINDOWS_S name."""
-        return {
-            name: self._rolled(name, ordered)
-            for name in WINDOWS_S
-            if (ordered := self._ordered(name, now_ns))
-        }
-
-    def _rolled(self, name: str, ordered: Sequence[float]) -> Rolled:
-        expected = max(1.0, min(WINDOWS_S[name] / self.every_s, MAX_SAMPLES))
-        return Rolled(
-            median=quantile(ordered, 0.5),
-            iqr=quantile(ordered, 0.75) - quantile(ordered, 0.25),
-            coverage=min(1.0, len(ordered) / expected),
-            samples=len(ordered),
-        )
-
-    def _ordered(self, name: str, now_ns: int) -> Sequence[float]:
-        if now_ns == self.newest_ns:
-            return self._windows[name].ordered
-        since_ns = now_ns - WINDOWS_S[name] * NS_PER_S
-        pairs = zip(self._times_ns, self._values, strict=True)
-        return sorted(value for time_ns, value in pairs if since_ns < time_ns <= now_ns)
-
-    def _add(self, time_ns: int, value: float) -> None:
-        self._times_ns.append(time_ns)
-        self._values.append(value)
-        excess = max(0, len(self._values) - MAX_SAMPLES)
+        found = {}
         for name, window_s in WINDOWS_S.items():
-            first, ordered = self._windows[name].first, self._windows[name].ordered
-            since_ns = time_ns - window_s * NS_PER_S
-            insort(ordered, value)
-            while first < excess or self._times_ns[first] <= since_ns:
-                del ordered[bisect_left(ordered, self._values[first])]
-                first += 1
-            self._windows[name] = _OrderedWindow(first, ordered)
-        self._drop(min(window.first for window in self._windows.values()))
-
-    def _drop(self, count: int) -> None:
-        """Drop the oldest samples, which are in no window any more."""
-        if count:
-            del self._times_ns[:count], self._values[:count]
-            self._windows = {
-                name: _OrderedWindow(window.first - count, window.ordered)
-                for name, window in self._windows.items()
-            }
+            since_ns = now_ns - window_s * NS_PER_S
+            samples = zip(self.times_ns, self.values, strict=True)
+            ordered = sorted(value for time_ns, value in samples if since_ns < time_ns <= now_ns)
+            if ordered:
+                expected = max(1.0, min(window_s / self.every_s, MAX_SAMPLES))
+                found[name] = Rolled(
+                    median=quantile(ordered, 0.5),
+                    iqr=quantile(ordered, 0.75) - quantile(ordered, 0.25),
+                    coverage=min(1.0, len(ordered) / expected),
+                    samples=len(ordered),
+                )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,3 +373,56 @@ def tail_degrees(scores: Sequence[float]) -> float:
 @cache
 def _ratio(degrees: float) -> float:
     return student_quantile(0.975, degrees) / student_quantile(0.75, degrees)
+
+
+def decision_interval(reference: float, run_length: float) -> float:
+    """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
+
+    Args:
+        reference: The reference value k, in standard deviations; positive.
+        run_length: The mean number of values until a false alarm.
+
+    Returns:
+        h in standard deviations, from Siegmund's approximation
+        ARL = (exp(2kb) - 2kb - 1) / (2k^2) with b = h + 1.166 (Siegmund, "Sequential Analysis",
+        1985, ch. II), to 1/64 of a standard deviation of k.
+    """
+    reference = max(1, round(reference * 64)) / 64
+    wanted = 2 * reference * reference * run_length
+    exponent = math.log(wanted + 1)
+    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
+        exponent = math.log(wanted + 1 + exponent)
+    return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
+
+
+def noise_of(values: Sequence[float]) -> tuple[float, float]:
+    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
+
+    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
+    2 s^2 (1 - phi^2); their ratio is 1 + phi.
+    """
+    lag1 = MAD_TO_SIGMA * statistics.median(abs(b - a) for a, b in pairwise(values))
+    lag2 = MAD_TO_SIGMA * statistics.median(
+        abs(b - a) for a, b in zip(values, values[2:], strict=False)
+    )
+    if lag1 < ROUNDING_NOISE:
+        return 0.0, 0.0
+    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
+    return lag1 / math.sqrt(2 * (1 - phi)), phi
+
+
+def autocorrelation_of(residuals: Sequence[float], noise: float) -> float:
+    """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
+
+    It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
+    on the side of fewer false alarms.
+
+    Args:
+        residuals: Values without a pattern.
+        noise: Their standard deviation.
+    """
+    limit = 3 * noise
+    clipped = [max(-limit, min(limit, value)) for value in residuals]
+    square = math.fsum(value * value for value in clipped)
+    product = math.fsum(b * a for a, b in pairwise(clipped))
+    return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0

@@ -12,11 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
-from typing import Final
 
 from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.adapters.host.host_name import host_tag, host_tags
-from costprobe.adapters.host.processes import SignalFlag, SignalWakeUp
 from costprobe.adapters.host.schedule import Schedule
 from costprobe.adapters.http.access import learn_secrets
 from costprobe.adapters.http.errors import DeliveryError
@@ -33,7 +31,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import counted
 from costprobe.daemon.control import AlertingRequests, ControlServer
 from costprobe.daemon.control_protocol import control_path
-from costprobe.daemon.main import ReloadError, Watchdog, job_liveness, open_store, reloaded
+from costprobe.daemon.main import ReloadError, Service, job_liveness, open_store, reloaded
 from costprobe.daemon.parts import EMPTY_STATUS
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.delivery.alertmanager import AlertmanagerConfig
@@ -267,9 +265,6 @@ def _lasting(notifiers: Sequence[NotifierConfig], every_s: float) -> list[Notifi
     ]
 
 
-TICK_S: Final = 10.0
-
-
 def watch_problem(config: Config) -> str:
     """Return what a configuration lacks for a watcher that runs, with the fix; empty for nothing."""
     if config.fleet is None:
@@ -287,7 +282,7 @@ def watch_problem(config: Config) -> str:
     return ""
 
 
-class FleetService:
+class FleetService(Service):
     """Runs a watcher until it is stopped; a reload replaces it by one of the new configuration.
 
     Args:
@@ -303,28 +298,11 @@ class FleetService:
     def __init__(
         self, config: Config, config_path: Path, clock: Clock, notifier: SystemdNotifier
     ) -> None:
+        super().__init__(notifier)
         self._config = config
         self._config_path = config_path
         self._clock = clock
-        self._stop, self._reload, self._woken = SignalFlag(), SignalFlag(), SignalWakeUp()
-        self._notifier = notifier
         self._watcher = FleetWatcher(config, clock, notifier)
-        self._watchdog = Watchdog(notifier, self._liveness)
-
-    @property
-    def wake_fd(self) -> int:
-        """For `signal.set_wakeup_fd`."""
-        return self._woken.fd
-
-    def request_stop(self) -> None:
-        """End `run`; safe in a signal handler."""
-        self._stop.set()
-        self._woken.set()
-
-    def request_reload(self) -> None:
-        """Make `run` reload the configuration file; safe in a signal handler."""
-        self._reload.set()
-        self._woken.set()
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Run until `request_stop`.
@@ -336,22 +314,17 @@ class FleetService:
             self._watcher.open()
             on_ready()
             self._watcher.start()
-            self._notifier.ready(self._watcher.summary())
-            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
-            while not self._stop.is_set():
-                self._watchdog.beat()
-                if self._reload.is_set():
-                    self._reload.clear()
-                    self._notifier.reloading()
-                    self._reload_config()
-                    self._notifier.ready(self._watcher.summary())
-                self._watcher.steps.check()
-                self._watcher.steps.expect(tick_s)
-                self._woken.wait(tick_s)
-                self._watcher.steps.woke()
+            self._serve(self._clock)
         finally:
             self._notifier.stopping()
             self._watcher.close()
+
+    def _tick(self) -> ClockMonitor:
+        self._watcher.steps.check()
+        return self._watcher.steps
+
+    def _summary(self) -> str:
+        return self._watcher.summary()
 
     def _liveness(self) -> dict[str, bool]:
         return self._watcher.liveness()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -193,7 +194,69 @@ TICK_S = 10.0
 SERVICE_ACCOUNT = "costprobe"
 
 
-class Daemon:
+class Service(ABC):
+    """A process that measures or watches until it is stopped, and reloads its configuration file.
+
+    Args:
+        notifier: Sends notifications to systemd.
+    """
+
+    def __init__(self, notifier: SystemdNotifier) -> None:
+        self._notifier = notifier
+        self._watchdog = Watchdog(notifier, self._liveness)
+        self._stop, self._reload, self._woken = SignalFlag(), SignalFlag(), SignalWakeUp()
+
+    @property
+    def wake_fd(self) -> int:
+        """For `signal.set_wakeup_fd`: a signal ends the wait between two jobs."""
+        return self._woken.fd
+
+    def request_stop(self) -> None:
+        """End `run`; safe in a signal handler."""
+        self._stop.set()
+        self._woken.set()
+
+    def request_reload(self) -> None:
+        """Make `run` reload the configuration file; safe in a signal handler."""
+        self._reload.set()
+        self._woken.set()
+
+    @abstractmethod
+    def _liveness(self) -> dict[str, bool]:
+        """Return whether each part with a thread or process of its own is alive."""
+
+    @abstractmethod
+    def _summary(self) -> str:
+        """Return one line for `systemctl status`."""
+
+    @abstractmethod
+    def _reload_config(self) -> None:
+        """Reload the configuration file, or report why it is rejected."""
+
+    @abstractmethod
+    def _tick(self) -> ClockMonitor:
+        """Do what is due between two jobs; return what detects steps of the clock."""
+
+    def _serve(self, clock: Clock) -> None:
+        """Wait for signals, and do what is due, until a stop is requested."""
+        self._notifier.ready(self._summary())
+        tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
+        while not self._stop.is_set():
+            self._watchdog.beat()
+            if self._reload.is_set():
+                self._reload.clear()
+                self._notifier.reloading()
+                self._reload_config()
+                self._notifier.ready(self._summary())
+            steps = self._tick()
+            # Jobs start at whole multiples: waking with them wakes the host once.
+            wait_s = tick_s - clock.time_ns() / NS_PER_S % tick_s
+            steps.expect(wait_s)
+            self._woken.wait(wait_s)
+            steps.woke()
+
+
+class Daemon(Service):
     """All parts of costprobe on one host.
 
     Args:
@@ -214,6 +277,7 @@ class Daemon:
         listeners: Listeners,
         notifier: SystemdNotifier,
     ) -> None:
+        super().__init__(notifier)
         self._config = config
         self._config_path = config_path
         self._config_fault: str | None = None
@@ -225,9 +289,6 @@ class Daemon:
             lambda report: self._notify_and_store_status(listeners.on_report, report),
             lambda *fault: self._notify_and_store_status(listeners.on_fault, *fault),
         )
-        self._stop = SignalFlag()
-        self._reload = SignalFlag()
-        self._woken = SignalWakeUp()
         # Of CLOCK_BOOTTIME, which no step of the wall clock changes.
         self._started_ns = clock.boottime_ns()
         self._store, damage = open_store(store_path, clock)
@@ -255,8 +316,6 @@ class Daemon:
         self._control = ControlServer(
             control_path(store_path, os.environ), requests.handlers(), self._stop
         )
-        self._notifier = notifier
-        self._watchdog = Watchdog(notifier, self._liveness)
         self._http = HttpPages(
             Sources(
                 store_path,
@@ -286,21 +345,6 @@ class Daemon:
         runtime = self._current.runtime
         return runtime.prices.terms_now(device) if runtime else None
 
-    @property
-    def wake_fd(self) -> int:
-        """For `signal.set_wakeup_fd`: a signal ends the wait between two jobs."""
-        return self._woken.fd
-
-    def request_stop(self) -> None:
-        """End `run`; safe in a signal handler."""
-        self._stop.set()
-        self._woken.set()
-
-    def request_reload(self) -> None:
-        """Make `run` reload the configuration file; safe in a signal handler."""
-        self._reload.set()
-        self._woken.set()
-
     def run(self, on_ready: Callable[[Daemon], None]) -> None:
         """Run until `request_stop`.
 
@@ -315,30 +359,17 @@ class Daemon:
             self._current.build(self._config, self._watch)
             on_ready(self)
             self._current.start()
-            self._notifier.ready(self._summary())
-            tick_s = min(TICK_S, self._notifier.feed_every_s or TICK_S)
-            while not self._stop.is_set():
-                self._tick()
-                # Jobs start at whole multiples: waking with them wakes the host once.
-                wait_s = tick_s - self._clock.time_ns() / NS_PER_S % tick_s
-                self._steps.expect(wait_s)
-                self._woken.wait(wait_s)
-                self._steps.woke()
+            self._serve(self._clock)
         finally:
             self._close()
 
-    def _tick(self) -> None:
-        self._watchdog.beat()
-        if self._reload.is_set():
-            self._reload.clear()
-            self._notifier.reloading()
-            self._reload_config()
-            self._notifier.ready(self._summary())
+    def _tick(self) -> ClockMonitor:
         if self._watch.changed():
             self._current.rebuild(self._config, self._watch)
         self._steps.check()
         for gap in self._steps.gaps():
             self._on_event(gap_event(gap))
+        return self._steps
 
     def _liveness(self) -> dict[str, bool]:
         """Return whether each part with a thread or process of its own is alive."""

@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from costprobe.adapters.http.access import Secret
+from costprobe.adapters.http.access import Secret, credentials_folder
 from costprobe.adapters.http.errors import Misconfigured, TokenBucket
 from costprobe.adapters.http.responses import JSON, PageResponse, PostRequest, json_error
 from costprobe.adapters.http.settings import HttpConfig
@@ -24,6 +24,9 @@ from costprobe.core.clock import Clock
 from costprobe.core.incident import Fault
 from costprobe.core.outside import bounded_object
 from costprobe.core.records import NS_PER_S, Point
+
+if TYPE_CHECKING:
+    from costprobe.adapters.http.server import HttpServer
 
 # A pipeline deploys a few services at a time; one that repeats its request cannot fill the store.
 BURST: Final = 30
@@ -111,23 +114,6 @@ class Sources(NamedTuple):
     annotate: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
-class PageServer(Protocol):
-    """The server of the pages: costprobe.adapters.http.server.HttpServer."""
-
-    @property
-    def port(self) -> int:
-        """TCP port."""
-        ...
-
-    def is_alive(self) -> bool:
-        """Return whether it answers requests."""
-        ...
-
-    def close(self) -> None:
-        """Stop answering."""
-        ...
-
-
 class HttpPages:
     """The daemon's pages; not served until the configuration names an address.
 
@@ -140,7 +126,7 @@ class HttpPages:
         self._sources = sources
         self._clock = clock
         self._config = HttpConfig()
-        self._server: PageServer | None = None
+        self._server: HttpServer | None = None
         self._fault: str | None = None
 
     def serve(self, config: HttpConfig) -> None:
@@ -153,7 +139,6 @@ class HttpPages:
         if address is None:
             return
         # Imported here: a daemon that serves no page does not need the memory.
-        from costprobe.adapters.http.access import Secret, credentials_folder  # noqa: PLC0415 - as above
         from costprobe.adapters.http.server import HttpServer  # noqa: PLC0415 - as above
         from costprobe.daemon.metrics import (  # noqa: PLC0415 - as above
             CONTENT_TYPE,

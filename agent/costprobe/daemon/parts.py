@@ -90,86 +90,6 @@ class SharedParts:
     detector: InstanceDetector
 
 
-def budget_tracker(
-    config: Config,
-    parts: SharedParts,
-    tags: Mapping[str, str],
-    on_event: Callable[[Event], None],
-    stop: Flag,
-) -> BudgetTracker | None:
-    """Return the tracker of the budgets; None without a budget.
-
-    Args:
-        config: The configuration.
-        parts: The parts that are kept across reloads.
-        tags: Host and static labels.
-        on_event: Stores events.
-        stop: Ends a computation.
-    """
-    if not config.budget:
-        return None
-    from costprobe.spend.evaluate import BudgetTracker  # noqa: PLC0415 - only a daemon with budgets
-    from costprobe.spend.query import Usual  # noqa: PLC0415 - as above
-
-    return BudgetTracker(
-        config.budget,
-        Usual(config.telemetry.aggregate_s),
-        parts.ledger,
-        parts.store.path,
-        parts.clock,
-        tags,
-        on_event=on_event,
-        stop=stop,
-    )
-
-
-def host_probes(  # noqa: PLR0913 - the parts that it combines
-    config: Config,
-    devices: Sequence[Device],
-    parts: SharedParts,
-    prices: RememberedPrices,
-    *,
-    history: StoredHistory,
-    runs: ProbeRuns,
-    missing: Callable[[], Mapping[str, str]],
-    lock_folder: Path,
-    stop: Flag,
-) -> HostProbes | None:
-    """Return the probes; None without a probe.
-
-    Args:
-        config: The configuration.
-        devices: The discovered devices.
-        parts: The parts that are kept across reloads.
-        prices: The prices of the runs.
-        history: The runs in the store.
-        runs: Receives when the probes used the devices.
-        missing: Returns why devices are not measured, by name.
-        lock_folder: Folder of the devices' lock files.
-        stop: Ends running probes.
-    """
-    if not config.probe:
-        return None
-    from costprobe.probing.jobs import HostProbes, ProbeAccounts  # noqa: PLC0415 - only a daemon with probes
-
-    tags = host_tags(config.host)
-    accounts = ProbeAccounts(prices, parts.ledger, parts.clock, tags, history.costs)
-    return HostProbes(
-        config.probing,
-        config.probe,
-        devices,
-        parts.sensor,
-        accounts,
-        parts.ledger,
-        clock=parts.clock,
-        listeners=parts.listeners,
-        runs=runs,
-        missing=missing,
-        lock_folder=lock_folder,
-        stop=stop,
-    )
-
-
 def serving_part(config: Config, devices: Sequence[Device], around: Surroundings) -> Serving | None:
     """Return the services and containers; None without a service and Kubernetes.
 
@@ -292,19 +212,9 @@ class Runtime:
         )
         self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
         self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
-        self._budgets = budget_tracker(config, parts, self.tags, self._take_event, self._stop)
+        self._budgets = self._budget_tracker(config)
         runs = ProbeRuns()
-        self._probes = host_probes(
-            config,
-            devices,
-            parts,
-            self.prices,
-            history=self._history,
-            runs=runs,
-            missing=missing,
-            lock_folder=lock_folder,
-            stop=self._stop,
-        )
+        self._probes = self._host_probes(config, devices, runs, missing, lock_folder)
         around = Surroundings(
             charges=charges,
             runs=runs,
@@ -335,6 +245,56 @@ class Runtime:
             self.tags,
         )
         self._add_jobs()
+
+    def _budget_tracker(self, config: Config) -> BudgetTracker | None:
+        """Return the tracker of the budgets; None without a budget."""
+        if not config.budget:
+            return None
+        from costprobe.spend.evaluate import BudgetTracker  # noqa: PLC0415 - only a daemon with budgets
+        from costprobe.spend.query import Usual  # noqa: PLC0415 - as above
+
+        return BudgetTracker(
+            config.budget,
+            Usual(config.telemetry.aggregate_s),
+            self._parts.ledger,
+            self._parts.store.path,
+            self._parts.clock,
+            self.tags,
+            on_event=self._take_event,
+            stop=self._stop,
+        )
+
+    def _host_probes(
+        self,
+        config: Config,
+        devices: Sequence[Device],
+        runs: ProbeRuns,
+        missing: Callable[[], Mapping[str, str]],
+        lock_folder: Path,
+    ) -> HostProbes | None:
+        """Return the probes, which add to `runs` when they used the devices; None without a probe."""
+        if not config.probe:
+            return None
+        from costprobe.probing.jobs import HostProbes, ProbeAccounts  # noqa: PLC0415 - only a daemon with probes
+
+        parts = self._parts
+        accounts = ProbeAccounts(
+            self.prices, parts.ledger, parts.clock, self.tags, self._history.costs
+        )
+        return HostProbes(
+            config.probing,
+            config.probe,
+            devices,
+            parts.sensor,
+            accounts,
+            parts.ledger,
+            clock=parts.clock,
+            listeners=parts.listeners,
+            runs=runs,
+            missing=missing,
+            lock_folder=lock_folder,
+            stop=self._stop,
+        )
 
     def _add_jobs(self) -> None:
         """Schedule the configuration's probes, budgets, services and feeds."""

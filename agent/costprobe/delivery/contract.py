@@ -17,7 +17,6 @@ from costprobe.adapters.http.access import CaFile, WithHeaders
 from costprobe.core.config.fields import (
     IS_BARE_URL,
     Duration,
-    Level,
     Match,
     Name,
     Section,
@@ -26,7 +25,7 @@ from costprobe.core.config.fields import (
 )
 from costprobe.core.incident import Alert
 from costprobe.core.outside import one_line
-from costprobe.core.records import NS_PER_S
+from costprobe.core.records import NS_PER_S, Severity
 
 # An incident may group hundreds of series; a message lists at most this many.
 MAX_SYMPTOMS = 50
@@ -160,7 +159,7 @@ class NotifierConfig(Section):
         description="Incidents that it receives: a pattern for each label.",
         examples=[{"severity": "critical"}],
     )
-    min_severity: Level = Field("info", description="Lowest severity that it receives.")
+    min_severity: Severity = Field("info", description="Lowest severity that it receives.")
     send_resolved: bool = Field(
         True, description="Whether it is notified when an incident is resolved."
     )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean, median, pvariance
 
-from costprobe.core.statistics import MAD_TO_SIGMA, first_least
+from costprobe.core.statistics import MAD_TO_SIGMA, MEDIAN_ERROR, first_least
 from costprobe.drift.findings import Metric
 from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
 
@@ -42,8 +42,6 @@ LEAST_ONSET_NOISE = 1e-3
 LEAST_VALUES = 4
 
 LEAST_PAIRS = 5
-# Standard error of a median of normal values, in that of their mean.
-MEDIAN_ERROR = 1.2533
 # A change of slope between two levels is not in the scatter of one.
 LEAST_SLOPE_ERROR = 0.03
 # Below this part of the scatter of y explained, x may vary by the noise of its reading, which reduces the
@@ -88,11 +86,6 @@ class Estimate:
 def scaled(effect: Effect, factor: float, shift: float = 0.0) -> Effect:
     """Return an effect times a factor, plus a constant."""
     return tuple(component.scaled(factor, shift) for component in effect)
-
-
-def mean_of(effect: Effect) -> float:
-    """Return the expected value of an effect."""
-    return math.fsum(component.weight * component.mean for component in effect)
 
 
 def updated(effect: Effect, measured: Estimate) -> Effect:

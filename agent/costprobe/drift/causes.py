@@ -30,7 +30,6 @@ from costprobe.drift.before_after import (
     Estimate,
     Levels,
     change_point,
-    mean_of,
     parts_of,
     scaled,
     slope_of,
@@ -55,8 +54,8 @@ HOTTER_C = 8.0
 CLOCK_SHARE = 0.01
 LIMIT_SHARE = 0.01
 CONTENDED_SHARE = 0.2
-MEMORY_SHARE = 0.1
-NEARLY_FULL_SHARE = 0.9
+MEMORY_PCT = 10.0
+NEARLY_FULL_PCT = 90.0
 SHARE_ERRORS = 2.5
 TOKENS_SHARE = 0.05
 # A difference of waiting that lengthens a pass by as much as is worth naming.
@@ -197,9 +196,6 @@ class Cause:
         name: Short stable name, for a tag or a rule: "cooling", "software: driver".
         text: Observation, for people.
         signals: Names of the Conditions it was observed in.
-        time_effect: Expected ln of the time per inference after over before, from the signal alone;
-            None if its size has no measurable effect, as that of an update.
-        energy_effect: The same of the energy per inference.
         share: Its share of the observed change; None if not computed.
         coincides: Whether its own change point is that of the change; None if unknown.
         method: Source of the effect: "history" for a regression over the series' own runs, "physics"
@@ -210,8 +206,6 @@ class Cause:
     name: str
     text: str
     signals: tuple[str, ...] = ()
-    time_effect: float | None = None
-    energy_effect: float | None = None
     share: Share | None = None
     coincides: bool | None = None
     method: Literal["", "history", "physics", "remainder"] = ""
@@ -402,7 +396,9 @@ def _contention(compared: Comparison) -> Cause | None:
     waited = compared.move("cpu_wait_pct", WAITED_PCT)
     if waited is not None:
         return Cause("neighbour", _share_text("waiting for a processor", waited), ("cpu_wait_pct",))
-    before, after = compared.before.contended_share, compared.after.contended_share
+    before, after = (
+        side.signals.get("contended_share") for side in (compared.before, compared.after)
+    )
     if before is None or after is None:
         return None
     difference = after.mean - before.mean
@@ -438,7 +434,7 @@ def _heat(compared: Comparison) -> Cause | None:
         return Cause("cooling", f"{text}, {hotter}", ("throttled_thermal_pct",))
     # Without a counter of throttling: a clock that falls while the device gets hotter. A cap of the
     # clock makes it colder.
-    is_uncounted = compared.after.throttled_thermal_pct is None
+    is_uncounted = "throttled_thermal_pct" not in compared.after.signals
     if is_uncounted and temp_c is not None and _clock(compared) is not None:
         return Cause("cooling", f"{hotter}, without a counter of throttling", ("temp_c",))
     return None
@@ -446,8 +442,7 @@ def _heat(compared: Comparison) -> Cause | None:
 
 def _power_limit(compared: Comparison) -> Cause | None:
     texts, signals = [], []
-    before = compared.before.power_limit_w
-    limit_w = compared.move("power_limit_w", LIMIT_SHARE * before.mean if before else 0.0, -1)
+    limit_w = compared.move("power_limit_w", LIMIT_SHARE, -1, is_share=True)
     if limit_w is not None:
         texts.append(f"power limit {limit_w[0]:.0f} → {limit_w[1]:.0f} W")
         signals.append("power_limit_w")
@@ -459,29 +454,24 @@ def _power_limit(compared: Comparison) -> Cause | None:
 
 
 def _clock(compared: Comparison) -> Cause | None:
-    before = compared.before.sm_clock_mhz
-    least = CLOCK_SHARE * before.mean if before else 0.0
-    moved = compared.move("sm_clock_mhz", least, direction=-1)
-    if moved is None:
-        return None
-    return Cause("clock", f"SM clock {moved[0]:.0f} → {moved[1]:.0f} MHz", ("sm_clock_mhz",))
+    return _lower_clock(compared, "sm_clock_mhz", "clock", "SM clock")
 
 
 def _memory_clock(compared: Comparison) -> Cause | None:
-    before = compared.before.mem_clock_mhz
-    least = CLOCK_SHARE * before.mean if before else 0.0
-    moved = compared.move("mem_clock_mhz", least, direction=-1)
+    return _lower_clock(compared, "mem_clock_mhz", "memory clock", "memory clock")
+
+
+def _lower_clock(compared: Comparison, signal: str, name: str, words: str) -> Cause | None:
+    moved = compared.move(signal, CLOCK_SHARE, -1, is_share=True)
     if moved is None:
         return None
-    text = f"memory clock {moved[0]:.0f} → {moved[1]:.0f} MHz"
-    return Cause("memory clock", text, ("mem_clock_mhz",))
+    return Cause(name, f"{words} {moved[0]:.0f} → {moved[1]:.0f} MHz", (signal,))
 
 
 def _prompt_lengths(compared: Comparison) -> Cause | None:
     texts, signals = [], []
     for signal, word in (("tokens_in", "input"), ("tokens_out", "output")):
-        before = getattr(compared.before, signal)
-        moved = compared.move(signal, TOKENS_SHARE * before.mean if before else 0.0)
+        moved = compared.move(signal, TOKENS_SHARE, is_share=True)
         if moved is not None:
             texts.append(f"{word} tokens {moved[0]:.0f} → {moved[1]:.0f}")
             signals.append(signal)
@@ -489,12 +479,10 @@ def _prompt_lengths(compared: Comparison) -> Cause | None:
 
 
 def _memory(compared: Comparison) -> Cause | None:
-    moved = compared.move("mem_used_share", MEMORY_SHARE)
-    if moved is None or max(moved) < NEARLY_FULL_SHARE:
+    moved = compared.move("mem_used_pct", MEMORY_PCT)
+    if moved is None or max(moved) < NEARLY_FULL_PCT:
         return None
-    return Cause(
-        "memory pressure", f"device memory {moved[1] * 100:.0f} % full", ("mem_used_share",)
-    )
+    return Cause("memory pressure", f"device memory {moved[1]:.0f} % full", ("mem_used_pct",))
 
 
 def _temperature(compared: Comparison) -> Cause | None:
@@ -855,7 +843,7 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
     explained = Share(1 - rest.mean, 1 - rest.high, 1 - rest.low)
     ranked = sorted(
         (
-            _with_effect(cause, effect, share)
+            replace(cause, share=share, method=effect.method)
             for cause, effect, share in zip(causes, effects, found, strict=True)
         ),
         key=lambda cause: -round(cause.share.mean, 2) if cause.share else 0.0,
@@ -971,12 +959,3 @@ def _complete(shares: Sequence[Share]) -> list[Share]:
 def _bounded(quantile: float, mean: float, side: int) -> float:
     """Return a quantile between 0 and 1 on its side of the mean."""
     return min(max(0.0, quantile), mean) if side == 0 else max(min(1.0, quantile), mean)
-
-
-def _with_effect(cause: Cause, effect: ExpectedEffect, share: Share) -> Cause:
-    if effect.method == "remainder":
-        return replace(cause, share=share, method=effect.method)
-    time, power = mean_of(effect.time), mean_of(effect.power)
-    return replace(
-        cause, time_effect=time, energy_effect=time + power, share=share, method=effect.method
-    )

@@ -28,11 +28,13 @@ from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings, Finding
 from costprobe.drift.normal import (
     CLIP,
+    CLIPPED_RATE,
     DAY_S,
     HOURS,
     NEVER_S,
     OUTLYING,
     RECENT,
+    TUNE_EVERY,
     DayProfile,
     FirstDay,
     SeriesModel,
@@ -121,9 +123,6 @@ PROFILE = ["slot_s", "weight", "days", "product", "square"]
 WEEK = ["explained", "hour", "total", "count"]
 INTEGERS = {"count", "known_hour", "run", "days", "hour"}
 
-TUNE_MASK = 31
-CLIPPED_RATE = 1 / 200
-REPEAT_RATE = 1 / 300
 # In the first day the median of the last values is compared with that of the others every few values.
 EARLY_EVERY = 4
 
@@ -205,7 +204,7 @@ class Detector:
         self._normal.clock_was_stepped(step)
         self._filter.clock_was_stepped(step)
 
-    def update(self, time_s: float, value: float) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915 - inlined: it runs for every value
+    def update(self, time_s: float, value: float) -> list[Finding]:
         """Add the next value; return the findings that it completes.
 
         Args:
@@ -220,96 +219,18 @@ class Detector:
         profile = normal.profile
         if profile is None:
             return findings + self._update_early(time_s, x)
-        if time_s - normal.last_s > normal.gap_s:
-            normal.state, normal.run = 0.0, 0
-        normal.last_s = time_s
-        count = normal.count = normal.count + 1
-        if not count & TUNE_MASK:
-            normal.tune()
-        level, sigma, phi, before = normal.level, normal.sigma, normal.phi, normal.state
-        slot = int(time_s % DAY_S / profile.slot_s)
-        usual = profile.values[slot]
-        deviation = x - level
-        bare = x - profile.weight * usual
-        residual = bare - level
-        normal.recent.append(bare)
-        normal.repeats += REPEAT_RATE * ((x == normal.last_log) - normal.repeats)
-        normal.last_log = x
-        near = normal.near
-        run = normal.run
-        if residual > near:
-            run = run + 1 if run > 0 else 1
-        elif residual < -near:
-            run = run - 1 if run < 0 else -1
+        residual, surprise = normal.add(profile, time_s, x)
+        is_run = abs(normal.run) >= STEP_RUN
+        if abs(surprise / normal.sigma) < OUTLYING:
+            normal.learn(profile, x, surprise)
+            is_suspect = is_run or normal.is_over()
         else:
-            run = 0
-        normal.run = run
-        surprise = residual - phi * before
-        scaled = surprise / sigma
-        if not -OUTLYING < scaled < OUTLYING:
             # Outliers on one side in succession are no outliers: the sums decide on those that follow.
-            normal.state = residual if abs(run) >= STEP_RUN else phi * before
-            normal.clipped += CLIPPED_RATE * (1 - normal.clipped)
-            limit = OUTLYING * sigma
-            profile.values[slot] = usual + profile.gain * max(-limit, min(limit, deviation - usual))
+            normal.learn_outlier(profile, x, residual if is_run else normal.phi * normal.state)
+            is_suspect = is_run
             if _is_anomaly(normal, residual, surprise):
                 findings.append(self._finding("anomaly", time_s, time_s, x - residual, x))
-            return findings + self._judge(time_s) if abs(run) >= STEP_RUN else findings
-        week = normal.week
-        week.total += bare
-        week.count += 1
-        if scaled > CLIP:
-            scaled = CLIP
-            normal.clipped += CLIPPED_RATE
-        elif scaled < -CLIP:
-            scaled = -CLIP
-            normal.clipped += CLIPPED_RATE
-        normal.clipped -= CLIPPED_RATE * normal.clipped
-        missed = scaled * sigma
-        moved = normal.state = phi * before + missed
-        normal.scale += normal.scale_rate * (missed * missed - normal.scale)
-        rate = normal.lag_rate
-        normal.lag_product += rate * (moved * before - normal.lag_product)
-        normal.lag_square += rate * (moved * moved - normal.lag_square)
-        profile.values[slot] = usual + profile.gain * (deviation - usual)
-        profile.product += deviation * usual
-        profile.square += usual * usual
-        k1, k2, k3, h1, h2, h3, calm = normal.bounds
-        up1, up2, up3, down1, down2, down3 = normal.sums
-        since_s = normal.since_s
-        up1 += scaled - k1
-        if up1 <= 0.0:
-            up1 = 0.0
-            since_s[0] = time_s
-        up2 += scaled - k2
-        if up2 <= 0.0:
-            up2 = 0.0
-            since_s[1] = time_s
-        up3 += scaled - k3
-        if up3 <= 0.0:
-            up3 = 0.0
-            since_s[2] = time_s
-        down1 -= scaled + k1
-        if down1 <= 0.0:
-            down1 = 0.0
-            since_s[3] = time_s
-        down2 -= scaled + k2
-        if down2 <= 0.0:
-            down2 = 0.0
-            since_s[4] = time_s
-        down3 -= scaled + k3
-        if down3 <= 0.0:
-            down3 = 0.0
-            since_s[5] = time_s
-        normal.sums = (up1, up2, up3, down1, down2, down3)
-        if up1 < calm and down1 < calm:
-            normal.level = level + moved / normal.level_count
-            if normal.level_count < self.settings.memory:
-                normal.level_count += 1.0
-        is_over = up1 > h1 or down1 > h1 or up2 > h2 or down2 > h2 or up3 > h3 or down3 > h3
-        if is_over or run >= STEP_RUN or run <= -STEP_RUN:
-            return findings + self._judge(time_s)
-        return findings
+        return findings + self._judge(time_s) if is_suspect else findings
 
     def _update_early(self, time_s: float, x: float) -> list[Finding]:
         """Add a value of the first day: a fast level, large steps, and anomalies."""
@@ -320,8 +241,7 @@ class Detector:
         if ended is not None:
             return self._lasting_step(time_s, *ended)
         residual = x - normal.level
-        side = (residual > normal.near) - (residual < -normal.near)
-        normal.run = normal.run + side if normal.run * side > 0 else side
+        normal.extend_run(residual)
         is_wide = abs(residual) > CLIP * normal.sigma_all
         normal.clipped += CLIPPED_RATE * (is_wide - normal.clipped)
         findings = []
@@ -329,7 +249,7 @@ class Detector:
             normal.follow(residual, x)
         elif _is_anomaly(normal, residual, residual):
             findings.append(self._finding("anomaly", time_s, time_s, normal.level, x))
-        if not normal.count & TUNE_MASK:
+        if not normal.count % TUNE_EVERY:
             normal.tune()
         if abs(normal.run) >= STEP_RUN or not normal.count % EARLY_EVERY:
             return findings + self._judge(time_s)
@@ -359,11 +279,9 @@ class Detector:
             return []
         tolerance = 0.0 if self._filter.continues_ramp(change) else _tolerance_of(normal, change)
         if abs(change.shift) < self.settings.least_effect / 2 + tolerance:
-            bounds = normal.bounds[3:6] * 2
-            up1, up2, up3, down1, down2, down3 = (
-                min(total, 1.5 * h) for total, h in zip(normal.sums, bounds, strict=True)
-            )
-            normal.sums = (up1, up2, up3, down1, down2, down3)
+            normal.sums = [
+                min(total, 1.5 * h) for total, h in zip(normal.sums, normal.intervals, strict=True)
+            ]
             return []
         return self._adopted(change)
 
@@ -415,16 +333,6 @@ class Detector:
 
 class ChangeFilter:
     """Decide whether a change is reported, from earlier changes that were reported or suppressed."""
-
-    __slots__ = (
-        "follow_sign",
-        "follow_until_s",
-        "held_level",
-        "held_since_s",
-        "reported_after",
-        "reported_level",
-        "reported_s",
-    )
 
     def __init__(self) -> None:
         self.reported_s = NEVER_S
@@ -551,8 +459,7 @@ def _change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
         length = min(abs(normal.run), RECENT)
         since_s = time_s - (length - 1) * normal.interval_s
     else:
-        bounds = normal.bounds[3:6] * 2
-        over = [total / h for total, h in zip(normal.sums, bounds, strict=True)]
+        over = [total / h for total, h in zip(normal.sums, normal.intervals, strict=True)]
         arm = max(range(6), key=over.__getitem__)
         if over[arm] <= 1:
             return None
@@ -653,7 +560,8 @@ def _pack_state(normal: SeriesModel, change_filter: ChangeFilter) -> bytes:
     numbers = array("d", [*astuple(normal.settings), kind])
     for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (normal.week, WEEK)):
         numbers.extend(float(getattr(owner, name)) for name in names)
-    numbers.extend([*normal.bounds, *normal.sums, *normal.since_s])
+    numbers.extend([*normal.references, *normal.intervals[:3], normal.intervals[0] / 2])
+    numbers.extend([*normal.sums, *normal.since_s])
     numbers.extend([*normal.week.means, *normal.week.shifted])
     numbers.extend([len(normal.recent), *normal.recent])
     if profile is not None:
@@ -688,10 +596,10 @@ def _unpacked(data: bytes) -> tuple[SeriesModel, ChangeFilter]:
     normal, change_filter, week = SeriesModel(settings), ChangeFilter(), WeekMemory()
     for owner, names in ((normal, NORMAL), (change_filter, CHANGE_FILTER), (week, WEEK)):
         reader.fill(owner, names)
-    k1, k2, k3, h1, h2, h3, calm = reader.take(7)
-    normal.bounds = (k1, k2, k3, h1, h2, h3, calm)
-    up1, up2, up3, down1, down2, down3 = reader.take(6)
-    normal.sums = (up1, up2, up3, down1, down2, down3)
+    normal.references = list(reader.take(3))
+    normal.intervals = [*reader.take(3)] * 2
+    reader.take(1)  # the first interval's half
+    normal.sums = list(reader.take(6))
     normal.since_s = list(reader.take(6))
     week.means, week.shifted = array("d", reader.take(HOURS)), array("d", reader.take(HOURS))
     normal.week = week

@@ -205,10 +205,9 @@ def conditions_of(rows: Iterable[Point], curve: LoadCurve) -> Conditions:
     return Conditions(
         software=software,
         ecc_uncorrected=max(errors, default=None),
-        sm_clock_mhz=sample_of(values["sm_clock_mhz"]),
-        mem_clock_mhz=sample_of(values["mem_clock_mhz"]),
-        power_limit_w=sample_of(values["power_limit_w"]),
-        temp_c=sample_of(values["temp_c"]),
+        signals={
+            name: sample for name, held in values.items() if (sample := sample_of(held)) is not None
+        },
     )
 
 

@@ -64,6 +64,8 @@ ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
 
 STATE_PREFIX = "detector "
+# What is stored of a series beside its detector.
+STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "contended")
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
@@ -93,7 +95,7 @@ class MonitoredSeries:
     since_ns: int = 0
     began_ns: int = 0
     pending: tuple[Finding, Event] | None = None
-    contended: tuple[bool, ...] = ()
+    contended: Sequence[bool] = ()
 
     def detector_of(self, point: Point) -> Detector:
         """Return the detector for a row; a copy for one that must not enter the baseline."""
@@ -185,12 +187,7 @@ class DriftMonitor:
             f"{STATE_PREFIX}{device} {probe} {metric}": {
                 "key": [device, probe, metric],
                 "state": base64.b64encode(series.detector.state()).decode(),
-                "base": series.base,
-                "reported_ns": series.reported_ns,
-                "reported_shift": series.reported_shift,
-                "since_ns": series.since_ns,
-                "began_ns": series.began_ns,
-                "contended": list(series.contended),
+                **{name: getattr(series, name) for name in STORED},
             }
             for (device, probe, metric), series in list(self._series.items())
         }
@@ -209,15 +206,7 @@ class DriftMonitor:
             try:
                 device, probe, metric = document["key"]
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                series = MonitoredSeries(
-                    detector,
-                    document["base"],
-                    document["reported_ns"],
-                    document["reported_shift"],
-                    document["since_ns"],
-                    document["began_ns"],
-                    contended=tuple(map(bool, document.get("contended", ()))),
-                )
+                series = MonitoredSeries(detector, **{name: document[name] for name in STORED})
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(
                     f"the state of a detector is damaged ({error}); it restarts its warm-up"

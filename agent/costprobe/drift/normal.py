@@ -11,8 +11,7 @@ of squares over the variance of the noise, plus the degrees of freedom times the
 number of values.
 
 The daily pattern is learned beside hourly means of the last two weeks. The noise beside a slow
-pattern has a standard deviation, an AR(1) coefficient and the error of a median. Decision
-intervals of cumulative sums are here as well.
+pattern has a standard deviation, an AR(1) coefficient and the error of a median.
 """
 
 from __future__ import annotations
@@ -22,13 +21,20 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import median
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S
-from costprobe.core.statistics import MAD_TO_SIGMA, ROUNDING_NOISE, first_least
+from costprobe.core.statistics import (
+    MAD_TO_SIGMA,
+    MEDIAN_ERROR,
+    ROUNDING_NOISE,
+    autocorrelation_of,
+    decision_interval,
+    first_least,
+    noise_of,
+)
 from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings
 
@@ -50,10 +56,6 @@ _LEAST_SHARE = 0.25
 _DECAY = 0.6
 _LEAST_GAIN = 0.15
 
-LARGEST_PHI = 0.85
-# Standard error of a median over that of a mean.
-MEDIAN_ERROR = 1.25
-
 # The day ends at this coverage, or after LONGEST_S.
 COVERED_SHARE = 0.85
 LONGEST_S = 4 * DAY_S
@@ -72,10 +74,6 @@ CLEAR_SHIFT = 4.0
 # Differences to a running median do not show the slow part of the noise.
 LEAST_PHI = 0.3
 LEAST_NOISE = 1e-4
-
-# Siegmund's correction for the overshoot over a boundary, in standard deviations.
-_OVERSHOOT = 1.166
-_KEYS_PER_UNIT = 64
 
 CLIP = 3.0
 OUTLYING = 4.5
@@ -115,9 +113,10 @@ SETTLED_HOURS = 72
 WANDER_WEIGHT = 0.5
 WANDER_KEPT = 0.985
 GAP_INTERVALS = 3.5
-# The three upper sums and the three lower sums.
-Sums = tuple[float, float, float, float, float, float]
-NO_SUMS: Sums = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+# The thresholds follow the noise every so many values.
+TUNE_EVERY = 32
+CLIPPED_RATE = 1 / 200
+REPEAT_RATE = 1 / 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,45 +151,6 @@ class SeriesModel:
         settings: Sensitivity.
     """
 
-    # Accessed for every value: slots are the fastest.
-    __slots__ = (
-        "bounds",
-        "clipped",
-        "count",
-        "far",
-        "first_day",
-        "floor",
-        "gap_s",
-        "hour_ends_s",
-        "interval_s",
-        "known_hour",
-        "lag_product",
-        "lag_rate",
-        "lag_square",
-        "last_log",
-        "last_s",
-        "level",
-        "level_count",
-        "long_run",
-        "near",
-        "phi",
-        "profile",
-        "recent",
-        "repeats",
-        "run",
-        "scale",
-        "scale_rate",
-        "settings",
-        "sigma",
-        "sigma_all",
-        "since_s",
-        "started_s",
-        "state",
-        "sums",
-        "wander",
-        "week",
-    )
-
     def __init__(self, settings: DetectorSettings) -> None:
         self.settings = settings
         self.recent: deque[float] = deque(maxlen=RECENT)
@@ -216,7 +176,8 @@ class SeriesModel:
         self.wander = 0.0
         self.sigma = 1.0
         self.run = 0
-        self.sums: Sums = NO_SUMS
+        # Three upper sums, and three lower ones.
+        self.sums = [0.0] * 6
         self.since_s = [NEVER_S] * 6
         self.tune()
 
@@ -238,8 +199,7 @@ class SeriesModel:
     def expected(self, time_s: float) -> float:
         """Return the level with the daily pattern at a time, UTC in s."""
         profile = self.profile
-        slot = 0 if profile is None else int(time_s % DAY_S / profile.slot_s)
-        return self.level + (0.0 if profile is None else profile.weight * profile.values[slot])
+        return self.level + (0.0 if profile is None else profile.weight * profile.usual(time_s))
 
     def tune(self) -> None:
         """Update the thresholds from the noise."""
@@ -264,17 +224,17 @@ class SeriesModel:
         # A persistent shift of the logarithm by 1 shifts the mean residual by `unit` sigma.
         unit = (1 - phi) / sigma
         uncertainty = 1 / math.sqrt(self.level_count) + WANDER_WEIGHT * self.wander * unit
-        k1, k2, k3 = (
+        self.references = [
             min(MAX_REFERENCE, max(share * least * unit, floor) + uncertainty)
             for share, floor in zip(REFERENCES, LEAST_REFERENCES, strict=True)
-        )
+        ]
         is_young = self.profile is None or self.profile.days < YOUNG_DAYS
         patience = YOUNG_PATIENCE if is_young else 1.0
-        h1, h2, h3 = (
+        # Of the upper sums, and of the lower ones.
+        self.intervals = 2 * [
             decision_interval(k, settings.run_length * rarer) * patience
-            for k, rarer in zip((k1, k2, k3), RARER, strict=True)
-        )
-        self.bounds = (k1, k2, k3, h1, h2, h3, h1 / 2)
+            for k, rarer in zip(self.references, RARER, strict=True)
+        ]
         of_three = math.sqrt((3 + 4 * phi + 2 * phi * phi) / 9)  # AR(1) noise of a mean of three
         uncertainty_level = (
             self.sigma_all / math.sqrt(self.level_count) + WANDER_WEIGHT * self.wander
@@ -283,6 +243,70 @@ class SeriesModel:
         far = FAR * (1 + min(MAX_TAIL, TAIL_WEIGHT * self.clipped))
         self.far = max(far * self.sigma_all * of_three + uncertainty_level, least_step)
         self.near = NEAR_SHARE * self.far
+
+    def add(self, profile: DayProfile, time_s: float, x: float) -> tuple[float, float]:
+        """Add a value after the first day; `learn` or `learn_outlier` follows.
+
+        Returns:
+            Its distance from the level with the daily pattern, and from the prediction, which
+            follows the value before as well.
+        """
+        if time_s - self.last_s > self.gap_s:
+            self.state, self.run = 0.0, 0
+        self.last_s = time_s
+        self.count += 1
+        if self.count % TUNE_EVERY == 0:
+            self.tune()
+        bare = x - profile.weight * profile.usual(time_s)
+        residual = bare - self.level
+        self.recent.append(bare)
+        self.repeats += REPEAT_RATE * ((x == self.last_log) - self.repeats)
+        self.last_log = x
+        self.extend_run(residual)
+        return residual, residual - self.phi * self.state
+
+    def learn(self, profile: DayProfile, x: float, surprise: float) -> None:
+        """Update level, daily pattern, noise and sums with a value that is not an outlier."""
+        week, before = self.week, self.state
+        week.total += self.recent[-1]
+        week.count += 1
+        scaled = surprise / self.sigma
+        if abs(scaled) > CLIP:
+            scaled = math.copysign(CLIP, scaled)
+            self.clipped += CLIPPED_RATE
+        self.clipped -= CLIPPED_RATE * self.clipped
+        missed = scaled * self.sigma
+        moved = self.state = self.phi * before + missed
+        self.scale += self.scale_rate * (missed * missed - self.scale)
+        self.lag_product += self.lag_rate * (moved * before - self.lag_product)
+        self.lag_square += self.lag_rate * (moved * moved - self.lag_square)
+        profile.confirm(self.last_s, x - self.level)
+        profile.learn(self.last_s, x - self.level)
+        arms = [(k, scaled) for k in self.references] + [(k, -scaled) for k in self.references]
+        for arm, (reference, same_way) in enumerate(arms):
+            self.sums[arm] = max(0.0, self.sums[arm] + (same_way - reference))
+            if self.sums[arm] == 0.0:
+                self.since_s[arm] = self.last_s
+        calm = self.intervals[0] / 2
+        if self.sums[0] < calm and self.sums[len(self.references)] < calm:
+            self.level += moved / self.level_count
+            if self.level_count < self.settings.memory:
+                self.level_count += 1.0
+
+    def learn_outlier(self, profile: DayProfile, x: float, state: float) -> None:
+        """Update the daily pattern with an outlier, and go on from a state of the noise."""
+        self.state = state
+        self.clipped += CLIPPED_RATE * (1 - self.clipped)
+        profile.learn(self.last_s, x - self.level, OUTLYING * self.sigma)
+
+    def extend_run(self, residual: float) -> None:
+        """Count the values in succession that are far from the level on one side; below 0 on the lower."""
+        side = (residual > self.near) - (residual < -self.near)
+        self.run = self.run + side if self.run * side > 0 else side
+
+    def is_over(self) -> bool:
+        """Return whether one of the sums is above its threshold."""
+        return any(total > h for total, h in zip(self.sums, self.intervals, strict=True))
 
     def begin(self, time_s: float, x: float) -> bool:
         """Add a value of the first day, in which the level only follows.
@@ -368,7 +392,7 @@ class SeriesModel:
 
     def _reset_sums(self) -> None:
         self.state, self.run = 0.0, 0
-        self.sums = NO_SUMS
+        self.sums = [0.0] * 6
         self.since_s = [self.last_s] * 6
 
     def _warm_up(self) -> None:
@@ -385,31 +409,6 @@ class SeriesModel:
         self.tune()
 
 
-def decision_interval(reference: float, run_length: float) -> float:
-    """Return the threshold h of a one-sided CUSUM of white noise for a mean time to a false alarm.
-
-    Args:
-        reference: The reference value k, in standard deviations; positive.
-        run_length: The mean number of values until a false alarm.
-
-    Returns:
-        h in standard deviations, from Siegmund's approximation
-        ARL = (exp(2kb) - 2kb - 1) / (2k^2) with b = h + 1.166 (Siegmund, "Sequential Analysis",
-        1985, ch. II), to 1/64 of a standard deviation of k.
-    """
-    return _solved(max(1, round(reference * _KEYS_PER_UNIT)), run_length)
-
-
-@lru_cache(maxsize=1024)
-def _solved(key: int, run_length: float) -> float:
-    reference = key / _KEYS_PER_UNIT
-    wanted = 2 * reference * reference * run_length
-    exponent = math.log(wanted + 1)
-    for _ in range(20):  # exponent = ln(wanted + 1 + exponent): the iteration converges fast
-        exponent = math.log(wanted + 1 + exponent)
-    return max(1.0, exponent / (2 * reference) - _OVERSHOOT)
-
-
 class FirstDay:
     """The values of a series from its start on, in slots of the time of the day.
 
@@ -417,8 +416,6 @@ class FirstDay:
         interval_s: Usual time between two values.
         started_s: Time of the first value, UTC in s.
     """
-
-    __slots__ = ("first_slot", "slot_s", "values")
 
     def __init__(self, interval_s: float, started_s: float) -> None:
         self.slot_s = _slot_of(interval_s)
@@ -458,7 +455,7 @@ class FirstDay:
             return None
         present = [value for value in self.values if not math.isnan(value)]
         noise, phi = noise_of(present)
-        phi = max(phi, _autocorrelation(self._pattern_free(), noise))
+        phi = max(phi, autocorrelation_of(self._pattern_free(), noise))
         shift, errors = self._shift(_median_error(noise, phi))
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
@@ -638,8 +635,6 @@ class DayProfile:
         gain: Weight of the value of a new day in the mean.
     """
 
-    __slots__ = ("days", "gain", "product", "slot_s", "square", "values", "weight")
-
     def __init__(self, interval_s: float) -> None:
         self.slot_s = _slot_of(interval_s)
         self.values = array("d", [math.nan]) * int(DAY_S / self.slot_s)
@@ -647,6 +642,25 @@ class DayProfile:
         self.product = 0.0
         self.square = 0.0
         self.set_days(0)
+
+    def usual(self, time_s: float) -> float:
+        """Return the deviation at the time of the day of an instant, UTC in s."""
+        return self.values[self._slot(time_s)]
+
+    def learn(self, time_s: float, deviation: float, limit: float = math.inf) -> None:
+        """Add a deviation to the mean of its time of the day, which it moves by its gain of `limit` at most."""
+        slot = self._slot(time_s)
+        usual = self.values[slot]
+        self.values[slot] = usual + self.gain * max(-limit, min(limit, deviation - usual))
+
+    def confirm(self, time_s: float, deviation: float) -> None:
+        """Add a deviation to the regression of the day on the profile of the days before."""
+        usual = self.usual(time_s)
+        self.product += deviation * usual
+        self.square += usual * usual
+
+    def _slot(self, time_s: float) -> int:
+        return int(time_s % DAY_S / self.slot_s)
 
     def set_days(self, days: int) -> None:
         """Set the number of days in the mean."""
@@ -782,8 +796,6 @@ def _explained_by_harmonics(values: Sequence[float]) -> float:
 class WeekMemory:
     """Hourly means of the last two weeks, to detect changes that recur daily or weekly."""
 
-    __slots__ = ("count", "explained", "hour", "means", "shifted", "total")
-
     def __init__(self) -> None:
         self.means = array("d", [math.nan]) * HOURS
         self.shifted = array("d", [0.0]) * HOURS
@@ -858,20 +870,6 @@ class WeekMemory:
         return math.fsum(means) / len(means) if means else None
 
 
-def noise_of(values: Sequence[float]) -> tuple[float, float]:
-    """Estimate standard deviation and AR(1) coefficient from differences, robust to a slow pattern.
-
-    For AR(1) noise the variance of differences at lag one is 2 s^2 (1 - phi), at lag two
-    2 s^2 (1 - phi^2); their ratio is 1 + phi.
-    """
-    lag1 = MAD_TO_SIGMA * median(abs(b - a) for a, b in pairwise(values))
-    lag2 = MAD_TO_SIGMA * median(abs(b - a) for a, b in zip(values, values[2:], strict=False))
-    if lag1 < ROUNDING_NOISE:
-        return 0.0, 0.0
-    phi = min(LARGEST_PHI, max(0.0, (lag2 / lag1) ** 2 - 1))
-    return lag1 / math.sqrt(2 * (1 - phi)), phi
-
-
 def _median_error(noise: float, phi: float) -> float:
     """Return the standard error of a median of AR(1) noise, times the root of its number."""
     return MEDIAN_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
@@ -889,20 +887,3 @@ def pattern_free(values: Sequence[float], reach: int) -> list[float]:
         value - median(known[max(0, index - reach) : index + reach + 1])
         for index, value in enumerate(known)
     ]
-
-
-def _autocorrelation(residuals: Sequence[float], noise: float) -> float:
-    """Estimate the AR(1) coefficient as the autocorrelation of the clipped values.
-
-    It is more exact than `noise_of`, and too low where the noise is slow; the larger of both is
-    on the side of fewer false alarms.
-
-    Args:
-        residuals: Values as from `pattern_free`.
-        noise: Their standard deviation.
-    """
-    limit = 3 * noise
-    clipped = [max(-limit, min(limit, value)) for value in residuals]
-    square = math.fsum(value * value for value in clipped)
-    product = math.fsum(b * a for a, b in pairwise(clipped))
-    return min(LARGEST_PHI, max(0.0, product / square)) if square else 0.0

@@ -650,10 +650,9 @@ class EffortSeries:
         self._offset = float(document["offset"])
         shifts = [(float(since_s), float(change)) for since_s, change in document["shifts"]]
         self._shifts = deque(shifts, maxlen=MAX_SHIFTS)
-        # States of earlier versions have none of these.
-        self._level = float(document.get("level", detector.level))
-        self._since_shift = int(document.get("since_shift", 0))
-        self._since_suspected = int(document.get("since_suspected", 0))
+        self._level = float(document["level"])
+        self._since_shift = int(document["since_shift"])
+        self._since_suspected = int(document["since_suspected"])
         if document["is_trained"] and samples:
             self._fit()
         self._since_fit = int(document["since_fit"])

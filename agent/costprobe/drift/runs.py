@@ -29,7 +29,13 @@ BEFORE_RUNS = 300
 # Kind of the events of annotations.
 ANNOTATION = "annotation"
 
-_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended", "mem_used_share": "mem_used_pct"}
+# Signals of a device and its probe, and the fields of `probe` of those with another name.
+SIGNALS = (
+    *("sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "throttled_power_pct"),
+    *("throttled_thermal_pct", "temp_c", "mem_used_pct", "contended_share", "cpu_wait_pct"),
+    *("tokens_in", "tokens_out"),
+)
+_FIELDS = {"temp_c": "temp_max_c", "contended_share": "contended"}
 
 # Rows of `device` of a block that its conditions are read from.
 DEVICE_ROWS = 30
@@ -63,34 +69,14 @@ class Conditions:
         software: Versions and hashes of what was measured, and under BOARD the identity of the
             device.
         batch: Items per forward pass.
-        sm_clock_mhz: Clock of the streaming multiprocessors.
-        throttled_power_pct: Share of the time throttled by the power limit, in percent.
-        throttled_thermal_pct: Share of the time throttled by temperature, in percent.
-        temp_c: Highest temperature.
-        contended_share: Share of the runs during which another process used the device.
-        cpu_wait_pct: Share of its time that the probe waited for a processor.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
-        mem_used_share: Share of the device's memory in use.
-        mem_clock_mhz: Clock of the memory.
-        power_limit_w: Power limit in force.
-        tokens_in: Input tokens of a request.
-        tokens_out: Output tokens of a request.
+        signals: The known ones of SIGNALS by name, with their units.
     """
 
     software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     batch: int | None = None
-    sm_clock_mhz: SignalSample | None = None
-    throttled_power_pct: SignalSample | None = None
-    throttled_thermal_pct: SignalSample | None = None
-    temp_c: SignalSample | None = None
-    contended_share: SignalSample | None = None
-    cpu_wait_pct: SignalSample | None = None
     ecc_uncorrected: int | None = None
-    mem_used_share: SignalSample | None = None
-    mem_clock_mhz: SignalSample | None = None
-    power_limit_w: SignalSample | None = None
-    tokens_in: SignalSample | None = None
-    tokens_out: SignalSample | None = None
+    signals: Mapping[str, SignalSample] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +94,22 @@ class Comparison:
     after: Conditions
     sign: int = 1
 
-    def move(self, signal: str, least: float, direction: int = 1) -> tuple[float, float] | None:
+    def move(
+        self, signal: str, least: float, direction: int = 1, *, is_share: bool = False
+    ) -> tuple[float, float] | None:
         """Return a signal before and after if it moved significantly.
 
         Args:
-            signal: Name of a SignalSample of Conditions.
+            signal: One of SIGNALS.
             least: Smallest difference that counts.
             direction: 1 if the signal rises with a deterioration, -1 if it falls.
+            is_share: Whether `least` is a share of the signal before.
         """
-        before, after = getattr(self.before, signal), getattr(self.after, signal)
+        before, after = self.before.signals.get(signal), self.after.signals.get(signal)
         if before is None or after is None:
             return None
         difference = after.mean - before.mean
+        least = least * before.mean if is_share else least
         if abs(difference) < max(least, _noise(before, after)):
             return None
         if self.sign and difference * self.sign * direction < 0:
@@ -260,28 +250,17 @@ def conditions(runs: Sequence[DetectionRun], software: Mapping[str, str]) -> Con
         software: Versions and hashes at its end.
     """
     ecc = _values(runs, "ecc_uncorrected")
-    mem_used_pct = sample_of(_values(runs, "mem_used_pct"))
+    samples = {name: sample_of(_values(runs, _FIELDS.get(name, name))) for name in SIGNALS}
     return Conditions(
-        software=software,
-        batch=runs[-1].batch,
-        sm_clock_mhz=sample_of(_values(runs, "sm_clock_mhz")),
-        throttled_power_pct=sample_of(_values(runs, "throttled_power_pct")),
-        throttled_thermal_pct=sample_of(_values(runs, "throttled_thermal_pct")),
-        temp_c=sample_of(_values(runs, "temp_max_c")),
-        contended_share=sample_of(_values(runs, "contended")),
-        cpu_wait_pct=sample_of(_values(runs, "cpu_wait_pct")),
-        ecc_uncorrected=int(max(ecc)) if ecc else None,
-        mem_clock_mhz=sample_of(_values(runs, "mem_clock_mhz")),
-        power_limit_w=sample_of(_values(runs, "power_limit_w")),
-        tokens_in=sample_of(_values(runs, "tokens_in")),
-        tokens_out=sample_of(_values(runs, "tokens_out")),
-        mem_used_share=mem_used_pct
-        and SignalSample(mem_used_pct.mean / 100, mem_used_pct.spread / 100, mem_used_pct.count),
+        software,
+        runs[-1].batch,
+        int(max(ecc)) if ecc else None,
+        {name: sample for name, sample in samples.items() if sample is not None},
     )
 
 
 def signal_of(run: DetectionRun, signal: str) -> float | None:
-    """Return a run's value of a signal, named as in Conditions, in the unit of its field."""
+    """Return a run's value of one of SIGNALS, or its batch, in the unit of its field."""
     if signal == "batch":
         return run.batch
     return _number(run.device, _FIELDS.get(signal, signal))

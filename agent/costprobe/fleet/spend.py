@@ -151,7 +151,7 @@ class FleetSaving:
         group: Values of the tags that the fleet is divided by.
         currency: ISO 4217 code.
         devices: Number of devices.
-        utilization: Mean utilization, weighted by cost, 0 to 1.
+        utilization_share: Mean utilization, weighted by cost, 0 to 1.
         spare: Number of devices that the same work does not need at the target utilization.
         cost_per_month: Cost in the period, for a month of MONTH_H hours; gaps cost nothing.
         saving_per_month: Part of it for the spare devices.
@@ -160,7 +160,7 @@ class FleetSaving:
     group: Group
     currency: str
     devices: int
-    utilization: float
+    utilization_share: float
     spare: int
     cost_per_month: float
     saving_per_month: float
@@ -516,7 +516,7 @@ def fleet_savings(answers: FleetAnswers, by: str, target: float) -> list[FleetSa
                     group=key[:-1],
                     currency=key[-1],
                     devices=counted,
-                    utilization=1 - share,
+                    utilization_share=1 - share,
                     spare=spare,
                     cost_per_month=per_month,
                     saving_per_month=per_month * spare / counted,

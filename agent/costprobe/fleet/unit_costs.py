@@ -15,11 +15,11 @@ from typing import Final, Literal
 
 from costprobe.adapters.databases.question import Question
 from costprobe.core.money import price_scale
+from costprobe.core.periods import DAY_NS, WEEK_NS
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import SERVING_RATIOS
 from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started, wait_for
 from costprobe.fleet.spend import served_sums, spend_parts
-from costprobe.unit_costs.change import DAY_NS, WEEK_NS
 
 _RATIOS: Final = (
     "cost_per_inference",

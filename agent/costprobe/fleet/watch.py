@@ -26,7 +26,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.incident import Fault
 from costprobe.core.line_protocol import render
 from costprobe.core.money import money
-from costprobe.core.periods import HOUR_NS, iso, period_at
+from costprobe.core.periods import DAY_NS, HOUR_NS, iso, period_at
 from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS, Point, natural
 from costprobe.core.schema import make_point
 from costprobe.core.units import counted, format_duration
@@ -42,7 +42,6 @@ from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
 from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
-from costprobe.spend.query import DAY_NS
 from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 logger = logging.getLogger(__name__)
@@ -436,12 +435,7 @@ class SilentHosts(FleetCheck):
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Replace the state."""
-        self._newest = {str(host): int(time_ns) for host, time_ns in document["newest_ns"].items()}
-        self._silent = {
-            str(host): str(group)
-            for host, group in document["silent"].items()
-            if host in self._newest
-        }
+        self._newest, self._silent = dict(document["newest_ns"]), dict(document["silent"])
 
 
 class FleetBudgets(FleetCheck):
@@ -567,17 +561,11 @@ class FleetDrift(FleetCheck):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the drifts."""
-        return [
-            [*key, [fault.text, fault.cause, fault.detail, fault.value]]
-            for key, fault in self._faults.items()
-        ]
+        return [[key, asdict(fault)] for key, fault in self._faults.items()]
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Replace the state."""
-        self._faults = {}
-        for workload, model, currency, (text, cause, detail, value) in document:
-            key = DriftKey(workload, model, currency)
-            self._faults[key] = _fault_of(key, text, cause, detail, value)
+        self._faults = {DriftKey(*key): Fault(**fault) for key, fault in document}
 
     def _host_costs(
         self,
@@ -703,14 +691,16 @@ def _drift_fault(drift: CommonDrift, cause: str, detail: str, window_s: float) -
         f" {counted(drift.compared, 'host')} in the last {format_duration(window_s)}, compared with the"
         " same time before"
     )
-    return _fault_of(key, text, cause, detail, drift.change * 100)
-
-
-def _fault_of(key: DriftKey, text: str, cause: str, detail: str, value: float) -> Fault:
     labels = {name: value for name, value in key._asdict().items() if value}
-    subject = " ".join(labels.values())
     return Fault(
-        "fleet_drift", subject, text, "warning", labels, cause=cause, detail=detail, value=value
+        "fleet_drift",
+        " ".join(labels.values()),
+        text,
+        "warning",
+        labels,
+        cause=cause,
+        detail=detail,
+        value=drift.change * 100,
     )
 
 

@@ -11,7 +11,7 @@ board with those of earlier runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from costprobe.core.records import BATCH, BOARD, CostSample, Event, Point, ProbeResult
@@ -168,14 +168,7 @@ class ProbeState:
         platform = self.platform
         return {
             "reference": None if self.reference is None else self.reference.to_document(),
-            "platform": None
-            if platform is None
-            else {
-                "fingerprint": platform.fingerprint,
-                "software": dict(platform.software),
-                "board": platform.board,
-                "batch": platform.batch,
-            },
+            "platform": None if platform is None else asdict(platform),
             "medians_ms": list(self.medians_ms),
         }
 

@@ -66,51 +66,32 @@ Length = Annotated[
 ]
 
 
+_TIMES: Final = {
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "latency": "time of a whole request",
+}
+
+
+def _bound(name: str, example: str) -> Any:  # noqa: ANN401 - a field of any type, as of `key`
+    """Return the field of a bound, such as ttft_p90."""
+    figure, _, percentile = name.partition("_p")
+    place = "Median" if percentile == "50" else f"{percentile}th percentile of the"
+    return key(name, None, description=f"{place} {_TIMES[figure]}.", examples=[example])
+
+
 class SloConfig(Section):
     """A service level: the longest times of a good answer, each at a percentile of the requests."""
 
-    ttft_p50_s: Duration | None = key(
-        "ttft_p50", None, description="Median time to first token.", examples=["200ms"]
-    )
-    ttft_p90_s: Duration | None = key(
-        "ttft_p90",
-        None,
-        description="90th percentile of the time to first token.",
-        examples=["500ms"],
-    )
-    ttft_p99_s: Duration | None = key(
-        "ttft_p99", None, description="99th percentile of the time to first token.", examples=["2s"]
-    )
-    tpot_p50_s: Duration | None = key(
-        "tpot_p50", None, description="Median time per output token.", examples=["30ms"]
-    )
-    tpot_p90_s: Duration | None = key(
-        "tpot_p90",
-        None,
-        description="90th percentile of the time per output token.",
-        examples=["50ms"],
-    )
-    tpot_p99_s: Duration | None = key(
-        "tpot_p99",
-        None,
-        description="99th percentile of the time per output token.",
-        examples=["100ms"],
-    )
-    latency_p50_s: Duration | None = key(
-        "latency_p50", None, description="Median time of a whole request.", examples=["3s"]
-    )
-    latency_p90_s: Duration | None = key(
-        "latency_p90",
-        None,
-        description="90th percentile of the time of a whole request.",
-        examples=["8s"],
-    )
-    latency_p99_s: Duration | None = key(
-        "latency_p99",
-        None,
-        description="99th percentile of the time of a whole request.",
-        examples=["20s"],
-    )
+    ttft_p50_s: Duration | None = _bound("ttft_p50", "200ms")
+    ttft_p90_s: Duration | None = _bound("ttft_p90", "500ms")
+    ttft_p99_s: Duration | None = _bound("ttft_p99", "2s")
+    tpot_p50_s: Duration | None = _bound("tpot_p50", "30ms")
+    tpot_p90_s: Duration | None = _bound("tpot_p90", "50ms")
+    tpot_p99_s: Duration | None = _bound("tpot_p99", "100ms")
+    latency_p50_s: Duration | None = _bound("latency_p50", "3s")
+    latency_p90_s: Duration | None = _bound("latency_p90", "8s")
+    latency_p99_s: Duration | None = _bound("latency_p99", "20s")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> SloConfig:

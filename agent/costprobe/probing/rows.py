@@ -25,7 +25,7 @@ from costprobe.core.records import (
     ProbeResult,
     present,
 )
-from costprobe.core.schema import make_point
+from costprobe.core.schema import SCHEMA, make_point
 from costprobe.core.statistics import Rolled
 from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import Emission
@@ -205,22 +205,15 @@ def cost_point(  # noqa: PLR0913 - what a row holds
         contended: Whether others used the device during the run; None where unknown.
     """
     fields: dict[str, FieldValue | None] = {
-        "cost_per_inference": cost.per_inference,
-        "cost_hardware": cost.hardware,
-        "cost_energy": cost.energy,
-        "cost_reference": cost.reference,
-        "cost_roofline": cost.roofline,
+        **cost_fields(cost, result),
         "price_stale": cost.is_stale or None,
         "contended": contended,
         "energy_method": energy_method if cost.energy or emitted else None,
         "carbon_per_inference_g": emitted.g if emitted else None,
         "carbon_method": emitted.method if emitted else None,
-        **token_cost_fields(cost, result),
     }
     for name, summary in rolled.items():
-        fields[f"rolling_{name}"] = summary.median
-        fields[f"rolling_{name}_iqr"] = summary.iqr
-        fields[f"rolling_{name}_coverage"] = summary.coverage
+        fields |= rolled_fields(name, summary)
     own_tags = {
         "device": result.device,
         "probe": result.probe,
@@ -249,16 +242,33 @@ def token_fields(result: ProbeResult, energy: ProbeEnergy | None) -> dict[str, f
     return fields
 
 
-def token_cost_fields(cost: CostSample, result: ProbeResult) -> dict[str, float | None]:
-    """Return the cost of a run's tokens, and that at the physical limit; None where unknown."""
+def rolled_fields(name: str, rolled: Rolled) -> dict[str, float]:
+    """Return the summary of a rolling window under the names of the series."""
+    return {
+        f"rolling_{name}": rolled.median,
+        f"rolling_{name}_iqr": rolled.iqr,
+        f"rolling_{name}_coverage": rolled.coverage,
+    }
+
+
+def cost_fields(cost: CostSample, result: ProbeResult) -> dict[str, float | None]:
+    """Return the cost of an inference and of tokens, and those at the physical limit; None where unknown."""
     each = {"cost": cost.per_inference, "cost_roofline": cost.roofline}
     counts = {"in": result.tokens_in, "out": result.tokens_out}
-    return {
+    of_tokens = {
         f"{name}_per_million_tokens_{kind}": None
         if amount is None
         else per_million_tokens(amount, result, tokens)
         for name, amount in each.items()
         for kind, tokens in counts.items()
+    }
+    return {
+        "cost_per_inference": cost.per_inference,
+        "cost_hardware": cost.hardware,
+        "cost_energy": cost.energy,
+        "cost_reference": cost.reference,
+        "cost_roofline": cost.roofline,
+        **of_tokens,
     }
 
 
@@ -405,18 +415,11 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
     if cost is not None:
         document["cost"] = {
             "currency": cost.currency,
-            "cost_per_inference": cost.per_inference,
-            "cost_hardware": cost.hardware,
-            "cost_energy": cost.energy,
-            "cost_reference": cost.reference,
-            "cost_roofline": cost.roofline,
-            **token_cost_fields(cost, result),
+            **cost_fields(cost, result),
         }
         for name, rolled in report.rolled.items():
             document["rolling"] |= {
-                f"rolling_{name}": rolled.median,
-                f"rolling_{name}_iqr": rolled.iqr,
-                f"rolling_{name}_coverage": rolled.coverage,
+                **rolled_fields(name, rolled),
                 f"rolling_{name}_samples": rolled.samples,
             }
     return document
@@ -454,12 +457,5 @@ def start_point(
         tags: `device`, `probe`, host and static labels.
         time_ns: UTC in ns of the first answer.
     """
-    fields = {
-        "process_start_s": start.process_start_s,
-        "load_s": start.load_s,
-        "first_answer_s": start.first_answer_s,
-        "total_s": start.total_s,
-        "read_bytes": start.read_bytes,
-        "fingerprint": start.fingerprint,
-    }
+    fields = {name: getattr(start, name) for name in SCHEMA["cold_start"].fields}
     return make_point("cold_start", {**tags, "cache": cache}, fields, time_ns)

@@ -25,6 +25,7 @@ from costprobe.core.hours import (
     add_rows,
     is_on,
 )
+from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import (
     DEVICE_KINDS,
     NS_PER_S,
@@ -41,7 +42,7 @@ from costprobe.pricing.plans import OwnedPlan, Plan, SpotPlan
 from costprobe.pricing.prices import StoredPrices
 from costprobe.probing.load_curve import LoadCurve, curves_from_rows
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ServedProbeConfig
-from costprobe.savings.evidence import BY_THE_HOUR, WEEK_NS, ExpectedLoad, History, LoadEvidence
+from costprobe.savings.evidence import BY_THE_HOUR, ExpectedLoad, History, LoadEvidence
 from costprobe.savings.history import Known, ServiceHistory, measured_cold_starts, probe_histories
 from costprobe.savings.placements import board_slices, slices_of
 from costprobe.savings.settings import WorkloadConfig

@@ -6,7 +6,7 @@ Each condition, exceeded or forecast to be exceeded, starts once per period.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -19,10 +19,8 @@ from costprobe.core.schema import make_point
 from costprobe.core.units import HOUR_S, counted, percent
 from costprobe.spend.forecast import (
     MIN_HOURS,
-    Forecast,
     HourRate,
     PeriodSpend,
-    RemainingHour,
     remaining_hours,
     robust_forecast,
 )
@@ -34,8 +32,6 @@ MIN_HOUR_COVERED_S = HOUR_S / 2
 # Shorter gaps are not reported: they are restarts, or a service's window that has not ended.
 REPORTED_GAP_S = 1800.0
 MAX_REPORTED = 8
-
-Forecaster = Callable[[Sequence[HourRate], Sequence[RemainingHour], str], Forecast | None]
 
 Condition = Literal["budget_exceeded", "budget_forecast"]
 # The forecast condition ends at this share of the budget.
@@ -54,7 +50,7 @@ class BudgetStatus(PeriodSpend):
         time_ns: UTC in ns.
         coverage: Share of the period so far that stored rows cover, over all of its devices.
         missing: Costs that `spent` does not include, one sentence each.
-        note: Reason why there is no forecast, or another method was used.
+        note: Reason why there is no forecast.
         foreign: Spend in other currencies, included in neither figure.
     """
 
@@ -90,16 +86,13 @@ class BudgetFlags:
     is_forecast: bool
 
 
-def budget_status(
-    budget: BudgetConfig, book: SpendBook, time_ns: int, forecaster: Forecaster = robust_forecast
-) -> BudgetStatus:
+def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> BudgetStatus:
     """Return the status of a budget.
 
     Args:
         budget: The budget.
         book: Spend by the hour, aligned to the budget's time zone.
         time_ns: UTC in ns.
-        forecaster: Forecasts the rest of the period from the hours of the past.
     """
     period = period_at(budget.period, budget.timezone, time_ns)
     so_far = TimeSpan(period.start_ns, time_ns)
@@ -120,7 +113,7 @@ def budget_status(
         note = f"a forecast needs {MIN_HOURS} h of cost data; there are {len(history)}"
     else:
         remaining = remaining_hours(time_ns, period.end_ns, book.phase_ns)
-        forecast = forecaster(history, remaining, budget.timezone)
+        forecast = robust_forecast(history, remaining, budget.timezone)
     foreign: dict[str, float] = {}
     for payer, hour in paid.items():
         if payer.currency != budget.currency and hour.cost > 0:

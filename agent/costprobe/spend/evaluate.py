@@ -24,15 +24,6 @@ from costprobe.spend.budget import (
     budget_status,
     payers_of,
 )
-from costprobe.spend.forecast import (
-    Forecast,
-    HourRate,
-    MissingLibraryError,
-    RemainingHour,
-    UnfitError,
-    harmonic_forecast,
-    robust_forecast,
-)
 from costprobe.spend.query import SpendBook, Usual, book_name, hours_of, read_spend
 from costprobe.spend.settings import BudgetConfig
 
@@ -230,19 +221,15 @@ class BudgetOverview:
     Attributes:
         status: Spend and forecast.
         book: These hours.
-        note: Reason why another forecast method was used; empty if the requested one was.
     """
 
     status: BudgetStatus
     book: SpendBook
-    note: str
 
     def document(self) -> dict[str, Any]:
-        """Return the budget as JSON, with a note on its forecast."""
-        document = _budget_document(self.status)
+        """Return the budget as JSON."""
         return {
-            **document,
-            "note": document["note"] or self.note,
+            **_budget_document(self.status),
             "verdict": self.status.verdict(self.status.amount),
         }
 
@@ -253,7 +240,6 @@ def budget_overviews(
     reader: StoreReader,
     budgets: Iterable[BudgetConfig],
     now_ns: int,
-    method: str = "auto",
     *,
     books: MutableMapping[int, SpendBook] | None = None,
 ) -> list[BudgetOverview]:
@@ -265,13 +251,8 @@ def budget_overviews(
         reader: The store.
         budgets: The requested budgets.
         now_ns: UTC in ns.
-        method: `harmonic`, `robust`, or `auto`: harmonic if it is available, else robust.
         books: Hours that were read before, by phase; updated, so that the next call reads only
             newer rows.
-
-    Raises:
-        MissingLibraryError: `harmonic` was requested and its library is not installed.
-        UnfitError: `harmonic` was requested and the history is not suitable.
     """
     states = reader.states()
     books = {} if books is None else books
@@ -286,28 +267,6 @@ def budget_overviews(
         if phase_ns not in current:
             read_spend(books[phase_ns], reader, now_ns, usual)
             current.add(phase_ns)
-        chosen = _Chosen(method)
-        status = budget_status(budget, books[phase_ns], now_ns, chosen.forecast)
-        overviews.append(BudgetOverview(status, books[phase_ns], chosen.note))
+        status = budget_status(budget, books[phase_ns], now_ns)
+        overviews.append(BudgetOverview(status, books[phase_ns]))
     return overviews
-
-
-class _Chosen:
-    """The requested forecast; `note` gives the reason if another was used."""
-
-    def __init__(self, method: str) -> None:
-        self._method = method
-        self.note = ""
-
-    def forecast(
-        self, history: Sequence[HourRate], remaining: Sequence[RemainingHour], timezone: str
-    ) -> Forecast | None:
-        """Return the library's forecast if requested and available, else the robust rate's."""
-        if self._method != "robust":
-            try:
-                return harmonic_forecast(history, remaining, timezone)
-            except (MissingLibraryError, UnfitError) as error:
-                if self._method == "harmonic":
-                    raise
-                self.note = f"the robust rate: {error}"
-        return robust_forecast(history, remaining, timezone)

@@ -143,7 +143,7 @@ def spending(
     hour = TimeSpan(now_ns - HOUR_NS, now_ns)
     costs = reader.values("device", "cost", hour.start_ns - EDGE_NS, now_ns + 1)
     used = reader.values("device", "util_pct", hour.start_ns, now_ns + 1)
-    spent = span_spend(costs, hour, usual, lambda *_: "")
+    spent = span_spend(costs, hour, usual)
     idle = _idle_shares(costs, used, hour)
     by_currency = {overview.status.budget.currency: overview for overview in months}
     found = [

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import RowEnd, row_spans
-from costprobe.core.periods import HOUR_NS, PERIOD_HOURS, TimeSpan
+from costprobe.core.periods import DAY_NS, HOUR_NS, PERIOD_HOURS, TimeSpan
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.units import HOUR_S
@@ -25,7 +25,6 @@ from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 COMPARED_SHARE = 0.5
 # Significant digits of stored amounts.
 DIGITS = 9
-DAY_NS = 24 * HOUR_NS
 # Longest delay and longest interval of rows before an hour counts as final.
 LATE_NS = 2 * HOUR_NS
 # Length of a service's window if there are too few rows to derive it.
@@ -484,25 +483,18 @@ def cost_rows(all_series: Iterable[SeriesValues]) -> list[CostRow]:
     return sorted(rows.values())
 
 
-def span_spend(
-    costs: Iterable[SeriesValues],
-    span: TimeSpan,
-    usual: Usual,
-    currency_at: Callable[[str, int], str],
-) -> dict[str, SpanSpend]:
+def span_spend(costs: Iterable[SeriesValues], span: TimeSpan, usual: Usual) -> dict[str, SpanSpend]:
     """Return what the devices cost in a span, by currency: as budgets and forecasts count it.
 
     Args:
         costs: `cost` of the rows of `device`, over the span and LATE_NS around it.
         span: The span.
         usual: Length of intervals if there are too few rows.
-        currency_at: Currency of a device's price at a UTC ns, for rows without one.
     """
     by_payer: dict[tuple[str, str], list[SeriesValues]] = {}
     for series in costs:
-        device = series.tags.get("device", "")
-        for currency, part in _by_currency(series, currency_at):
-            by_payer.setdefault((currency, device), []).append(part)
+        payer = series.tags.get("currency", ""), series.tags.get("device", "")
+        by_payer.setdefault(payer, []).append(series)
     by_device: dict[str, dict[str, SpendHour]] = {}
     by_day: dict[str, dict[int, float]] = {}
     for (currency, device), payer_series in by_payer.items():
@@ -525,30 +517,12 @@ def span_spend(
     }
 
 
-def _by_currency(
-    series: SeriesValues, currency_at: Callable[[str, int], str]
-) -> Iterable[tuple[str, SeriesValues]]:
-    """Return the values of a series by currency; price plans without one change at most daily."""
-    if series.tags.get("currency"):
-        return [(series.tags["currency"], series)]
-    days: dict[int, str] = {}
-    parts: dict[str, SeriesValues] = {}
-    device = series.tags.get("device", "")
-    for time_ns, value, end in zip(series.times_ns, series.values, series.ends, strict=True):
-        day = (end.end_ns - 1) // DAY_NS
-        if day not in days:
-            days[day] = currency_at(device, end.end_ns - 1)
-        parts.setdefault(days[day], SeriesValues(series.tags, [], [])).add(time_ns, value, end)
-    return parts.items()
-
-
 def label_spend(
     label: str,
     costs: Sequence[SeriesValues],
     allocations: Sequence[SeriesValues],
     span: TimeSpan,
     usual: Usual,
-    currency_at: Callable[[str, int], str],
 ) -> dict[str, dict[str, float]]:
     """Return the cost of each value of a label by currency: as allocated, else that of the devices.
 
@@ -560,16 +534,15 @@ def label_spend(
         allocations: `cost` of the rows of `allocation`, over the span.
         span: The span.
         usual: Length of intervals if there are too few rows.
-        currency_at: Currency of a device's price at a UTC ns, for rows without one.
     """
     amounts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for series in allocations:
-        own = amounts[series.tags.get("currency") or "?"]
+        own = amounts[series.tags.get("currency", "")]
         own[series.tags.get(label, "")] += math.fsum(series.values)
     of_services = set(amounts)
     for value in {series.tags.get(label, "") for series in costs}:
         labelled = (series for series in costs if series.tags.get(label, "") == value)
-        for currency, spend in span_spend(labelled, span, usual, currency_at).items():
+        for currency, spend in span_spend(labelled, span, usual).items():
             if currency not in of_services:
                 amounts[currency][value] += math.fsum(d.cost for d in spend.by_device.values())
     return {
@@ -631,7 +604,7 @@ def allocation_by(
     totals = reader.hourly_sums(
         "device", ("cost",), edges_ns[0] - LATE_NS, edges_ns[1] + LATE_NS, cuts_ns=edges_ns
     )
-    spent = span_spend(totals["cost"], span, usual, lambda _device, _time_ns: "")
+    spent = span_spend(totals["cost"], span, usual)
     by_key = _SOURCES[key](reader, span)
     for tags, cost in summed(reader, "allocation", "cost", span, {"part": PROBING}):
         by_key[tags.get("currency", "")].append(KeyCost(PROBING, cost, rest=PROBING))

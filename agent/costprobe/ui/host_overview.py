@@ -10,8 +10,7 @@ from costprobe.configuration import Config
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import present_power_w, spending
 from costprobe.spend.query import Usual
-from costprobe.ui.main_change import main_change
-from costprobe.ui.overview_records import Overview
+from costprobe.ui.overview_records import Overview, main_change
 from costprobe.unit_costs.now import unit_groups
 
 _SEVERITIES: Final = ("critical", "warning", "info")

@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from costprobe.core.columns import RowColumns, number, numbers
-from costprobe.core.periods import HOUR_NS, TimeSpan
+from costprobe.core.periods import DAY_NS, WEEK_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
 from costprobe.core.schema import SERVING_RATIOS
 
@@ -82,8 +82,6 @@ DRIVERS: Final[Mapping[Part, Driver]] = MappingProxyType(
 )
 # A driver of the change is larger than this, in log units.
 LEAST_PART: Final = 1e-9
-DAY_NS: Final = 24 * HOUR_NS
-WEEK_NS: Final = 7 * DAY_NS
 # A span with a lower coverage is not compared: it lacks hours of the day that the other has.
 COMPARED_SHARE: Final = 0.9
 

@@ -21,10 +21,10 @@ from typing import Final, Literal, NamedTuple
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.columns import number
 from costprobe.core.money import price_scale
-from costprobe.core.periods import HOUR_NS
+from costprobe.core.periods import DAY_NS, HOUR_NS, WEEK_NS
 from costprobe.core.records import Point, natural
 from costprobe.core.schema import OWN_TAGS
-from costprobe.unit_costs.change import DAY_NS, WEEK_NS, ratio_of_sums
+from costprobe.unit_costs.change import ratio_of_sums
 
 # What a cost is divided by: an inference of a probe or a service, or an output token.
 Unit = Literal["inference", "request", "token"]

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from costprobe.adapters.store.read import StoreReader
 from costprobe.ui.cli.main import COMMANDS, main
-from costprobe.ui.cli.support.examples import examples_of
+from costprobe.ui.cli.support.command_classes import examples_of
 from fakes.command import called, leaves
 from fakes.documents import SCHEMAS, checked, schema_of
 from fakes.json_host import json_host
@@ -43,7 +43,7 @@ ARGUMENTS = {
     "savings": ("--reserved", "1y=35%"),
     "compare": ("--p99", "11ms"),
     "allocation": ("--since", "3d"),
-    "budget": ("--method", "robust"),
+    "budget": (),
     "forecast": (),
     "report": ("--since", "3d"),
     "explain": ("--since", "3d"),

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -76,7 +74,7 @@ def rows(days, per_hour, device="gpu0", every_s=600, currency="USD", service="")
 
 def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
-    team, gpu1, chat = json.loads(costprobe("budget", "--json", "--method", "robust"))
+    team, gpu1, chat = json.loads(costprobe("budget", "--json"))
     length_h = (team["period_end_ns"] - team["period_start_ns"]) / S / HOUR_S
     assert length_h == 24
     # The rows end a few seconds before the command reads them.
@@ -91,7 +89,7 @@ def test_constant_cost_is_forecast_to_the_end_of_the_day(costprobe, store):
 
 def test_table_notes_and_plot(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 0.5, "gpu1"), *rows(9, 0.25, service="chat")])
-    output = costprobe("budget", "--method", "robust", "team", "chat")
+    output = costprobe("budget", "team", "chat")
     head, team, chat, *remarks = output.splitlines()
     assert head.split()[:5] == ["budget", "scope", "period", "planned", "spent"]
     assert re.match(
@@ -102,12 +100,12 @@ def test_table_notes_and_plot(costprobe, store):
     assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output
     assert "team (USD, Asia/Kolkata)" in output
     assert "planned" in output
-    assert "┤" not in costprobe("budget", "--method", "robust", "--no-plot")
+    assert "┤" not in costprobe("budget", "--no-plot")
 
 
 def test_gaps_and_other_currencies_are_reported(costprobe, store):
     store.append([*rows(9, 1.0), *rows(9, 3.0, "gpu1", currency="EUR")])
-    output = costprobe("budget", "--method", "robust", "--no-plot", "gpu1-month")
+    output = costprobe("budget", "--no-plot", "gpu1-month")
     assert "gpu1-month: a forecast needs 6 h of cost data; there are 0" in output
     assert re.search(r"gpu1-month: not included: €[\d.]+ is not added to USD", output)
 
@@ -124,44 +122,6 @@ def test_without_rows_nothing_is_extrapolated(costprobe, store):
     assert budget_lines(document)[0].startswith(
         "budget   team: no costs known of $48 for the day, "
     )
-
-
-def test_two_days_are_insufficient_for_the_seasonal_model_and_reported(costprobe, store):
-    store.append(rows(2, 1.0))
-    (found,) = json.loads(costprobe("budget", "--json", "team"))
-    assert found["note"].startswith("the robust rate: it needs")
-    assert found["forecast"] == pytest.approx(24, rel=0.05)
-    assert "it needs" in costprobe("budget", "--method", "harmonic", "team", code=1)
-
-
-def test_seasonal_model_is_used_with_weeks_of_history(costprobe, store):
-    store.append(rows(20, 1.0, every_s=1200))
-    (found,) = json.loads(costprobe("budget", "--json", "team"))
-    assert found["method"] == "harmonic regression with AR(1) errors (statsmodels)"
-    assert found["note"] == ""
-    assert found["forecast"] == pytest.approx(24, rel=0.05)
-
-
-def test_without_statsmodels_the_robust_rate_is_used_and_reported(costprobe, store, tmp_path):
-    """Run in a separate process in which statsmodels cannot be imported."""
-    store.append(rows(20, 1.0, every_s=1200))
-    costprobe("budget", "--method", "robust")
-    code = (
-        "import sys; sys.modules['statsmodels'] = None;"
-        " from costprobe.ui.cli.main import main; main(sys.argv[1:])"
-    )
-    config = str(tmp_path / "costprobe.toml")
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--config", config, "budget", "--json", "team"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done
-    (found,) = json.loads(done.stdout)
-    assert found["method"] == "medians by the hour of the week"
-    assert found["note"].startswith("the robust rate: statsmodels is not installed; get it with:")
 
 
 def test_unknown_name_and_missing_budget_errors_state_the_fix(costprobe, store):

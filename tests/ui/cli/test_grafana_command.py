@@ -6,8 +6,7 @@ import sys
 
 import pytest
 import yaml
-from costprobe.ui.grafana.boards import boards
-from costprobe.ui.grafana.silent_agents import alert_rules
+from costprobe.ui.grafana.provisioning import alert_rules, boards
 from fakes.command import called
 
 V1 = ['api = "v1"', 'url = "https://influx.example.com:8086"', 'database = "costs"']

@@ -12,7 +12,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from costprobe.delivery.kinds import check_sink
 from costprobe.ui.influx_setup.flux import deadman_task, rollup_task
-from costprobe.ui.influx_setup.rollup import ROLLED
+from costprobe.ui.influx_setup.steps import ROLLED
 from fakes import day
 from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2
@@ -239,8 +239,8 @@ def test_v2_setup_creates_everything_once(costprobe, organization, tmp_path):
     mapped = {(one["database"], one["bucketID"], one["default"]) for one in server.all("dbrps")}
     assert mapped == {(name, one["id"], True) for name, one in buckets.items()}
     assert [one["flux"] for one in server.all("tasks")] == [
-        rollup_task("costprobe", "costprobe_hourly", 6 * 3600),
-        deadman_task("costprobe", 300),
+        rollup_task("costprobe", "costprobe_hourly"),
+        deadman_task("costprobe"),
     ]
     (granted,) = server.all("authorizations")
     resource = {"type": "buckets", "id": buckets["costprobe"]["id"], "orgID": ORG_ID}
@@ -262,7 +262,7 @@ def test_task_of_an_older_version_is_replaced(costprobe, organization, tmp_path)
     task["flux"] = 'option task = {name: "costprobe hourly", every: 1h}'
     stdout = costprobe(v2(server), "setup", "--apply", *admin)
     assert "created: task costprobe hourly, replaced" in stdout
-    assert task["flux"] == rollup_task("costprobe", "costprobe_hourly", 6 * 3600)
+    assert task["flux"] == rollup_task("costprobe", "costprobe_hourly")
     assert "note: no token for the sink" in stdout
 
 
@@ -300,7 +300,7 @@ def test_wrong_token_organization_or_server_is_an_error_without_the_token(
 
 def test_invalid_duration_and_missing_sink_are_errors(costprobe, organization):
     server, admin = organization
-    assert "--keep: " in costprobe(v2(server), "setup", "--keep", "soon", *admin, code=2)
+    assert "--keep" in costprobe(v2(server), "setup", "--keep", "soon", *admin, code=2)
     several = [*v2(server), "[[sink]]", 'name = "b"', *v2(server)]
     assert "several sinks: influxdb, b" in costprobe(several, "setup", *admin, code=2)
     assert "unknown sink 'c'" in costprobe(several, "setup", "--sink", "c", *admin, code=2)
@@ -309,7 +309,7 @@ def test_invalid_duration_and_missing_sink_are_errors(costprobe, organization):
 def test_tasks_are_written_to_files(costprobe, organization, tmp_path):
     server, _ = organization
     costprobe(v2(server), "tasks", str(tmp_path / "flux"))
-    assert (tmp_path / "flux" / "deadman.flux").read_text() == deadman_task("costprobe", 300)
+    assert (tmp_path / "flux" / "deadman.flux").read_text() == deadman_task("costprobe")
     text = (tmp_path / "flux" / "hourly.flux").read_text()
-    assert text == rollup_task("costprobe", "costprobe_hourly", 6 * 3600)
+    assert text == rollup_task("costprobe", "costprobe_hourly")
     assert 'api = "v2"' in costprobe(v1(server, "d"), "tasks", str(tmp_path / "f"), code=2)

@@ -17,8 +17,8 @@ from costprobe.ui.cli.sweep import (
     SweepCurve,
     curve_of,
     rows_of,
+    shown,
 )
-from costprobe.ui.cli.views.sweep_lines import shown
 from fakes.command import called
 
 pytestmark = pytest.mark.processes

@@ -1,7 +1,7 @@
 """Curves over time as braille dots, within their frame for any values."""
 
 import pytest
-from costprobe.ui.cli.views.time_plot import PlotCurve, time_plot
+from costprobe.ui.cli.views.plots import PlotCurve, time_plot
 from hypothesis import example, given
 from hypothesis import strategies as st
 

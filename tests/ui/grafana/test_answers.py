@@ -6,8 +6,7 @@ import pytest
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from costprobe.ui.grafana.boards import INFLUXDB
-from costprobe.ui.grafana.silent_agents import alert_rules
+from costprobe.ui.grafana.provisioning import INFLUXDB, alert_rules
 from fakes import known
 from fakes.sending import send, sink_of
 from fakes.shown import in_influxql, panels_of, shown_from_influxdb, wrong_panels

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from costprobe.ui.grafana.boards import EDITIONS, boards
+from costprobe.ui.grafana.provisioning import EDITIONS, boards
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard

@@ -11,7 +11,7 @@ from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from costprobe.ui.influx_setup.influxql import create_query
-from costprobe.ui.influx_setup.rollup import ROLLED
+from costprobe.ui.influx_setup.steps import ROLLED
 from fakes import day
 from fakes.sending import send, sink_of
 from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of
@@ -52,7 +52,7 @@ def hourly(database):
     name = f"{DATABASE}_hourly"
     database.query(f'CREATE DATABASE "{name}"')
     for rolled in ROLLED:
-        text = create_query(rolled, (DATABASE, "autogen"), (name, "autogen"), 3600)
+        text = create_query(rolled, (DATABASE, "autogen"), (name, "autogen"))
         statement = re.search(r" BEGIN (.+) END$", text)[1]
         joint = "AND" if " WHERE " in statement else "WHERE"
         database.query(statement.replace("GROUP BY", f"{joint} {RANGE} GROUP BY"))
@@ -342,7 +342,7 @@ def test_ratios_are_ratios_of_sums(database, where):
     if where == "hourly":
         database.query(f'CREATE DATABASE "{name}_1h"')
         for rolled in ROLLED:
-            text = create_query(rolled, (name, "autogen"), (f"{name}_1h", "autogen"), 3600)
+            text = create_query(rolled, (name, "autogen"), (f"{name}_1h", "autogen"))
             statement = re.search(r" BEGIN (.+) END$", text)[1]
             joint = "AND" if " WHERE " in statement else "WHERE"
             database.query(statement.replace("GROUP BY", f"{joint} {RANGE} GROUP BY"), db=name)

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 from costprobe.core.schema import SCHEMA
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.provisioning import boards
 from fakes.nvml import require_gcc
 from fakes.real_day import HOUR_NS, HOURS, RealDay
 from fakes.servers import InfluxDB, running

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from costprobe.core.schema import SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.ui.influx_setup.flux import deadman_task, rollup_task, string
-from costprobe.ui.influx_setup.rollup import ROLLED, HourlySeries
+from costprobe.ui.influx_setup.steps import ROLLED, HourlySeries
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "build" / "flux-lsp" / "node_modules" / "@influxdata" / "flux-lsp-node"
@@ -44,16 +44,16 @@ def errors_in():
 
 def test_tasks_are_valid_flux_for_any_bucket_name(errors_in):
     tasks = [
-        rollup_task("costprobe", "costprobe_hourly", 6 * 3600),
-        rollup_task(ODD, f"{ODD}_hourly", 3600),
-        deadman_task("costprobe", 300),
-        deadman_task(ODD, 90),
+        rollup_task("costprobe", "costprobe_hourly"),
+        rollup_task(ODD, f"{ODD}_hourly"),
+        deadman_task("costprobe"),
+        deadman_task(ODD),
     ]
     assert errors_in(*tasks) == [[]] * len(tasks)
 
 
 def test_language_server_finds_wrong_types_and_names(errors_in):
-    good = rollup_task("b", "b_hourly", 3600)
+    good = rollup_task("b", "b_hourly")
     found = errors_in(
         good.replace('from(bucket: "b")', "from(bucket: 1)"),
         good.replace("date.sub(", "date.subtract("),
@@ -64,7 +64,7 @@ def test_language_server_finds_wrong_types_and_names(errors_in):
 
 
 def test_each_numeric_field_is_aggregated_once_and_ratios_of_production_are_divided_later():
-    text = rollup_task("b", "b_hourly", 3600)
+    text = rollup_task("b", "b_hourly")
     for rolled in ROLLED:
         kinds = SCHEMA[rolled.measurement].fields
         numbers = {name for name, kind in kinds.items() if kind in (int, float)}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from costprobe.core.records import NS_PER_S
-from costprobe.ui.grafana.boards import boards
+from costprobe.ui.grafana.provisioning import boards
 from fakes.known import EVENTS_NS, NOW_NS
 from fakes.shown import in_promql, panels_of, shown_from_prometheus, wrong_panels
 from grafana_foundation_sdk.models.dashboard import Dashboard

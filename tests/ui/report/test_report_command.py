@@ -105,7 +105,7 @@ def test_spend_by_a_label_of_the_hosts_uses_the_devices():
         for hour in hours:
             series.add(hour * HOUR, 1.0)
         costs.append(series)
-    (spend,) = spent(costs, [], whole, Usual(3600.0), lambda *_: "?", "team")
+    (spend,) = spent(costs, [], whole, Usual(3600.0), "team")
     assert {part.name: float(part.amount) for part in spend.by_label} == {"a": 2.0, "b": 2.0}
 
 

@@ -5,17 +5,13 @@ from contextlib import closing
 import pytest
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
+from costprobe.core.periods import DAY_NS, HOUR_NS
 from costprobe.core.records import Point
 from costprobe.spend.evaluate import budget_overviews
 from costprobe.spend.query import LATE_NS, Usual
 from costprobe.spend.settings import BudgetConfig
 from costprobe.ui.report.gather import DRAWN, drawn_in
-from costprobe.ui.report.spend import (
-    DAY_NS,
-    HOUR_NS,
-    Period,
-    spent,
-)
+from costprobe.ui.report.spend import Period, spent
 from fakes.clock import FakeClock
 
 S = 10**9
@@ -86,9 +82,7 @@ def test_coverage_of_a_report_is_that_of_a_forecast(reader_of):
     budget = BudgetConfig.model_validate({"name": "b", "amount": 100, "period": "month"})
     with reader_of(rows("gpu0", 3.6, range(48), minutes=5), rows("gpu1", 3.6, range(24))) as reader:
         spend = spend_of(reader)["USD"]
-        (overview,) = budget_overviews(
-            (), Usual(EVERY_S), reader, [budget], PERIOD.until_ns, "robust"
-        )
+        (overview,) = budget_overviews((), Usual(EVERY_S), reader, [budget], PERIOD.until_ns)
     assert spend.coverage == pytest.approx((5 / 60 + 0.5) / 2, rel=1e-3)
     assert spend.coverage == pytest.approx(overview.status.coverage)
     assert float(spend.total) == pytest.approx(overview.status.spent)

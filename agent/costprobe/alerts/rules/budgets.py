@@ -13,25 +13,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import (
-    Labels,
-    Rule,
-    RuleConfig,
-    SeriesTable,
-    labels_of,
-    where,
-)
-from costprobe.core.config.fields import (
-    Currency,
-    Duration,
-    Level,
-    Name,
-    Share,
-    key,
-)
+from costprobe.alerts.rules.rule import Labels, Rule, RuleConfig, SeriesTable, labels_of, where
+from costprobe.core.config.fields import Currency, Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import money
-from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.records import NS_PER_S, Point, Severity
 from costprobe.core.units import HOUR_S, format_duration
 
 BUCKETS = 240
@@ -220,7 +206,7 @@ class BudgetExceededRuleConfig(RuleConfig):
     group_by: tuple[Name, ...] = Field(
         ("host", "budget"), description="Tags that distinguish incidents."
     )
-    severity: Level = Field("critical", description="Severity of the incidents.")
+    severity: Severity = Field("critical", description="Severity of the incidents.")
 
 
 class BudgetExceededRule(CalendarBudgetRule):

@@ -12,14 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import (
-    MAX_SERIES,
-    Rule,
-    RuleConfig,
-    SeriesTable,
-    labels_of,
-    where,
-)
+from costprobe.alerts.rules.rule import MAX_SERIES, Rule, RuleConfig, SeriesTable, labels_of, where
 from costprobe.core.columns import number
 from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
@@ -217,18 +210,7 @@ class DriftRule(Rule):
                     else f"It has not come back for {lasted}."
                 )
         return [
-            Symptom(
-                rule=config.name,
-                series=series,
-                text=drift["text"],
-                detail=". ".join(filter(None, (drift.get("detail", ""), _recurrence(drift)))),
-                since_ns=drift["since_at_ns"],
-                value=drift["level_pct"],
-                threshold=config.at_least * 100,
-                cause=drift["cause"],
-                severity=drift["severity"],
-                labels=drift["labels"],
-            )
+            _symptom(config, series, drift, drift["labels"])
             for series, drift in self._shifts.items()
             if not drift.get("is_over")
         ]
@@ -310,18 +292,7 @@ class LoadCurveRule(Rule):
             if time_ns - shift["reported_at_ns"] > accept_ns:
                 del self._shifts[labels]
         return [
-            Symptom(
-                rule=config.name,
-                series=f"{LOAD_CURVE}{where(labels)}",
-                text=shift["text"],
-                detail=shift["detail"],
-                since_ns=shift["since_at_ns"],
-                value=shift["level_pct"],
-                threshold=config.at_least * 100,
-                cause=shift["cause"],
-                severity=shift["severity"],
-                labels=dict(labels),
-            )
+            _symptom(config, f"{LOAD_CURVE}{where(labels)}", shift, dict(labels))
             for labels, shift in self._shifts.items()
         ]
 
@@ -332,3 +303,24 @@ class LoadCurveRule(Rule):
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
         self._shifts.restore(document, lambda **shift: shift)
+
+
+def _symptom(
+    config: DriftRuleConfig | LoadCurveRuleConfig,
+    series: str,
+    shift: dict[str, Any],
+    labels: dict[str, str],
+) -> Symptom:
+    """Return the symptom of a shift that lasts."""
+    return Symptom(
+        rule=config.name,
+        series=series,
+        text=shift["text"],
+        detail=". ".join(filter(None, (shift["detail"], _recurrence(shift)))),
+        since_ns=shift["since_at_ns"],
+        value=shift["level_pct"],
+        threshold=config.at_least * 100,
+        cause=shift["cause"],
+        severity=shift["severity"],
+        labels=labels,
+    )

@@ -12,18 +12,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from costprobe.core.config.fields import (
-    Label,
-    Level,
-    Match,
-    Name,
-    Pause,
-    Section,
-    key,
-)
+from costprobe.core.config.fields import Label, Match, Name, Pause, Section, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.outside import nearest
-from costprobe.core.records import Event, Point
+from costprobe.core.records import Event, Point, Severity
 from costprobe.core.schema import SCHEMA
 
 
@@ -86,7 +78,7 @@ class RuleConfig(Section):
     group_by: tuple[Name, ...] = Field(
         ("host", "device"), description="Tags that distinguish incidents."
     )
-    severity: Level = Field("warning", description="Severity of the incidents.")
+    severity: Severity = Field("warning", description="Severity of the incidents.")
     labels: dict[Name, Label] = Field(
         default_factory=dict,
         description="Labels added to the incidents.",

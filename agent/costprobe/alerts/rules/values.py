@@ -7,7 +7,7 @@ share of probe runs that must stay within a latency, over a rolling window.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, Literal
@@ -24,12 +24,7 @@ from costprobe.alerts.rules.rule import (
     numeric_field,
     where,
 )
-from costprobe.core.config.fields import (
-    Duration,
-    Name,
-    Share,
-    key,
-)
+from costprobe.core.config.fields import Duration, Name, Share, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.money import field_text
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
@@ -397,13 +392,7 @@ class ThresholdRule(Rule):
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
         return self._last_values.document(
-            lambda last_value: {
-                "value": last_value.value,
-                "limit": last_value.limit,
-                "interval_ns": last_value.interval_ns,
-                "since_at_ns": last_value.since_at_ns,
-                "currency": last_value.currency,
-            }
+            lambda last: {name: value for name, value in asdict(last).items() if name != "last_ns"}
         )
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value

@@ -160,7 +160,6 @@ Name = Annotated[str, BeforeValidator(_name)]
 Currency = Annotated[str, BeforeValidator(_currency)]
 ClockTime = Annotated[str, BeforeValidator(_clock_time)]
 Zone = Annotated[str, BeforeValidator(_zone)]
-Level = Literal["info", "warning", "critical"]
 # A label's name to a pattern in which * and ? are wildcards.
 Match = dict[Name, str]
 # A day (UTC) whose instants fit into 64 bits of ns, also a term or a time zone later.

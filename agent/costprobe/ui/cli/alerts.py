@@ -15,14 +15,12 @@ from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.delivery.delivery import sample_alert, send_tests
 from costprobe.ui.cli.silence import silence_line
-from costprobe.ui.cli.support.colour import SEVERITIES, paint
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import NoDaemonError, ask
-from costprobe.ui.cli.support.examples import ExampleGroup
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import NOTIFIERS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.name_completion import NOTIFIERS
-from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.output import SEVERITIES, echo, echo_coloured, echo_json, paint
 from costprobe.ui.incidents import incidents_of
 from costprobe.ui.text import ago, local
 

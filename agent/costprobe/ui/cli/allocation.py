@@ -12,11 +12,11 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.units import percent
 from costprobe.spend.query import Key, KeyAllocation, Usual, allocation_by
 from costprobe.ui import key_costs
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local
 
 _SOURCES: Final = {

@@ -7,13 +7,17 @@ from typing import Any
 import click
 
 from costprobe.core.periods import iso
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import ask, user_name
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.known_names import check_names
+from costprobe.ui.cli.support.known_names import (
+    STORED_DEVICES,
+    STORED_PROBES,
+    STORED_SERVICES,
+    check_names,
+)
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_PROBES, STORED_SERVICES
+from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import local
 
 

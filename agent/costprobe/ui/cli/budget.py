@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,16 +16,14 @@ from costprobe.core.records import NS_PER_S
 from costprobe.core.units import percent
 from costprobe.spend.budget import BudgetStatus, payers_of
 from costprobe.spend.evaluate import budget_overviews
-from costprobe.spend.forecast import MissingLibraryError, UnfitError
 from costprobe.spend.query import SpendBook, Usual
 from costprobe.spend.settings import BudgetConfig
-from costprobe.ui.cli.support.colour import Role
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.name_completion import BUDGETS
-from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.views.plots import blank_plot
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
@@ -38,34 +35,20 @@ _PAINTED: tuple[tuple[str, Role], ...] = ((": EXCEEDED", "bad"), (": WILL BE EXC
     cls=ExampleCommand,
     examples=(
         "costprobe budget  # all budgets",
-        "costprobe budget gpus --method robust  # one budget, without a seasonal model",
+        "costprobe budget gpus --no-plot  # one budget, without its plot",
     ),
 )
 @click.argument("names", nargs=-1, shell_complete=BUDGETS)
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "harmonic", "robust"]),
-    default="auto",
-    show_default=True,
-    help="harmonic needs the package statsmodels; auto uses it if possible, else robust.",
-)
 @click.option("--plot/--no-plot", default=True, help="Plot each budget over its period.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(
-    config: str | None, *, names: Sequence[str], method: str, plot: bool, as_json: bool
-) -> None:
+def command(config: str | None, *, names: Sequence[str], plot: bool, as_json: bool) -> None:
     """Show spend and forecast of each budget for its period, or of the budgets NAMES."""
     settings = LoadedConfig(config)
     budgets = _wanted(settings.config.budget, names)
     usual = Usual(settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:
-        try:
-            overviews = budget_overviews(
-                settings.config.budget, usual, reader, budgets, time.time_ns(), method
-            )
-        except (MissingLibraryError, UnfitError) as error:
-            raise click.ClickException(str(error)) from error
+        overviews = budget_overviews(settings.config.budget, usual, reader, budgets, time.time_ns())
     outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
     if as_json:
         echo_json([document for *_, document in outlooks])
@@ -135,14 +118,9 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
 
 
 def _plot(status: BudgetStatus, book: SpendBook) -> str:
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
     period, budget = status.period, status.budget
     times_s, spent = _cumulative_spend(status, book)
-    columns = min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS)
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(columns, PLOT_ROWS)
+    plotext = blank_plot(PLOT_ROWS, MAX_PLOT_COLUMNS)
     ends_s = period.end_ns / NS_PER_S
     plotext.plot(times_s, spent, label="spent", marker="braille")
     for value, label in ((status.high, "80 %"), (status.expected, "forecast"), (status.low, None)):

@@ -32,10 +32,10 @@ from costprobe.serving.tokens import (
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
 from costprobe.ui.cli.support.calibration_load import PlannedLoad, planned_load
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
+from costprobe.ui.cli.support.known_names import PROBES, SERVICES
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import PROBES, SERVICES
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.views.calibration_lines import calibration_document, calibration_lines
 from costprobe.ui.text import ago

@@ -20,15 +20,12 @@ from costprobe.core.units import percent, significant
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.ui import hosted_apis
-from costprobe.ui.cli.support.colour import paint
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
-from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.label_option import LABEL
+from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_MODELS
-from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Moment, Timespan
+from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
+from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.views.api_view import api_lines
 from costprobe.ui.cli.views.compare_plot import plotted, scale_of
 from costprobe.ui.text import local

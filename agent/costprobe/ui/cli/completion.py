@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 
 PROGRAM = "costprobe"
 VARIABLE = "_COSTPROBE_COMPLETE"

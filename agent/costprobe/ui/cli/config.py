@@ -16,14 +16,13 @@ from costprobe.core.config.location import SYSTEM_PATH, SYSTEM_STORE, default_st
 from costprobe.core.units import counted
 from costprobe.pricing.prices import assumed_prices, host_detector
 from costprobe.ui.cli.support.code_checks import module_problems
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.config_notes import device_notes, source_file_findings
-from costprobe.ui.cli.support.config_sample import host_sample
+from costprobe.ui.cli.support.config_sample import host_sample, shown
 from costprobe.ui.cli.support.discovery import discovered_devices
-from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json
 from costprobe.ui.cli.support.place import may_write
-from costprobe.ui.cli.support.shown_config import shown
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
 

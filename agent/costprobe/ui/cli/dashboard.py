@@ -1,18 +1,24 @@
-"""`costprobe dashboard`: the dashboard, served on this host."""
+"""`costprobe dashboard` and `costprobe fleet dashboard`: the pages of a host and of all hosts, served on this host."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from costprobe.adapters.databases.kinds import fleet_reader
 from costprobe.core.clock import SystemClock
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.fleet_options import fleet_config
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.option_types import FiniteRange
 from costprobe.ui.cli.support.output import echo
+
+if TYPE_CHECKING:
+    from costprobe.ui.dashboard.serving import ServedPage
 
 NEEDED = ("starlette", "uvicorn")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -83,20 +89,69 @@ def command(
     # These packages are optional.
     from costprobe.ui.dashboard.app import dashboard  # noqa: PLC0415 - explained above
     from costprobe.ui.dashboard.budgets import DashboardBudgets  # noqa: PLC0415 - as above
-    from costprobe.ui.dashboard.serving import (  # noqa: PLC0415 - as above
-        ListenError,
-        bound,
-        parse_listen,
-        serve,
-    )
 
     settings = LoadedConfig(config)
+    clock = SystemClock()
+    budgets = DashboardBudgets(clock, settings.path, settings.config)
+    page = dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets)
+    _serve(page, f"store: {settings.store_path}", listen, allow_remote=allow_remote)
+
+
+def _serve(page: ServedPage, source: str, listen: str, *, allow_remote: bool) -> None:
+    """Serve a page until Ctrl-C, and print its source and address."""
+    from costprobe.ui.dashboard.serving import ListenError, bound, parse_listen, serve  # noqa: PLC0415 - these packages are optional
+
     try:
         listening, address = bound(parse_listen(listen, allow_remote=allow_remote))
     except ListenError as error:
         raise bad_input(f"--listen: {error}") from error
-    echo(f"store: {settings.store_path}")
-    echo(f"page:  {address.url}  (Ctrl-C ends it)")
+    echo(source)
+    echo(f"{'page:':{source.index(' ')}} {address.url}  (Ctrl-C ends it)")
+    serve(page, listening)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet dashboard  # serve http://127.0.0.1:9480",
+        "costprobe fleet dashboard --amount 250000  # compare the month with a planned amount",
+    ),
+)
+@listen_options(port=9480)
+@click.option(
+    "--amount",
+    type=FiniteRange(min=0),
+    help="Planned amount of the month (default: that of [[fleet.watch.budget]]).",
+)
+@click.option("--currency", help="Its currency, such as EUR, if the fleet is paid in several.")
+@click.pass_obj
+def dashboard(
+    config: str | None,
+    *,
+    listen: str,
+    allow_remote: bool,
+    allowed_hosts: tuple[str, ...],
+    amount: float | None,
+    currency: str | None,
+) -> None:
+    """Serve a page with the spend of all hosts, their models, and a heat map of their GPUs.
+
+    Its figures are those of the other commands, asked again while a page is open. It is read-only,
+    has no password, and by default accepts connections of this host only.
+    """
+    require_packages()
+    # These packages are optional.
+    from costprobe.ui.dashboard.fleet.page import FleetSetup, PlannedMonth, fleet_page  # noqa: PLC0415 - as above
+
+    settings = fleet_config(config)
     clock = SystemClock()
-    budgets = DashboardBudgets(clock, settings.path, settings.config)
-    serve(dashboard(settings.store_path, clock, allowed_hosts, budgets=budgets), listening)
+    planned = tuple(
+        PlannedMonth(float(one.amount), one.currency, one.timezone, one.labels)
+        for one in (settings.watch.budget if settings.watch else ())
+        if one.period == "month"
+    )
+    if amount is not None:
+        planned = (PlannedMonth(amount, currency), *planned)
+    setup = FleetSetup(settings.silent_after_s, planned, settings.host_url)
+    page = fleet_page(lambda: fleet_reader(settings, clock), clock, setup, allowed_hosts)
+    _serve(page, f"database: {settings.url}", listen, allow_remote=allow_remote)

@@ -17,13 +17,8 @@ import click
 from costprobe.adapters.host.redaction import REDACTOR
 from costprobe.adapters.http.access import learn_secrets
 from costprobe.core.config.location import SYSTEM_PATH, default_store
-from costprobe.ui.cli.support.bundle import (
-    BundleFile,
-    Host,
-    gathered,
-    sources,
-)
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.bundle import BundleFile, Host, gathered, sources
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json
 

@@ -23,10 +23,9 @@ from costprobe.ui.cli.support.checks import (
     store_checks,
 )
 from costprobe.ui.cli.support.code_checks import secret_checks, torch_checks, write_checks
-from costprobe.ui.cli.support.colour import Role, paint
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
-from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines
+from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.support.serving_checks import pod_checks, service_checks
 
 # How long --probes waits for an idle device.

@@ -16,20 +16,19 @@ from costprobe.core.records import Point
 from costprobe.core.units import counted, significant
 from costprobe.drift.actions import action_of
 from costprobe.drift.causes import Cause, Share
-from costprobe.drift.explain import (
-    ComparedPeriods,
-    ExplainedSeries,
-    Explaining,
-    subject_of,
-)
+from costprobe.drift.explain import ComparedPeriods, ExplainedSeries, Explaining, subject_of
 from costprobe.drift.message import change_message
 from costprobe.drift.periods import PeriodChange
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.known_names import check_names
+from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.known_names import (
+    STORED_DEVICES,
+    STORED_PROBES,
+    STORED_SERVICES,
+    check_names,
+)
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import STORED_DEVICES, STORED_PROBES, STORED_SERVICES
-from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.text import local
 
 EVENTS_SHOWN = 20
@@ -95,10 +94,7 @@ def command(
         explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
         events = explaining.events(tags)
-    if as_json:
-        echo_json(_document(periods, found, events))
-    else:
-        echo_lines(_lines(periods, found, events))
+    echo_answer(_document(periods, found, events), _lines(periods, found, events), as_json=as_json)
 
 
 def _periods(

@@ -13,13 +13,13 @@ import click
 from costprobe.adapters.store.read import StoreReader, tags_with_period
 from costprobe.configuration import Config
 from costprobe.core.outside import csv_cell, one_line
-from costprobe.core.periods import HOUR_NS, TimeSpan, iso
+from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import SCHEMA
 from costprobe.spend.charges import period_charges, tenant_charges
-from costprobe.spend.query import DAY_NS, Usual
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.spend.query import Usual
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.views.focus_csv import COLUMNS, focus_row
 
 ALWAYS_NS = 0

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import click
 
-from costprobe.ui.cli.support.lazy_group import LazyGroup
+from costprobe.ui.cli.support.command_classes import LazyGroup
 
 
 @click.group(
     cls=LazyGroup,
     modules={
-        "status": "costprobe.ui.cli.fleet_status:status",
-        "spend": "costprobe.ui.cli.fleet_spend:spend",
-        "compare": "costprobe.ui.cli.fleet_compare:compare",
-        "forecast": "costprobe.ui.cli.fleet_forecast:forecast",
-        "savings": "costprobe.ui.cli.fleet_savings:savings",
+        "status": "costprobe.ui.cli.fleet_questions:status",
+        "spend": "costprobe.ui.cli.fleet_questions:spend",
+        "compare": "costprobe.ui.cli.fleet_questions:compare",
+        "forecast": "costprobe.ui.cli.fleet_questions:forecast",
+        "savings": "costprobe.ui.cli.fleet_questions:savings",
         "report": "costprobe.ui.cli.fleet_report:report",
         "outliers": "costprobe.ui.cli.fleet_peers:outliers",
-        "dashboard": "costprobe.ui.cli.fleet_dashboard:dashboard",
+        "dashboard": "costprobe.ui.cli.dashboard:dashboard",
         "change": "costprobe.ui.cli.fleet_peers:change",
         "watch": "costprobe.ui.cli.fleet_watch:watch",
     },

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from costprobe.fleet.report import FleetReport, fleet_report
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     echo_problems,
@@ -18,10 +18,8 @@ from costprobe.ui.cli.support.fleet_options import (
     fleet_config,
     require_rows,
 )
-from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.output import echo, echo_file, echo_json
-from costprobe.ui.cli.support.output_file import replace_file
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.output import echo, echo_file, echo_json, replace_file
 from costprobe.ui.fleet_documents import compare_document, head_of, part_document
 
 

@@ -22,7 +22,7 @@ from costprobe.core.units import counted
 from costprobe.fleet.settings import FleetSection
 from costprobe.fleet.watch import FleetWatch
 from costprobe.spend.budget import BudgetStatus, forecast_words
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.cli.support.signals import handle_signals

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from typing import Any
 
 import click
 
+from costprobe.core.money import money
 from costprobe.core.records import NS_PER_S
+from costprobe.core.units import counted, percent
 from costprobe.savings.gather import history_of
-from costprobe.savings.growth import growth
+from costprobe.savings.growth import (
+    CapacityEnd,
+    DayForecast,
+    Growth,
+    LoadForecast,
+    MarginalCost,
+    Money,
+    growth,
+)
 from costprobe.savings.placements import day_of
+from costprobe.savings.supply import HEADROOM
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.cli.support.known_names import STORED_LOADS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import STORED_LOADS
+from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Timespan
-from costprobe.ui.cli.views.growth_lines import growth_document, growth_lines
 
 DAY_S = 86_400
 MAX_HORIZON_DAYS = 365
@@ -74,3 +86,153 @@ def command(config: str | None, *, names: Sequence[str], horizon_s: float, as_js
         echo_json([growth_document(one, first) for one in found])
     else:
         echo_lines(growth_lines(found, horizon_days))
+
+
+WHOLE_FROM = 1000
+UNIT_WORDS = {"tokens_out": "output tokens", "device_hours": "device-hours"}
+
+
+def growth_document(found: Growth, first: date) -> dict[str, Any]:
+    """Return the growth of a service or device as JSON.
+
+    Args:
+        found: The growth.
+        first: First day of the forecast.
+    """
+    capacity, cost, marginal = found.capacity, found.money, found.marginal
+    return {
+        "workload": found.name,
+        "service": found.service or None,
+        "devices": list(found.devices),
+        "unit": found.unit,
+        "history_d": found.history_days,
+        "load_per_d": _week(found.load),
+        "days": [
+            {"day": (first + timedelta(ahead)).isoformat(), "load_per_d": _span(day)}
+            for ahead, day in enumerate(found.load.days if found.load else ())
+        ],
+        "busy_devices_max": _week(found.peak),
+        "usable_devices": capacity and capacity.usable_devices,
+        "capacity_end": None
+        if capacity is None
+        else {
+            "expected": _day(capacity.expected),
+            "earliest": _day(capacity.earliest),
+            "latest": _day(capacity.latest),
+        },
+        "currency": cost and cost.currency,
+        "cost_per_month": None if cost is None else {"value": cost.now, **_span(cost.then)},
+        "devices_needed": None if cost is None else _span(cost.devices_then),
+        "next_device_cost_per_month": cost and cost.next_device,
+        "per_thousand": None
+        if marginal is None
+        else {
+            "energy_j": marginal.energy_j,
+            "cost_energy": marginal.electricity,
+            "cost_hardware": marginal.device,
+        },
+        "needs": list(found.needs),
+        "notes": list(found.notes),
+    }
+
+
+def _week(forecast: LoadForecast | None) -> dict[str, float] | None:
+    return None if forecast is None else {"value": forecast.now, **_span(forecast.then)}
+
+
+def _span(day: DayForecast) -> dict[str, float]:
+    return {"forecast": day.expected, "forecast_low": day.low, "forecast_high": day.high}
+
+
+def _day(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()
+
+
+def growth_lines(found: Sequence[Growth], horizon_days: int) -> Iterator[str]:
+    """Yield the growth of services and devices as a table, and a paragraph for each."""
+    heads = ("workload", "load a day", f"in {horizon_days} d", "80 % interval", "capacity ends")
+    rows = [heads, *(_row(one, horizon_days) for one in found)]
+    yield from table_lines(rows)
+    for one in found:
+        yield ""
+        yield one.name
+        yield from (f"  {line}" for line in _details(one, horizon_days))
+
+
+def _row(found: Growth, horizon_days: int) -> tuple[str, ...]:
+    if found.load is None:
+        figures = ["-", "-", "-"]
+    else:
+        then = found.load.then
+        figures = [
+            f"{_amount(found.load.now)} {UNIT_WORDS.get(found.unit, found.unit)}",
+            _amount(then.expected),
+            f"{_amount(then.low)} to {_amount(then.high)}",
+        ]
+    end = "not measured" if found.capacity is None else _end(found.capacity.expected, horizon_days)
+    return (found.name, *figures, end)
+
+
+def _amount(value: float) -> str:
+    """Return four significant digits; a larger number with all of its whole digits."""
+    return f"{value:,.0f}" if value >= WHOLE_FROM else f"{value:.4g}"
+
+
+def _end(day: date | None, horizon_days: int) -> str:
+    return f"not within {counted(horizon_days, 'day')}" if day is None else day.isoformat()
+
+
+def _details(found: Growth, horizon_days: int) -> Iterator[str]:
+    if found.peak is not None and found.capacity is not None:
+        yield from _capacity(found.peak, found.capacity, horizon_days)
+    if found.money is not None:
+        yield _cost(found.money, horizon_days)
+    if found.marginal is not None:
+        yield _marginal(found.unit, found.marginal, found.money)
+    if found.load is not None:
+        yield (
+            f"from {counted(found.history_days, 'day')}: damped trend with a weekly pattern (Gardner and"
+            " McKenzie 1985)"
+        )
+    yield from found.notes
+    yield from (f"needed: {need}" for need in found.needs)
+
+
+def _capacity(peak: LoadForecast, capacity: CapacityEnd, horizon_days: int) -> Iterator[str]:
+    then = peak.then
+    yield (
+        f"busiest hour of a week: {peak.now:.2g} busy devices, in {counted(horizon_days, 'day')}"
+        f" {then.expected:.2g} ({then.low:.2g} to {then.high:.2g}), of {capacity.usable_devices:.2g}"
+        f" usable ({percent(HEADROOM)} of the devices stay free); utilization is an upper bound of the load"
+    )
+    earliest, latest = (_end(day, horizon_days) for day in (capacity.earliest, capacity.latest))
+    yield (
+        f"capacity ends: {_end(capacity.expected, horizon_days)}; earliest {earliest}, latest"
+        f" {latest}"
+    )
+
+
+def _cost(cost: Money, horizon_days: int) -> str:
+    now, *then = (money(amount, cost.currency) for amount in (cost.now, *cost.then))
+    return (
+        f"cost at today's prices: {now} a month, in {counted(horizon_days, 'day')} {then[0]} ({then[1]} to"
+        f" {then[2]}), with {counted(int(cost.devices_then.expected), 'device')}"
+        f" ({cost.devices_then.low:g} to {cost.devices_then.high:g})"
+    )
+
+
+def _marginal(unit: str, marginal: MarginalCost, cost: Money | None) -> str:
+    currency = "" if cost is None else cost.currency
+    if marginal.energy_j is None or marginal.electricity is None:
+        energy = "energy unknown"
+    else:
+        paid = money(marginal.electricity, currency) if marginal.electricity else "in the price"
+        energy = f"{_amount(marginal.energy_j)} J, electricity {paid}"
+    words = (
+        f"1,000 more {UNIT_WORDS.get(unit, unit)}: {energy}; devices: nothing until capacity ends"
+    )
+    if cost is not None:
+        words += f", then {money(cost.next_device, currency)} a month for a further device"
+    if marginal.device is not None:
+        words += f" ({money(marginal.device, currency)} per 1,000 if it is used fully)"
+    return words

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import click
 
-from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import UnusableInputError, decoded_text, read_regular
 from costprobe.delivery.contract import HttpSinkConfig
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
+from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import SINKS
-from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
-from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database
-from costprobe.ui.grafana.boards import EDITIONS, INFLUXDB, boards
+from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.support.sinks import chosen_influxdb, influxql_database, write_files
 from costprobe.ui.grafana.provisioning import (
+    EDITIONS,
+    INFLUXDB,
     SOURCE,
     Source,
     alerts_file,
+    boards,
     provider_file,
     provisioned,
     sources_file,
@@ -61,7 +62,7 @@ def command() -> None:
 def export(folder: Path, *, edition: str, as_json: bool) -> None:
     """Write the dashboards to FOLDER as JSON, for Grafana's import page."""
     found = boards(edition)
-    _write({folder / name: text for name, text in found.items()}, quiet=as_json)
+    write_files({folder / name: text for name, text in found.items()}, quiet=as_json)
     words = ["in Grafana: Dashboards, New, Import; then select the database at the top"]
     _print_next_steps(sorted(folder / name for name in found), words, as_json=as_json)
 
@@ -144,7 +145,7 @@ def provision(  # noqa: PLR0913 - click gives each option as an argument
     files |= {
         folder / "boards" / name: provisioned(text, SOURCE) for name, text in boards().items()
     }
-    _write(files, quiet=as_json)
+    write_files(files, quiet=as_json)
     words = [f"copy {folder}/boards to {boards_path} on Grafana's host, and restart Grafana"]
     if sink.api == "v2" and secret_file is None:
         words.append(
@@ -177,22 +178,8 @@ def _authority(sink: HttpSinkConfig) -> str | None:
         raise bad_input(f"{sink.ca_file}: cannot be read; it is the sink's ca_file") from error
 
 
-def _write(files: Mapping[Path, str], *, quiet: bool) -> None:
-    for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, text.encode())
-        except OSError as error:
-            raise bad_input(
-                f"{path}: cannot be written ({error.strerror}); choose another folder"
-            ) from error
-        if not quiet:
-            echo(f"{path}: written")
-
-
 def _print_next_steps(files: Sequence[Path], words: Sequence[str], *, as_json: bool) -> None:
     """Print the remaining steps."""
-    if as_json:
-        echo_json({"files": [str(path) for path in files], "next": list(words)})
-    else:
-        echo_lines(words)
+    echo_answer(
+        {"files": [str(path) for path in files], "next": list(words)}, words, as_json=as_json
+    )

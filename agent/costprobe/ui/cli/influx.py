@@ -10,37 +10,24 @@ from typing import Any
 
 import click
 
-from costprobe.adapters.host.files import replace_file
 from costprobe.adapters.http.access import Secret
 from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.clock import SystemClock
-from costprobe.core.units import parse_duration_s
 from costprobe.delivery.influx import InfluxClient, InfluxV1Config, InfluxV2Config
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
+from costprobe.ui.cli.support.known_names import SINKS
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import SINKS
+from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.sinks import chosen_influxdb
+from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
 from costprobe.ui.influx_setup import flux
-from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
-from costprobe.ui.influx_setup.steps import (
-    HOURLY,
-    SetupError,
-    SetupOptions,
-    SetupStep,
-)
+from costprobe.ui.influx_setup.influxql import InfluxqlApi
+from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
 from costprobe.ui.influx_setup.v1 import InfluxV1Setup
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 
 NO_SETUP = "nothing has to be created in it; check it with: costprobe doctor"
 _file = click.Path(path_type=Path, dir_okay=False)
-
-
-def _seconds(_: click.Context, option: click.Parameter, text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise bad_input(f"--{str(option.name).replace('_', '-')}: {error}") from None
 
 
 @click.group(cls=ExampleGroup)
@@ -64,10 +51,10 @@ def command() -> None:
 @click.option("--admin-token-file", type=_file, help="2.x: file with an all-access token.")
 @click.option("--admin-user", help="1.x with authentication: an administrator.")
 @click.option("--admin-password-file", type=_file, help="1.x: file with that user's password.")
-@click.option("--keep", callback=_seconds, default="30d", help="How long rows are kept (30d).")
+@click.option("--keep", type=Timespan(), default="30d", help="How long rows are kept (30d).")
 @click.option(
     "--keep-hourly",
-    callback=_seconds,
+    type=Timespan(),
     default="1095d",
     help="How long hourly rows are kept (1095d).",
 )
@@ -137,22 +124,13 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
     sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
     if not isinstance(sink, InfluxV2Config):
         raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
-    options = SetupOptions(0.0, 0.0)
-    texts = {
-        "hourly": flux.rollup_task(sink.bucket, sink.bucket + HOURLY, options.late_s),
-        "deadman": flux.deadman_task(sink.bucket, options.dead_after_s),
+    files = {
+        folder / "hourly.flux": flux.rollup_task(sink.bucket, sink.bucket + HOURLY),
+        folder / "deadman.flux": flux.deadman_task(sink.bucket),
     }
-    for task, text in texts.items():
-        path = folder / f"{task}.flux"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_file(path, text.encode())
-        except OSError as error:
-            raise bad_input(f"{path}: cannot be written ({error.strerror})") from error
-        if not as_json:
-            echo(f"{path}: written")
+    write_files(files, quiet=as_json)
     if as_json:
-        echo_json({"files": [str(folder / f"{task}.flux") for task in texts]})
+        echo_json({"files": [str(path) for path in files]})
 
 
 @contextmanager
@@ -167,7 +145,7 @@ def _v1(
         raise bad_input("--admin-user and --admin-password-file belong together")
     headers, secrets = {}, []
     if user is not None and password_file is not None:
-        password = _read(Secret("password", password_file).read)
+        password = _secret("password", password_file, Secret.read)
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers, secrets = {"Authorization": f"Basic {pair}"}, [password, pair]
     api = InfluxqlApi(sink, SystemClock(), headers, secrets)
@@ -185,7 +163,7 @@ def _v2(
         raise bad_input("2.x needs an all-access token: set its file with --admin-token-file")
     client = InfluxClient(sink, sink.org, SystemClock())
     try:
-        client.use_token(_read(Secret("token", token_file).read_ascii))
+        client.use_token(_secret("token", token_file, Secret.read_ascii))
         yield InfluxV2Setup(client, sink, options, path)
     finally:
         client.close()
@@ -237,8 +215,8 @@ def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> No
         echo(f"{missing} created; check with: costprobe doctor")
 
 
-def _read(secret: Callable[[], str]) -> str:
+def _secret(kind: str, path: Path, read: Callable[[Secret], str]) -> str:
     try:
-        return secret()
+        return read(Secret(kind, path))
     except Misconfigured as error:
         raise bad_input(error.reason) from None

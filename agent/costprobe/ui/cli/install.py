@@ -10,25 +10,28 @@ import click
 
 from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.service_files import (
     CONFIG,
     FILES,
-    OTHER_UNITS,
-    SERVICE,
-    VENV,
-)
-from costprobe.ui.cli.support.service_host import (
     HOST,
     JSON_OPTION,
+    OTHER_UNITS,
     ROOT_OPTION,
+    SERVICE,
+    VENV,
+    StepError,
+    Steps,
     check_host,
     step_printer,
 )
-from costprobe.ui.cli.support.service_steps import StepError, Steps
-from costprobe.ui.cli.support.service_venv import install_packages, make_venv, replace_venv
-from costprobe.ui.cli.support.service_wheel import running_wheel
+from costprobe.ui.cli.support.service_venv import (
+    install_packages,
+    make_venv,
+    replace_venv,
+    running_wheel,
+)
 
 READABLE_BY_ALL = 0o022
 
@@ -124,7 +127,9 @@ def _replace_environment(steps: Steps) -> list[str]:
             "nothing was changed or restarted; fix the configuration, then install again",
         )
     loaded = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating"]
-    listed = steps.ask([*loaded, SERVICE, *OTHER_UNITS], "check systemd: systemctl status")
+    listed = steps.run(
+        [*loaded, SERVICE, *OTHER_UNITS], "check systemd: systemctl status", is_shown=False
+    )
     running = [line.split()[0] for line in listed.splitlines()]
     if running:
         steps.run(["systemctl", "stop", *running], f"see the reason: journalctl -u {SERVICE}")

@@ -1,23 +1,33 @@
-"""Measuring the load curve of a server: consent, the loops, and what is stored."""
+"""Measuring the load curve of a server: consent, the loops, what is stored, and its tables and plot."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from costprobe.adapters.engines.exposition import ScrapeError
+from costprobe.adapters.store.read import StoreReader
 from costprobe.alerts.settings import matches
 from costprobe.configuration import Config
-from costprobe.core.money import money
+from costprobe.core.columns import number
+from costprobe.core.money import common_scale, money, scale_words, unit_price
 from costprobe.core.periods import is_within
-from costprobe.core.records import END_OF_TIME_NS, Point
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, TOGETHER, Event, Point
 from costprobe.core.schema import event_point
-from costprobe.core.units import counted
-from costprobe.drift.load_curve import CurveChange
+from costprobe.core.units import counted, percent, significant
+from costprobe.drift.load_curve import (
+    CurveChange,
+    PresentLoad,
+    conditions_of,
+    load_curve_event,
+    newest_shift,
+)
+from costprobe.drift.runs import Conditions
 from costprobe.pricing.book import Terms
 from costprobe.probing.load_curve import (
     DEADLINE_MARGIN_S,
@@ -33,20 +43,18 @@ from costprobe.probing.load_curve import (
     longest_point_s,
     measured_loops,
     point_of,
+    slo_text,
 )
 from costprobe.probing.settings import ServedProbeConfig
+from costprobe.savings.gather import probes_of
 from costprobe.serving.latency_watch import ProductionWatch, watched
 from costprobe.ui.cli.bench import Bench, open_bench
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.load_changes import change_event
-from costprobe.ui.cli.support.loaded_config import (
-    BadInputError,
-    LoadedConfig,
-    bad_input,
-    reader_of,
-)
+from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
-from costprobe.ui.text import ago
+from costprobe.ui.cli.views.plots import blank_plot
+from costprobe.ui.text import ago, joules, local
 
 
 def measured_curve(
@@ -250,3 +258,249 @@ def _announcement(
         f"load curve of {probe.name} on {device}: up to {counted(plan.points, 'point')}, about"
         f" {ago(plan.expected_s)}, at most {ago(plan.longest_s)}{cost}"
     )
+
+
+# The present load is that of so long before a curve.
+_PRESENT_NS: Final = 86_400 * NS_PER_S
+
+
+def change_event(settings: LoadedConfig, curves: Sequence[LoadCurve]) -> Event | None:
+    """Return the event of a newest curve that differs from the level before, or is back; None if neither.
+
+    Args:
+        settings: The configuration.
+        curves: All curves of a probe on its devices, in order of time; at least one.
+    """
+    shift = newest_shift(curves)
+    if shift is None:
+        return None
+    with reader_of(settings) as reader:
+        before, after = (_conditions(reader, curve) for curve in (shift.baseline, shift.newest))
+        load = _present_load(reader, settings.config, shift.newest)
+    return load_curve_event(shift, before, after, load)
+
+
+def _conditions(reader: StoreReader, curve: LoadCurve) -> Conditions:
+    """Return the conditions of the first device of a curve in the windows of its points."""
+    tags = {"device": curve.device.split(TOGETHER)[0]}
+    rows = reader.points("device", _start_ns(curve), curve.time_ns, tags)
+    return conditions_of(rows, curve)
+
+
+def _present_load(reader: StoreReader, config: Config, curve: LoadCurve) -> PresentLoad | None:
+    """Return the load of the service whose server was measured; None without one."""
+    unit = "tokens_out" if curve.fastest["tokens_out_per_s"] else "requests"
+    # The requests of the curve are in the server's counters, too; its warm-ups take time as well.
+    until_ns = curve.time_ns - 2 * (curve.time_ns - _start_ns(curve))
+    for service in config.service:
+        if all(probe.name != curve.probe for probe in probes_of(config.probe, service)):
+            continue
+        rows = [
+            row
+            for row in reader.points(
+                "serving",
+                until_ns - _PRESENT_NS,
+                until_ns,
+                {"service": service.name},
+            )
+            if "served_model" not in row.tags
+        ]
+        covered_s = math.fsum(number(row, "window_s") or 0.0 for row in rows)
+        work = math.fsum(number(row, unit) or 0.0 for row in rows)
+        if covered_s and work:
+            return PresentLoad(work / covered_s, len(service.url))
+    return None
+
+
+def _start_ns(curve: LoadCurve) -> int:
+    """Return UTC in ns from which on the points of a curve, without their warm-ups, were measured."""
+    windows_s = math.fsum(point["window_s"] or 0.0 for point in curve.points)
+    return curve.time_ns - int(windows_s * NS_PER_S)
+
+
+PLOT_ROWS = 14
+# Above this share of a processor the client's own timing is late.
+BUSY_CLIENT = 0.7
+_MARKS = {
+    "*": "cheapest",
+    "~": "the client was busy or late: its own times are in these figures",
+}
+_UNITS = "times in ms"
+_UNITS_OF_TOKENS = (
+    "times in ms; tok/s and J/Mtok of generated tokens; the costs per million tokens (Mtok) in and"
+    " out each contain the whole cost"
+)
+# Headings and figures of times: tokens have times of their own, another response has its latency.
+_TIMES_OF_TOKENS = (
+    ("TTFT p50", "ttft_p50_ms"),
+    ("p90", "ttft_p90_ms"),
+    ("TPOT p50", "tpot_p50_ms"),
+    ("p90", "tpot_p90_ms"),
+    ("ITL p90", "itl_p90_ms"),
+)
+_TIMES = (
+    ("latency p50", "latency_p50_ms"),
+    ("p90", "latency_p90_ms"),
+    ("p99", "latency_p99_ms"),
+)
+_ENDS = {
+    "saturated": "throughput no longer rose",
+    "errors": "too many requests failed",
+    "complete": "all loads were measured",
+}
+
+
+def shown(curve: LoadCurve, change: CurveChange | None = None) -> list[str]:
+    """Return a curve as tables and a plot, with the cheapest point and the change since the last."""
+    speeds, costs = _speeds(curve), _costs(curve)
+    used = [mark for mark in _MARKS if any(mark in cells[0] for cells in speeds)]
+    methods = sorted({point.energy_method for point in curve.points if point.energy_method})
+    lines = [
+        f"{curve.probe} on {curve.device}, {local(curve.time_ns)}, fingerprint {curve.fingerprint}",
+        *table_lines(speeds),
+        *table_lines(costs),
+        *(f"{mark} {_MARKS[mark]}" for mark in used),
+        _UNITS_OF_TOKENS if _has_tokens(curve) else _UNITS,
+        *([f"energy: {', '.join(methods).replace('_', ' ')}"] if methods else []),
+        *(f"{loop} loop: {_ENDS.get(end, end)}" for loop, end in curve.ends.items()),
+        *([f"stopped: {curve.stopped}"] if curve.stopped else []),
+        *([] if change is None else [_change(change)]),
+        _verdict(curve),
+    ]
+    if len(curve.front) > 1:
+        lines += _plot(curve).split("\n")
+    return lines
+
+
+def _has_tokens(curve: LoadCurve) -> bool:
+    return any(point["tokens_out_per_s"] for point in curve.points)
+
+
+def _speeds(curve: LoadCurve) -> list[tuple[str, ...]]:
+    """Return the heading and a row for each load: throughput, times, errors."""
+    has_tokens = _has_tokens(curve)
+    times = _TIMES_OF_TOKENS if has_tokens else _TIMES
+    heads = ("load", "req/s", *(("tok/s",) if has_tokens else ()), *(name for name, _ in times))
+    rows = [
+        (
+            _load(curve, point),
+            significant(point["throughput_per_s"] or 0, 3),
+            *((_figure(point["tokens_out_per_s"]),) if has_tokens else ()),
+            *(_figure(point[figure]) for _, figure in times),
+            percent(point.error_share),
+        )
+        for point in curve.points
+    ]
+    return [(*heads, "errors"), *rows]
+
+
+def _costs(curve: LoadCurve) -> list[tuple[str, ...]]:
+    """Return the heading and a row for each load: speed of a user, energy, cost, goodput."""
+    has_tokens, scale = _has_tokens(curve), _scale(curve)
+    energy = "energy_per_million_tokens_out_j" if has_tokens else "energy_per_inference_j"
+    heads = ("tok/s/user", "J/Mtok") if has_tokens else ("J/req",)
+    prices = ("Mtok in", "Mtok out") if has_tokens else ()
+    rows = []
+    for point in curve.points:
+        request = point["cost_per_inference"]
+        tokens = (point["cost_per_million_tokens_in"], point["cost_per_million_tokens_out"])
+        rows.append(
+            (
+                _load(curve, point),
+                *((_figure(point["tokens_per_s_user"], 3),) if has_tokens else ()),
+                _energy(point[energy], point["energy_rel_err"]),
+                _money(None if request is None else request * scale, curve),
+                *((_money(price, curve) for price in tokens) if has_tokens else ()),
+                _figure(point["goodput_per_s"], 3),
+            )
+        )
+    return [("load", *heads, f"{scale_words(scale)} req", *prices, "good/s"), *rows]
+
+
+def _scale(curve: LoadCurve) -> int:
+    """Return the number of requests that costs are written for, as the dashboard chooses it."""
+    return common_scale(point["cost_per_inference"] for point in curve.points)
+
+
+def _load(curve: LoadCurve, point: LoadPoint) -> str:
+    load = f"{significant(point['offered_per_s'] or 0, 3)}/s"
+    if point.concurrency is not None:
+        load = f"{point.concurrency} in flight"
+    marks = ("*" if point == curve.cheapest else "") + ("~" if _is_late(point) else "")
+    return f"{load} {marks}".rstrip()
+
+
+def _is_late(point: LoadPoint) -> bool:
+    """Return whether the client itself was too busy to time and send requests."""
+    first_ms = point["ttft_p50_ms"] or point["latency_p50_ms"] or 0.0
+    is_behind = (point["late_ms"] or 0.0) > max(1.0, 0.02 * first_ms)
+    return (point["client_busy_share"] or 0.0) > BUSY_CLIENT or is_behind
+
+
+def _figure(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else significant(value, digits)
+
+
+def _energy(energy_j: float | None, rel_err: float | None) -> str:
+    if energy_j is None:
+        return "-"
+    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
+
+
+def _money(amount: float | None, curve: LoadCurve) -> str:
+    return "-" if amount is None else money(amount, curve.currency)
+
+
+def _change(change: CurveChange) -> str:
+    words = "" if change.is_persistent else ", within the noise"
+    software = "; server, model or prompt changed" if change.other_software else ""
+    return (
+        f"since {local(change.since_ns)}: throughput {change.throughput_pct:+z.1f} %"
+        f" ±{change.uncertainty_pct:.1f} % at {counted(change.points, 'common point')}{words}{software}"
+    )
+
+
+def _verdict(curve: LoadCurve) -> str:
+    cheapest = curve.cheapest
+    within = f" within {slo_text(curve.bounds_ms)}" if curve.bounds_ms else ""
+    if cheapest is None:
+        if any(point.meets(curve.bounds_ms) is None for point in curve.points):
+            return f"no point is known to be{within}: set a longer window_max, for more requests"
+        return f"no point is{within}"
+    if cheapest.cost is None:
+        return f"{cheapest.text} has the most throughput{within}"
+    price = f"{_money(cheapest.cost, curve)} per million generated tokens"
+    if not _has_tokens(curve):
+        price = unit_price(cheapest.cost, curve.currency, _scale(curve), "request")
+    return f"{cheapest.text} costs least{within}: {price}"
+
+
+def _plot(curve: LoadCurve) -> str:
+    """Plot cost over the speed of a user: all points, and the Pareto front as a line."""
+    has_tokens = _has_tokens(curve)
+    has_cost = all(point.cost is not None for point in curve.points)
+    # The cost of tokens is that of a million already.
+    scale = 1 if has_tokens or not has_cost else _scale(curve)
+    price = f"device-s per {'token out' if has_tokens else 'request'}"
+    if has_cost:
+        unit = "1M tokens out" if has_tokens else scale_words(scale, "request")
+        price = f"{curve.currency} per {unit}"
+    speed = "tokens/s of a user" if has_tokens else "requests/s of a user"
+    front = curve.front
+    others = [p for p in curve.points if p not in front and p.speed is not None and p.work_per_s]
+    plotext = blank_plot(PLOT_ROWS)
+    plotext.plot(
+        [point.speed or 0.0 for point in front],
+        [curve.price(point) * scale for point in front],
+        label="Pareto front",
+        marker="braille",
+    )
+    if others:
+        plotext.scatter(
+            [point.speed or 0.0 for point in others],
+            [curve.price(point) * scale for point in others],
+            label="other points",
+            marker="x",
+        )
+    plotext.xlabel(f"{speed}; up: {price}")
+    return str(plotext.uncolorize(plotext.build()))

@@ -15,9 +15,9 @@ import click
 from costprobe import __version__
 from costprobe.adapters.host.processes import forbid_core_dumps
 from costprobe.core.outside import OutsideError, one_line
-from costprobe.ui.cli.support.colour import colour_of
+from costprobe.ui.cli.support.command_classes import LazyGroup
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
-from costprobe.ui.cli.support.lazy_group import LazyGroup
+from costprobe.ui.cli.support.output import colour_of
 from costprobe.ui.cli.support.place import bad_input
 from costprobe.ui.cli.support.store_user import act_as_store_user, explain
 

@@ -22,12 +22,12 @@ from costprobe.pricing.electricity import (
 from costprobe.probing.rows import optional_text
 from costprobe.ui.cli.price_catalogue import listing, update
 from costprobe.ui.cli.price_export import export
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
 from costprobe.ui.cli.support.discovery import discovered_devices
-from costprobe.ui.cli.support.examples import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
+from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.cli.views.lines import range_words
 from costprobe.ui.text import local
 

@@ -20,7 +20,7 @@ from costprobe.pricing.catalogue import Catalogue, HostedPrice, Offer, Purchase
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.pricing.prices import catalogue_folder
 from costprobe.probing.rows import optional_text
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines

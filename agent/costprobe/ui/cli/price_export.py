@@ -11,11 +11,10 @@ from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import SERVICE_FIELDS
 from costprobe.core.units import percent
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.finite_range import FiniteRange
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
+from costprobe.ui.cli.support.option_types import FiniteRange, Moment
 from costprobe.ui.cli.support.output import echo, echo_file
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.text import kind_prices
 from costprobe.unit_costs.price_files import DOLLAR, PRICE_FILES, model_prices, token_prices
 

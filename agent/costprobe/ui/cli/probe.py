@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -29,16 +28,15 @@ from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, open_bench
 from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
+from costprobe.ui.cli.load import shown as load_shown
 from costprobe.ui.cli.naive import NaiveReport
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.kept_rows import keep
-from costprobe.ui.cli.support.known_names import NAMES_SHOWN, unknown_name
+from costprobe.ui.cli.support.known_names import NAMES_SHOWN, PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import PROBES, STORED_DEVICES
-from costprobe.ui.cli.support.output import echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo_answer
+from costprobe.ui.cli.sweep import shown
 from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.cli.views.load_lines import shown as load_shown
-from costprobe.ui.cli.views.sweep_lines import shown
 
 RUNS = 5
 MODELS_TIMEOUT_S = 5.0
@@ -140,17 +138,17 @@ def command(  # noqa: PLR0913 - click passes each option
     )
     if cold_start:
         report = _measured_starts(settings, probe, device, runs or RUNS)
-        _show(report.document(), report.lines(), as_json=as_json)
+        echo_answer(report.document(), report.lines(), as_json=as_json)
         return
     if naive:
         mistakes = _measured_mistakes(settings, probe, device)
-        _show(mistakes.document(), mistakes.lines(), as_json=as_json)
+        echo_answer(mistakes.document(), mistakes.lines(), as_json=as_json)
         return
     if load:
         curves = _load_curves(settings, probe, device, stored=stored, agreed=yes)
         change = curve_change(*curves[-2:]) if len(curves) > 1 else None
         document = loads.curve_document(curves[-1], change)
-        _show(document, load_shown(curves[-1], change), as_json=as_json)
+        echo_answer(document, load_shown(curves[-1], change), as_json=as_json)
         return
     if not sweep:
         with open_bench(settings, probe, device) as bench:
@@ -159,10 +157,10 @@ def command(  # noqa: PLR0913 - click passes each option
             lines = [probe_line(document)]
             if probe.name not in {known.name for known in settings.config.probe}:
                 lines += _section_lines(probe)
-            _show(document, lines, as_json=as_json)
+            echo_answer(document, lines, as_json=as_json)
         return
     curve = _swept(settings, probe, device, stored=stored)
-    _show(curve.document(), shown(curve), as_json=as_json)
+    echo_answer(curve.document(), shown(curve), as_json=as_json)
 
 
 def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:
@@ -180,13 +178,6 @@ def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:
             raise bad_input(f"{option} needs {' or '.join(_OPTIONS[option])}")
     if len(chosen) > 1:
         raise bad_input(f"{' and '.join(chosen)} are different measurements: keep one")
-
-
-def _show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noqa: ANN401 - any JSON
-    if as_json:
-        echo_json(document)
-    else:
-        echo_lines(lines)
 
 
 def _swept(

@@ -6,7 +6,7 @@ from importlib import resources
 
 import click
 
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.output import echo_file
 
 

@@ -19,14 +19,13 @@ from costprobe.savings.gather import history_of
 from costprobe.spend.evaluate import BudgetOverview, budget_overviews
 from costprobe.spend.now import host_budgets, is_planned
 from costprobe.spend.query import Usual
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
-from costprobe.ui.cli.support.examples import ExampleCommand
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.output import echo
-from costprobe.ui.cli.support.output_file import replace_file
+from costprobe.ui.cli.support.option_types import Moment
+from costprobe.ui.cli.support.output import echo, replace_file
 from costprobe.ui.cli.support.plan_files import plans_of
-from costprobe.ui.cli.support.timespan import Moment
 from costprobe.ui.report.gather import ReportSources, report_of
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.spend import Period
@@ -136,10 +135,9 @@ def _budgets(
     currencies = {series.tags.get("currency", "") for series in reader.series("device")} - {""}
     of_host = host_budgets(config.budget, currencies)
     unplanned = [budget for budget in of_host if not is_planned(config.budget, budget)]
-    # The daemon's method, so that report, page and alerts agree.
     usual = Usual(config.telemetry.aggregate_s)
     wanted = [*config.budget, *unplanned]
-    found = budget_overviews(config.budget, usual, reader, wanted, now_ns, "robust")
+    found = budget_overviews(config.budget, usual, reader, wanted, now_ns)
     months = [one for one in found if any(one.status.budget is budget for budget in of_host)]
     return found[: len(config.budget)], months
 

@@ -17,7 +17,7 @@ from costprobe.daemon.main import Daemon
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.probing.rows import ProbeReport, report_document, terms_document
 from costprobe.probing.run import AnyProbe, Listeners, ProbeTarget
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.place import may_run_service
 from costprobe.ui.cli.support.signals import handle_signals

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from costprobe.core.records import NS_PER_S
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask, user_name
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.known_names import SILENCES
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.name_completion import SILENCES
+from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo, echo_json
-from costprobe.ui.cli.support.timespan import Timespan
 from costprobe.ui.text import ago, local
 
 

@@ -14,11 +14,10 @@ from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.periods import iso
 from costprobe.core.units import counted
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask, present_states
-from costprobe.ui.cli.support.examples import ExampleGroup
-from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.known_names import SINKS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.name_completion import SINKS
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
 from costprobe.ui.text import ago, local
 

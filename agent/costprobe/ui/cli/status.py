@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from costprobe.adapters.store.database import decoding
-from costprobe.ui.cli.support.colour import Role
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import current_status
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.output import Role, echo, echo_json, echo_lines
 from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import lines_of

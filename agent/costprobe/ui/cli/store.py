@@ -12,7 +12,7 @@ from costprobe.adapters.store.upkeep import back_up, compact, examine, keep_sinc
 from costprobe.core.clock import SystemClock
 from costprobe.core.periods import iso
 from costprobe.core.units import counted
-from costprobe.ui.cli.support.examples import ExampleGroup
+from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json
 

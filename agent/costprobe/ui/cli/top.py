@@ -16,12 +16,11 @@ import click
 
 from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
-from costprobe.ui.cli.support.colour import is_coloured
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import present_states
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.finite_range import FiniteRange
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
-from costprobe.ui.cli.support.output import echo_json
+from costprobe.ui.cli.support.option_types import FiniteRange
+from costprobe.ui.cli.support.output import echo_json, is_coloured
 from costprobe.ui.cli.views.top_snapshot import snapshot
 
 # More than a key that is held down sends between two updates.
@@ -59,8 +58,7 @@ def command(config: str | None, *, every_s: float, once: bool, as_json: bool) ->
     from rich.console import Console  # noqa: PLC0415 - only this command pays for it
     from rich.live import Live  # noqa: PLC0415 - as above
 
-    from costprobe.ui.cli.views.scrolled_view import ScrolledView  # noqa: PLC0415 - as above
-    from costprobe.ui.cli.views.top_view import TopView  # noqa: PLC0415 - as above
+    from costprobe.ui.cli.views.top_view import ScrolledView, TopView  # noqa: PLC0415 - as above
 
     coloured = is_coloured()
     console = Console(

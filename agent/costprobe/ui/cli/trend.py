@@ -15,44 +15,44 @@ from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
 from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted
-from costprobe.ui.cli.support.examples import ExampleCommand
-from costprobe.ui.cli.support.known_names import check_names
-from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.name_completion import (
+from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.known_names import (
     FIELDS,
     STORED_DEVICES,
     STORED_PROBES,
     STORED_SERVICES,
+    check_names,
 )
-from costprobe.ui.cli.support.output import (
-    echo,
-    echo_coloured,
-    echo_json,
-    echo_lines,
-)
+from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
-from costprobe.ui.cli.support.production_reasons import production_reasons
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.cli.views.plots import trend_plots
 from costprobe.ui.cli.views.series_names import series_names
-from costprobe.ui.cli.views.trend_plots import trend_plots
-from costprobe.ui.cli.views.trend_table import (
-    as_read,
-    comparable,
-    per_scale,
-    series_scale,
-    trend_table,
-)
 from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
-from costprobe.unit_costs.now import (
-    ContinuedSeries,
-    TagChange,
-    continued_series,
-    identity_of,
-)
+from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of
 
 if TYPE_CHECKING:  # loaded for a name that the store does not know
     from costprobe.configuration import Config
+
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+
+from costprobe.core.money import common_scale, is_amount, is_each, money, scale_words
+from costprobe.core.records import NS_PER_S, Point
+from costprobe.core.units import significant
+from costprobe.drift.message import explanation
+from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.unit_costs.change import (
+    COMPARED_SHARE,
+    ProductionSums,
+    Unit,
+    middle_ns,
+    production_change,
+    production_sums,
+)
 
 # Number of sampled rows of a longer history, for a response within some hundredths of a second.
 SAMPLE_ROWS = 3_000
@@ -261,3 +261,141 @@ def _sampling(all_series: Sequence[SeriesValues]) -> str:
         f"sampled: {read:,} values, evenly spaced in time; first and last are exact; median,"
         " min and max are of the sample. --exact reads every value."
     )
+
+
+def comparable(all_series: Sequence[SeriesValues]) -> dict[str, list[SeriesValues]]:
+    """Group the series by basis and currency, which cannot share an axis."""
+    groups: dict[str, list[SeriesValues]] = {}
+    for series in all_series:
+        groups.setdefault(_basis_of(series), []).append(series)
+    return groups
+
+
+def _basis_of(series: SeriesValues) -> str:
+    return " ".join(series.tags[tag] for tag in ("basis", "currency") if tag in series.tags)
+
+
+def series_scale(measurement: str, field: str, all_series: Sequence[SeriesValues]) -> int | None:
+    """Return the number of inferences that a cost of one is written for; None for other fields.
+
+    Args:
+        measurement: Name of the series family.
+        field: Name of the field.
+        all_series: Those of a group of `comparable`.
+    """
+    if not is_each(measurement, field):
+        return None
+    return common_scale(series.values[0] for series in all_series)
+
+
+def as_read(all_series: Sequence[SeriesValues], scale: int | None) -> list[SeriesValues]:
+    """Return the series as people read them: the cost of so many inferences."""
+    if scale is None:
+        return list(all_series)
+    return [
+        replace(series, values=[value * scale for value in series.values]) for series in all_series
+    ]
+
+
+def per_scale(scale: int | None) -> str:
+    """Return what the values of `as_read` are divided by: ", per 1,000"; empty for other fields."""
+    return "" if scale is None else f", per {scale_words(scale)}"
+
+
+def trend_table(
+    measurement: str,
+    field: str,
+    all_series: Sequence[SeriesValues],
+    changes: Sequence[float | None],
+) -> list[str]:
+    """Return the lines of a table for each scale: a row for each series.
+
+    Args:
+        measurement: Name of the series family.
+        field: Name of the field.
+        all_series: At least one; each has at least one value.
+        changes: Change of each series in percent; None where it is unknown.
+    """
+    scales = {
+        basis: series_scale(measurement, field, group)
+        for basis, group in comparable(all_series).items()
+    }
+    is_money = is_amount(measurement, field)
+    figures = ("samples", "first", "last", "change", "median", "min", "max")
+    tables: dict[int | None, list[tuple[str, ...]]] = {
+        scale: [(f"series{per_scale(scale)}", *figures)] for scale in scales.values()
+    }
+    names = series_names([series.tags for series in all_series])
+    for name, series, change_pct in zip(names, all_series, changes, strict=True):
+        scale = scales[_basis_of(series)]
+        values = [value * (scale or 1) for value in series.values]
+        change = "-" if change_pct is None else f"{change_pct:+z.1f} %"
+        currency = series.tags.get("currency", "")
+        first, last, median, least, most = (
+            money(value, currency) if is_money else significant(value)
+            for value in (
+                values[0],
+                values[-1],
+                statistics.median(values),
+                min(values),
+                max(values),
+            )
+        )
+        row = (name, f"{len(values):,}", first, last, change, median, least, most)
+        tables[scale].append(row)
+    return [line for rows in tables.values() for line in table_lines(rows)]
+
+
+# What the cost of each field is divided by.
+_UNITS: dict[str, Unit] = {
+    "cost_per_inference": "inference",
+    "cost_per_thousand_inferences": "inference",
+    "cost_hardware": "inference",
+    "cost_energy": "inference",
+    "cost_per_request": "request",
+    "cost_per_million_tokens_in": "token",
+    "cost_per_million_tokens_out": "token",
+}
+
+
+def production_reasons(
+    reader: StoreReader,
+    field: str,
+    all_series: Iterable[SeriesValues],
+    spans: tuple[TimeSpan, TimeSpan],
+) -> list[str]:
+    """Return a line for each service with a decomposition of its change of cost.
+
+    Args:
+        reader: The store.
+        field: A field of `cost`; others than costs of a unit have no lines.
+        all_series: The series that are shown.
+        spans: The earlier and the later span.
+    """
+    unit = _UNITS.get(field)
+    keys = {
+        (series.tags["service"], series.tags.get("currency", ""))
+        for series in all_series
+        if series.tags.get("basis") == "serving"
+    }
+    lines = []
+    for service, currency in sorted(keys) if unit else ():
+        tags = {"service": service, "basis": "serving", "currency": currency}
+        # The row of an hour is stamped at its start.
+        rows = list(reader.points("cost", spans[0].start_ns - HOUR_NS, spans[1].end_ns + 1, tags))
+        before, after = (_sums(rows, span) for span in spans)
+        if before is None or after is None:
+            continue
+        try:
+            change = production_change(before, after, unit=unit)
+        except ValueError:
+            continue
+        lines.append(f"{service}: {change.change_pct:+z.1f} % per {unit}; {explanation(change)}")
+    return lines
+
+
+def _sums(rows: Sequence[Point], span: TimeSpan) -> ProductionSums | None:
+    """Return the sums over a span; None where windows cover too little of it."""
+    sums = production_sums(row for row in rows if span.start_ns < middle_ns(row) <= span.end_ns)
+    least_s = COMPARED_SHARE * (span.end_ns - span.start_ns) / NS_PER_S
+    return sums if sums is not None and sums.window_s >= least_s else None

@@ -7,23 +7,22 @@ from pathlib import Path
 import click
 
 from costprobe.ui.cli.support import service_files as files
-from costprobe.ui.cli.support.examples import ExampleCommand
+from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.service_files import (
     FILES,
+    HOST,
+    JSON_OPTION,
     OTHER_UNITS,
+    ROOT_OPTION,
     SERVICE,
     USER,
     VENV,
-)
-from costprobe.ui.cli.support.service_host import (
-    HOST,
-    JSON_OPTION,
-    ROOT_OPTION,
+    StepError,
+    Steps,
     check_host,
     step_printer,
 )
-from costprobe.ui.cli.support.service_steps import StepError, Steps
 
 
 @click.command(

@@ -21,7 +21,7 @@ from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.host_overview import overview
 from costprobe.ui.overview_records import Overview
 
-# A fit takes some 0.1 s of CPU time, and the daemon itself forecasts less often.
+# The daemon itself forecasts less often.
 FRESH_S = 60.0
 # Many budgets take longer: limit the CPU time.
 REST_FACTOR = 20

@@ -121,11 +121,11 @@ def _label_costs(
     usual = Usual(USUAL_S)
     totals = {
         currency: math.fsum(device.cost for device in spend.by_device.values())
-        for currency, spend in span_spend(costs, day, usual, _unknown_currency).items()
+        for currency, spend in span_spend(costs, day, usual).items()
     }
     found = []
     for name in names:
-        labelled = label_spend(name, costs, allocations, day, usual, _unknown_currency)
+        labelled = label_spend(name, costs, allocations, day, usual)
         for currency, total in sorted(totals.items()):
             parts = labelled.get(currency, {})
             largest = sorted(parts.items(), key=lambda part: (-part[1], part[0]))[:LABELS_MAX]
@@ -136,7 +136,3 @@ def _label_costs(
                 for value, cost in values
             ]
     return found
-
-
-def _unknown_currency(device: str, time_ns: int) -> str:  # noqa: ARG001 - the currency of a row without one
-    return "?"

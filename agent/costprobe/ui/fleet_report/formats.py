@@ -1,19 +1,23 @@
-"""The report of a fleet as Markdown, and as one self-contained page of HTML."""
+"""The report of a fleet as sentences and tables: as Markdown, and as one self-contained page of HTML."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from costprobe import __version__
+from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.outside import one_line
-from costprobe.fleet.report import FleetReport
-from costprobe.ui.fleet_report.tables import headlines, tables, title
+from costprobe.core.units import KWH_J, MONTH_H, counted, percent
+from costprobe.fleet.answers import hours_of
+from costprobe.fleet.report import FleetReport, idle_cost
+from costprobe.fleet.spend import FleetSpend
+from costprobe.fleet.unit_costs import FleetUnitCost
+from costprobe.ui.text import ago, escaped, local
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-_MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
 
 def markdown(report: FleetReport) -> str:
@@ -42,20 +46,190 @@ def page(report: FleetReport) -> str:
     )
 
 
-def _escaped(text: str) -> str:
-    return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
-
-
 def _lines(report: FleetReport) -> Iterator[str]:
-    yield f"# {_escaped(title(report))}"
+    yield f"# {escaped(title(report))}"
     yield ""
-    yield from (f"- {_escaped(line)}" for line in headlines(report))
-    yield from (f"- Partial: {_escaped(problem)}" for problem in report.problems)
+    yield from (f"- {escaped(line)}" for line in headlines(report))
+    yield from (f"- Partial: {escaped(problem)}" for problem in report.problems)
     for table in tables(report):
-        yield from ("", f"## {_escaped(table.title)}", "")
+        yield from ("", f"## {escaped(table.title)}", "")
         if table.note:
             yield from (table.note, "")
-        yield f"| {' | '.join(map(_escaped, table.heads))} |"
+        yield f"| {' | '.join(map(escaped, table.heads))} |"
         yield f"|{' --- |' + ' ---: |' * (len(table.heads) - 1)}"
         for row in table.rows:
-            yield f"| {' | '.join(map(_escaped, row))} |"
+            yield f"| {' | '.join(map(escaped, row))} |"
+
+
+ROWS_MAX: Final = 20
+UNALLOCATED: Final = "(unallocated)"
+_KEYS: Final = {"model": "served model"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    """A table of the report.
+
+    Attributes:
+        title: Heading.
+        note: What its figures are; empty if the heads say it.
+        heads: Heads of the columns; the first one is text.
+        rows: Cells; may contain text from outside.
+    """
+
+    title: str
+    note: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def headlines(report: FleetReport) -> Iterator[str]:
+    """Yield the sentences at the top: spend with its change, idle cost, energy, hosts."""
+    before = (
+        {} if report.before is None else {one.currency: one.cost for one in report.before.costs}
+    )
+    for one in report.total.costs:
+        words = f"{money(one.cost, one.currency)} spent"
+        if before.get(one.currency):
+            change = one.cost / before[one.currency] - 1
+            words += f", {percent(abs(change))} {'more' if change > 0 else 'less'} than in the period before"
+        if one.idle_share is not None:
+            idle = money(one.cost * one.idle_share, one.currency)
+            words += f"; {idle} of it paid for idle time ({percent(one.idle_share)})"
+        yield f"{words}."
+    if report.before is None:
+        yield "Not compared with the period before: rows cover less than nine tenths of one of them."
+    if report.total.coverage is not None:
+        yield f"Rows cover {percent(report.total.coverage)} of the time; gaps are not extrapolated."
+    if report.total.energy_j is not None:
+        words = f"{report.total.energy_j / KWH_J:,.4g} kWh"
+        if report.total.carbon_g is not None:
+            words += f", {report.total.carbon_g / 1000:,.4g} kg of CO2-equivalent"
+            known = report.total.carbon_share
+            words += f" for {percent(known)} of it" if known is not None and known < 1 else ""
+        yield f"{words}."
+    silent = [state for state in report.states if state.is_silent]
+    devices = counted(report.total.series, "device")
+    yield f"{devices} on {counted(len(report.states), 'host')}, {len(silent):,} of them silent."
+
+
+def tables(report: FleetReport) -> Iterator[ReportTable]:
+    """Yield the tables of the report; those without a row are left out."""
+    for key, spend in report.divided:
+        rest = [] if spend.rest is None else _spend_rows(UNALLOCATED, spend.rest, report.total)
+        yield _spend_table(_KEYS.get(key, key), spend.parts, report.total, rest)
+    yield _spend_table("GPU model", report.gpu_models, report.total, [])
+    yield from _idle(report)
+    for basis, title in (
+        ("serving", "Cost of production, idle time included"),
+        ("probe", "Cost of an inference on an otherwise idle device"),
+    ):
+        found = [one for one in report.unit_costs if one.basis == basis]
+        if found:
+            yield _unit_costs(title, found)
+    yield from _hosts(report)
+
+
+def _spend_table(
+    key: str, parts: Sequence[FleetSpend], total: FleetSpend, rest: list[tuple[str, ...]]
+) -> ReportTable:
+    rows = [
+        row
+        for part in parts[:ROWS_MAX]
+        for row in _spend_rows(" ".join(part.group) or "-", part, total)
+    ]
+    left = len(parts) - ROWS_MAX
+    note = f"The {ROWS_MAX} largest; {left:,} more." if left > 0 else ""
+    heads = (key, "cost", "share", "idle", "kWh")
+    return ReportTable(f"Spend by {key}", note, heads, (*rows, *rest))
+
+
+def _spend_rows(name: str, part: FleetSpend, total: FleetSpend) -> list[tuple[str, ...]]:
+    totals = {one.currency: one.cost for one in total.costs}
+    return [
+        (
+            name,
+            money(one.cost, one.currency),
+            percent(one.cost / totals[one.currency], 1) if totals.get(one.currency) else "-",
+            "-" if one.idle_share is None else percent(one.idle_share),
+            "-" if part.energy_j is None or number else f"{part.energy_j / KWH_J:,.4g}",
+        )
+        for number, one in enumerate(part.costs)
+    ]
+
+
+def _idle(report: FleetReport) -> Iterator[ReportTable]:
+    """Yield the hosts whose idle time costs most, as an amount for a month."""
+    idle = [host for host in report.hosts if idle_cost(host) > 0][:ROWS_MAX]
+    months = MONTH_H / hours_of(report.period)
+    rows = tuple(
+        (
+            " ".join(host.group),
+            money(idle_cost(host) * months, one.currency),
+            percent(one.idle_share or 0.0),
+            money(one.cost, one.currency),
+            "-" if host.coverage is None else percent(host.coverage),
+        )
+        for host in idle
+        for one in host.costs[:1]
+    )
+    if rows:
+        note = (
+            f"The cost of idle time in the period, for a month of {MONTH_H} h: what fewer devices for"
+            " the same work could save at most."
+        )
+        heads = ("host", "idle cost a month", "idle", "cost", "covered")
+        yield ReportTable("Where idle time costs most", note, heads, rows)
+
+
+def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> ReportTable:
+    scale = common_scale(one.cost_per_inference for one in found)
+    heads = (
+        "model",
+        f"per {scale_words(scale, 'inference')}",
+        "per million tokens in",
+        "per million tokens out",
+        "idle",
+    )
+    rows = tuple(
+        (
+            one.model,
+            _price(one.cost_per_inference, one.currency, scale),
+            _price(one.cost_per_million_tokens_in, one.currency),
+            _price(one.cost_per_million_tokens_out, one.currency),
+            "-" if one.idle_share is None else percent(one.idle_share),
+        )
+        for one in found[: 2 * ROWS_MAX]
+    )
+    return ReportTable(title, "", heads, rows)
+
+
+def _price(price: float | None, currency: str, units: int = 1) -> str:
+    return "-" if price is None else money(price * units, currency)
+
+
+def _hosts(report: FleetReport) -> Iterator[ReportTable]:
+    """Yield the hosts that need attention."""
+    found = [one for one in report.states if one.is_silent or one.faults or one.firing]
+    rows = tuple(
+        (
+            one.host,
+            f"silent for {ago((report.period.end_ns - one.newest_ns) / 1e9)}"
+            if one.is_silent
+            else "reporting",
+            f"{one.faults:,}",
+            f"{one.firing:,}",
+            one.version,
+        )
+        for one in found[:ROWS_MAX]
+    )
+    if rows:
+        left = len(found) - ROWS_MAX
+        note = f"The first {ROWS_MAX}; {left:,} more." if left > 0 else ""
+        heads = ("host", "state", "faults", "firing incidents", "version")
+        yield ReportTable("Hosts that need attention", note, heads, rows)
+
+
+def title(report: FleetReport) -> str:
+    """Return the heading of the report."""
+    return f"Cost of inference of the fleet, {local(report.period.start_ns)} to {local(report.period.end_ns)}"

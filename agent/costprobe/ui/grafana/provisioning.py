@@ -1,4 +1,4 @@
-"""Files from which Grafana provisions its data source and dashboards at start.
+"""Files from which Grafana provisions data source, dashboards and the alert on silent agents at start.
 
 Source: Grafana's documentation on provisioning, and on InfluxDB as a data source. A secret is
 never written: Grafana replaces `$__file{...}` by the content of that file when it starts.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Final, Literal
 
 from costprobe.core.outside import bounded_object
-from costprobe.ui.grafana.silent_agents import alert_rules
 
 SOURCE = "costprobe"
 _HEAD = "# Written by `costprobe grafana provision`; the same command again replaces it.\n"
@@ -148,3 +148,117 @@ def _below(value: object, indent: str) -> str:
     if isinstance(value, Mapping | list):
         return f"\n{_yaml(value, f'{indent}  ')}"
     return f" {json.dumps(value, ensure_ascii=False)}\n"
+
+
+# An agent writes a row a minute.
+SILENT_S: Final = 120
+# How long an agent is known after its last row.
+KNOWN: Final = "7d"
+# How long it alerts: a host that is gone for good does no longer.
+_ALERTED: Final = "1d"
+
+
+def seen(name: str, age: str, where: str = "") -> str:
+    """Return InfluxQL with the newest row of each agent within `age`, whatever the time range.
+
+    Args:
+        name: Name of the column.
+        age: Duration.
+        where: Further condition.
+    """
+    condition = f"{where} AND time" if where else "time"
+    return (
+        f'SELECT last("rss_bytes") AS "{name}" FROM "agent"'  # noqa: S608 - constant text of this repository
+        f' WHERE {condition} > now() - {age} GROUP BY "host"'
+    )
+
+
+def silent(where: str = "", *, by: str = "", known: str = KNOWN) -> str:
+    """Return InfluxQL with the number of silent agents: known ones without a row for SILENT_S.
+
+    Args:
+        where: Condition on the tags.
+        by: Tag to group by: with `host` 1 for a silent agent, 0 for the others.
+        known: How long an agent is known after its last row.
+    """
+    group = f' GROUP BY "{by}"' if by else ""
+    sources = f"({seen('known', known, where)}), ({seen('seen', f'{SILENT_S}s', where)})"
+    return f'SELECT count("known") - count("seen") AS "silent" FROM {sources}{group} fill(0)'  # noqa: S608 - as above
+
+
+def alert_rules(source: str) -> dict[str, Any]:
+    """Return the content of `alerting/costprobe.yaml`.
+
+    Args:
+        source: Identity of the data source in Grafana.
+    """
+    everything = {"from": 86400, "to": 0}
+    query = {
+        "refId": "A",
+        "query": silent(by="host", known=_ALERTED),
+        "rawQuery": True,
+        "resultFormat": "time_series",
+        "alias": "$tag_host",
+    }
+    newest = {"refId": "B", "type": "reduce", "expression": "A", "reducer": "last"}
+    above = {"evaluator": {"type": "gt", "params": [0]}}
+    threshold = {"refId": "C", "type": "threshold", "expression": "B", "conditions": [above]}
+    expression = {"type": "__expr__", "uid": "__expr__"}
+    rule = {
+        "uid": "costprobe-agent-silent",
+        "title": "costprobe: agent silent",
+        "condition": "C",
+        "data": [
+            {
+                "refId": model["refId"],
+                "relativeTimeRange": everything,
+                "datasourceUid": uid,
+                "model": {**model, "datasource": datasource},
+            }
+            for model, uid, datasource in (
+                (query, source, {"type": "influxdb", "uid": source}),
+                (newest, "__expr__", expression),
+                (threshold, "__expr__", expression),
+            )
+        ],
+        "dashboardUid": "costprobe-health",
+        "panelId": 2,
+        "noDataState": "NoData",
+        "execErrState": "Error",
+        "for": "0s",
+        # Not the variables of the template: Grafana expands what follows a dollar sign.
+        "annotations": {
+            "summary": "costprobe on {{ .Labels.host }} wrote no row for two minutes",
+            "description": (
+                "The daemon, its host or the way to the database is down: `costprobe status` on that"
+                " host. A host removed for good stops alerting after a day."
+            ),
+        },
+        "labels": {"severity": "critical"},
+    }
+    group = {
+        "orgId": 1,
+        "name": "costprobe",
+        "folder": "costprobe",
+        "interval": "30s",
+        "rules": [rule],
+    }
+    return {"apiVersion": 1, "groups": [group]}
+
+
+INFLUXDB: Final = "influxdb"
+# Kinds of data source that the dashboards query.
+EDITIONS: Final = (INFLUXDB, "prometheus")
+
+
+def boards(edition: str = INFLUXDB) -> Mapping[str, str]:
+    """Return the dashboards' JSON by file name.
+
+    Args:
+        edition: One of EDITIONS.
+    """
+    folder = resources.files("costprobe.ui.grafana") / "dashboards"
+    if edition != INFLUXDB:
+        folder /= edition
+    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
+    return {name: files[name].read_text(encoding="utf-8") for name in sorted(files)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from costprobe.ui.influx_setup.rollup import ROLLED
+from costprobe.ui.influx_setup.steps import LATE_H, ROLLED
 
-_HOUR_S = 3600
 ROLLUP_TASK = "costprobe hourly"
 DEADMAN_TASK = "costprobe deadman"
+# An agent without rows for this time counts as dead.
+DEAD_AFTER_S = 300
 # Id of our check; ids in InfluxDB have 16 hexadecimal digits.
 _CHECK_ID = "1f3c057dead00000"
 
@@ -49,15 +50,14 @@ def string(text: str) -> str:
     return '"' + escaped.replace("\n", "\\n") + '"'
 
 
-def rollup_task(source: str, target: str, late_s: float) -> str:
+def rollup_task(source: str, target: str) -> str:
     """Return the task that computes the hourly rows of all series.
 
     Args:
         source: Bucket that it reads.
         target: Bucket that it writes to.
-        late_s: Time for which it recomputes hours for late points, in s.
     """
-    head = _ROLLUP.format(name=string(ROLLUP_TASK), late_h=max(1, round(late_s / _HOUR_S)))
+    head = _ROLLUP.format(name=string(ROLLUP_TASK), late_h=LATE_H)
     return head + "".join(
         _ROLLED.format(
             source=string(source),
@@ -72,16 +72,11 @@ def rollup_task(source: str, target: str, late_s: float) -> str:
     )
 
 
-def deadman_task(source: str, dead_after_s: float) -> str:
-    """Return the check that writes a critical status for each host without rows of `agent`.
-
-    Args:
-        source: Bucket that it reads.
-        dead_after_s: Time without rows after which an agent counts as dead, in s.
-    """
+def deadman_task(source: str) -> str:
+    """Return the check of a bucket that writes a critical status for each host without rows of `agent`."""
     return _DEADMAN.format(
         name=string(DEADMAN_TASK),
         source=string(source),
-        dead_after_s=round(dead_after_s),
+        dead_after_s=DEAD_AFTER_S,
         check_id=_CHECK_ID,
     )

@@ -12,16 +12,23 @@ from costprobe.adapters.http.errors import Misconfigured
 from costprobe.core.line_protocol import identifier, literal
 from costprobe.core.units import parse_duration_s
 from costprobe.delivery.influx import InfluxV1Config
-from costprobe.ui.influx_setup import influxql
-from costprobe.ui.influx_setup.influxql_api import InfluxqlApi
-from costprobe.ui.influx_setup.rollup import ROLLED
-from costprobe.ui.influx_setup.secret import write_new_secret
+from costprobe.ui.influx_setup.influxql import (
+    InfluxqlApi,
+    create_database,
+    create_policy,
+    create_query,
+    duration,
+    is_same,
+    query_name,
+)
 from costprobe.ui.influx_setup.steps import (
     HOURLY,
+    ROLLED,
     SetupError,
     SetupOptions,
     SetupStep,
     retention_text,
+    write_new_secret,
 )
 
 DEFAULT_POLICY = "autogen"
@@ -72,12 +79,12 @@ class InfluxV1Setup:
     def _database_steps(self, database: str, policy: str, keep_s: float) -> list[SetupStep]:
         subject = f"database {database}, {retention_text(keep_s)}"
         if [database] not in _rows(self._api.query("SHOW DATABASES")):
-            text = influxql.create_database(database, policy, keep_s)
+            text = create_database(database, policy, keep_s)
             return [SetupStep(subject, partial(self._run, text))]
         shown = f"SHOW RETENTION POLICIES ON {identifier(database)}"
         policies = {row[0]: row[1] for row in _rows(self._api.query(shown))}
         if policy not in policies:
-            text = influxql.create_policy(database, policy, keep_s)
+            text = create_policy(database, policy, keep_s)
             return [
                 SetupStep(f"database {database}"),
                 SetupStep(
@@ -86,12 +93,12 @@ class InfluxV1Setup:
             ]
         # Shown as 720h0m0s; 0s means indefinitely.
         is_s = parse_duration_s(policies[policy])
-        if is_s == float(influxql.duration(keep_s)[:-1]):
+        if is_s == float(duration(keep_s)[:-1]):
             return [SetupStep(subject)]
         # A shorter retention would delete rows, which is left to the operator.
         change = (
             f"ALTER RETENTION POLICY {identifier(policy)} ON {identifier(database)}"
-            f" DURATION {influxql.duration(keep_s)}"
+            f" DURATION {duration(keep_s)}"
         )
         return [
             SetupStep(
@@ -108,17 +115,13 @@ class InfluxV1Setup:
         }
         steps = []
         for rolled in ROLLED:
-            name = influxql.query_name(rolled)
+            name = query_name(rolled)
             subject = f"continuous query {name}"
-            text = influxql.create_query(
-                rolled,
-                (self._database, self._policy),
-                (hourly, DEFAULT_POLICY),
-                self._options.late_s,
-            )
+            source, target = (self._database, self._policy), (hourly, DEFAULT_POLICY)
+            text = create_query(rolled, source, target)
             if name not in existing:
                 steps.append(SetupStep(subject, partial(self._run, text)))
-            elif influxql.is_same(text, existing[name]):
+            elif is_same(text, existing[name]):
                 steps.append(SetupStep(subject))
             else:
                 steps.append(SetupStep(f"{subject}, replaced", partial(self._replace, name, text)))

@@ -13,16 +13,16 @@ from typing import Any
 from costprobe.adapters.http.errors import DeliveryError
 from costprobe.delivery.influx import InfluxClient, InfluxV2Config
 from costprobe.ui.influx_setup import flux
-from costprobe.ui.influx_setup.secret import write_new_secret
 from costprobe.ui.influx_setup.steps import (
+    HOUR_S,
     HOURLY,
     SetupError,
     SetupOptions,
     SetupStep,
     retention_text,
+    write_new_secret,
 )
 
-_HOUR_S = 3600
 POLICY = "autogen"
 
 
@@ -68,12 +68,8 @@ class InfluxV2Setup:
             self._bucket_step(hourly, options.keep_hourly_s),
             self._mapping_step(self._bucket),
             self._mapping_step(hourly),
-            self._task_step(
-                flux.ROLLUP_TASK, flux.rollup_task(self._bucket, hourly, options.late_s)
-            ),
-            self._task_step(
-                flux.DEADMAN_TASK, flux.deadman_task(self._bucket, options.dead_after_s)
-            ),
+            self._task_step(flux.ROLLUP_TASK, flux.rollup_task(self._bucket, hourly)),
+            self._task_step(flux.DEADMAN_TASK, flux.deadman_task(self._bucket)),
         ]
         return steps + ([self._token_step(self._secret_file)] if self._secret_file else [])
 
@@ -186,4 +182,4 @@ class InfluxV2Setup:
 
 def _retention_seconds(keep_s: float) -> int:
     """Return a retention that InfluxDB accepts: whole seconds, at least an hour."""
-    return max(_HOUR_S, round(keep_s))
+    return max(HOUR_S, round(keep_s))

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from costprobe.core.columns import number
+from costprobe.core.periods import HOUR_NS
 from costprobe.core.records import Point
-from costprobe.ui.device_text import devices_text
 from costprobe.ui.report.model import ReportedChange
-from costprobe.ui.report.spend import HOUR_NS
+from costprobe.ui.text import devices_text
 
 MAX_CHANGES: Final = 40
 _RANKS: Final = {"drift": 0, "price": 1, "annotation": 2, "software": 3, "fault": 4, "anomaly": 5}

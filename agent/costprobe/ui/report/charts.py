@@ -10,6 +10,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from costprobe.core.outside import one_line
+from costprobe.core.periods import DAY_NS
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.report.model import Bucket
 from costprobe.ui.report.words import day, minute
@@ -26,7 +27,6 @@ _LEAST_PCT: Final = 5.0
 _PERCENT_STEPS: Final = (2.5, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 500.0)
 # A larger distance between steps is a gap and is not joined by a line.
 _GAP_STEPS: Final = 2.5
-_DAY_NS: Final = 86_400 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def bar_chart(
     value_text: Callable[[float], str],
 ) -> str:
     """Draw a bar for each day; arguments as those of `line_chart`."""
-    whole_days = (span[0] // _DAY_NS * _DAY_NS, -(-span[1] // _DAY_NS) * _DAY_NS)
+    whole_days = (span[0] // DAY_NS * DAY_NS, -(-span[1] // DAY_NS) * DAY_NS)
     top = nice_top(max(bucket.value for bucket in buckets))
     frame = ChartFrame(*whole_days, 0.0, top, WIDTH, HEIGHT, _RIGHT)
     ticks = [
@@ -179,7 +179,7 @@ def bar_chart(
     ]
     svg = _drawing(ident, title, _description(buckets, value_text, ()), frame, ticks)
     for bucket in buckets:
-        left, right = frame.x(bucket.time_ns), frame.x(bucket.time_ns + _DAY_NS)
+        left, right = frame.x(bucket.time_ns), frame.x(bucket.time_ns + DAY_NS)
         top = frame.y(max(0.0, bucket.value))
         rect = ET.SubElement(
             svg,
@@ -249,7 +249,7 @@ def _drawing(
                 ET.SubElement(svg, "text", {**place, "text-anchor": anchor}).text = text
     ends_ns = (frame.since_ns, frame.until_ns)
     # The last day is the one that ends at the end.
-    is_long = ends_ns[1] - ends_ns[0] > 3 * _DAY_NS
+    is_long = ends_ns[1] - ends_ns[0] > 3 * DAY_NS
     names = (day(ends_ns[0]), day(ends_ns[1] - NS_PER_S)) if is_long else map(minute, ends_ns)
     for time_ns, anchor, name in zip(ends_ns, ("start", "end"), names, strict=True):
         attributes = {"class": "tick", "x": f"{frame.x(time_ns):.1f}", "y": str(frame.height - 8)}

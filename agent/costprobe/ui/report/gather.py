@@ -10,7 +10,7 @@ from typing import Final
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.configuration import Config
 from costprobe.core.columns import RowColumns
-from costprobe.core.periods import TimeSpan
+from costprobe.core.periods import DAY_NS, TimeSpan
 from costprobe.core.records import is_slice_kind, natural
 from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import HOUR_S
@@ -22,7 +22,6 @@ from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
 from costprobe.savings.savings import savings
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.query import (
-    DAY_NS,
     LATE_NS,
     Usual,
     allocation_by,
@@ -44,7 +43,6 @@ from costprobe.ui.report.spend import Period, spent
 from costprobe.ui.report.trends import CountedTrend, counted_trends, trends
 from costprobe.unit_costs.compare import Candidate, compared, probe_candidates, service_candidates
 
-UNKNOWN_CURRENCY: Final = "?"
 # Totals of energy and emissions.
 DRAWN: Final = ("energy_j", "carbon_g")
 
@@ -111,7 +109,7 @@ def report_of(
         changes=listed,
         more_changes=unlisted,
         savings=savings(past.history),
-        outlooks=[outlook_of(budget.status, budget.note) for budget in budgets],
+        outlooks=[outlook_of(budget.status) for budget in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
@@ -131,11 +129,7 @@ def _spend_and_drawn(
     around_ns = period.before.since_ns - LATE_NS, period.until_ns + LATE_NS
     totals = reader.hourly_sums("device", ("cost", *DRAWN), *around_ns, cuts_ns=period)
     allocations = list(ended_values(reader, "allocation", "cost", TimeSpan(*period)))
-
-    def currency_at(device: str, time_ns: int) -> str:
-        return _currency(past, device, time_ns)
-
-    spend = spent(totals["cost"], allocations, period, usual, currency_at, label)
+    spend = spent(totals["cost"], allocations, period, usual, label)
     return spend, drawn_in(totals, period, usual)
 
 
@@ -191,18 +185,6 @@ def _terms(past: ReportSources, device: str, time_ns: int) -> Terms | None:
         return past.book.terms(device, time_ns)
     except KeyError:
         return None  # a device that was removed
-
-
-def _currency(past: ReportSources, device: str, time_ns: int) -> str:
-    terms = _terms(past, device, time_ns)
-    if terms is not None:
-        return terms.rate.currency
-    paid_in = {
-        row.tags["currency"]
-        for row in past.reader.series("cost", {"device": device})
-        if row.tags.get("currency")
-    }
-    return paid_in.pop() if len(paid_in) == 1 else UNKNOWN_CURRENCY
 
 
 def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual: Usual) -> Drawn:

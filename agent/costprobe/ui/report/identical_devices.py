@@ -5,12 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from costprobe.core.money import PER_THOUSAND, price_scale, unit_price
+from costprobe.core.periods import DAY_NS
 from costprobe.ui.report.model import Bucket, Trend
-
-_DAY_NS: Final = 86_400 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ class TrendGroup:
     def moved_pct(self) -> float | None:
         """Change from the median of the first day's steps to that of the last day's, in percent."""
         first_ns, last_ns = self.buckets[0].time_ns, self.buckets[-1].time_ns
-        first = statistics.median(b.value for b in self.buckets if b.time_ns < first_ns + _DAY_NS)
-        last = statistics.median(b.value for b in self.buckets if b.time_ns > last_ns - _DAY_NS)
+        first = statistics.median(b.value for b in self.buckets if b.time_ns < first_ns + DAY_NS)
+        last = statistics.median(b.value for b in self.buckets if b.time_ns > last_ns - DAY_NS)
         return (last / first - 1) * 100 if first and last_ns > first_ns else None
 
     @property

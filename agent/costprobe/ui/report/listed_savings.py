@@ -11,9 +11,9 @@ from costprobe.core.money import money
 from costprobe.core.units import percent as share
 from costprobe.savings.load import LoadCost, LoadPosition
 from costprobe.savings.savings import Answer, Supply
-from costprobe.ui.device_text import devices_text, short
 from costprobe.ui.load_position import position_lines
 from costprobe.ui.savings import held_out_words, load_words
+from costprobe.ui.text import devices_text, short
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from costprobe.core.money import money
-from costprobe.core.outside import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.device_text import devices_text
 from costprobe.ui.report.grouping import (
     model_groups,
     price_groups,
@@ -31,18 +27,12 @@ from costprobe.ui.report.words import (
     minute,
     period,
 )
-
-_MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+from costprobe.ui.text import devices_text, escaped
 
 
 def markdown(report: Report) -> str:
     """Format a report as GitHub-flavoured Markdown; text from outside is escaped."""
     return "\n".join(_lines(report)) + "\n"
-
-
-def escaped(text: str) -> str:
-    """Escape Markdown and HTML in a text, and put it on one line."""
-    return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
 
 
 def _lines(report: Report) -> Iterator[str]:

@@ -11,13 +11,8 @@ from costprobe.ui.report.model import Outlook
 from costprobe.ui.report.spend import rounded
 
 
-def outlook_of(status: BudgetStatus, note: str) -> Outlook:
-    """Convert a budget status for the report.
-
-    Args:
-        status: Spend and forecast.
-        note: Reason why the forecast does not use the best method.
-    """
+def outlook_of(status: BudgetStatus) -> Outlook:
+    """Convert a budget status for the report."""
     budget, remaining = status.budget, status.remaining
     starts = local_time(status.period.start_ns, ZoneInfo(budget.timezone))
     notes = [f"coverage {percent(status.coverage)} of the elapsed time"]
@@ -32,5 +27,5 @@ def outlook_of(status: BudgetStatus, note: str) -> Outlook:
         expected=None if status.expected is None else rounded(status.expected),
         low=None if status.low is None else rounded(status.low),
         high=None if status.high is None else rounded(status.high),
-        method="; ".join([*notes, *filter(None, (status.note, note))]),
+        method="; ".join([*notes, *filter(None, [status.note])]),
     )

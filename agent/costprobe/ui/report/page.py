@@ -13,7 +13,6 @@ from costprobe.core.money import PER_THOUSAND, SCALES, money
 from costprobe.core.outside import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.device_text import devices_text
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.grouping import (
@@ -28,6 +27,7 @@ from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.summary import first_page
 from costprobe.ui.report.trends import step_ns
+from costprobe.ui.text import devices_text
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 MAX_MARKS: Final = 12

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues
 from costprobe.core.money import exact, total_of
-from costprobe.core.periods import TimeSpan
-from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
+from costprobe.core.records import natural
 from costprobe.core.units import HOUR_S
 from costprobe.spend.query import SpanSpend, Usual, hourly_change, label_spend, span_spend
 from costprobe.ui.report.model import (
@@ -22,12 +22,8 @@ from costprobe.ui.report.model import (
     Use,
 )
 
-HOUR_NS: Final = 3600 * NS_PER_S
-DAY_NS: Final = 24 * HOUR_NS
 # Smaller than any currency's unit, larger than the rounding error of float sums.
 _DIGITS: Final = 9
-
-CurrencyAt = Callable[[str, int], str]
 
 
 class Period(NamedTuple):
@@ -52,7 +48,6 @@ def spent(
     allocations: Iterable[SeriesValues],
     period: Period,
     usual: Usual,
-    currency_at: CurrencyAt,
     label: str = "",
 ) -> list[Spend]:
     """Return the cost of a period, compared with the preceding one, one entry per currency.
@@ -62,13 +57,10 @@ def spent(
         allocations: `cost` of the rows of `allocation`, over the period.
         period: The period.
         usual: Length of rows if there are too few to derive it.
-        currency_at: Currency of a device's price at a UTC ns, for rows without one.
         label: Tag that the cost is divided by; empty for none.
     """
     costs, allocations = list(costs), list(allocations)
-    now, before = (
-        span_spend(costs, TimeSpan(*span), usual, currency_at) for span in (period, period.before)
-    )
+    now, before = (span_spend(costs, TimeSpan(*span), usual) for span in (period, period.before))
     uses = _uses(allocations)
     spends = [
         _spend(currency, spend, before.get(currency), period, uses.get(currency, ()))
@@ -76,7 +68,7 @@ def spent(
     ]
     if not label:
         return spends
-    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual, currency_at)
+    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual)
     return [
         replace(spend, by_label=_with_remainder(spend.total, labelled.get(spend.currency, {})))
         for spend in spends
@@ -123,7 +115,7 @@ def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
     by_key: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for series in allocations:
         tags = series.tags
-        key = (tags.get("currency", "?"), tags.get("service", ""), tags.get("part", ""))
+        key = (tags.get("currency", ""), tags.get("service", ""), tags.get("part", ""))
         by_key[key] += series.values
     uses: dict[str, list[Use]] = defaultdict(list)
     for (currency, service, part), values in by_key.items():

@@ -11,7 +11,6 @@ from costprobe.core.money import money, total_of, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
 from costprobe.spend.now import Spending
-from costprobe.ui.device_text import devices_text
 from costprobe.ui.overview_records import MainChange
 from costprobe.ui.report.grouping import trend_groups
 from costprobe.ui.report.identical_devices import TrendGroup
@@ -24,6 +23,7 @@ from costprobe.ui.report.words import (
     percent,
     spend_change,
 )
+from costprobe.ui.text import devices_text
 from costprobe.unit_costs.now import UnitGroup
 
 MAX_ALERTS: Final = 3

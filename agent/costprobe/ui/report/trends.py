@@ -9,9 +9,10 @@ from typing import Final
 
 from costprobe.core.columns import RowColumns, numbers_of
 from costprobe.core.money import PER_THOUSAND
+from costprobe.core.periods import DAY_NS, HOUR_NS
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.ui.report.model import Bucket, Trend
-from costprobe.ui.report.spend import DAY_NS, HOUR_NS, Period
+from costprobe.ui.report.spend import Period
 from costprobe.unit_costs.change import ratio_of_columns
 
 MAX_MODELS: Final = 24

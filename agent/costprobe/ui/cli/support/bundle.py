@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -15,15 +16,16 @@ from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 import costprobe
+from costprobe.adapters.host.redaction import MASK
 from costprobe.adapters.store.database import StoreError, open_reader
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
 from costprobe.core.config.load import as_toml_tables
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
-from costprobe.ui.cli.support.bundle_secrets import without_addresses
-from costprobe.ui.cli.support.shown_config import shown
+from costprobe.ui.cli.support.config_sample import shown
 
 DOCTOR_S: Final = 180.0
 JOURNAL_S: Final = 20.0
@@ -248,3 +250,24 @@ def _rows(store: Path, measurement: str, since_ns: int) -> str:
 
 def _json(document: Any) -> str:  # noqa: ANN401 - any JSON value
     return json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s\"'<>\\,;)]+", re.IGNORECASE)
+
+
+def without_addresses(text: str) -> str:
+    """Cut each address in a text after its port, because services put secrets into paths."""
+    return _URL.sub(lambda match: _bare(match[0]), text)
+
+
+def _bare(url: str) -> str:
+    """Return scheme, host and port of an address."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = parts.port
+    except ValueError:
+        return MASK
+    place = f"[{host}]" if ":" in host else host
+    masked_path = f"/{MASK}" if parts.path not in {"", "/"} or parts.query or parts.fragment else ""
+    return urlunsplit((parts.scheme, f"{place}:{port}" if port else place, masked_path, "", ""))

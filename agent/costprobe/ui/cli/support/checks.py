@@ -17,7 +17,8 @@ from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.location import default_store
 from costprobe.core.outside import SHAPE_ERRORS
-from costprobe.core.records import NS_PER_S, Device, Event
+from costprobe.core.periods import HOUR_NS
+from costprobe.core.records import Device, Event
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
@@ -27,7 +28,6 @@ from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.place import may_write
 
 MIN_FREE_BYTES = 1 << 30
-HOUR_NS = 3600 * NS_PER_S
 # RAPL is updated about every ms.
 RAPL_WAIT_S = 0.1
 _TIME_ERROR = 5

@@ -25,7 +25,7 @@ from costprobe.core.units import counted
 from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.checks import Check
-from costprobe.ui.cli.support.torch_build import torch_arguments
+from costprobe.ui.cli.support.service_venv import torch_arguments
 
 TORCH_TIMEOUT_S: Final = 120.0
 MAX_FACTS_CHARS: Final = 1 << 16

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import gc
+import io
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import wraps
+from typing import Any, Final, NamedTuple
 
 import click
 from pydantic import ConfigDict
@@ -18,23 +21,18 @@ from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.clock import SystemClock
 from costprobe.core.config.load import ConfigError, load_file
 from costprobe.core.config.model import RootSection
+from costprobe.core.outside import csv_cell
 from costprobe.core.records import NS_PER_S
-from costprobe.fleet.answers import (
-    ARRIVED_NS,
-    FleetAnswers,
-    FleetPeriod,
-    fleet_period,
-)
+from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.settings import FleetSection
-from costprobe.ui.cli.support.label_option import LABEL
-from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.option_types import LABEL, Moment
+from costprobe.ui.cli.support.output import Role, echo, echo_file, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, check_access
-from costprobe.ui.cli.support.timespan import Moment
+from costprobe.ui.fleet_documents import head_of
 from costprobe.ui.text import local
 
 _LABEL_PREFIX: Final = "label:"
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class FleetFile(RootSection):
@@ -73,18 +71,71 @@ class FleetKey(click.ParamType[str]):
         return label
 
 
-def period_options(since: str) -> Callable[[_Function], _Function]:
-    """Return the options that all commands share.
+class FleetOptions(NamedTuple):
+    """The options that the questions to a fleet share.
 
-    Args:
-        since: Default of `--since`.
+    Attributes:
+        config: The file in the command's options; None for the usual one.
+        labels: Only rows with these tags.
+        as_json: Whether the answer is JSON.
+        as_csv: Whether it is CSV.
+        since_ns: UTC in ns.
+        until_ns: UTC in ns; None for a minute ago.
     """
 
-    def decorated(function: _Function) -> _Function:
-        for option in (
-            click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-            LABEL,
+    config: str | None
+    labels: Sequence[tuple[str, str]]
+    as_json: bool
+    as_csv: bool
+    since_ns: int = 0
+    until_ns: int | None = None
+
+    def answers(self, *, to_the_second: bool = False) -> AbstractContextManager[FleetAnswers]:
+        """Return the database, ready for questions about the period; see `fleet_answers`."""
+        return fleet_answers(
+            self.config, self.since_ns, self.until_ns, self.labels, to_the_second=to_the_second
+        )
+
+    def echo(
+        self,
+        answers: FleetAnswers,
+        document: Mapping[str, Any],
+        table: tuple[Sequence[str], Iterable[Sequence[object]]],
+        lines: Iterable[str],
+        words: Iterable[tuple[str, Role]] = (),
+    ) -> None:
+        """Print an answer.
+
+        Args:
+            answers: The database, and the period.
+            document: The answer as JSON, without the keys of all answers.
+            table: Heads and rows of CSV.
+            lines: The answer for people; it is not iterated over for a program.
+            words: Colours of lines by words in them.
+        """
+        if self.as_json:
+            echo_json({**head_of(answers), **document})
+            return
+        if self.as_csv:
+            echo_file(csv_lines(*table))
+        else:
+            echo_lines(lines, words)
+        echo_problems(answers)
+
+
+def fleet_options(since: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the shared options, and passes them as FleetOptions.
+
+    Args:
+        since: Default of `--since`; None for a command without a period of its own.
+    """
+    options = [
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        LABEL,
+    ]
+    if since is not None:
+        options += [
             click.option(
                 "--until", "until_ns", type=Moment(), help='"1h" or a date (default: a minute ago).'
             ),
@@ -96,9 +147,18 @@ def period_options(since: str) -> Callable[[_Function], _Function]:
                 show_default=True,
                 help='"7d" or a date.',
             ),
-        ):
-            function = option(function)
-        return function
+        ]
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def called(config: str | None, **given: Any) -> None:  # noqa: ANN401 - options of any type
+            shared = {name: given.pop(name) for name in FleetOptions._fields if name in given}
+            function(FleetOptions(config, **shared), **given)
+
+        command: Callable[..., None] = click.pass_obj(called)
+        for option in options:
+            command = option(command)
+        return command
 
     return decorated
 
@@ -194,3 +254,13 @@ def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "
         f"no {rows}{f' with {labels}' if labels else ''} since {local(answers.period.start_ns)};"
         f" {next(iter(answers.problems), hint)}"
     )
+
+
+def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield the lines of a CSV file; an unknown value is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    for row in rows:
+        writer.writerow(map(csv_cell, row))
+    yield from text.getvalue().splitlines()

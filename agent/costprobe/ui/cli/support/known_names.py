@@ -1,4 +1,7 @@
-"""Names that a command was given: a mistyped one ends it with the names that are known."""
+"""Names that a command was given, and their completion in a shell.
+
+A mistyped name ends the command with the names that are known.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ from costprobe.ui.cli.support.place import bad_input
 
 if TYPE_CHECKING:  # the import takes longer than commands that need no configuration
     from costprobe.configuration import Config
+
+
+from collections.abc import Iterator
+from contextlib import closing
 
 NAMES_SHOWN = 20
 
@@ -68,3 +75,93 @@ def check_names(
             known.update(entry.name for entry in getattr(config(), kind))
         if value not in known:
             raise unknown_name(" or ".join(kinds), value, known)
+
+
+MAX_OFFERED = 200
+
+Offer = Callable[[click.Context, click.Parameter, str], list[str]]
+_Names = Callable[[str | None], Iterable[str]]
+
+
+def _complete_names(names: _Names) -> Offer:
+    """Complete a value; return nothing on any error, because completion must not print it."""
+
+    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        del param
+        try:
+            sorted_names = sorted(set(names(ctx.find_root().params.get("config_path"))))
+        except Exception:  # noqa: BLE001 - see the docstring
+            return []
+        offered = [name for name in sorted_names if name.startswith(incomplete)]
+        # A shell would act on a line break or an escape sequence.
+        return [name for name in offered if name.isprintable()][:MAX_OFFERED]
+
+    return offer
+
+
+def _of_config(table: str) -> _Names:
+    def names(path: str | None) -> Iterator[str]:
+        from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - no `--help` shall pay for it
+
+        for entry in getattr(LoadedConfig(path).config, table):
+            yield entry.name
+
+    return names
+
+
+def _of_tag(tag: str) -> _Names:
+    def names(path: str | None) -> Iterator[str]:
+        from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415 - as above
+        from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
+
+        with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
+            for series in reader.series():
+                if tag in series.tags:
+                    yield series.tags[tag]
+
+    return names
+
+
+def _probes(path: str | None) -> Iterator[str]:
+    from costprobe.probing.settings import BUILT_IN_MODELS  # noqa: PLC0415 - as above
+
+    yield from BUILT_IN_MODELS
+    yield from _of_config("probe")(path)
+
+
+def _names_of_any(*kinds: _Names) -> _Names:
+    return lambda path: [name for kind in kinds for name in kind(path)]
+
+
+def _silences(path: str | None) -> Iterator[str]:
+    from costprobe.adapters.store.read import StoreReader  # noqa: PLC0415 - as above
+    from costprobe.ui.cli.support.loaded_config import LoadedConfig  # noqa: PLC0415 - as above
+
+    with closing(StoreReader.open(LoadedConfig(path).store_path)) as reader:
+        document, _ = reader.states()["alerts"]
+    for silence in document["silences"]:
+        yield silence["id"]
+
+
+def _fields(path: str | None) -> Iterator[str]:
+    del path
+    from costprobe.core.schema import SCHEMA  # noqa: PLC0415 - as above
+
+    for measurement in SCHEMA.values():
+        for field, kind in measurement.fields.items():
+            if kind in (float, int):
+                yield field
+
+
+STORED_DEVICES = _complete_names(_of_tag("device"))
+STORED_PROBES = _complete_names(_of_tag("probe"))
+STORED_SERVICES = _complete_names(_of_tag("service"))
+STORED_LOADS = _complete_names(_names_of_any(_of_tag("service"), _of_tag("device")))
+STORED_MODELS = _complete_names(_names_of_any(_of_tag("probe"), _of_tag("service")))
+PROBES = _complete_names(_probes)
+SERVICES = _complete_names(_of_config("service"))
+BUDGETS = _complete_names(_of_config("budget"))
+SINKS = _complete_names(_of_config("sink"))
+NOTIFIERS = _complete_names(_of_config("notifier"))
+SILENCES = _complete_names(_silences)
+FIELDS = _complete_names(_fields)

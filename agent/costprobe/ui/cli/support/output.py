@@ -1,16 +1,20 @@
-"""The one way of text to the terminal: no text from outside can control it or forge a line."""
+"""The one way of text to the terminal, in colours where it is one, and to files.
+
+No text from outside can control the terminal or forge a line.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any, Final
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import click
 
 from costprobe.core.outside import one_line
-from costprobe.ui.cli.support.colour import Role, paint
 from costprobe.ui.cli.support.fitting import terminal_columns, wrapped
 
 # A colour that click or plotext set.
@@ -57,6 +61,14 @@ def echo_lines(lines: Iterable[str], words: Iterable[tuple[str, Role]] = ()) -> 
             click.echo(part if role is None else paint(part, role))
 
 
+def echo_answer(document: Any, lines: Iterable[str], *, as_json: bool) -> None:  # noqa: ANN401 - any JSON document
+    """Print an answer as JSON, or as lines; of the other one nothing is computed that is lazy."""
+    if as_json:
+        echo_json(document)
+    else:
+        echo_lines(lines)
+
+
 def echo_coloured(lines: Iterable[str]) -> None:
     """Print lines with the colours of `paint` and of plots; on a terminal they fit its width.
 
@@ -69,3 +81,54 @@ def echo_coloured(lines: Iterable[str]) -> None:
         shown = "".join(part if n % 2 else one_line(part) for n, part in enumerate(parts))
         for text in wrapped(shown, columns):
             click.echo(text)
+
+
+Role = Literal["good", "note", "bad", "faint", "strong"]
+
+_STYLES: Final[Mapping[Role, Mapping[str, Any]]] = {
+    "good": {"fg": "green"},
+    "note": {"fg": "yellow"},
+    "bad": {"fg": "red", "bold": True},
+    "faint": {"dim": True},
+    "strong": {"bold": True},
+}
+SEVERITIES: Final[Mapping[str, Role]] = {"info": "faint", "warning": "note", "critical": "bad"}
+
+
+def colour_of(environ: Mapping[str, str], *, refused: bool) -> bool | None:
+    """Return click's colour setting: False for never, None for terminals only.
+
+    Args:
+        environ: Environment with NO_COLOR (no-color.org: set and not empty) and TERM.
+        refused: Whether --no-color was given.
+    """
+    if refused or environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+        return False
+    return None
+
+
+def is_coloured() -> bool:
+    """Return whether standard output may contain colours."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.color is not None:
+        return context.color
+    return sys.stdout.isatty()
+
+
+def paint(text: str, role: Role) -> str:
+    """Return a printable text in a role's colour; click.echo strips it if colours are off."""
+    return click.style(one_line(text), **_STYLES[role])
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Replace a file atomically, so that a web server never serves an incomplete one.
+
+    Raises:
+        click.ClickException: It cannot be written.
+    """
+    from costprobe.adapters.host import files  # noqa: PLC0415 - only a command that writes one
+
+    try:
+        files.replace_file(file, text.encode())
+    except OSError as error:
+        raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from error

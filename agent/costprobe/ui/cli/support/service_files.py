@@ -1,16 +1,26 @@
-"""The files of the service on a host: their paths, and how they are installed and deleted."""
+"""The service on a host: its files, and the steps, options and output of its commands.
+
+Each step of an installation is printed, run with a time limit, and fails with a hint.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import click
+
 import costprobe
 from costprobe.adapters.host.files import replace_file
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import bad_input
 
 SERVICE: Final = "costprobe.service"
 DASHBOARD: Final = "costprobe-dashboard.service"
@@ -161,3 +171,130 @@ def take_back(counter: Path) -> None:
     """
     os.chown(counter, 0, 0)
     counter.chmod(_ROOT_ALONE)
+
+
+COMMAND_TIMEOUT_S: Final = 300.0
+OUTPUT_LINES_MAX: Final = 12
+
+
+class StepError(click.ClickException):
+    """A step failed. Earlier steps stay in effect, and running the command again is safe."""
+
+
+class Steps:
+    """Runs programs and prints each.
+
+    Args:
+        log: Prints one line.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.log = log
+
+    def run(
+        self,
+        command: Sequence[str],
+        fix: str,
+        *,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        shows_output: bool = False,
+        env: Mapping[str, str] | None = None,
+        is_shown: bool = True,
+    ) -> str:
+        """Print a command, run it, and return its standard output.
+
+        Args:
+            command: Program and arguments.
+            fix: What the user can do if it fails.
+            timeout_s: The time limit in s.
+            shows_output: Pass the output on to stderr, such as a progress bar, instead of
+                returning it.
+            env: The environment; None for that of this program.
+            is_shown: False for a command that changes nothing: it is not printed.
+
+        Raises:
+            StepError: The program does not exist, failed, or exceeded its time limit.
+        """
+        if is_shown:
+            self.log(f"  {shlex.join(command)}")
+        try:
+            done = subprocess.run(  # noqa: S603 - a program of the table above, no shell
+                list(command),
+                stdout=sys.stderr if shows_output else subprocess.PIPE,
+                stderr=None if shows_output else subprocess.PIPE,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                env=env,
+            )
+        except OSError as error:
+            raise StepError(f"{command[0]}: {error.strerror}; {fix}") from error
+        except subprocess.TimeoutExpired as error:
+            raise StepError(
+                f"{shlex.join(command)}: not finished after {timeout_s:.0f} s; {fix}"
+            ) from error
+        if done.returncode != 0:
+            output = (done.stderr or "").strip() or (done.stdout or "").strip()
+            shown = "\n".join(f"  {line}" for line in output.splitlines()[-OUTPUT_LINES_MAX:])
+            raise StepError("\n".join([f"{shlex.join(command)} failed:", shown, fix]))
+        return done.stdout or ""
+
+    def attempt(self, command: Sequence[str]) -> bool:
+        """Run an optional command; return True if it succeeded."""
+        if shutil.which(command[0]) is None:
+            return False
+        try:
+            self.run(command, "it is not needed")
+        except StepError as error:
+            # The last line is the hint; the one before it is the program's last line of output.
+            self.log(f"    not done: {error.message.splitlines()[-2:][0].strip()}")
+            return False
+        return True
+
+
+HOST: Final = Path("/")
+ROOT_OPTION = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=HOST,
+    help="Install into the system image below this folder; nothing is started.",
+)
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
+
+
+def step_printer(*, as_json: bool) -> tuple[list[str], Callable[[str], None]]:
+    """Return a list of lines, for JSON, and the function that prints a line and adds it.
+
+    With --json the lines are printed to stderr, so that they are visible if a step fails.
+    """
+    printed: list[str] = []
+
+    def log(line: str) -> None:
+        printed.append(line.strip())
+        echo(line, err=as_json)
+
+    return printed, log
+
+
+def check_host(root: Path) -> None:
+    """Check the requirements before anything is changed.
+
+    Raises:
+        click.ClickException: With exit code 2.
+    """
+    if os.geteuid() != 0:
+        program = Path(sys.executable).with_name("costprobe")
+        name = click.get_current_context().info_name
+        raise bad_input(f"root is required: sudo {program} {name}")
+    if (root / PACKAGED).exists():
+        raise bad_input(
+            f"{root / PACKAGED}: the service was installed by a package of the system; upgrade or"
+            " remove the package costprobe instead, with apt or dnf"
+        )
+    if root == HOST and not Path("/run/systemd/system").is_dir():
+        raise bad_input(
+            "systemd is not running; run `costprobe run` under your process supervisor, or use"
+            " --root for a system image"
+        )

@@ -1,24 +1,28 @@
 """The virtual environment of the service: created from a Python that its sandbox can read.
 
 An upgrade installs into a copy, which replaces the environment when it is complete, while the service
-is stopped: a failed upgrade changes nothing, and no program loads parts of two versions.
+is stopped: a failed upgrade changes nothing, and no program loads parts of two versions. The service must
+run the version that installs it: its wheel is written from the installed files, because an index may return
+another version, or another project.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import shlex
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+import sysconfig
+import zipfile
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from costprobe.adapters.host.files import replace_file
 from costprobe.core.outside import bounded_json
-from costprobe.ui.cli.support.service_files import is_venv, remove
-from costprobe.ui.cli.support.service_steps import StepError, Steps
-from costprobe.ui.cli.support.torch_build import TORCH_INDEX, torch_arguments
+from costprobe.ui.cli.support.service_files import StepError, Steps, is_venv, remove
 
 PIP_TIMEOUT_S: Final = 3600.0
 LOCK: Final = "share/costprobe/requirements.txt"
@@ -88,7 +92,11 @@ def _inspected(path: str, steps: Steps) -> Python | str:
     """Return an interpreter, or the reason why the service cannot use it."""
     try:
         facts = bounded_json(
-            steps.ask([path, "-I", "-c", _PROGRAM], "check that it is a Python interpreter")
+            steps.run(
+                [path, "-I", "-c", _PROGRAM],
+                "check that it is a Python interpreter",
+                is_shown=False,
+            )
         )
     except (StepError, ValueError):
         return "does not exist, or is not Python"
@@ -231,9 +239,91 @@ def torch_requirement() -> list[str]:
 
 def _contents(folder: Path, steps: Steps) -> tuple[bool, str | None]:
     """Return whether an environment has torch, and its version of costprobe if there is one."""
-    output = steps.ask(
+    output = steps.run(
         [str(folder / "bin/python"), "-I", "-c", _CONTENTS],
         "check that the environment is complete",
+        is_shown=False,
     )
     has_torch, installed = bounded_json(output)
     return bool(has_torch), installed
+
+
+NAME: Final = "costprobe"
+PACKAGES: Final = ("costprobe", "costprobe_probes")
+# Files that pip writes for each installation.
+_OF_INSTALLATION: Final = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+
+
+def running_wheel(folder: Path) -> Path:
+    """Write a wheel of the running distribution into a folder and return its path.
+
+    Raises:
+        StepError: The program was not installed from a wheel, or files of it are missing.
+    """
+    try:
+        dist = distribution(NAME)
+    except PackageNotFoundError as error:
+        raise StepError(
+            f"{NAME} is not an installed distribution; specify one with --from"
+        ) from error
+    path = folder / f"{NAME}-{dist.version}-py3-none-any.whl"
+    try:
+        contents = {name: file.read_bytes() for name, file in _files(dist).items()}
+    except OSError as error:
+        raise StepError(f"{error.filename}: {error.strerror}; install {NAME} again") from error
+    _write(path, contents, f"{NAME}-{dist.version}.dist-info/RECORD")
+    return path
+
+
+def _files(dist: Distribution) -> dict[str, Path]:
+    """Return the installed files by their names in the wheel.
+
+    Raises:
+        StepError: The installation has no record of its files.
+    """
+    site, data = Path(str(dist.locate_file(""))).resolve(), Path(sysconfig.get_path("data"))
+    files = {}
+    for entry in dist.files or ():
+        path = Path(str(entry.locate())).resolve()
+        if path.is_relative_to(site):
+            name = path.relative_to(site)
+            if _is_shipped(PurePosixPath(name)):
+                files[name.as_posix()] = path
+        elif path.is_relative_to(data.resolve() / "share"):
+            name = path.relative_to(data.resolve())
+            files[f"{NAME}-{dist.version}.data/data/{name.as_posix()}"] = path
+    if not any(name.startswith(f"{NAME}/") for name in files):
+        raise StepError(f"{site}: {NAME} has no record of its files; specify a wheel with --from")
+    return files
+
+
+def _is_shipped(name: PurePosixPath) -> bool:
+    """Return whether a file of the site directory was part of the wheel."""
+    top = name.parts[0]
+    if top.endswith(".dist-info"):
+        return name.name not in _OF_INSTALLATION
+    return top in PACKAGES and name.suffix != ".pyc"
+
+
+def _write(path: Path, contents: dict[str, bytes], record: str) -> None:
+    """Write an archive with its RECORD, in which every file has its SHA-256 digest."""
+    lines = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in contents.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+            lines.append(f"{name},sha256={digest.decode()},{len(content)}\n")
+            wheel.writestr(name, content)
+        wheel.writestr(record, "".join([*lines, f"{record},,\n"]))
+
+
+TORCH_INDEX: Final = "https://download.pytorch.org/whl"
+# As in scripts/setup. PyPI refuses versions with a local label, so this cannot select its CUDA build.
+CPU_BUILD: Final = "torch==2.13.0+cpu"
+_DRIVER: Final = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
+
+
+def torch_arguments() -> list[str]:
+    """Return the arguments of `pip install` for the build that suits this host."""
+    if any(path.exists() for path in _DRIVER):
+        return ["torch"]
+    return ["--extra-index-url", f"{TORCH_INDEX}/cpu", CPU_BUILD]

@@ -55,10 +55,7 @@ def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check
         return
     # Imported here, because it is only needed on a Kubernetes node.
     from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
-    from costprobe.adapters.kubernetes.pod_resources import (  # noqa: PLC0415 - as above
-        KubernetesError,
-        PodResources,
-    )
+    from costprobe.adapters.kubernetes.pod_resources import KubernetesError, PodResources  # noqa: PLC0415 - as above
 
     node = kubernetes.node or host
     fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"

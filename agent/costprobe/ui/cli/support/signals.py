@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from costprobe.daemon.main import Service
 
 
-class Signalled(Protocol):
-    """A process that stops and reloads its configuration on request."""
-
-    @property
-    def wake_fd(self) -> int:
-        """For `signal.set_wakeup_fd`."""
-        ...
-
-    def request_stop(self) -> None:
-        """End the process; safe in a signal handler."""
-        ...
-
-    def request_reload(self) -> None:
-        """Reload the configuration file; safe in a signal handler."""
-        ...
-
-
-def handle_signals(process: Signalled) -> None:
+def handle_signals(process: Service) -> None:
     """Stop on SIGINT or SIGTERM, end the process on a second SIGINT, reload on SIGHUP."""
 
     def stop(number: int, frame: FrameType | None) -> None:

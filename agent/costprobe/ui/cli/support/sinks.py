@@ -1,16 +1,20 @@
-"""Select one of the configured sinks for a command."""
+"""The sink that a command is about, and files for the host of its database or of Grafana."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Final
 
+from costprobe.adapters.host.files import replace_file
 from costprobe.adapters.http.access import Destination
 from costprobe.adapters.http.errors import DeliveryError, json_object
 from costprobe.configuration import Config
 from costprobe.delivery.contract import HttpSinkConfig
 from costprobe.delivery.influx import InfluxV1Config, InfluxV2Config, http_client
 from costprobe.ui.cli.support.known_names import unknown_name
+from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 
 # Databases with Prometheus' API answer it, which is how Grafana identifies them.
@@ -65,3 +69,21 @@ def _speaks_promql(sink: HttpSinkConfig) -> bool:
 def influxql_database(sink: InfluxV1Config | InfluxV2Config) -> str:
     """Return the name of a sink's database in InfluxQL."""
     return sink.database if isinstance(sink, InfluxV1Config) else sink.bucket
+
+
+def write_files(files: Mapping[Path, str], *, quiet: bool) -> None:
+    """Write files for another host, and print which unless it is quiet; their folders are created.
+
+    Raises:
+        click.ClickException: With exit code 2; one cannot be written.
+    """
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, text.encode())
+        except OSError as error:
+            raise bad_input(
+                f"{path}: cannot be written ({error.strerror}); choose another folder"
+            ) from error
+        if not quiet:
+            echo(f"{path}: written")

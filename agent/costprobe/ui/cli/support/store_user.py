@@ -8,12 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costprobe.core.config.location import (
-    SYSTEM_STORE,
-    config_path,
-    default_store,
-    store_of,
-)
+from costprobe.core.config.location import SYSTEM_STORE, config_path, default_store, store_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
 

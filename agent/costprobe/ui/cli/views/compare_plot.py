@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 from costprobe.core.money import common_scale, scale_words
 from costprobe.core.outside import one_line
-from costprobe.ui.cli.support.colour import paint
-from costprobe.ui.cli.views.plots import LETTERS, drawn
+from costprobe.ui.cli.support.output import paint
+from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
 from costprobe.unit_costs.compare import Group
 
 PLOT_ROWS = 16
-MAX_PLOT_COLUMNS = 100
 
 
 def plotted(group: Group) -> list[str]:
@@ -20,8 +17,6 @@ def plotted(group: Group) -> list[str]:
     Args:
         group: The models, in one currency and on one basis.
     """
-    import plotext  # noqa: PLC0415 - only a plot pays for it
-
     p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
     p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
     axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
@@ -33,9 +28,7 @@ def plotted(group: Group) -> list[str]:
     ]
     if not points:
         return ["no plot: there are no latencies"]
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plotsize(min(shutil.get_terminal_size().columns, MAX_PLOT_COLUMNS), PLOT_ROWS)
+    plotext = blank_plot(PLOT_ROWS)
     names = []
     for letter, (placed, latency_ms, cost) in zip(LETTERS, points, strict=False):
         is_front = placed.dominated_by is None

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costprobe.core.money import (
-    money,
-    price_scale,
-    price_text,
-    unit_price,
-)
+from costprobe.core.money import money, price_scale, price_text, unit_price
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent

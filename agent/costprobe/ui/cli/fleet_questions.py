@@ -1,0 +1,597 @@
+"""`costprobe fleet` spend, savings, forecast, compare and status: what all devices cost, and the hosts."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+import click
+
+from costprobe.core.money import common_scale, money, scale_words
+from costprobe.core.outside import one_line
+from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
+from costprobe.core.records import NS_PER_S, natural
+from costprobe.core.units import KWH_J, counted, percent
+from costprobe.fleet.answers import FleetAnswers
+from costprobe.fleet.hosts import HostState, fleet_status
+from costprobe.fleet.spend import (
+    FleetForecast,
+    FleetSaving,
+    FleetSpend,
+    SpendByKey,
+    fleet_forecast,
+    fleet_savings,
+    fleet_spend,
+)
+from costprobe.fleet.unit_costs import SOFTWARE, FleetUnitCost, fleet_unit_costs
+from costprobe.spend.forecast import MIN_HOURS
+from costprobe.spend.settings import HISTORY_HOURS
+from costprobe.ui.cli.support.command_classes import ExampleCommand
+from costprobe.ui.cli.support.fitting import table_lines
+from costprobe.ui.cli.support.fleet_options import (
+    FleetKey,
+    FleetOptions,
+    fleet_config,
+    fleet_options,
+    require_rows,
+)
+from costprobe.ui.cli.support.option_types import FiniteRange, Timespan
+from costprobe.ui.cli.support.output import echo
+from costprobe.ui.cli.support.place import bad_input
+from costprobe.ui.fleet_documents import compare_document, forecast_document, spend_document
+from costprobe.ui.text import ago, joules, local
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet spend --since 30d --by service  # what each service cost on all hosts",
+        "costprobe fleet spend --by label:team --csv  # a spreadsheet of the spend by team",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("host", "device", "gpu_model", "model", "service", "tenant"),
+    help="What the spend is divided by (default: the total only).",
+)
+@fleet_options(since="30d")
+def spend(
+    options: FleetOptions,
+    *,
+    by: str | None,
+) -> None:
+    """Show what all devices cost in a period: money, energy, emissions and idle share.
+
+    `model` is the served model, `gpu_model` the product name of the GPU. Two currencies are never
+    added. The period begins and ends with whole five minutes, of more than 2.5 days with whole hours;
+    "covered" is the share of these that have rows, over the devices that had a row in the period.
+    """
+    with options.answers() as answers:
+        found = fleet_spend(answers, by or "")
+    options.echo(
+        answers,
+        spend_document(found, by or ""),
+        (SPEND_HEADS, spend_cells(found)),
+        _spend_lines(found, by or "", answers),
+    )
+
+
+def _spend_lines(found: SpendByKey, by: str, answers: FleetAnswers) -> Iterator[str]:
+    require_rows(found.total.costs, answers)
+    period, devices = answers.period, counted(found.total.series, "device")
+    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
+    yield from spend_lines(found, by)
+    if by and not found.parts:
+        echo(f"no rows with a {by}", "note", err=True)
+
+
+_SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet savings  # spare GPUs of each model, and what they cost a month",
+        "costprobe fleet savings --by label:team --utilization 50  # with more room for peaks",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("gpu_model", "host"),
+    default="gpu_model",
+    show_default=True,
+    help="Groups of devices between which work may move.",
+)
+@click.option(
+    "--utilization",
+    "target_pct",
+    type=FiniteRange(1, 100),
+    default=70.0,
+    show_default=True,
+    help="Mean utilization that devices may reach, in percent; the rest is for peaks.",
+)
+@fleet_options(since="30d")
+def savings(
+    options: FleetOptions,
+    *,
+    by: str,
+    target_pct: float,
+) -> None:
+    """Show how many devices the same work would not need at a higher utilization, and their cost.
+
+    It assumes that work may move between the devices of a group, and scales with utilization. The mean
+    hides peaks: choose the utilization for them. `costprobe savings` compares prices of one host.
+    """
+    with options.answers() as answers:
+        found = fleet_savings(answers, by, target_pct / 100)
+    documents = [
+        {**asdict(one), "group": list(one.group), "currency": one.currency or None} for one in found
+    ]
+    cells = [
+        [" ".join(one.group), *(document[head] for head in _SAVINGS_HEADS[1:])]
+        for one, document in zip(found, documents, strict=True)
+    ]
+    target = {"by": by, "utilization_target_share": target_pct / 100}
+    lines = _savings_lines(found, by, answers)
+    options.echo(answers, {**target, "groups": documents}, (_SAVINGS_HEADS, cells), lines)
+
+
+def _savings_lines(found: Sequence[FleetSaving], by: str, answers: FleetAnswers) -> Iterator[str]:
+    require_rows(found, answers, "device with a cost and a utilization")
+    heads = (by, "devices", "utilization", "spare", "cost a month", "of it spare")
+    rows = [
+        (
+            one_line(" ".join(one.group)) or "-",
+            f"{one.devices:,}",
+            percent(one.utilization_share),
+            f"{one.spare:,}",
+            money(one.cost_per_month, one.currency),
+            money(one.saving_per_month, one.currency),
+        )
+        for one in found
+    ]
+    yield from table_lines([heads, *rows])
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet forecast  # spend of this month up to now, and at its end",
+        "costprobe fleet forecast --period quarter --amount 250000  # whether a budget will be exceeded",
+    ),
+)
+@click.option(
+    "--period",
+    "kind",
+    type=click.Choice(["day", "month", "quarter", "year"]),
+    default="month",
+    show_default=True,
+    help="The calendar period that is forecast.",
+)
+@click.option("--timezone", default="UTC", show_default=True, help="Its time zone, by IANA name.")
+@click.option("--amount", type=FiniteRange(min=0), help="Planned amount, in the currency.")
+@click.option("--currency", help="Only the spend in this currency, such as EUR.")
+@fleet_options()
+def forecast(
+    options: FleetOptions,
+    *,
+    kind: PeriodKind,
+    timezone: str,
+    amount: float | None,
+    currency: str | None,
+) -> None:
+    """Show the spend of this month, and forecast it to its end with an 80 % interval.
+
+    The forecast is that of `costprobe budget`: the robust rate of each hour of the week, over the
+    last eight weeks. Gaps are not extrapolated.
+    """
+    now_ns = time.time_ns()
+    try:
+        period = period_at(kind, timezone, now_ns // HOUR_NS * HOUR_NS - 1)
+    except (KeyError, ValueError, OSError) as error:
+        raise bad_input(
+            f"--timezone: {timezone!r} is no time zone, such as Europe/Berlin"
+        ) from error
+    since_ns = min(period.start_ns, now_ns - HISTORY_HOURS * HOUR_NS)
+    spanned = options._replace(since_ns=since_ns, until_ns=now_ns)
+    with spanned.answers() as answers:
+        found = [
+            one
+            for one in fleet_forecast(answers, period, timezone)
+            if currency in (None, one.currency)
+        ]
+    if amount is not None and len(found) > 1:
+        raise bad_input("--amount: the fleet is paid in several currencies; add --currency")
+    documents = [forecast_document(one, amount) for one in found]
+    span = {"period_start_ns": period.start_ns, "period_end_ns": period.end_ns}
+    options.echo(
+        answers,
+        {"period": kind, **span, "currencies": documents},
+        (FORECAST_HEADS, ([one[head] for head in FORECAST_HEADS] for one in documents)),
+        _forecast_lines(
+            found, period, answers, amount, f"rows in {currency}" if currency else "rows"
+        ),
+        [("exceeded", "bad")],
+    )
+
+
+def _forecast_lines(
+    found: Sequence[FleetForecast],
+    period: TimeSpan,
+    answers: FleetAnswers,
+    amount: float | None,
+    wanted: str,
+) -> Iterator[str]:
+    require_rows(found, answers, wanted)
+    yield from forecast_lines(found, period, answers.period.end_ns, amount)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet compare --by gpu_model  # each model's cost per inference by GPU model",
+        "costprobe fleet compare --by label:cloud --since 30d  # the same by cloud, a label of the hosts",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("model", "gpu_model", "host", "service", *SOFTWARE),
+    metavar="KEY",
+    default="model",
+    show_default=True,
+    help="Compare models only (model), or each by gpu_model, host, service,"
+    f" {', '.join(SOFTWARE)} or label:NAME.",
+)
+@fleet_options(since="7d")
+def compare(
+    options: FleetOptions,
+    *,
+    by: str,
+) -> None:
+    """Compare the cost per inference and per million tokens over all hosts.
+
+    By model, and by GPU model, host, the software of probes, or any label, such as cloud. Probe and
+    production costs, and different currencies, are never compared with each other.
+    """
+    with options.answers() as answers:
+        found = fleet_unit_costs(answers, by)
+    heads = COMPARE_HEADS
+    rows = ([getattr(one, head) for head in heads] for one in found)
+    lines = _compare_lines(found, by, answers)
+    options.echo(answers, {"by": by, "models": compare_document(found)}, (heads, rows), lines)
+
+
+def _compare_lines(found: Sequence[FleetUnitCost], by: str, answers: FleetAnswers) -> Iterator[str]:
+    require_rows(found, answers)
+    yield from compare_lines(found, by)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        "costprobe fleet status  # hosts, silent ones first, with versions, faults and incidents",
+        "costprobe fleet status --by label:rack --since 30d  # hosts of each rack that were seen in 30 days",
+    ),
+)
+@click.option(
+    "--by",
+    type=FleetKey("host"),
+    default="host",
+    show_default=True,
+    help="List hosts, or groups by a label.",
+)
+@click.option(
+    "--silent-after",
+    "silent_after_s",
+    type=Timespan(),
+    help="A host without a row for so long is silent (default: `silent_after` of [fleet]).",
+)
+@fleet_options(since="7d")
+def status(
+    options: FleetOptions,
+    *,
+    by: str,
+    silent_after_s: float | None,
+) -> None:
+    """Show the hosts that sent rows in a period: silent ones, versions, faults and incidents.
+
+    A host that sent no row since `--since` is unknown here.
+    """
+    label = "" if by == "host" else by
+    with options.answers(to_the_second=True) as answers:
+        if silent_after_s is None:
+            silent_after_s = fleet_config(options.config).silent_after_s
+        states = fleet_status(answers, silent_after_s, label)
+    versions = sorted({state.version for state in states})
+    heads = [field.name for field in fields(HostState)]
+    options.echo(
+        answers,
+        {
+            "by": by,
+            "hosts": len(states),
+            "silent": sum(state.is_silent for state in states),
+            "versions": {v: sum(s.version == v for s in states) for v in versions},
+            "groups": status_groups(states) if label else [],
+            "states": [asdict(state) for state in states],
+        },
+        (heads, (list(asdict(one).values()) for one in states)),
+        _status_lines(states, label, answers),
+        [("silent for", "bad")],
+    )
+
+
+def _status_lines(states: Sequence[HostState], label: str, answers: FleetAnswers) -> Iterator[str]:
+    require_rows(states, answers)
+    yield from status_lines(states, label, answers.period.end_ns)
+
+
+_REST: Final = "(unallocated)"
+_TOTAL: Final = "total"
+_HOSTS_MAX: Final = 200
+
+
+# fleet status
+
+
+def status_summary(states: Sequence[HostState]) -> str:
+    """Return one sentence about all hosts."""
+    silent = sum(state.is_silent for state in states)
+    versions = Counter(state.version or "unknown" for state in states)
+    listed = ", ".join(
+        f"{one_line(name)} on {number:,}" for name, number in versions.most_common(5)
+    )
+    return (
+        f"{counted(len(states), 'host')}, {silent:,} silent,"
+        f" {counted(sum(state.devices for state in states), 'device')},"
+        f" {counted(sum(state.faults for state in states), 'fault')},"
+        f" {counted(sum(state.firing for state in states), 'firing incident')}; versions: {listed}"
+    )
+
+
+def status_lines(states: Sequence[HostState], label: str, end_ns: int) -> Iterator[str]:
+    """Yield the hosts as a table, or the groups of a label."""
+    yield status_summary(states)
+    if label:
+        heads = (label, "hosts", "silent", "devices", "faults", "firing")
+        rows = [
+            (one_line(str(group["group"])) or "-", *(f"{group[key]:,}" for key in heads[1:]))
+            for group in status_groups(states)
+        ]
+        yield from table_lines([heads, *rows])
+        return
+    heads = ("host", "version", "newest row", "devices", "faults", "firing")
+    shown = [
+        (
+            one_line(state.host),
+            one_line(state.version),
+            f"silent for {ago((end_ns - state.newest_ns) / NS_PER_S).removesuffix(' ago')}"
+            if state.is_silent
+            else ago((end_ns - state.newest_ns) / NS_PER_S),
+            f"{state.devices:,}",
+            f"{state.faults:,}",
+            f"{state.firing:,}",
+        )
+        for state in states[:_HOSTS_MAX]
+    ]
+    yield from table_lines([heads, *shown], text_columns=3)
+    if len(states) > _HOSTS_MAX:
+        yield f"and {counted(len(states) - _HOSTS_MAX, 'more host')}: --json and --csv list all"
+
+
+def status_groups(states: Sequence[HostState]) -> list[dict[str, Any]]:
+    """Return the numbers of the hosts with each value of a label, by its value."""
+    groups: dict[str, dict[str, Any]] = {}
+    for state in sorted(states, key=lambda state: natural(state.label)):
+        group = groups.setdefault(
+            state.label,
+            {"group": state.label, "hosts": 0, "silent": 0, "devices": 0, "faults": 0, "firing": 0},
+        )
+        group["hosts"] += 1
+        group["silent"] += state.is_silent
+        group["devices"] += state.devices
+        group["faults"] += state.faults
+        group["firing"] += state.firing
+    return list(groups.values())
+
+
+# fleet spend
+
+
+def spend_lines(spend: SpendByKey, by: str) -> Iterator[str]:
+    """Yield the spend as a table with a line for each group and currency."""
+    heads = (by or "spend", "cost", "share", "idle", "kWh", "kg CO2e", "covered")
+    totals = {one.currency: one.cost for one in spend.total.costs}
+    rows = [
+        row
+        for part in spend.parts
+        for row in _spend_rows(one_line(" ".join(part.group)) or "-", part, totals)
+    ]
+    if spend.rest is not None:
+        rows += _spend_rows(_REST, spend.rest, totals)
+    rows += _spend_rows(_TOTAL, spend.total, totals)
+    yield from table_lines([heads, *rows])
+    known = spend.total.carbon_share
+    if known is not None and 0 < known < 1:
+        yield f"emissions are known of {percent(known)} of the energy"
+
+
+def _spend_rows(
+    name: str, part: FleetSpend, totals: Mapping[str, float]
+) -> Iterator[tuple[str, ...]]:
+    for number, one in enumerate(part.costs):
+        total = totals.get(one.currency, 0.0)
+        # Energy is that of the group, whatever its currencies.
+        is_first = number == 0
+        yield (
+            name,
+            money(one.cost, one.currency),
+            percent(one.cost / total, 1) if total > 0 else "-",
+            "-" if one.idle_share is None else percent(one.idle_share),
+            _amount(part.energy_j, KWH_J) if is_first else "",
+            _amount(part.carbon_g, 1000) if is_first else "",
+            "-" if part.coverage is None else percent(part.coverage) if is_first else "",
+        )
+
+
+def _amount(value: float | None, unit: float) -> str:
+    return (
+        "-"
+        if value is None
+        else f"{value / unit:,.4g}"
+        if value < 1e4 * unit
+        else f"{value / unit:,.0f}"
+    )
+
+
+SPEND_HEADS: Final = (
+    "kind",
+    "group",
+    "currency",
+    "cost",
+    "idle_share",
+    "energy_j",
+    "carbon_g",
+    "carbon_share",
+    "coverage",
+    "series",
+)
+
+
+def spend_cells(spend: SpendByKey) -> Iterator[tuple[object, ...]]:
+    """Yield the spend as lines of CSV, one for each group and currency; `kind` distinguishes the total.
+
+    Energy and emissions are those of the group: they stand in the first of its lines.
+    """
+    kinds = [("group", part) for part in spend.parts]
+    kinds += [("rest", spend.rest)] if spend.rest is not None else []
+    for kind, part in [*kinds, ("total", spend.total)]:
+        for number, one in enumerate(part.costs):
+            figures: tuple[object, ...] = (
+                (part.energy_j, part.carbon_g, part.carbon_share, part.coverage, part.series)
+                if number == 0
+                else (None,) * 5
+            )
+            group = " ".join(part.group)
+            yield kind, group, one.currency, one.cost, one.idle_share, *figures
+
+
+# fleet compare
+
+
+COMPARE_HEADS: Final = tuple(field.name for field in fields(FleetUnitCost))
+
+
+def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
+    """Yield the unit costs as one table for each basis."""
+    for basis, words in (
+        ("serving", "production, idle time included: sums of costs over sums of counts"),
+        ("probe", "probes on an otherwise idle device: median over the devices"),
+    ):
+        of_basis = [one for one in found if one.basis == basis]
+        if not of_basis:
+            continue
+        yield f"{basis}: {words}"
+        scale = common_scale(one.cost_per_inference for one in of_basis)
+        heads = (
+            "model",
+            by,
+            f"per {scale_words(scale)}",
+            "M tokens in",
+            "M tokens out",
+            "J",
+            "idle",
+            _COUNTED[basis],
+        )
+        rows = [
+            (
+                one_line(one.model),
+                one_line(one.group) or "-",
+                _price(one.cost_per_inference, one.currency, scale),
+                _price(one.cost_per_million_tokens_in, one.currency),
+                _price(one.cost_per_million_tokens_out, one.currency),
+                "-" if one.energy_per_inference_j is None else joules(one.energy_per_inference_j),
+                "-" if one.idle_share is None else percent(one.idle_share),
+                f"{one.series:,}",
+            )
+            for one in of_basis
+        ]
+        table: list[tuple[str, ...]] = [heads, *rows]
+        if by == "model":
+            table = [(row[0], *row[2:]) for row in table]
+        yield from table_lines(table, text_columns=1 if by == "model" else 2)
+        if _has_uncounted_currency(of_basis):
+            yield (
+                "no unit costs of a model that is paid in several currencies: this database counts requests"
+                " without the currency; divide them with --by host or --label"
+            )
+
+
+def _has_uncounted_currency(found: Iterable[FleetUnitCost]) -> bool:
+    """Return whether a model has no unit costs in several currencies."""
+    unpriced = Counter(
+        (one.model, one.group)
+        for one in found
+        if one.cost_per_inference is None and one.cost_per_request is None
+    )
+    return any(currencies > 1 for currencies in unpriced.values())
+
+
+_COUNTED: Final = {"serving": "hosts", "probe": "devices"}
+
+
+def _price(price: float | None, currency: str, units: int = 1) -> str:
+    return "-" if price is None else money(price * units, currency)
+
+
+FORECAST_HEADS: Final = (
+    "currency",
+    "spent",
+    "coverage",
+    "forecast",
+    "forecast_low",
+    "forecast_high",
+    "history_h",
+    "left_out_h",
+)
+
+
+def forecast_lines(
+    found: Sequence[FleetForecast], period: TimeSpan, end_ns: int, amount: float | None
+) -> Iterator[str]:
+    """Yield the spend of a period with its forecast, one line for each currency.
+
+    Args:
+        found: The forecasts.
+        period: The period.
+        end_ns: UTC in ns up to which rows count.
+        amount: Planned amount of the only currency; None without one.
+    """
+    elapsed = percent(period.elapsed_share(end_ns))
+    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {elapsed} elapsed"
+    heads = ("currency", "spent", "covered", "forecast", "80 % interval")
+    rows = [
+        (
+            one.currency or "-",
+            money(one.spent, one.currency),
+            "-" if one.coverage is None else percent(one.coverage),
+            "-" if one.expected is None else money(one.expected, one.currency),
+            "-"
+            if one.low is None or one.high is None
+            else f"{money(one.low, one.currency)} to {money(one.high, one.currency)}",
+        )
+        for one in found
+    ]
+    yield from table_lines([heads, *rows])
+    for one in found:
+        if one.remaining is None:
+            yield f"{one.currency}: a forecast needs {MIN_HOURS} h of cost data"
+        else:
+            yield f"{one.currency}: {one.remaining.method}, from {one.remaining.hours:,} h"
+        if one.left_out:
+            hours = counted(one.left_out, "hour")
+            yield f"{one.currency}: {hours} with rows of less than half of the devices left out"
+        if amount is not None:
+            yield f"{money(amount, one.currency)} planned: {one.verdict(amount) or 'within it'}"
