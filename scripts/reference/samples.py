@@ -38,7 +38,7 @@ def service_sample() -> str:
 def readme_sample() -> str:
     """Return the excerpt in the README: a probe, a price and a sink."""
     module = PROBE._replace(values={"name": "ranker", "kind": "module"})
-    probe = _table(module, ("name", "kind", "module", "python", "batch", "latency_bound"))
+    probe = _table(module, ("name", "kind", "module", "batch", "latency_bound"))
     price = _table(PRICE, ("plan", "per_hour", "currency"))
     return joined("", (probe, price, _table(SERVICE), _table(SINK)))
 

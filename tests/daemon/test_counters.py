@@ -5,6 +5,7 @@ import urllib.request
 import pytest
 from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.rows import rendered
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import COUNTERS, SCHEMA, increments, make_point
@@ -95,7 +96,7 @@ def test_counters_are_exact_sums_that_outlive_retention_and_restarts(tmp_path, c
             window = rows(now_ns + (day * 1440 + minute) * 60 * NS_PER_S)
             store.append(window)
             # A commit that was reported as failed is repeated.
-            store.append(window[:3])
+            store.write(rendered(window[:3]), repeated=True)
         while not store.retain(KeepSince(*[now_ns + day * 86400 * NS_PER_S] * 4)).is_done:
             pass
         assert counted(page(store, clock)[1]) == {

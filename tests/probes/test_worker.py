@@ -17,7 +17,7 @@ from fakes.probe_requests import probe_request
 QUICK = {"dtype": "fp32", "batch": 2, "min_samples": 70, "sample_cap_s": 0.4, "threads": 1}
 # Operator modules without a valid factory, the configured path, and the error's text.
 WRONG = (
-    ("", "nowhere:make", "set python"),
+    ("", "nowhere:make", "set path"),
     ("", "own:make", "has no make"),
     ("def make(): return 3, torch.ones(1)\n", "own:make", "torch.nn.Module"),
     ("def make(): return torch.nn.ReLU(), 'x'\n", "own:make", "dict of tensors"),

@@ -159,7 +159,7 @@ def test_dtype_applies_to_floats_and_not_to_integers(factory):
         ("cnn", None, "fp8", "fp32, bf16, fp16"),
         ("module", None, "fp32", "package.mod:factory"),
         ("module", ":make", "fp32", "package.mod:factory"),
-        ("module", "nowhere:make", "fp32", "set python"),
+        ("module", "nowhere:make", "fp32", "set path"),
         ("module", "math:make", "fp32", "math has no make"),
         ("module", "math:pi", "fp32", "not a function"),
     ],

@@ -29,6 +29,7 @@ PLACES = [
     "apprise",
     "carbon",
     "chat",
+    "chat-key",
     "cluster",
     "echo-chat",
     "environment",
@@ -203,6 +204,7 @@ warmup_requests = 0
 energy = false
 every = "1h"
 token_file = "{secrets}/chat"
+key_file = "{secrets}/chat-key"
 [[probe]]
 name = "refused-chat"
 kind = "openai"
@@ -552,7 +554,7 @@ def test_every_place_of_a_secret_has_a_canary(bench):
     covered |= {
         ("AlertmanagerConfig", "token"),
         ("FleetSection", "password"),
-        ("KserveProbeConfig", "token"),
+        *((f"{kind}ProbeConfig", stem) for kind in ("Http", "Kserve") for stem in ("key", "token")),
         ("SpotPlan", "key"),
     }
     assert set(secret_fields(Config)) == covered

@@ -61,7 +61,7 @@ def test_service_and_its_tenants_behind_a_gateway_and_on_unix_sockets(tmp_path):
     assert found == {
         ("a.sock", "/metrics"): gateway,
         ("b.sock", "/prometheus/metrics"): gateway,
-        ("gateway.sock", "/metrics"): {"X-Tenant": "7"},
+        ("gateway.sock", "/metrics/"): {"X-Tenant": "7"},
     }
 
 

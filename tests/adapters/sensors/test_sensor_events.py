@@ -95,7 +95,7 @@ def test_fault_log_is_bounded():
 class TestDeviceRegistry:
     def test_devices_are_in_natural_order_with_the_cpu_last(self):
         registry = DeviceRegistry(sensor_settings())
-        cpu = {**device_of(0), "name": "cpu", "kind": "cpu"}
+        cpu = {**device_of(0), "name": "cpu", "kind": "cpu", "uuid": "machine"}
         for message in (cpu, device_of(2), device_of(0)):
             assert registry.add(message) is False
         assert [device.name for device in registry.devices()] == ["gpu0", "gpu2", "cpu"]

@@ -133,6 +133,7 @@ def test_price_by_chunks_of_a_stream_is_marked(source, words):
         {
             "device": "gpu0",
             "probe": "chat",
+            "batch": 1,
             "tags": {"concurrency": "1"},
             "fields": {"token_source": source},
             "latency_p50_ms": 1.0,

@@ -72,7 +72,7 @@ KeyCredential = Annotated[
     Field(description="Name of the systemd credential with that key.", examples=["gateway-key"]),
 ]
 # Names of files that are no secrets; any other field of such a name is a secret.
-PUBLIC_FILES: Final = frozenset({"ca_file"})
+PUBLIC_FILES: Final = frozenset({"ca_file", "body_file"})
 SERVICE_CREDENTIALS: Final = Path("/run/credentials/costprobe.service")
 _ARGUMENT_CHARS_MIN: Final = 8
 _PORT: Final = re.compile(r":\d{1,5}$")

@@ -288,7 +288,12 @@ class StoreLedger:
                 limit = None if self._unsaved else _ROWS_PER_WRITE
                 batch = list(islice(self._rows, limit))
                 dropped = self._dropped_points
-                self._store.write(batch, self._unsaved, dropped - self._dropped_recorded)
+                self._store.write(
+                    batch,
+                    self._unsaved,
+                    dropped - self._dropped_recorded,
+                    repeated=self._fault is not None,
+                )
                 self._dropped_recorded = dropped
                 self._unsaved.clear()
                 for _ in batch:

@@ -84,7 +84,13 @@ class SeriesIds:
         return int(series_id)
 
 
-def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[StoredRow]) -> None:
+def insert(
+    connection: sqlite3.Connection,
+    ids: SeriesIds,
+    rows: Sequence[StoredRow],
+    *,
+    repeated: bool = False,
+) -> None:
     """Insert rows, each at its time or the next free ns of its series, and add them to the totals.
 
     An event replaces one of its series and time: after a restart detectors report it again.
@@ -93,17 +99,25 @@ def insert(connection: sqlite3.Connection, ids: SeriesIds, rows: Sequence[Stored
         connection: In a transaction.
         ids: Ids of the series.
         rows: The rows.
+        repeated: Whether the commit of an earlier attempt may have succeeded, although it was reported
+            as failed: then a row that is stored unchanged is the same row.
     """
     placed: dict[tuple[int, int], str] = {}
+    new = []
     for row in rows:
         series_id, time_ns = ids.of(connection, row.key), row.time_ns
         is_event = row.key.startswith(_EVENT)
-        while not is_event and (
-            (series_id, time_ns) in placed or _is_stored(connection, series_id, time_ns)
+        while (
+            not is_event
+            and (stored := _fields_at(connection, placed, series_id, time_ns)) is not None
         ):
+            if repeated and stored == row.fields:
+                break
             time_ns += 1
-        placed[series_id, time_ns] = row.fields
-    _add_totals(connection, rows)
+        else:
+            placed[series_id, time_ns] = row.fields
+            new.append(row)
+    _add_totals(connection, new)
     connection.executemany(
         "INSERT OR REPLACE INTO points (series_id, time_ns, fields) VALUES (?, ?, ?)",
         [(*place, fields) for place, fields in placed.items()],
@@ -152,9 +166,19 @@ def rename_devices(connection: sqlite3.Connection, rename: Callable[[str], str])
         )
 
 
-def _is_stored(connection: sqlite3.Connection, series_id: int, time_ns: int) -> bool:
-    sql = "SELECT 1 FROM points WHERE series_id = ? AND time_ns = ?"
-    return connection.execute(sql, (series_id, time_ns)).fetchone() is not None
+def _fields_at(
+    connection: sqlite3.Connection,
+    placed: Mapping[tuple[int, int], str],
+    series_id: int,
+    time_ns: int,
+) -> str | None:
+    """Return the fields of the row at a time, of those just placed or stored; None if it is free."""
+    if (series_id, time_ns) in placed:
+        return placed[series_id, time_ns]
+    found = connection.execute(
+        "SELECT fields FROM points WHERE series_id = ? AND time_ns = ?", (series_id, time_ns)
+    ).fetchone()
+    return None if found is None else str(found[0])
 
 
 def state_text(document: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -131,6 +131,8 @@ class Store:
         states: Mapping[str, str] | None = None,
         dropped_before: int = 0,
         rename: Callable[[str], str] | None = None,
+        *,
+        repeated: bool = False,
     ) -> None:
         """Commit rendered rows and the texts of named documents, and count dropped points, in one transaction.
 
@@ -139,6 +141,7 @@ class Store:
             states: Texts of documents by name.
             dropped_before: Points that were lost before.
             rename: Returns the present name of a device, for all earlier rows; None if none moved.
+            repeated: Whether an earlier attempt to store these rows failed.
 
         Raises:
             StoreError: Nothing was stored.
@@ -151,7 +154,7 @@ class Store:
                     if rename is not None:
                         rename_devices(connection, rename)
                         self._ids.clear()
-                    insert(connection, self._ids, rows)
+                    insert(connection, self._ids, rows, repeated=repeated)
                     put_states(connection, states or {}, self._clock.time_ns())
                     if dropped_before:
                         add_to_counter(connection, DROPPED_POINTS, dropped_before)
