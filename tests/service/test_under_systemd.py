@@ -313,6 +313,7 @@ def test_watcher_of_a_fleet_runs_in_its_own_unit_with_its_own_store(host):
         assert [alert["name"] for alert in alerts["alerts"]] == ["failing"]
         pid = shown("MainPID")
         host.systemctl("reload", "costprobe-fleet")
+        host.wait_for(lambda: shown("ActiveState") != "reloading")
         assert (shown("ActiveState"), shown("MainPID")) == ("active", pid)
         host.write("/etc/costprobe/fleet.toml", WATCHER + "pth = 1\n")
         assert host.systemctl("reload", "costprobe-fleet", check=False).returncode != 0
