@@ -72,7 +72,7 @@ def test_firing_alerts_are_listed_with_their_series(costprobe, store):
 
 def test_without_firing_alerts_a_message_is_printed(costprobe, store):
     keep(store)
-    note, listing = costprobe("alerts", "--exit-code").splitlines()
+    note, listing = costprobe("alerts", "--exit-code", code=3).splitlines()
     assert listing == "no alert is firing"
     assert note.startswith("from the store, as of ")
     assert "no daemon answers" in note
@@ -89,7 +89,7 @@ def test_daemon_that_runs_answers_instead_of_the_store(costprobe, store, daemon)
     document = json.loads(costprobe("alerts", "--json"))
     assert (document["source"], document["alerts"][0]["id"]) == ("daemon", "new")
     daemon.store_path = store.path.with_name("other.db")
-    assert "daemon that answers has another store" in costprobe("alerts", "--exit-code")
+    assert "daemon that answers has another store" in costprobe("alerts", "--exit-code", code=3)
 
 
 def test_answers_of_thousands_of_symptoms_arrive(costprobe, store, daemon):
@@ -110,6 +110,13 @@ def test_stale_listing_is_marked(costprobe, tmp_path):
 
 def test_before_the_first_evaluation_nothing_is_listed(costprobe, store):
     assert "no daemon has evaluated" in costprobe("alerts", code=1)
+    costprobe("alerts", "--exit-code", code=3)
+
+
+def test_store_that_cannot_be_read_is_not_a_firing_alert(costprobe, tmp_path):
+    costprobe("alerts", "--exit-code", code=3)
+    (tmp_path / "costprobe.db").write_text("no database")
+    costprobe("alerts", "--exit-code", code=3)
 
 
 def alert_row(state, minutes_ago, identity="a1", **fields):

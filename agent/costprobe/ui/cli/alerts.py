@@ -11,7 +11,7 @@ import click
 
 from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.store.database import decoding
-from costprobe.core.outside import one_line
+from costprobe.core.outside import OutsideError, one_line
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S
 from costprobe.delivery.delivery import sample_alert, send_tests
 from costprobe.ui.cli.silence import silence_line
@@ -30,6 +30,12 @@ TEST_TIMEOUT_S = 120.0
 FIRING, UNKNOWN = 1, 3
 
 
+class _UnknownError(click.ClickException):
+    """Whether an alert is firing is not known."""
+
+    exit_code = UNKNOWN
+
+
 @click.group(
     invoke_without_command=True,
     cls=ExampleGroup,
@@ -43,7 +49,7 @@ FIRING, UNKNOWN = 1, 3
     "--exit-code",
     is_flag=True,
     help="Exit with code 1 if an alert is firing; with 3 if that is not known, because the daemon"
-    " is not running.",
+    " does not answer, or the store cannot be read.",
 )
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
@@ -51,9 +57,14 @@ def command(ctx: click.Context, *, as_json: bool, exit_code: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     settings = LoadedConfig(ctx.obj)
-    with decoding(settings.store_path):
-        document = _current(settings)
-        lines, status = _lines(document), _exit_code(document)
+    try:
+        with decoding(settings.store_path):
+            document = _current(settings)
+            lines, status = _lines(document), _exit_code(document)
+    except (OutsideError, click.ClickException) as error:
+        if not exit_code:
+            raise
+        raise _UnknownError(str(error)) from error
     if as_json:
         echo_json(document)
     else:
@@ -87,7 +98,7 @@ def _current(settings: LoadedConfig) -> dict[str, Any]:
 def _exit_code(document: Mapping[str, Any]) -> int:
     if any(alert["state"] == "firing" for alert in document["alerts"]):
         return FIRING
-    return UNKNOWN if document["age_s"] > STALE_S else 0
+    return 0 if document["source"] == "daemon" else UNKNOWN
 
 
 @command.command(
