@@ -243,10 +243,10 @@ def token_fields(result: ProbeResult, energy: ProbeEnergy | None) -> dict[str, f
 
 
 def rolled_fields(name: str, rolled: Rolled) -> dict[str, float]:
-    """Return the summary of a rolling window under the names of the series."""
+    """Return the summary of a rolling window under the names of the series; one sample has no range."""
     return {
         f"rolling_{name}": rolled.median,
-        f"rolling_{name}_iqr": rolled.iqr,
+        **({f"rolling_{name}_iqr": rolled.iqr} if rolled.samples > 1 else {}),
         f"rolling_{name}_coverage": rolled.coverage,
     }
 

@@ -148,14 +148,14 @@ def _rolling(last: dict[str, Any]) -> list[str]:
         if name in rolling:
             currency, coverage = last["cost"]["currency"], rolling[f"{name}_coverage"]
             scale = price_scale(rolling[name])
-            median, iqr = (
-                price_text(rolling[key], currency, scale) for key in (name, f"{name}_iqr")
-            )
+            figures = [
+                f"{words} {price_text(rolling[key], currency, scale)}"
+                for words, key in (("median", name), ("IQR", f"{name}_iqr"))
+                if key in rolling
+            ]
             samples = counted(rolling[f"{name}_samples"], "sample")
             covered = "" if coverage >= 0.5 else f"; {percent(coverage)} covered"  # noqa: PLR2004 - half, as the design defines it
-            lines.append(
-                f"         rolling {window}: median {median}, IQR {iqr}, {samples}{covered}"
-            )
+            lines.append(f"         rolling {window}: {', '.join((*figures, samples))}{covered}")
     return lines
 
 
