@@ -9,7 +9,6 @@ The library needs 13 MB, so it is imported when a client is constructed.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import importlib
 import io
@@ -22,13 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlencode
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
     FurtherHeaders,
     Secret,
+    WithPassword,
+    WithToken,
+    basic,
     credentials_folder,
     is_loopback,
 )
@@ -251,7 +253,7 @@ def _load_library() -> Any:  # noqa: ANN401 - a module
             del sys.modules["numpy"]
 
 
-class InfluxV1Config(HttpSinkConfig):
+class InfluxV1Config(WithPassword, HttpSinkConfig):
     """A database of InfluxDB 1.x."""
 
     api: Literal["v1"] = Field(description="InfluxDB 1.x.", examples=["v1"])
@@ -261,25 +263,6 @@ class InfluxV1Config(HttpSinkConfig):
         description="Retention policy; by default that of the database.",
         examples=["autogen"],
     )
-    user: str | None = Field(None, description="User.", examples=["costprobe"])
-    password_file: Path | None = Field(
-        None,
-        description="File with the user's password.",
-        examples=["/etc/costprobe/influxdb.password"],
-    )
-    password_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with that password.",
-        examples=["influxdb-password"],
-    )
-
-    @model_validator(mode="after")
-    def _password_belongs_to_a_user(self) -> InfluxV1Config:
-        if self.password_file and self.password_credential:
-            raise ValueError("give password_file or password_credential, not both")
-        if (self.password_file or self.password_credential) and self.user is None:
-            raise ValueError("password_file and password_credential need a user; add user")
-        return self
 
 
 class InfluxV1(Sink):
@@ -326,7 +309,8 @@ class InfluxV1(Sink):
         self._http.close()
 
     def _write(self, body: bytes) -> Mapping[str, str]:
-        headers, secrets = self._credentials()
+        user = self._config.user
+        headers, secrets = ({}, []) if user is None else basic(user, self._password)
         headers["Content-Type"] = "text/plain; charset=utf-8"
         if self._is_compressed:
             headers["Content-Encoding"] = "gzip"
@@ -344,18 +328,8 @@ class InfluxV1(Sink):
         _check_response(response, now_s, secrets, is_tls=is_tls, is_write=True)
         return response.headers
 
-    def _credentials(self) -> tuple[dict[str, str], list[str]]:
-        """Return the header, and its secrets."""
-        config = self._config
-        if config.user is None:
-            return {}, []
-        password = self._password.read() if self._password.is_given else ""
-        # In UTF-8 (RFC 7617), as InfluxDB expects.
-        pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
-        return {"Authorization": f"Basic {pair}"}, [password, pair] if password else []
 
-
-class InfluxV2Config(HttpSinkConfig):
+class InfluxV2Config(WithToken, HttpSinkConfig):
     """A bucket of InfluxDB 2.x, a database of 3.x, or VictoriaMetrics."""
 
     api: Literal["v2"] = Field(
@@ -374,12 +348,6 @@ class InfluxV2Config(HttpSinkConfig):
         description="Name of the systemd credential with that token.",
         examples=["influxdb-token"],
     )
-
-    @model_validator(mode="after")
-    def _one_place_for_the_token(self) -> InfluxV2Config:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
-        return self
 
 
 class InfluxV2(Sink):

@@ -13,12 +13,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import Destination, Secret, credentials_folder
+from costprobe.adapters.http.access import (
+    Destination,
+    Secret,
+    WithToken,
+    bearer,
+    credentials_folder,
+)
 from costprobe.adapters.http.errors import (
     Hints,
     HttpResponse,
@@ -29,7 +34,6 @@ from costprobe.adapters.http.errors import (
     server_message,
 )
 from costprobe.core.clock import Clock
-from costprobe.core.config.fields import Name
 from costprobe.core.line_protocol import parse_line
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.delivery.contract import HttpSinkConfig, Sink
@@ -99,30 +103,16 @@ _CONVENTIONS: Final[Mapping[str, _Convention]] = {
 }
 
 
-class OtlpConfig(HttpSinkConfig):
+class OtlpConfig(WithToken, HttpSinkConfig):
     """An OpenTelemetry collector, or another receiver of OTLP/HTTP."""
 
     api: Literal["otlp"] = Field(description="OTLP/HTTP.", examples=["otlp"])
-    token_file: Path | None = Field(
-        None,
-        description="File with a bearer token.",
-        examples=["/etc/costprobe/otlp.token"],
-    )
-    token_credential: Name | None = Field(
-        None, description="Name of the systemd credential with that token.", examples=["otlp-token"]
-    )
 
     @model_validator(mode="after")
     def _messages_are_installed(self) -> OtlpConfig:
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
             package = "opentelemetry-proto"
             raise ValueError(f"needs {package}: {sys.executable} -m pip install {package}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_place_for_the_token(self) -> OtlpConfig:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
         return self
 
 
@@ -160,12 +150,10 @@ class Otlp(Sink):
 
     def post(self, body: bytes) -> None:
         """Send what `encode` returned; raises as `Sink.post` does."""
-        headers, secrets = {"Content-Type": _PROTOBUF}, list[str]()
+        headers, secrets = bearer(self._token)
+        headers["Content-Type"] = _PROTOBUF
         if self._is_compressed:
             headers["Content-Encoding"] = "gzip"
-        if self._token.is_given:
-            secrets = [self._token.read_ascii()]
-            headers["Authorization"] = f"Bearer {secrets[0]}"
         destination = Destination.parse(self._url)
         response = self._http.request("POST", destination, headers, body)
         raise_for_status(

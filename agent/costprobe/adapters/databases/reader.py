@@ -6,7 +6,6 @@ credentials and the tenant of the database.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
@@ -21,7 +20,14 @@ from urllib.parse import urlencode
 
 from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, GroupValue, Question
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, FurtherHeaders, Secret, credentials_folder
+from costprobe.adapters.http.access import (
+    Destination,
+    FurtherHeaders,
+    Secret,
+    basic,
+    bearer,
+    credentials_folder,
+)
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import (
     ACCEPTED,
@@ -147,17 +153,12 @@ class Transport:
         if config.tenant is not None and config.kind == "prometheus":
             headers["X-Scope-OrgID"] = config.tenant
         if config.user is not None:
-            password = self._password.read() if self._password.is_given else ""
-            pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
-            headers["Authorization"] = f"Basic {pair}"
-            return headers, [password, pair] if password else []
-        if self._token.is_given:
-            token = self._token.read_ascii()
+            authorization, secrets = basic(config.user, self._password)
+        else:
             # InfluxDB 2.x does not accept the scheme Bearer.
             scheme = "Token" if config.kind == "influxql" else "Bearer"
-            headers["Authorization"] = f"{scheme} {token}"
-            return headers, [token]
-        return headers, []
+            authorization, secrets = bearer(self._token, scheme)
+        return headers | authorization, secrets
 
 
 def without_query(response: HttpResponse) -> HttpResponse:
