@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.store.cursors import QueuedNotice, Rejections, SinkOutbox
+from costprobe.adapters.store.cursors import Rejections, SinkOutbox
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
@@ -52,31 +52,6 @@ def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
         fired_ns=time_ns,
         is_test=True,
     )
-
-
-class StoreQueue:
-    """A notifier's queue in the store.
-
-    Args:
-        store: The store that this process writes.
-        notifier: The notifier's name.
-    """
-
-    def __init__(self, store: Store, notifier: str) -> None:
-        self._store = store
-        self._notifier = notifier
-
-    def waiting(self, limit: int) -> Sequence[QueuedNotice]:
-        """Return up to `limit` notices, oldest first."""
-        return self._store.notices(self._notifier, limit)
-
-    def sent(self, notices: Sequence[int]) -> None:
-        """Remove notices that were delivered."""
-        self._store.notices_sent(notices)
-
-    def dropped(self, notice: int, reason: str) -> None:
-        """Remove a notice that will not be delivered, and count it."""
-        self._store.notice_dropped(notice, reason)
 
 
 class Notifying:
@@ -124,7 +99,7 @@ class Notifying:
         from costprobe.delivery.notices import DeliveryWorker  # noqa: PLC0415 - takes memory
 
         return DeliveryWorker(
-            StoreQueue(self._store, config.name),
+            self._store,
             self._notifiers[config.name],
             config,
             clock=self._clock,
