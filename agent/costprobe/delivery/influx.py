@@ -98,6 +98,41 @@ def compress(points: bytes) -> bytes:
     return gzip.compress(points, GZIP_LEVEL)
 
 
+class HttpSink(Sink):
+    """A sink that posts to one URL.
+
+    Args:
+        config: Its section of the configuration.
+        clock: For a Retry-After date.
+        url: The URL.
+    """
+
+    def __init__(self, config: HttpSinkConfig, clock: Clock, url: str) -> None:
+        self._is_compressed = is_compressed(config)
+        self._clock = clock
+        self._url = url
+        self._http = http_client(config)
+
+    def encode(self, points: bytes) -> bytes:
+        """Return the body of a request."""
+        return compress(points) if self._is_compressed else points
+
+    def _request(
+        self, headers: Mapping[str, str], content_type: str, body: bytes
+    ) -> tuple[HttpResponse, float, bool]:
+        """Send a body; return the response, the UTC in s of it, and whether it came by TLS."""
+        own = {"Content-Type": content_type}
+        if self._is_compressed:
+            own["Content-Encoding"] = "gzip"
+        destination = Destination.parse(self._url)
+        response = self._http.request("POST", destination, {**headers, **own}, body)
+        return response, self._clock.time_ns() / NS_PER_S, destination.is_tls
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+
 def _check_response(
     response: HttpResponse, now_s: float, secrets: Sequence[str], *, is_tls: bool, is_write: bool
 ) -> None:
@@ -265,7 +300,7 @@ class InfluxV1Config(WithPassword, HttpSinkConfig):
     )
 
 
-class InfluxV1(Sink):
+class InfluxV1(HttpSink):
     """Writes to one database.
 
     Args:
@@ -275,7 +310,6 @@ class InfluxV1(Sink):
 
     def __init__(self, config: InfluxV1Config, clock: Clock) -> None:
         self._config = config
-        self._clock = clock
         self._password = Secret(
             "password",
             config.password_file,
@@ -285,13 +319,7 @@ class InfluxV1(Sink):
         query = {"db": config.database, "precision": "ns"}
         if config.retention_policy:
             query["rp"] = config.retention_policy
-        self._url = f"{config.url.rstrip('/')}/write?{urlencode(query)}"
-        self._is_compressed = is_compressed(config)
-        self._http = http_client(config)
-
-    def encode(self, points: bytes) -> bytes:
-        """Return the body of a request for points in line protocol."""
-        return compress(points) if self._is_compressed else points
+        super().__init__(config, clock, f"{config.url.rstrip('/')}/write?{urlencode(query)}")
 
     def post(self, body: bytes) -> None:
         """Write what `encode` returned; raises as `Sink.post` does."""
@@ -304,18 +332,10 @@ class InfluxV1(Sink):
         server = f" (the server reports InfluxDB {version})" if version else ""
         return f"database {self._config.database} accepts writes{server}"
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
     def _write(self, body: bytes) -> Mapping[str, str]:
         user = self._config.user
         headers, secrets = ({}, []) if user is None else basic(user, self._password)
-        headers["Content-Type"] = "text/plain; charset=utf-8"
-        if self._is_compressed:
-            headers["Content-Encoding"] = "gzip"
-        destination = Destination.parse(self._url)
-        response = self._http.request("POST", destination, headers, body)
+        response, now_s, is_tls = self._request(headers, "text/plain; charset=utf-8", body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
             policy = self._config.retention_policy
@@ -323,8 +343,6 @@ class InfluxV1(Sink):
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
                 " retention_policy"
             )
-        now_s = self._clock.time_ns() / NS_PER_S
-        is_tls = destination.is_tls
         _check_response(response, now_s, secrets, is_tls=is_tls, is_write=True)
         return response.headers
 

@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from costprobe.adapters.http.access import (
-    Destination,
     Secret,
     WithToken,
     bearer,
@@ -35,9 +34,9 @@ from costprobe.adapters.http.errors import (
 )
 from costprobe.core.clock import Clock
 from costprobe.core.line_protocol import parse_line
-from costprobe.core.records import NS_PER_S, Point
-from costprobe.delivery.contract import HttpSinkConfig, Sink
-from costprobe.delivery.influx import compress, http_client, is_compressed
+from costprobe.core.records import Point
+from costprobe.delivery.contract import HttpSinkConfig
+from costprobe.delivery.influx import HttpSink
 
 _HINTS: Final = Hints(
     not_found="check url: /v1/metrics is added to it",
@@ -116,7 +115,7 @@ class OtlpConfig(WithToken, HttpSinkConfig):
         return self
 
 
-class Otlp(Sink):
+class Otlp(HttpSink):
     """Posts to /v1/metrics.
 
     Args:
@@ -125,13 +124,10 @@ class Otlp(Sink):
     """
 
     def __init__(self, config: OtlpConfig, clock: Clock) -> None:
-        self._clock = clock
+        super().__init__(config, clock, f"{config.url.rstrip('/')}/v1/metrics")
         self._token = Secret(
             "token", config.token_file, config.token_credential, credentials_folder(os.environ)
         )
-        self._url = f"{config.url.rstrip('/')}/v1/metrics"
-        self._is_compressed = is_compressed(config)
-        self._http = http_client(config)
         self._messages = _messages()
 
     def encode(self, points: bytes) -> bytes:
@@ -146,33 +142,19 @@ class Otlp(Sink):
         except ValueError as error:
             raise Rejected(f"damaged row: {error}") from error
         body: bytes = request.SerializeToString()
-        return compress(body) if self._is_compressed else body
+        return super().encode(body)
 
     def post(self, body: bytes) -> None:
         """Send what `encode` returned; raises as `Sink.post` does."""
         headers, secrets = bearer(self._token)
-        headers["Content-Type"] = _PROTOBUF
-        if self._is_compressed:
-            headers["Content-Encoding"] = "gzip"
-        destination = Destination.parse(self._url)
-        response = self._http.request("POST", destination, headers, body)
-        raise_for_status(
-            response,
-            now_s=self._clock.time_ns() / NS_PER_S,
-            secrets=secrets,
-            hints=_HINTS,
-            is_tls=destination.is_tls,
-        )
+        response, now_s, is_tls = self._request(headers, _PROTOBUF, body)
+        raise_for_status(response, now_s=now_s, secrets=secrets, hints=_HINTS, is_tls=is_tls)
         _check_accepted(response, secrets)
 
     def check(self) -> str:
         """Send a request without metrics, which the server checks for its token and path."""
         self.post(self.encode(b""))
         return "the server accepts OTLP metrics"
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
 
 
 def request_of(points: Iterator[Point]) -> Any:  # noqa: ANN401 - a generated message
