@@ -228,16 +228,19 @@ def backlog_after(connection: sqlite3.Connection, acked_seq: int) -> Backlog:
     return Backlog(int(points), int(oldest[0]) if oldest else None)
 
 
-def add_to_counter(connection: sqlite3.Connection, name: str, added: int) -> None:
-    """Add to a persistent counter."""
-    connection.execute("INSERT OR IGNORE INTO counters (name, value) VALUES (?, 0)", (name,))
-    connection.execute("UPDATE counters SET value = value + ? WHERE name = ?", (added, name))
+def add_dropped(connection: sqlite3.Connection, added: int) -> None:
+    """Count lost points: past retention unsent, or never stored."""
+    connection.execute(
+        "INSERT INTO counters (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        (DROPPED_POINTS, added),
+    )
 
 
-def counter_value(connection: sqlite3.Connection, name: str) -> int:
-    """Return the value of a counter."""
-    row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
-    return int(row[0]) if row else 0
+def dropped_points(connection: sqlite3.Connection) -> int:
+    """Return the points lost since the store was created."""
+    sql = "SELECT coalesce(max(value), 0) FROM counters WHERE name = ?"
+    return int(connection.execute(sql, (DROPPED_POINTS,)).fetchone()[0])
 
 
 QUEUED_MAX_PER_NOTIFIER = 10_000
@@ -705,7 +708,7 @@ def record_dropped(connection: sqlite3.Connection, sink: str, acked_seq: int, dr
         " WHERE sink = ?",
         (acked_seq, dropped, sink),
     )
-    add_to_counter(connection, DROPPED_POINTS, dropped)
+    add_dropped(connection, dropped)
 
 
 _WINDOWS_MAX = 20

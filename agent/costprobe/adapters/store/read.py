@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.store.cursors import (
-    DROPPED_POINTS,
     NotifierStatus,
     RejectedLine,
     SinkStatus,
-    counter_value,
+    dropped_points,
     notifier_statuses,
     sink_statuses,
 )
@@ -760,7 +759,7 @@ class StoreReader:
     def dropped_points(self) -> int:
         """Return the points lost since the store was created: past retention unsent, or never stored."""
         with self._database.reading("read") as connection:
-            return counter_value(connection, DROPPED_POINTS)
+            return dropped_points(connection)
 
     def totals(self) -> list[StoredSample]:
         """Return the totals of the counters of `/metrics` since the store was created, by name and labels."""
