@@ -205,10 +205,12 @@ class FleetReader(ABC):
 
     Args:
         config: The section [fleet].
+        clock: UTC.
     """
 
-    def __init__(self, config: FleetConfig) -> None:
+    def __init__(self, config: FleetConfig, clock: Clock) -> None:
         self._config = config
+        self._transport = Transport(config, clock)
 
     @abstractmethod
     def fetch(self, question: Question, span: Span) -> FleetAnswer:
@@ -220,9 +222,9 @@ class FleetReader(ABC):
             Misconfigured: URL or credentials are wrong.
         """
 
-    @abstractmethod
     def close(self) -> None:
         """Close the connection."""
+        self._transport.close()
 
     def ask(self, question: Question, start_ns: int, end_ns: int, now_ns: int) -> FleetAnswer:
         """Ask a question about the rows after `start_ns` up to `end_ns`.
