@@ -32,7 +32,7 @@ from costprobe.adapters.http.errors import (
     RetryLater,
     TokenBucket,
 )
-from costprobe.adapters.store.cursors import Outbox, RowStream
+from costprobe.adapters.store.cursors import RowStream, SinkOutbox
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
 from costprobe.core.units import format_duration
@@ -272,7 +272,7 @@ class BatchSender:
     """
 
     def __init__(
-        self, config: SinkConfig, outbox: Outbox, sink: Sink, stop: Flag, clock: Clock
+        self, config: SinkConfig, outbox: SinkOutbox, sink: Sink, stop: Flag, clock: Clock
     ) -> None:
         self._name = config.name
         self._outbox = outbox
@@ -501,7 +501,7 @@ class OutboxWorker:
     def __init__(
         self,
         config: SinkConfig,
-        outbox: Outbox,
+        outbox: SinkOutbox,
         sink: Sink,
         stop: Flag,
         clock: Clock,
