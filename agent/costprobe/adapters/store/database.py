@@ -689,11 +689,16 @@ def _create(path: Path) -> None:
         made.rename(path)
     finally:
         made.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    synchronize(path.parent)
+
+
+def synchronize(path: Path) -> None:
+    """Write a file or a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(handle)
     finally:
-        os.close(directory)
+        os.close(handle)
 
 
 def _connect(path: Path, query: str, busy_timeout_ms: int) -> sqlite3.Connection:
