@@ -14,7 +14,6 @@ from costprobe.adapters.http.access import (
     CaFile,
     Destination,
     FurtherHeaders,
-    Secret,
     WithHeaders,
     WithPassword,
     WithToken,
@@ -98,10 +97,8 @@ class Alertmanager(Notifier):
     def __init__(self, config: AlertmanagerConfig, credentials: Path | None) -> None:
         self.resend_every_s = config.resend_every_s
         self._config = config
-        self._password = Secret(
-            "password", config.password_file, config.password_credential, credentials
-        )
-        self._token = Secret("token", config.token_file, config.token_credential, credentials)
+        self._password = config.password(credentials)
+        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
         self._headers = FurtherHeaders(config, credentials)
         self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=self._headers)

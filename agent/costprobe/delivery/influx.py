@@ -27,7 +27,6 @@ from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
     FurtherHeaders,
-    Secret,
     WithPassword,
     WithToken,
     basic,
@@ -310,12 +309,7 @@ class InfluxV1(HttpSink):
 
     def __init__(self, config: InfluxV1Config, clock: Clock) -> None:
         self._config = config
-        self._password = Secret(
-            "password",
-            config.password_file,
-            config.password_credential,
-            credentials_folder(os.environ),
-        )
+        self._password = config.password(credentials_folder(os.environ))
         query = {"db": config.database, "precision": "ns"}
         if config.retention_policy:
             query["rp"] = config.retention_policy
@@ -379,9 +373,7 @@ class InfluxV2(Sink):
     def __init__(self, config: InfluxV2Config, clock: Clock) -> None:
         self._config = config
         self._is_compressed = is_compressed(config)
-        self._token = Secret(
-            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
-        )
+        self._token = config.token(credentials_folder(os.environ))
         self._client = InfluxClient(config, config.org, clock)
 
     def encode(self, points: bytes) -> bytes:

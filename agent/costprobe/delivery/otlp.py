@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from costprobe.adapters.http.access import (
-    Secret,
     WithToken,
     bearer,
     credentials_folder,
@@ -125,9 +124,7 @@ class Otlp(HttpSink):
 
     def __init__(self, config: OtlpConfig, clock: Clock) -> None:
         super().__init__(config, clock, f"{config.url.rstrip('/')}/v1/metrics")
-        self._token = Secret(
-            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
-        )
+        self._token = config.token(credentials_folder(os.environ))
         self._messages = _messages()
 
     def encode(self, points: bytes) -> bytes:

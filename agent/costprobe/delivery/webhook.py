@@ -104,7 +104,7 @@ class Webhook(Notifier):
         self._config = config
         self._url = Secret("URL", config.url_file, config.url_credential, credentials)
         self._key = Secret("key", config.key_file, config.key_credential, credentials)
-        self._token = Secret("token", config.token_file, config.token_credential, credentials)
+        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
         self._client = HttpClient(
             limits, ca_file=config.ca_file, further_headers=lambda: config.headers

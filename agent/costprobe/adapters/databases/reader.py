@@ -92,7 +92,7 @@ class Transport:
         self._config, self._clock = config, clock
         folder = credentials_folder(os.environ)
         self._password = Secret("password", config.password_file, None, folder)
-        self._token = Secret("token", config.token_file, config.token_credential, folder)
+        self._token = config.token(folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
         self._http = HttpClient(
             limits,

@@ -308,6 +308,10 @@ class WithToken(Section):
             raise ValueError("give token_file or token_credential, not both")
         return self
 
+    def token(self, credentials: Path | None) -> Secret:
+        """Return the location of the token; `credentials` are those of systemd, None without any."""
+        return Secret("token", self.token_file, self.token_credential, credentials)
+
 
 class WithPassword(Section):
     """A section with a user and a password."""
@@ -333,6 +337,10 @@ class WithPassword(Section):
         if (self.password_file or self.password_credential) and self.user is None:
             raise ValueError("password_file and password_credential need a user; add user")
         return self
+
+    def password(self, credentials: Path | None) -> Secret:
+        """Return the location of the password; `credentials` as for `WithToken.token`."""
+        return Secret("password", self.password_file, self.password_credential, credentials)
 
 
 class WithHeaders(Section):
