@@ -14,6 +14,7 @@ from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.records import NS_PER_S, RowBatch, RowRange
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.loop import FlushSchedule, OutboxWorker
+from fakes.sending import ImmediateSchedule
 
 FLUSH_S = 10.0
 STARTED_WITHIN_S = 2.0
@@ -143,7 +144,7 @@ def arrivals(
             rng=host_rng,
             schedule=FlushSchedule(name, "influxdb", FLUSH_S, host_rng, clock)
             if with_schedule
-            else None,
+            else ImmediateSchedule(FLUSH_S),
         )
         heapq.heappush(waiting, (clock.now_s, number, worker))
     end_s = reachable_s + STARTED_WITHIN_S + seconds

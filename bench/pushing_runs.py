@@ -108,7 +108,7 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     from costprobe.adapters.store.write import Store
     from costprobe.core.clock import SystemClock
     from costprobe.delivery.kinds import SINKS, build_sink
-    from costprobe.delivery.loop import OutboxWorker
+    from costprobe.delivery.loop import FlushSchedule, OutboxWorker
 
     clock = SystemClock()
     database = {"database": DATABASE} if api == "v1" else {"org": "o", "bucket": DATABASE}
@@ -121,7 +121,11 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     outbox = store.outbox_of(config.name, important_first=False, max_points=NO_LIMIT)
     sink = build_sink(config, clock)
     stopwatch = Stopwatch()
-    worker = OutboxWorker(config, outbox, sink, threading.Event(), clock, rng=random.Random(1))
+    rng = random.Random(1)
+    schedule = FlushSchedule("bench", config.name, 0.0, rng, clock)
+    worker = OutboxWorker(
+        config, outbox, sink, threading.Event(), clock, rng=rng, schedule=schedule
+    )
     while worker.status()["sent_points"] < points:
         worker.step()
         if worker.status()["failures"]:

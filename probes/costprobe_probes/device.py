@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Union
 
 import torch
 
@@ -32,75 +32,8 @@ CYCLES_PER_MS = 2_500_000
 RESERVE_SHARE = 0.1
 
 
-class TorchDevice(Protocol):
-    """The operations on a device that timing and batch search use."""
-
-    torch_device: torch.device
-
-    def synchronize(self) -> None:
-        """Wait until all launched work has completed."""
-        ...
-
-    def mark(self) -> Callable[[], None]:
-        """Return a function that waits until all work that is launched now has completed."""
-        ...
-
-    def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
-        """Time single runs: return their latencies in ms.
-
-        Args:
-            run: The timed function.
-            runs: Number of runs.
-            before: Called before each timed run, outside the timed interval; each run then begins
-                on an idle device.
-        """
-        ...
-
-    def time_queued(
-        self, run: Runnable, runs: int, latency_ms: float, before: Runnable | None = None
-    ) -> list[float]:
-        """Time single runs that wait in the device's queue as a whole: return their times in ms.
-
-        Without launches within it, the time is the device's alone.
-
-        Args:
-            run: The timed function.
-            runs: Number of runs.
-            latency_ms: Approximate latency of a run.
-            before: Called before each timed run, outside the timed interval.
-
-        Returns:
-            Nothing if the device has no queue, or cannot hold a whole run in it.
-        """
-        ...
-
-    def cache_flush(self) -> Runnable:
-        """Return a function that replaces the whole content of the last-level cache."""
-        ...
-
-    def in_background(self) -> AbstractContextManager[None]:
-        """Context in which launched work has the lowest priority on the device."""
-        ...
-
-    def peak_bytes(self) -> int:
-        """Return the peak memory of this process since `reset_peak`."""
-        ...
-
-    def reset_peak(self) -> None:
-        """Restart the measurement of the peak."""
-        ...
-
-    def headroom_bytes(self) -> int:
-        """Return the peak that this process may reach within the reserve for other processes."""
-        ...
-
-
-class Runnable(Protocol):
-    """One forward pass."""
-
-    def __call__(self) -> object:
-        """Launch the pass."""
-        ...
+# One forward pass: launches it.
+Runnable = Callable[[], object]
 
 
 def reserved_bytes(total_bytes: int) -> int:
@@ -143,14 +76,21 @@ class CpuDevice:
         self._memory = memory
 
     def synchronize(self) -> None:
-        """Return at once: a CPU pass is complete when it returns."""
+        """Wait until all launched work has completed: a CPU pass is complete when it returns."""
 
     def mark(self) -> Callable[[], None]:
-        """Return a function that returns at once."""
+        """Return a function that waits until all work that is launched now has completed."""
         return self.synchronize
 
     def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
-        """Time single runs with perf_counter_ns."""
+        """Time single runs with perf_counter_ns: return their latencies in ms.
+
+        Args:
+            run: The timed function.
+            runs: Number of runs.
+            before: Called before each timed run, outside the timed interval; each run then begins
+                on an idle device.
+        """
         clock = time.perf_counter_ns
         if before is not None:
             return host_times_ms(run, runs, before)
@@ -163,12 +103,22 @@ class CpuDevice:
 
     def time_queued(
         self,
-        run: Runnable,  # noqa: ARG002 - the contract's
+        run: Runnable,  # noqa: ARG002 - those of a GPU
         runs: int,  # noqa: ARG002 - as above
         latency_ms: float,  # noqa: ARG002 - as above
         before: Runnable | None = None,  # noqa: ARG002 - as above
     ) -> list[float]:
-        """Return nothing: a pass is complete when it returns."""
+        """Time single runs that wait in the device's queue as a whole: return their times in ms.
+
+        Without launches within it, the time is the device's alone. There are none if the device has
+        no queue, as a CPU, or cannot hold a whole run in it.
+
+        Args:
+            run: The timed function.
+            runs: Number of runs.
+            latency_ms: Approximate latency of a run.
+            before: Called before each timed run, outside the timed interval.
+        """
         return []
 
     def cache_flush(self) -> Runnable:
@@ -325,6 +275,10 @@ def last_level_cache_bytes(root: str = "/") -> int:
                 int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]]
             )
     return max(sizes)
+
+
+# What timing and batch search measure.
+TorchDevice = Union[CpuDevice, CudaDevice]  # noqa: UP007 - evaluated on Python 3.9
 
 
 def open_device(name: str) -> TorchDevice:

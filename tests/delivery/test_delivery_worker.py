@@ -15,7 +15,6 @@ from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.contract import Notifier, NotifierConfig
-from costprobe.delivery.delivery import StoreQueue
 from costprobe.delivery.notices import MISCONFIGURED_S, DeliveryWorker
 from fakes.clock import FakeClock
 from fakes.incidents import incident
@@ -35,19 +34,19 @@ class Queue:
     """An in-memory queue."""
 
     def __init__(self, clock, count=0):
-        self.notices = [
+        self.queued = [
             Waiting(n, incident(id=str(n)).to_document(), clock.time_ns()) for n in range(count)
         ]
         self.lost = []
 
-    def waiting(self, limit):
-        return self.notices[:limit]
+    def notices(self, _, limit):
+        return self.queued[:limit]
 
-    def sent(self, notices):
-        self.notices = [notice for notice in self.notices if notice.id not in notices]
+    def notices_sent(self, notices):
+        self.queued = [notice for notice in self.queued if notice.id not in notices]
 
-    def dropped(self, notice, reason):
-        self.sent([notice])
+    def notice_dropped(self, notice, reason):
+        self.notices_sent([notice])
         self.lost.append((notice, reason))
 
 
@@ -88,7 +87,7 @@ def drain(worker, queue, clock, steps=200):
         if wait_s:
             waits.append(wait_s)
             clock.move(wait_s + 0.001)
-        if not queue.waiting(1):
+        if not queue.queued:
             break
     return waits
 
@@ -98,7 +97,7 @@ def test_notices_are_delivered_in_order_one_by_one_or_in_batches(clock):
         queue, sender = Queue(clock, 3), Scripted()
         assert drain(worker_of(queue, sender, clock, batch=batch), queue, clock) == []
         assert sender.sent == expected
-        assert queue.notices == []
+        assert queue.queued == []
 
 
 def test_retries_back_off_and_keep_the_order(clock):
@@ -156,7 +155,7 @@ def test_notice_beyond_keep_is_discarded_and_counted(clock):
 def test_rate_limit_is_kept(clock):
     queue, sender = Queue(clock, 10), Scripted()
     worker = worker_of(queue, sender, clock, rate_per_minute=4)
-    while worker.step() == 0 and queue.notices:
+    while worker.step() == 0 and queue.queued:
         pass
     assert len(sender.sent) == 4
     clock.move(15)
@@ -193,10 +192,10 @@ class FullDisk(Queue):
 
     is_full = True
 
-    def sent(self, notices):
+    def notices_sent(self, notices):
         if self.is_full:
             raise OSError("no space left on device")
-        super().sent(notices)
+        super().notices_sent(notices)
 
 
 def test_delivered_notice_is_not_repeated_while_the_store_is_not_writable(clock):
@@ -216,7 +215,7 @@ def test_delivered_notice_is_not_repeated_while_the_store_is_not_writable(clock)
 @pytest.mark.parametrize("batch", [1, 10])
 def test_unreadable_notice_is_discarded_and_blocks_nothing(clock, broken, batch):
     queue, sender = Queue(clock, 3), Scripted()
-    queue.notices[1].alert = {**queue.notices[1].alert, **broken}
+    queue.queued[1].alert = {**queue.queued[1].alert, **broken}
     drain(worker_of(queue, sender, clock, batch=batch), queue, clock)
     assert [number for batch in sender.sent for number in batch] == ["0", "2"]
     assert [number for number, _ in queue.lost] == [1]
@@ -225,7 +224,7 @@ def test_unreadable_notice_is_discarded_and_blocks_nothing(clock, broken, batch)
 def test_old_notices_do_not_delay_new_ones(clock):
     queue, sender = Queue(clock, 100), Scripted()
     clock.move(2 * 86_400)
-    queue.notices += [Waiting(100, incident(id="new").to_document(), clock.time_ns())]
+    queue.queued += [Waiting(100, incident(id="new").to_document(), clock.time_ns())]
     assert drain(worker_of(queue, sender, clock), queue, clock) == []
     assert sender.sent == [["new"]]
     assert len(queue.lost) == 100
@@ -298,7 +297,7 @@ def test_hanging_notifier_delays_no_other(tmp_path):
     )
     workers = [
         DeliveryWorker(
-            StoreQueue(store, name),
+            store,
             sender,
             NotifierConfig(name=name, kind="fake"),
             clock=SystemClock(),
@@ -333,7 +332,6 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from fakes.incidents import incident
 from costprobe.core.clock import SystemClock
-from costprobe.delivery.delivery import StoreQueue
 from costprobe.delivery.notices import DeliveryWorker
 from costprobe.delivery.contract import Notifier
 from costprobe.delivery.contract import NotifierConfig
@@ -350,7 +348,7 @@ class Appending(Notifier):
 
 config = NotifierConfig.model_construct(name="ops", rate_per_minute=6_000_000, keep_s=86400.0)
 stop = threading.Event()
-worker = DeliveryWorker(StoreQueue(store, "ops"), Appending(), config,
+worker = DeliveryWorker(store, Appending(), config,
                   clock=SystemClock(), stop=stop, rng=random.Random(1))
 threading.Thread(target=worker.run, daemon=True).start()
 while (n := (store.state("n") or 0)) < last:
@@ -384,7 +382,7 @@ def test_unstored_alerts_are_delivered_first_and_once_with_retries(clock):
     class Broken(Queue):
         """A store that is readable but not writable."""
 
-        def sent(self, _):
+        def notices_sent(self, _):
             raise OSError("no space left")
 
     queue, sender = Broken(clock, 1), Scripted(RetryLater("busy", 5.0), None, Rejected("no"))

@@ -31,6 +31,21 @@ def send(sink, lines):
     sink.post(sink.encode(lines))
 
 
+class ImmediateSchedule:
+    """The times of a single sender: immediately, and then at the interval."""
+
+    def __init__(self, every_s):
+        self._every_s = every_s
+        self._is_first = True
+
+    def live_wait_s(self):
+        wait_s, self._is_first = 0.0 if self._is_first else self._every_s, False
+        return wait_s
+
+    def backlog_wait_s(self):
+        return 0.0
+
+
 def worker_of(
     outbox,
     sink,
@@ -59,7 +74,7 @@ def worker_of(
         stop or threading.Event(),
         clock or SystemClock(),
         rng=rng or random.Random(1),
-        schedule=schedule,
+        schedule=schedule or ImmediateSchedule(flush_every_s),
     )
 
 

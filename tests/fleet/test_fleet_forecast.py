@@ -5,6 +5,7 @@ from click.testing import CliRunner
 from costprobe.adapters.databases.kinds import READERS
 from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, GroupValue
 from costprobe.adapters.databases.reader import FleetReader
+from costprobe.core.clock import SystemClock
 from costprobe.core.periods import HOUR_NS, TimeSpan
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod
 from costprobe.fleet.spend import fleet_forecast
@@ -41,7 +42,7 @@ CONFIG = FleetConfig.model_validate({"kind": "prometheus", "url": "http://127.0.
 def test_forecast_adds_the_usual_hours_to_what_was_spent():
     period = FleetPeriod(END_NS - HOURS * HOUR_NS, END_NS, 3600, END_NS)
     week = TimeSpan(END_NS - 100 * HOUR_NS, END_NS + 68 * HOUR_NS)
-    (found,) = fleet_forecast(FleetAnswers(Hourly(CONFIG), period, {}), week, "UTC")
+    (found,) = fleet_forecast(FleetAnswers(Hourly(CONFIG, SystemClock()), period, {}), week, "UTC")
     missing = len(GAPS) * (1 - GAP_DEVICES / DEVICES)
     assert found.spent == pytest.approx(PER_HOUR * (100 - missing))
     assert found.coverage == pytest.approx((100 - missing) / 100)
@@ -51,7 +52,7 @@ def test_forecast_adds_the_usual_hours_to_what_was_spent():
 
 
 def test_forecast_command_compares_with_a_planned_amount(tmp_path, monkeypatch):
-    monkeypatch.setitem(READERS, "prometheus", lambda config, _clock: Hourly(config))
+    monkeypatch.setitem(READERS, "prometheus", Hourly)
     path = tmp_path / "costprobe.toml"
     path.write_text('[fleet]\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n')
 

@@ -171,7 +171,7 @@ class Newest(FleetReader):
     """
 
     def __init__(self, config):
-        super().__init__(config)
+        super().__init__(config, SystemClock())
         self.newest, self.problems, self.is_away = {}, (), False
 
     def fetch(self, question, span):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,15 +14,16 @@ from costprobe.adapters.http.access import (
     CaFile,
     Destination,
     FurtherHeaders,
-    Secret,
-    TokenCredential,
-    TokenFile,
     WithHeaders,
+    WithPassword,
+    WithToken,
+    basic,
+    bearer,
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
-from costprobe.core.config.fields import IS_URL, Duration, Name, key, url_matching
+from costprobe.core.config.fields import IS_URL, Duration, key, url_matching
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import (
@@ -43,7 +43,7 @@ MAX_LABEL_CHARS = 1000
 _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 
 
-class AlertmanagerConfig(WithHeaders, NotifierConfig):
+class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
     """A Prometheus Alertmanager; firing alerts are resent so that they do not expire there."""
 
     kind: Literal["alertmanager"] = Field(
@@ -52,21 +52,6 @@ class AlertmanagerConfig(WithHeaders, NotifierConfig):
     url: Annotated[str, IS_URL] = Field(
         description="URL of the Alertmanager, without /api.", examples=["http://127.0.0.1:9093"]
     )
-    user: str | None = Field(
-        None, description="User, if the server requires one.", examples=["costprobe"]
-    )
-    password_file: Path | None = Field(
-        None,
-        description="File with the user's password.",
-        examples=["/etc/costprobe/alertmanager.password"],
-    )
-    password_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with that password.",
-        examples=["alertmanager-password"],
-    )
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
     resend_every_s: Duration = key(
         "resend_every",
@@ -112,10 +97,8 @@ class Alertmanager(Notifier):
     def __init__(self, config: AlertmanagerConfig, credentials: Path | None) -> None:
         self.resend_every_s = config.resend_every_s
         self._config = config
-        self._password = Secret(
-            "password", config.password_file, config.password_credential, credentials
-        )
-        self._token = Secret("token", config.token_file, config.token_credential, credentials)
+        self._password = config.password(credentials)
+        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
         self._headers = FurtherHeaders(config, credentials)
         self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=self._headers)
@@ -148,15 +131,14 @@ class Alertmanager(Notifier):
 
     def _post(self, body: bytes, time_ns: int) -> None:
         destination = self._destination()
-        headers = {"Content-Type": "application/json"}
-        authorization = self._authorization()
-        if authorization:
-            headers["Authorization"] = authorization[0]
+        user = self._config.user
+        headers, secrets = bearer(self._token) if user is None else basic(user, self._password)
+        headers["Content-Type"] = "application/json"
         response = self._client.request("POST", destination, headers, body)
         raise_for_status(
             response,
             now_s=time_ns / NS_PER_S,
-            secrets=(*authorization, *destination.secrets),
+            secrets=(*secrets, *destination.secrets),
             is_tls=destination.is_tls,
             name=destination.name,
         )
@@ -169,18 +151,6 @@ class Alertmanager(Notifier):
 
     def _destination(self) -> Destination:
         return Destination.parse(f"{self._config.url.rstrip('/')}/api/v2/alerts")
-
-    def _authorization(self) -> tuple[str, ...]:
-        """Return the header, followed by all secrets; empty without credentials."""
-        if self._token.is_given:
-            token = self._token.read_ascii()
-            return f"Bearer {token}", token
-        if self._config.user is not None and self._password.is_given:
-            password = self._password.read()
-            # In UTF-8 (RFC 7617).
-            pair = base64.b64encode(f"{self._config.user}:{password}".encode()).decode()
-            return f"Basic {pair}", pair, password
-        return ()
 
 
 def to_documents(alert: Alert, time_ns: int, lasts_ns: int) -> list[dict[str, Any]]:

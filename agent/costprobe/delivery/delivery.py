@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.http.errors import DeliveryError
-from costprobe.adapters.store.cursors import QueuedNotice, Rejections, SinkOutbox
+from costprobe.adapters.store.cursors import Rejections, SinkOutbox
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
@@ -54,32 +54,51 @@ def sample_alert(time_ns: int, tags: Mapping[str, str]) -> Alert:
     )
 
 
-class StoreQueue:
-    """A notifier's queue in the store.
+class _WorkerThreads:
+    """A thread for each worker, so that none delays another.
 
     Args:
-        store: The store that this process writes.
-        notifier: The notifier's name.
+        kind: "sink" or "notifier".
+        workers: By name.
+        stop: Ends the threads.
     """
 
-    def __init__(self, store: Store, notifier: str) -> None:
-        self._store = store
-        self._notifier = notifier
+    def __init__(
+        self, kind: str, workers: Mapping[str, OutboxWorker | DeliveryWorker], stop: Flag
+    ) -> None:
+        self._named = workers
+        self._stop = stop
+        self._threads = [
+            Thread(target=worker.run, name=f"{kind} {name}", daemon=True)
+            for name, worker in workers.items()
+        ]
 
-    def waiting(self, limit: int) -> Sequence[QueuedNotice]:
-        """Return up to `limit` notices, oldest first."""
-        return self._store.notices(self._notifier, limit)
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
 
-    def sent(self, notices: Sequence[int]) -> None:
-        """Remove notices that were delivered."""
-        self._store.notices_sent(notices)
+    def wake(self) -> None:
+        """End the workers' waits: there are new rows or notices."""
+        for worker in self._named.values():
+            worker.wake()
 
-    def dropped(self, notice: int, reason: str) -> None:
-        """Remove a notice that will not be delivered, and count it."""
-        self._store.notice_dropped(notice, reason)
+    def liveness(self) -> dict[str, bool]:
+        """Return whether each started thread is alive, by name."""
+        return {
+            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
+        }
+
+    def stop(self) -> None:
+        """End the threads; what was not delivered is delivered after the next start."""
+        self._stop.set()
+        self.wake()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_S)
 
 
-class Notifying:
+class Notifying(_WorkerThreads):
     """The notifiers of a configuration.
 
     Args:
@@ -103,45 +122,31 @@ class Notifying:
         self._configs = {notifier.name: notifier for notifier in notifiers}
         self._store = store
         self._clock = clock
-        self._stop = stop
         self._tags = dict(tags)
         for stored in store.notifiers():
             if stored.notifier not in self._configs:
                 store.forget_notifier(stored.notifier)
         self._notifiers = {name: _build(config) for name, config in self._configs.items()}
         self._workers = {
-            name: self._worker(config, lambda name=name: firing_for(name))  # type: ignore[misc]
+            name: self._worker(config, stop, lambda name=name: firing_for(name))  # type: ignore[misc]
             for name, config in self._configs.items()
         }
-        self._threads = [
-            Thread(target=worker.run, name=f"notifier {name}", daemon=True)
-            for name, worker in self._workers.items()
-        ]
+        super().__init__("notifier", self._workers, stop)
 
     def _worker(
-        self, config: NotifierConfig, firing: Callable[[], Sequence[Alert]]
+        self, config: NotifierConfig, stop: Flag, firing: Callable[[], Sequence[Alert]]
     ) -> DeliveryWorker:
         from costprobe.delivery.notices import DeliveryWorker  # noqa: PLC0415 - takes memory
 
         return DeliveryWorker(
-            StoreQueue(self._store, config.name),
+            self._store,
             self._notifiers[config.name],
             config,
             clock=self._clock,
-            stop=self._stop,
+            stop=stop,
             rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing
             firing=firing,
         )
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
-
-    def wake(self) -> None:
-        """End the workers' waits: there are new notices."""
-        for worker in self._workers.values():
-            worker.wake()
 
     def send_unstored(self, notices: Sequence[Notice]) -> None:
         """Deliver notices that could not be stored."""
@@ -150,21 +155,12 @@ class Notifying:
             if alerts:
                 worker.send_unstored(alerts)
 
-    def liveness(self) -> dict[str, bool]:
-        """Return whether each started thread is alive, by name."""
-        return {
-            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
-        }
-
     def stop(self) -> None:
-        """End the threads; queued notices are delivered after the next start."""
+        """End the threads and what they wait for; queued notices are delivered after the next start."""
         self._stop.set()
-        self.wake()
         for notifier in self._notifiers.values():
             notifier.close()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(JOIN_S)
+        super().stop()
 
     def status(self) -> dict[str, Any]:
         """Return the state of each notifier and its queue, for `costprobe status`."""
@@ -248,8 +244,8 @@ class DeliveryTotals:
     sent_points: int
 
 
-class SinkDelivery:
-    """The delivery threads of the configured sinks: one each, so that no sink delays another.
+class SinkDelivery(_WorkerThreads):
+    """The delivery threads of the configured sinks.
 
     Args:
         sinks: The sinks' configuration.
@@ -264,7 +260,6 @@ class SinkDelivery:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._stop = stop
         self._outboxes: dict[str, SinkOutbox] = {}
         self._workers: dict[str, OutboxWorker] = {}
         self._rejections: dict[str, Rejections] = {}
@@ -284,30 +279,7 @@ class SinkDelivery:
             if rejections is not None:
                 self._rejections[sink.name] = rejections
             self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
-        self._threads = [
-            Thread(target=worker.run, name=f"sink {name}", daemon=True)
-            for name, worker in self._workers.items()
-        ]
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
-
-    def liveness(self) -> dict[str, bool]:
-        """Return whether each started thread is alive, by name."""
-        return {
-            thread.name: thread.is_alive() for thread in self._threads if thread.ident is not None
-        }
-
-    def stop(self) -> None:
-        """End the threads; unacknowledged rows are sent after the next start."""
-        self._stop.set()
-        for worker in self._workers.values():
-            worker.wake()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(JOIN_S)
+        super().__init__("sink", self._workers, stop)
 
     def retry(self, sink: str | None) -> list[str]:
         """Retry a sink now, or all of them; return their names.

@@ -9,7 +9,6 @@ The library needs 13 MB, so it is imported when a client is constructed.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import importlib
 import io
@@ -22,13 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlencode
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
     FurtherHeaders,
-    Secret,
+    WithPassword,
+    WithToken,
+    basic,
     credentials_folder,
     is_loopback,
 )
@@ -94,6 +95,41 @@ def is_compressed(config: HttpSinkConfig) -> bool:
 def compress(points: bytes) -> bytes:
     """Compress the body of a request."""
     return gzip.compress(points, GZIP_LEVEL)
+
+
+class HttpSink(Sink):
+    """A sink that posts to one URL.
+
+    Args:
+        config: Its section of the configuration.
+        clock: For a Retry-After date.
+        url: The URL.
+    """
+
+    def __init__(self, config: HttpSinkConfig, clock: Clock, url: str) -> None:
+        self._is_compressed = is_compressed(config)
+        self._clock = clock
+        self._url = url
+        self._http = http_client(config)
+
+    def encode(self, points: bytes) -> bytes:
+        """Return the body of a request."""
+        return compress(points) if self._is_compressed else points
+
+    def _request(
+        self, headers: Mapping[str, str], content_type: str, body: bytes
+    ) -> tuple[HttpResponse, float, bool]:
+        """Send a body; return the response, the UTC in s of it, and whether it came by TLS."""
+        own = {"Content-Type": content_type}
+        if self._is_compressed:
+            own["Content-Encoding"] = "gzip"
+        destination = Destination.parse(self._url)
+        response = self._http.request("POST", destination, {**headers, **own}, body)
+        return response, self._clock.time_ns() / NS_PER_S, destination.is_tls
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
 
 
 def _check_response(
@@ -251,7 +287,7 @@ def _load_library() -> Any:  # noqa: ANN401 - a module
             del sys.modules["numpy"]
 
 
-class InfluxV1Config(HttpSinkConfig):
+class InfluxV1Config(WithPassword, HttpSinkConfig):
     """A database of InfluxDB 1.x."""
 
     api: Literal["v1"] = Field(description="InfluxDB 1.x.", examples=["v1"])
@@ -261,28 +297,9 @@ class InfluxV1Config(HttpSinkConfig):
         description="Retention policy; by default that of the database.",
         examples=["autogen"],
     )
-    user: str | None = Field(None, description="User.", examples=["costprobe"])
-    password_file: Path | None = Field(
-        None,
-        description="File with the user's password.",
-        examples=["/etc/costprobe/influxdb.password"],
-    )
-    password_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with that password.",
-        examples=["influxdb-password"],
-    )
-
-    @model_validator(mode="after")
-    def _password_belongs_to_a_user(self) -> InfluxV1Config:
-        if self.password_file and self.password_credential:
-            raise ValueError("give password_file or password_credential, not both")
-        if (self.password_file or self.password_credential) and self.user is None:
-            raise ValueError("password_file and password_credential need a user; add user")
-        return self
 
 
-class InfluxV1(Sink):
+class InfluxV1(HttpSink):
     """Writes to one database.
 
     Args:
@@ -292,23 +309,11 @@ class InfluxV1(Sink):
 
     def __init__(self, config: InfluxV1Config, clock: Clock) -> None:
         self._config = config
-        self._clock = clock
-        self._password = Secret(
-            "password",
-            config.password_file,
-            config.password_credential,
-            credentials_folder(os.environ),
-        )
+        self._password = config.password(credentials_folder(os.environ))
         query = {"db": config.database, "precision": "ns"}
         if config.retention_policy:
             query["rp"] = config.retention_policy
-        self._url = f"{config.url.rstrip('/')}/write?{urlencode(query)}"
-        self._is_compressed = is_compressed(config)
-        self._http = http_client(config)
-
-    def encode(self, points: bytes) -> bytes:
-        """Return the body of a request for points in line protocol."""
-        return compress(points) if self._is_compressed else points
+        super().__init__(config, clock, f"{config.url.rstrip('/')}/write?{urlencode(query)}")
 
     def post(self, body: bytes) -> None:
         """Write what `encode` returned; raises as `Sink.post` does."""
@@ -321,17 +326,10 @@ class InfluxV1(Sink):
         server = f" (the server reports InfluxDB {version})" if version else ""
         return f"database {self._config.database} accepts writes{server}"
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
     def _write(self, body: bytes) -> Mapping[str, str]:
-        headers, secrets = self._credentials()
-        headers["Content-Type"] = "text/plain; charset=utf-8"
-        if self._is_compressed:
-            headers["Content-Encoding"] = "gzip"
-        destination = Destination.parse(self._url)
-        response = self._http.request("POST", destination, headers, body)
+        user = self._config.user
+        headers, secrets = ({}, []) if user is None else basic(user, self._password)
+        response, now_s, is_tls = self._request(headers, "text/plain; charset=utf-8", body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
             policy = self._config.retention_policy
@@ -339,23 +337,11 @@ class InfluxV1(Sink):
                 f"HTTP {response.status}: no retention policy {policy}; create it, or remove"
                 " retention_policy"
             )
-        now_s = self._clock.time_ns() / NS_PER_S
-        is_tls = destination.is_tls
         _check_response(response, now_s, secrets, is_tls=is_tls, is_write=True)
         return response.headers
 
-    def _credentials(self) -> tuple[dict[str, str], list[str]]:
-        """Return the header, and its secrets."""
-        config = self._config
-        if config.user is None:
-            return {}, []
-        password = self._password.read() if self._password.is_given else ""
-        # In UTF-8 (RFC 7617), as InfluxDB expects.
-        pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
-        return {"Authorization": f"Basic {pair}"}, [password, pair] if password else []
 
-
-class InfluxV2Config(HttpSinkConfig):
+class InfluxV2Config(WithToken, HttpSinkConfig):
     """A bucket of InfluxDB 2.x, a database of 3.x, or VictoriaMetrics."""
 
     api: Literal["v2"] = Field(
@@ -375,12 +361,6 @@ class InfluxV2Config(HttpSinkConfig):
         examples=["influxdb-token"],
     )
 
-    @model_validator(mode="after")
-    def _one_place_for_the_token(self) -> InfluxV2Config:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
-        return self
-
 
 class InfluxV2(Sink):
     """Writes to one bucket, through influxdb-client's write API.
@@ -393,9 +373,7 @@ class InfluxV2(Sink):
     def __init__(self, config: InfluxV2Config, clock: Clock) -> None:
         self._config = config
         self._is_compressed = is_compressed(config)
-        self._token = Secret(
-            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
-        )
+        self._token = config.token(credentials_folder(os.environ))
         self._client = InfluxClient(config, config.org, clock)
 
     def encode(self, points: bytes) -> bytes:

@@ -32,7 +32,7 @@ from costprobe.adapters.http.errors import (
     RetryLater,
     TokenBucket,
 )
-from costprobe.adapters.store.cursors import Outbox, RowStream
+from costprobe.adapters.store.cursors import RowStream, SinkOutbox
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
 from costprobe.core.units import format_duration
@@ -272,7 +272,7 @@ class BatchSender:
     """
 
     def __init__(
-        self, config: SinkConfig, outbox: Outbox, sink: Sink, stop: Flag, clock: Clock
+        self, config: SinkConfig, outbox: SinkOutbox, sink: Sink, stop: Flag, clock: Clock
     ) -> None:
         self._name = config.name
         self._outbox = outbox
@@ -470,10 +470,6 @@ class FlushSchedule:
         self._clock = clock
         self.phase_s = every_s * int.from_bytes(digest) / 256**_HASH_BYTES
 
-    def first_wait_s(self) -> float:
-        """Return the seconds from a start until live rows are first sent."""
-        return self.live_wait_s()
-
     def live_wait_s(self) -> float:
         """Return the seconds until the host's next flush; at most 1.1 intervals.
 
@@ -489,29 +485,6 @@ class FlushSchedule:
         return self._rng.uniform(0.0, BACKLOG_FLUSHES * self._every_s)
 
 
-class ImmediateSchedule:
-    """The times of a single sender: immediately, and then at the interval.
-
-    Args:
-        every_s: Time between two flushes in s.
-    """
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-
-    def first_wait_s(self) -> float:
-        """Return 0.0: a single sender has no phase offset."""
-        return 0.0
-
-    def live_wait_s(self) -> float:
-        """Return the seconds until the next flush: the interval."""
-        return self._every_s
-
-    def backlog_wait_s(self) -> float:
-        """Return 0.0: a single sender needs no spreading."""
-        return 0.0
-
-
 class OutboxWorker:
     """Drains the outbox of one sink.
 
@@ -522,19 +495,19 @@ class OutboxWorker:
         stop: Ends `run`.
         clock: The host's clocks.
         rng: Spreads retries, so that a fleet does not overload a database that recovers.
-        schedule: When this host sends; None to send at once, and then at the interval.
+        schedule: When this host sends.
     """
 
     def __init__(
         self,
         config: SinkConfig,
-        outbox: Outbox,
+        outbox: SinkOutbox,
         sink: Sink,
         stop: Flag,
         clock: Clock,
         *,
         rng: Random,
-        schedule: FlushSchedule | None = None,
+        schedule: FlushSchedule,
     ) -> None:
         self._config = config
         self._name = config.name
@@ -545,8 +518,8 @@ class OutboxWorker:
         self._backoff = RetryBackoff(FIRST_BACKOFF_S, MAX_BACKOFF_S, rng)
         per_s = config.drain_points_per_s
         self._drain_rate = TokenBucket(per_s, per_s, self._now_s())
-        self._schedule = schedule or ImmediateSchedule(config.flush_every_s)
-        self._live_due_s = self._now_s() + self._schedule.first_wait_s()
+        self._schedule = schedule
+        self._live_due_s = self._now_s() + self._schedule.live_wait_s()
         self._backlog_due_s = self._now_s() + self._schedule.backlog_wait_s()
         self._retry_requested = False
         self._flush_now = Flag()

@@ -21,7 +21,8 @@ from costprobe.adapters.http.errors import (
     RetryLater,
     TokenBucket,
 )
-from costprobe.adapters.store.cursors import NoticeQueue, PendingNotice
+from costprobe.adapters.store.cursors import QueuedNotice
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
@@ -44,7 +45,7 @@ class DeliveryWorker:
     """Deliver one notifier's queue in order, retrying with back-off until acknowledged.
 
     Args:
-        queue: Notices to deliver.
+        store: Stores the queue, which survives a crash.
         notifier: Where they are sent.
         config: The notifier's configuration: name, rate and retention.
         clock: The host's clocks.
@@ -55,7 +56,7 @@ class DeliveryWorker:
 
     def __init__(
         self,
-        queue: NoticeQueue,
+        store: Store,
         notifier: Notifier,
         config: NotifierConfig,
         *,
@@ -65,7 +66,7 @@ class DeliveryWorker:
         firing: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         self.name = config.name
-        self._queue = queue
+        self._store = store
         self._notifier = notifier
         self._config = config
         self._clock = clock
@@ -171,9 +172,9 @@ class DeliveryWorker:
             self._unstored = deque(alert for alert in self._unstored if alert not in alerts)
         return 0.0
 
-    def _next_notices(self) -> Sequence[PendingNotice]:
+    def _next_notices(self) -> Sequence[QueuedNotice]:
         """Return the notices of one message: a batch, or one notice of a rejected batch."""
-        notices = self._queue.waiting(self._notifier.alerts_per_send)
+        notices = self._store.notices(self.name, self._notifier.alerts_per_send)
         if self._one_by_one_until_id is not None and notices:
             if notices[0].id <= self._one_by_one_until_id:
                 return notices[:1]
@@ -193,7 +194,7 @@ class DeliveryWorker:
             return self._not_before_s - now_s
         self._sent_ids = list(alerts)
         self._record_sent()
-        if not self._queue.waiting(1):
+        if not self._store.notices(self.name, 1):
             self._resent_s = now_s
         return 0.0
 
@@ -203,10 +204,10 @@ class DeliveryWorker:
         Otherwise a store that is not writable would repeat a notification every few seconds.
         """
         if self._sent_ids:
-            self._queue.sent(self._sent_ids)
+            self._store.notices_sent(self._sent_ids)
             self._sent_ids = []
 
-    def _alerts_of(self, notices: Sequence[PendingNotice]) -> dict[int, Alert]:
+    def _alerts_of(self, notices: Sequence[QueuedNotice]) -> dict[int, Alert]:
         """Return alerts by id; a notice that is too old or unreadable is discarded."""
         alerts = {}
         started_ns, monotonic_ns = self._started_ns
@@ -227,7 +228,7 @@ class DeliveryWorker:
 
     def _discard(self, notice_id: int, reason: str) -> None:
         logger.error("notifier %s: alert discarded: %s", self.name, reason)
-        self._queue.dropped(notice_id, reason)
+        self._store.notice_dropped(notice_id, reason)
 
     def _try(self, alerts: Sequence[Alert]) -> Exception | None:
         """Send alerts; after a failure schedule the next attempt and return the error."""

@@ -13,12 +13,15 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import Destination, Secret, credentials_folder
+from costprobe.adapters.http.access import (
+    WithToken,
+    bearer,
+    credentials_folder,
+)
 from costprobe.adapters.http.errors import (
     Hints,
     HttpResponse,
@@ -29,11 +32,10 @@ from costprobe.adapters.http.errors import (
     server_message,
 )
 from costprobe.core.clock import Clock
-from costprobe.core.config.fields import Name
 from costprobe.core.line_protocol import parse_line
-from costprobe.core.records import NS_PER_S, Point
-from costprobe.delivery.contract import HttpSinkConfig, Sink
-from costprobe.delivery.influx import compress, http_client, is_compressed
+from costprobe.core.records import Point
+from costprobe.delivery.contract import HttpSinkConfig
+from costprobe.delivery.influx import HttpSink
 
 _HINTS: Final = Hints(
     not_found="check url: /v1/metrics is added to it",
@@ -99,18 +101,10 @@ _CONVENTIONS: Final[Mapping[str, _Convention]] = {
 }
 
 
-class OtlpConfig(HttpSinkConfig):
+class OtlpConfig(WithToken, HttpSinkConfig):
     """An OpenTelemetry collector, or another receiver of OTLP/HTTP."""
 
     api: Literal["otlp"] = Field(description="OTLP/HTTP.", examples=["otlp"])
-    token_file: Path | None = Field(
-        None,
-        description="File with a bearer token.",
-        examples=["/etc/costprobe/otlp.token"],
-    )
-    token_credential: Name | None = Field(
-        None, description="Name of the systemd credential with that token.", examples=["otlp-token"]
-    )
 
     @model_validator(mode="after")
     def _messages_are_installed(self) -> OtlpConfig:
@@ -119,14 +113,8 @@ class OtlpConfig(HttpSinkConfig):
             raise ValueError(f"needs {package}: {sys.executable} -m pip install {package}")
         return self
 
-    @model_validator(mode="after")
-    def _one_place_for_the_token(self) -> OtlpConfig:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
-        return self
 
-
-class Otlp(Sink):
+class Otlp(HttpSink):
     """Posts to /v1/metrics.
 
     Args:
@@ -135,13 +123,8 @@ class Otlp(Sink):
     """
 
     def __init__(self, config: OtlpConfig, clock: Clock) -> None:
-        self._clock = clock
-        self._token = Secret(
-            "token", config.token_file, config.token_credential, credentials_folder(os.environ)
-        )
-        self._url = f"{config.url.rstrip('/')}/v1/metrics"
-        self._is_compressed = is_compressed(config)
-        self._http = http_client(config)
+        super().__init__(config, clock, f"{config.url.rstrip('/')}/v1/metrics")
+        self._token = config.token(credentials_folder(os.environ))
         self._messages = _messages()
 
     def encode(self, points: bytes) -> bytes:
@@ -156,35 +139,19 @@ class Otlp(Sink):
         except ValueError as error:
             raise Rejected(f"damaged row: {error}") from error
         body: bytes = request.SerializeToString()
-        return compress(body) if self._is_compressed else body
+        return super().encode(body)
 
     def post(self, body: bytes) -> None:
         """Send what `encode` returned; raises as `Sink.post` does."""
-        headers, secrets = {"Content-Type": _PROTOBUF}, list[str]()
-        if self._is_compressed:
-            headers["Content-Encoding"] = "gzip"
-        if self._token.is_given:
-            secrets = [self._token.read_ascii()]
-            headers["Authorization"] = f"Bearer {secrets[0]}"
-        destination = Destination.parse(self._url)
-        response = self._http.request("POST", destination, headers, body)
-        raise_for_status(
-            response,
-            now_s=self._clock.time_ns() / NS_PER_S,
-            secrets=secrets,
-            hints=_HINTS,
-            is_tls=destination.is_tls,
-        )
+        headers, secrets = bearer(self._token)
+        response, now_s, is_tls = self._request(headers, _PROTOBUF, body)
+        raise_for_status(response, now_s=now_s, secrets=secrets, hints=_HINTS, is_tls=is_tls)
         _check_accepted(response, secrets)
 
     def check(self) -> str:
         """Send a request without metrics, which the server checks for its token and path."""
         self.post(self.encode(b""))
         return "the server accepts OTLP metrics"
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
 
 
 def request_of(points: Iterator[Point]) -> Any:  # noqa: ANN401 - a generated message

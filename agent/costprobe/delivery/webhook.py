@@ -18,8 +18,8 @@ from costprobe.adapters.http.access import (
     Destination,
     Headers,
     Secret,
-    TokenCredential,
-    TokenFile,
+    WithToken,
+    bearer,
     check_header_names,
 )
 from costprobe.adapters.http.client import HttpClient
@@ -56,7 +56,7 @@ def _not_of_a_chat(url: str) -> str:
     return url
 
 
-class WebhookConfig(NotifierConfig):
+class WebhookConfig(WithToken, NotifierConfig):
     """Any URL that accepts JSON; signed with HMAC-SHA256 if a key is given."""
 
     kind: Literal["webhook"] = Field(description="Kind of notifier.", examples=["webhook"])
@@ -81,8 +81,6 @@ class WebhookConfig(NotifierConfig):
     key_credential: Name | None = Field(
         None, description="Name of the systemd credential with that key.", examples=["webhook-key"]
     )
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
     headers: Headers = Field(default_factory=dict)
 
@@ -106,7 +104,7 @@ class Webhook(Notifier):
         self._config = config
         self._url = Secret("URL", config.url_file, config.url_credential, credentials)
         self._key = Secret("key", config.key_file, config.key_credential, credentials)
-        self._token = Secret("token", config.token_file, config.token_credential, credentials)
+        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
         self._client = HttpClient(
             limits, ca_file=config.ca_file, further_headers=lambda: config.headers
@@ -133,14 +131,11 @@ class Webhook(Notifier):
 
     def _post(self, alert: Alert, time_ns: int) -> None:
         body = json.dumps(to_document(alert, time_ns), separators=(",", ":")).encode()
-        headers = {
+        headers, secrets = bearer(self._token)
+        headers |= {
             "Content-Type": "application/json",
             "Idempotency-Key": idempotency_key(alert),
         }
-        secrets = []
-        if self._token.is_given:
-            secrets.append(self._token.read_ascii())
-            headers["Authorization"] = f"Bearer {secrets[0]}"
         if self._key.is_given:
             headers["X-Costprobe-Signature"] = signature(self._key.read(), body, time_ns)
         destination = self._destination()

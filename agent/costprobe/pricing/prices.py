@@ -22,7 +22,6 @@ from typing import Any, Final
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.clouds.price_lists import only_price
 from costprobe.adapters.clouds.source import (
-    TIMEOUT_S,
     SourceError,
     read_price_list,
     read_source,
@@ -110,21 +109,20 @@ def _read_values(kind: FeedKind, source: SourceConfig, now_ns: int) -> Sequence[
         raise SourceError(f"{source_name(source)}: {outside_text(str(error))}") from None
 
 
-def read_output(source: SourceConfig, timeout_s: float = TIMEOUT_S) -> str:
+def read_output(source: SourceConfig) -> str:
     """Return the current output of a source, or the price that a plan names in a price list.
 
     Args:
         source: A file, a command, an HTTP endpoint, or a plan.
-        timeout_s: Longest time for a command, an endpoint or a price list in s.
 
     Raises:
         SourceError: It cannot be read, takes too long, is too large, or has no such price.
     """
     if not isinstance(source, FeedPlan) or source.api is None:
-        return read_source(source, timeout_s)
+        return read_source(source)
     if source.api != "catalogue":
-        return read_price_list(source, timeout_s)
-    table = read_source(source, timeout_s)
+        return read_price_list(source)
+    table = read_source(source)
     instance, region = source.instance or "", source.region or ""
     is_spot = source.plan == "spot"
     try:

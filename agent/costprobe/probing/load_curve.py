@@ -16,7 +16,13 @@ from costprobe.core.columns import as_number
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import make_point
 from costprobe.probing.load_settings import RATE_SHARES, LoadConfig
-from costprobe.probing.rows import MeasuredRun, ProbeReport, latency_fields, per_million_tokens
+from costprobe.probing.rows import (
+    MeasuredRun,
+    ProbeReport,
+    cost_fields,
+    latency_fields,
+    token_fields,
+)
 from costprobe.probing.settings import ServedProbeConfig
 
 Loop = Literal["closed", "open"]
@@ -209,29 +215,21 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
         report: The same run with its cost at the prices in force.
     """
     result, energy, cost = run.result, report.energy, report.cost
-    known: dict[str, FieldValue | None] = {**result.fields, **run.load, **latency_fields(result)}
+    known: dict[str, FieldValue | None] = {
+        **result.fields,
+        **run.load,
+        **latency_fields(result),
+        **token_fields(result, energy),
+        **(energy.fields() if energy else {}),
+        **(cost_fields(cost, result) if cost else {}),
+    }
     tpot_ms = known.get("tpot_p50_ms")
     figures = {name: as_number(known.get(name)) for name in FIGURES}
     figures |= {
         "throughput_per_s": result.throughput_per_s,
         "window_s": result.window_s,
         "tokens_per_s_user": 1000 / tpot_ms if isinstance(tpot_ms, float) and tpot_ms else None,
-        "energy_per_inference_j": None if energy is None else energy.per_inference_j,
-        "energy_rel_err": None if energy is None else energy.rel_err,
-        "cost_per_inference": None if cost is None else cost.per_inference,
     }
-    for kind, tokens in (("in", result.tokens_in), ("out", result.tokens_out)):
-        if not tokens:
-            continue
-        figures[f"tokens_{kind}_per_s"] = tokens / result.window_s
-        if energy is not None:
-            figures[f"energy_per_million_tokens_{kind}_j"] = per_million_tokens(
-                energy.per_inference_j, result, tokens
-            )
-        if cost is not None:
-            figures[f"cost_per_million_tokens_{kind}"] = per_million_tokens(
-                cost.per_inference, result, tokens
-            )
     return LoadPoint(
         loop=step.loop,
         number=step.number,

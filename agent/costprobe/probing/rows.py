@@ -397,14 +397,7 @@ def report_document(report: ProbeReport) -> dict[str, Any]:
         "rolling": {},
     }
     if energy is not None:
-        document["energy"] = {
-            "energy_per_inference_j": energy.per_inference_j,
-            "energy_above_idle_j": energy.above_idle_j,
-            "energy_method": energy.method,
-            "energy_rel_err": energy.rel_err,
-            "energy_scope": energy.scope,
-            "energy_suspect": energy.suspect,
-        }
+        document["energy"] = {**energy.fields(), "energy_scope": energy.scope}
     if report.emitted is not None:
         document["carbon"] = {
             "carbon_per_inference_g": report.emitted.g,

@@ -12,7 +12,7 @@ from datetime import tzinfo
 from typing import Literal
 
 from costprobe.core.hours import MINUTE_NS, MINUTES, DeviceHistory
-from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK
+from costprobe.core.periods import HOUR_NS, HOURS_A_WEEK, WEEK_NS
 from costprobe.core.records import NS_PER_S
 from costprobe.core.statistics import quantile
 from costprobe.core.units import HOUR_S
@@ -22,7 +22,6 @@ from costprobe.savings.supply import DevicePrice
 from costprobe.serving.tokens import LengthMix
 
 _MINUTE_S = 60.0
-WEEK_NS = HOURS_A_WEEK * HOUR_NS
 # Warm-ups and waits between the windows of a curve take at most as long as the windows, as a rule.
 _CURVE_LASTS_WINDOWS = 2
 

@@ -61,7 +61,7 @@ def window_document(
     energy = served_energy(total, drawn) if total is not None and drawn is not None else None
     return {
         "time_ns": time_ns,
-        "window_s": (window.end_ns - window.start_ns) / NS_PER_S,
+        "window_s": _length_s(window),
         "requests": counts.requests,
         "errors": counts.errors,
         "tokens_in": counts.tokens_in,
@@ -87,22 +87,9 @@ def window_document(
         },
         "energy": None
         if energy is None
-        else {
-            **energy.figures(),
-            "energy_method": energy.total.method,
-            "energy_rel_err": energy.total.rel_err,
-            "energy_scope": energy.total.scope,
-            "energy_suspect": energy.total.suspect,
-        },
+        else {**energy.fields(), "energy_scope": energy.total.scope},
         "tenants": None if split is None else tenants_document(split),
-        "rolling": {
-            key: value
-            for name, summary in rolled.items()
-            for key, value in (
-                (f"rolling_{name}", summary.per_inference),
-                (f"rolling_{name}_coverage", summary.coverage),
-            )
-        },
+        "rolling": _rolling(rolled),
     }
 
 
@@ -200,11 +187,7 @@ def serving_cost_points(  # noqa: PLR0913 - what a row of `cost` states
         "currency": currency,
     }
     window_s = _length_s(cost.window)
-    rolling: dict[str, FieldValue | None] = {}
-    for name, summary in rolled.items():
-        rolling[f"rolling_{name}"] = summary.per_inference
-        rolling[f"rolling_{name}_coverage"] = summary.coverage
-    total_fields = {**_cost_fields(cost.total), **rolling, "window_s": window_s}
+    total_fields = {**_cost_fields(cost.total), **_rolling(rolled), "window_s": window_s}
     total_fields |= _carbon_fields(cost.total, emitted.service if emitted else None)
     total_fields |= served_energy(cost.total, drawn).fields() if drawn else {}
     points = [make_point("cost", all_tags, total_fields, time_ns)]
@@ -280,6 +263,15 @@ def tenant_points(
         )
         for part in split.tenants
     ]
+
+
+def _rolling(rolled: Mapping[str, RolledRatio]) -> dict[str, FieldValue | None]:
+    """Return the rolling cost under the names of the series."""
+    fields: dict[str, FieldValue | None] = {}
+    for name, summary in rolled.items():
+        fields[f"rolling_{name}"] = summary.per_inference
+        fields[f"rolling_{name}_coverage"] = summary.coverage
+    return fields
 
 
 def _cost_fields(cost: ServedCost) -> dict[str, FieldValue | None]:

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from costprobe.adapters.engines.settings import MetricsEndpoint, Selector, Urls
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
+from costprobe.adapters.http.access import CaFile, WithHeaders, WithToken
 from costprobe.core.config.fields import (
     Duration,
     Labels,
@@ -41,7 +41,7 @@ TokenWeight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 # Shares that add up to 1 may exceed it by this.
 _ROUNDING = 1e-9
 # Keys of a request, which belong to a URL.
-REQUEST_KEYS: Final = {"token_file", "token_credential", "ca_file", *WithHeaders.model_fields}
+REQUEST_KEYS: Final = {"ca_file", *WithToken.model_fields, *WithHeaders.model_fields}
 
 
 class _TenantCounters(Section):
@@ -112,11 +112,9 @@ class _TenantCounters(Section):
     )
 
 
-class TenantsConfig(WithHeaders, _TenantCounters):
+class TenantsConfig(WithHeaders, WithToken, _TenantCounters):
     """Counters with a label that names the tenant: a team, a user or a key."""
 
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
 
     @model_validator(mode="after")
@@ -145,8 +143,6 @@ class TenantsConfig(WithHeaders, _TenantCounters):
                 f"{of_url[0]} is for an own url: remove it, or write the url; without one, that of the"
                 " service applies"
             )
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
         return self
 
 

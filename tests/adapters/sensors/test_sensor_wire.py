@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import pytest
 from costprobe.adapters.sensors.messages import (
@@ -8,11 +9,9 @@ from costprobe.adapters.sensors.messages import (
     Quarantined,
     activity_message,
     decode,
-    device_message,
     encode,
     parse_activity,
     parse_command,
-    parse_device,
     parse_settings,
     settings_message,
 )
@@ -43,7 +42,7 @@ def test_unknown_settings_of_another_version_are_ignored():
     ],
 )
 def test_devices_round_trip(device):
-    assert parse_device(decode(encode(device_message(device)))) == device
+    assert Device(**decode(encode(asdict(device)))) == device
 
 
 @pytest.mark.parametrize(

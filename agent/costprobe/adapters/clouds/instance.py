@@ -254,20 +254,14 @@ class InstanceDetector:
         root: Root folder of the host's /sys.
         address: URL of the metadata services, without a path.
         limit_s: Time limit of all requests together in s.
-        monotonic_s: The monotonic clock in s.
     """
 
     def __init__(
-        self,
-        root: Path = Path("/"),
-        address: str = _ADDRESS,
-        limit_s: float = LIMIT_S,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        self, root: Path = Path("/"), address: str = _ADDRESS, limit_s: float = LIMIT_S
     ) -> None:
         self._root = root
         self._address = address
         self._limit_s = limit_s
-        self._monotonic_s = monotonic_s
         self._lock = Lock()
         self._known: Instance | None = None
 
@@ -288,7 +282,7 @@ class InstanceDetector:
         by_dmi = cloud_of(read_dmi(self._root))
         if by_dmi is None or by_dmi.cloud not in SERVICES:
             return by_dmi
-        client = MetadataClient(self._address, self._limit_s, self._monotonic_s)
+        client = MetadataClient(self._address, self._limit_s, time.monotonic)
         try:
             return SERVICES[by_dmi.cloud](client)
         except MetadataError as error:

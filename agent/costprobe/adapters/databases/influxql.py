@@ -15,16 +15,14 @@ from costprobe.adapters.databases.question import (
     WEIGHTED,
     Across,
     FleetAnswer,
-    FleetConfig,
     GroupValue,
     OverTime,
     Question,
     group_of,
     remarks,
 )
-from costprobe.adapters.databases.reader import FleetReader, Span, Transport
+from costprobe.adapters.databases.reader import FleetReader, Span
 from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater, server_message
-from costprobe.core.clock import Clock
 from costprobe.core.line_protocol import identifier, literal
 from costprobe.core.outside import SHAPE_ERRORS
 from costprobe.core.records import NS_PER_S
@@ -42,10 +40,6 @@ class InfluxQl(FleetReader):
         config: The section [fleet].
         clock: UTC.
     """
-
-    def __init__(self, config: FleetConfig, clock: Clock) -> None:
-        super().__init__(config)
-        self._transport = Transport(config, clock)
 
     def fetch(self, question: Question, span: Span) -> FleetAnswer:
         """Ask about one span; raises as `FleetReader.fetch`."""
@@ -71,10 +65,6 @@ class InfluxQl(FleetReader):
         if config.retention_policy and not span.is_hourly:
             form["rp"] = config.retention_policy
         return answer(question, span, self._transport.post("/query", form))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
 
 
 def statement(question: Question, span: Span, *, is_true: bool = False) -> str:

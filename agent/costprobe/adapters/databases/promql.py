@@ -30,7 +30,7 @@ from costprobe.adapters.databases.question import (
     group_of,
     remarks,
 )
-from costprobe.adapters.databases.reader import FleetReader, Span, Transport
+from costprobe.adapters.databases.reader import FleetReader, Span
 from costprobe.adapters.http.errors import Rejected, RetryLater, server_message
 from costprobe.core.clock import Clock
 from costprobe.core.line_protocol import label_name
@@ -61,8 +61,7 @@ class PromQl(FleetReader):
     """
 
     def __init__(self, config: FleetConfig, clock: Clock) -> None:
-        super().__init__(config)
-        self._transport = Transport(config, clock)
+        super().__init__(config, clock)
         is_path = config.tenant is not None and config.kind == "victoriametrics"
         self._prefix = f"/select/{config.tenant}/prometheus" if is_path else ""
 
@@ -95,10 +94,6 @@ class PromQl(FleetReader):
     @abstractmethod
     def expression(self, question: Question, range_s: int, span: Span) -> str | None:
         """Return the PromQL of a question, evaluated at the end of a range; None if there is none."""
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
 
 
 class VictoriaMetrics(PromQl):

@@ -30,7 +30,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
+from costprobe.adapters.http.access import CaFile, WithHeaders, WithToken
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, Name, Section, key, matching
 from costprobe.core.schema import SCHEMA
 
@@ -181,7 +181,7 @@ class _Database(Section):
     )
 
 
-class FleetConfig(WithHeaders, _Database):
+class FleetConfig(WithHeaders, WithToken, _Database):
     """The database with the rows of all hosts."""
 
     database: Label | None = Field(
@@ -228,8 +228,6 @@ class FleetConfig(WithHeaders, _Database):
         description="File with the user's password.",
         examples=["/etc/costprobe/fleet.password"],
     )
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
     host_url: Annotated[str, _HOST_URL] | None = Field(
         None,
@@ -262,7 +260,7 @@ class FleetConfig(WithHeaders, _Database):
             raise ValueError('retention_policy belongs to kind "influxql"; remove it')
         if self.kind == "influxql" and (self.tenant or self.replica_labels):
             raise ValueError("tenant and replica_labels belong to PromQL; remove them")
-        if sum(map(bool, (self.user, self.token_file, self.token_credential))) > 1:
+        if self.user and (self.token_file or self.token_credential):
             raise ValueError("give user, token_file or token_credential, one of them")
         if self.password_file and self.user is None:
             raise ValueError("password_file needs a user; add user")

@@ -6,7 +6,6 @@ credentials and the tenant of the database.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
@@ -21,7 +20,14 @@ from urllib.parse import urlencode
 
 from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, GroupValue, Question
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, FurtherHeaders, Secret, credentials_folder
+from costprobe.adapters.http.access import (
+    Destination,
+    FurtherHeaders,
+    Secret,
+    basic,
+    bearer,
+    credentials_folder,
+)
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import (
     ACCEPTED,
@@ -86,7 +92,7 @@ class Transport:
         self._config, self._clock = config, clock
         folder = credentials_folder(os.environ)
         self._password = Secret("password", config.password_file, None, folder)
-        self._token = Secret("token", config.token_file, config.token_credential, folder)
+        self._token = config.token(folder)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s, max_body_bytes=MAX_BYTES + 1)
         self._http = HttpClient(
             limits,
@@ -147,17 +153,12 @@ class Transport:
         if config.tenant is not None and config.kind == "prometheus":
             headers["X-Scope-OrgID"] = config.tenant
         if config.user is not None:
-            password = self._password.read() if self._password.is_given else ""
-            pair = base64.b64encode(f"{config.user}:{password}".encode()).decode()
-            headers["Authorization"] = f"Basic {pair}"
-            return headers, [password, pair] if password else []
-        if self._token.is_given:
-            token = self._token.read_ascii()
+            authorization, secrets = basic(config.user, self._password)
+        else:
             # InfluxDB 2.x does not accept the scheme Bearer.
             scheme = "Token" if config.kind == "influxql" else "Bearer"
-            headers["Authorization"] = f"{scheme} {token}"
-            return headers, [token]
-        return headers, []
+            authorization, secrets = bearer(self._token, scheme)
+        return headers | authorization, secrets
 
 
 def without_query(response: HttpResponse) -> HttpResponse:
@@ -204,10 +205,12 @@ class FleetReader(ABC):
 
     Args:
         config: The section [fleet].
+        clock: UTC.
     """
 
-    def __init__(self, config: FleetConfig) -> None:
+    def __init__(self, config: FleetConfig, clock: Clock) -> None:
         self._config = config
+        self._transport = Transport(config, clock)
 
     @abstractmethod
     def fetch(self, question: Question, span: Span) -> FleetAnswer:
@@ -219,9 +222,9 @@ class FleetReader(ABC):
             Misconfigured: URL or credentials are wrong.
         """
 
-    @abstractmethod
     def close(self) -> None:
         """Close the connection."""
+        self._transport.close()
 
     def ask(self, question: Question, start_ns: int, end_ns: int, now_ns: int) -> FleetAnswer:
         """Ask a question about the rows after `start_ns` up to `end_ns`.

@@ -35,7 +35,7 @@ from costprobe.adapters.engines.exposition import (
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, FurtherHeaders, Secret
+from costprobe.adapters.http.access import Destination, FurtherHeaders, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
@@ -365,7 +365,7 @@ class MetricsFetcher:
     """
 
     def __init__(self, endpoint: MetricsEndpoint, credentials: Path | None) -> None:
-        self._token = Secret("token", endpoint.token_file, endpoint.token_credential, credentials)
+        self._token = endpoint.token(credentials)
         limits = ExchangeLimits(
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
@@ -439,11 +439,8 @@ class MetricsFetcher:
         headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
-            secrets = []
-            if self._token.is_given:
-                secrets.append(self._token.read_ascii())
-                headers["Authorization"] = f"Bearer {secrets[0]}"
-            response = self._client.request("GET", destination, headers)
+            authorization, secrets = bearer(self._token)
+            response = self._client.request("GET", destination, headers | authorization)
             # Scrapes are not retried: only the message is used.
             raise_for_status(
                 response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls

@@ -11,9 +11,8 @@ from costprobe.adapters.engines.tables import ENGINES, METRICS_PATH
 from costprobe.adapters.http.access import (
     UNIX_URL,
     CaFile,
-    TokenCredential,
-    TokenFile,
     WithHeaders,
+    WithToken,
 )
 from costprobe.core.config.fields import Duration, Section, has_port, key, matching
 
@@ -166,7 +165,7 @@ class _Server(Section):
     )
 
 
-class MetricsEndpoint(WithHeaders, _Server):
+class MetricsEndpoint(WithHeaders, WithToken, _Server):
     """The metrics of a server: their addresses, its engine, and what a request needs."""
 
     counters: CountersConfig | None = Field(
@@ -175,8 +174,6 @@ class MetricsEndpoint(WithHeaders, _Server):
         examples=[{"requests": "my_requests_total"}],
     )
     timeout_s: Duration = key("timeout", 5.0, description="Timeout of a whole scrape.")
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
 
     @field_validator("url")
@@ -198,6 +195,4 @@ class MetricsEndpoint(WithHeaders, _Server):
                 f'counters are not for engine = "{self.engine}", whose counters are known;'
                 ' remove them, or write engine = "generic"'
             )
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
         return self

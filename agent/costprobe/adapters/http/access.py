@@ -7,6 +7,7 @@ file or credential. Every place of a configuration that holds a secret is found 
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
@@ -269,6 +270,77 @@ class Secret:
         if self.file is None:
             raise Misconfigured(f"no {self.purpose} is configured")
         return self.file
+
+
+def bearer(token: Secret, scheme: str = "Bearer") -> tuple[dict[str, str], list[str]]:
+    """Return the Authorization header with a token, and its secrets; both empty without a token.
+
+    Raises:
+        Misconfigured: As `Secret.read_ascii`.
+    """
+    if not token.is_given:
+        return {}, []
+    secret = token.read_ascii()
+    return {"Authorization": f"{scheme} {secret}"}, [secret]
+
+
+def basic(user: str, password: Secret) -> tuple[dict[str, str], list[str]]:
+    """Return the Authorization header of a user, with or without a password, and its secrets.
+
+    Raises:
+        Misconfigured: As `Secret.read`.
+    """
+    secret = password.read() if password.is_given else ""
+    # In UTF-8 (RFC 7617).
+    pair = base64.b64encode(f"{user}:{secret}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}, [secret, pair] if secret else []
+
+
+class WithToken(Section):
+    """A section with a bearer token."""
+
+    token_file: TokenFile = None
+    token_credential: TokenCredential = None
+
+    @model_validator(mode="after")
+    def _one_place_for_the_token(self) -> WithToken:
+        if self.token_file and self.token_credential:
+            raise ValueError("give token_file or token_credential, not both")
+        return self
+
+    def token(self, credentials: Path | None) -> Secret:
+        """Return the location of the token; `credentials` are those of systemd, None without any."""
+        return Secret("token", self.token_file, self.token_credential, credentials)
+
+
+class WithPassword(Section):
+    """A section with a user and a password."""
+
+    user: str | None = Field(
+        None, description="User, if the server requires one.", examples=["costprobe"]
+    )
+    password_file: Path | None = Field(
+        None,
+        description="File with the user's password.",
+        examples=["/etc/costprobe/server.password"],
+    )
+    password_credential: Name | None = Field(
+        None,
+        description="Name of the systemd credential with that password.",
+        examples=["server-password"],
+    )
+
+    @model_validator(mode="after")
+    def _password_belongs_to_a_user(self) -> WithPassword:
+        if self.password_file and self.password_credential:
+            raise ValueError("give password_file or password_credential, not both")
+        if (self.password_file or self.password_credential) and self.user is None:
+            raise ValueError("password_file and password_credential need a user; add user")
+        return self
+
+    def password(self, credentials: Path | None) -> Secret:
+        """Return the location of the password; `credentials` as for `WithToken.token`."""
+        return Secret("password", self.password_file, self.password_credential, credentials)
 
 
 class WithHeaders(Section):

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import TokenCredential, TokenFile
-from costprobe.core.config.fields import Duration, Section, key, matching
+from costprobe.adapters.http.access import WithToken
+from costprobe.core.config.fields import Duration, key, matching
 
 MAX_PORT = 65535
 HostName = Annotated[
@@ -20,7 +20,7 @@ HostName = Annotated[
 ]
 
 
-class HttpConfig(Section):
+class HttpConfig(WithToken):
     """The daemon's own HTTP listener for `/healthz`, `/metrics` and annotations; off by default."""
 
     listen: str | None = Field(
@@ -45,8 +45,6 @@ class HttpConfig(Section):
         ),
         examples=[["gpu-01.example.com"]],
     )
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     window_s: Duration = key(
         "window",
         900.0,
@@ -68,12 +66,6 @@ class HttpConfig(Section):
                 f"listen = {self.listen!r} can be reached by other hosts; write a loopback address, or"
                 " allow_remote = true"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_token(self) -> HttpConfig:
-        if self.token_file is not None and self.token_credential is not None:
-            raise ValueError("give token_file or token_credential, one of them")
         return self
 
     @property

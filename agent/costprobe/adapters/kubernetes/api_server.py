@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenFile
+from costprobe.adapters.http.access import CaFile, Destination, Secret, TokenFile, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, raise_for_status
 from costprobe.adapters.http.limits import ExchangeLimits
@@ -136,13 +136,11 @@ class ApiServer:
         return parse_slices(self._get(_SLICES))
 
     def _get(self, path: str) -> bytes:
-        headers, secrets = {"Accept": "application/json"}, []
         try:
             destination = Destination.parse(f"{self._url}{path}{self._node}")
-            if self._token.is_given:
-                # Read again each time: Kubernetes rotates it every hour.
-                secrets.append(self._token.read_ascii())
-                headers["Authorization"] = f"Bearer {secrets[0]}"
+            # Read again each time: Kubernetes rotates it every hour.
+            authorization, secrets = bearer(self._token)
+            headers = {"Accept": "application/json", **authorization}
             response = self._client.request("GET", destination, headers)
             raise_for_status(
                 response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import urllib.parse
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from costprobe_probes.wire import ProbeConfigError, digest
 
@@ -105,27 +106,31 @@ class Failed(NamedTuple):
 Request = Callable[[ServerConnection], Reply]
 
 
-class ServerClient(Protocol):
+class ServerClient(ABC):
     """A client of one kind of server, constructed from a request and the path of its URL."""
 
+    @abstractmethod
     def next_request(self) -> Request:
         """Return the next inference, ready to be sent."""
 
-    def prepare(self, connection: ServerConnection) -> None:
-        """Send what a load curve needs to know before its first request; most clients need nothing.
+    @abstractmethod
+    def facts(self, connection: ServerConnection) -> Mapping[str, str]:
+        """Return the identity of the workload, with model and version as reported by the server."""
+
+    def prepare(self, connection: ServerConnection) -> None:  # noqa: B027 - most clients need nothing
+        """Send what a load curve needs to know before its first request.
 
         Raises:
             Failure: There is no valid response.
         """
 
-    def facts(self, connection: ServerConnection) -> Mapping[str, str]:
-        """Return the identity of the workload, with model and version as reported by the server."""
-
-    def cache_hits(self, connection: ServerConnection) -> int | None:
+    def cache_hits(self, connection: ServerConnection) -> int | None:  # noqa: ARG002 - the contract's
         """Return the requests that the server's response cache has answered; None if unknown."""
+        return None
 
-    def model_names(self, connection: ServerConnection) -> list[str]:
+    def model_names(self, connection: ServerConnection) -> list[str]:  # noqa: ARG002 - as above
         """Return the models of the server; empty if it does not list them."""
+        return []
 
 
 class EventStream:
@@ -174,7 +179,7 @@ class EventStream:
             raise Failure("too_large", f"an event has more than {MAX_EVENT_BYTES} bytes")
 
 
-class OpenAiClient:
+class OpenAiClient(ServerClient):
     """Send prompts to one model.
 
     Args:
@@ -230,10 +235,6 @@ class OpenAiClient:
             "stream_options": {"include_usage": True},
         }
         return json.dumps(body).encode()
-
-    def cache_hits(self, connection: ServerConnection) -> int | None:  # noqa: ARG002 - the contract's
-        """Return None: the API has no response cache; answers report cached tokens themselves."""
-        return None
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
@@ -369,7 +370,7 @@ def _count(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
     return round(value) if is_number else None
 
 
-class KserveClient:
+class KserveClient(ServerClient):
     """Send fixed tensors to one model.
 
     Args:
@@ -394,9 +395,6 @@ class KserveClient:
         exchange, answer = connection.request("POST", f"{self._model}/infer", self._body)
         _check_tensors(answer)
         return Reply(exchange.start_ns, exchange.end_ns)
-
-    def prepare(self, connection: ServerConnection) -> None:
-        """Do nothing: each request has the same tensors."""
 
     def facts(self, connection: ServerConnection) -> dict[str, str]:
         """Return the identity of the workload, with model and version as reported by the server."""
@@ -468,7 +466,7 @@ def _length(data: list[Any]) -> int:
     return sum(_length(x) if isinstance(x, list) else 1 for x in data)
 
 
-class AnyClient:
+class AnyClient(ServerClient):
     """Send the same request to any HTTP server.
 
     Args:
@@ -491,21 +489,10 @@ class AnyClient:
         return self._send
 
     def _send(self, connection: ServerConnection) -> Reply:
-        content = bytearray()
-
-        def collect(data: bytes, _: int) -> bool:
-            content.extend(data)
-            return False
-
-        exchange = connection.exchange(
-            self._method,
-            self._path,
-            self._body,
-            collect,
-            content_type=self._type,
-            status=self._status,
+        exchange, content = connection.collect(
+            self._method, self._path, self._body, content_type=self._type, status=self._status
         )
-        return Reply(exchange.start_ns, exchange.end_ns, items=self._count(bytes(content)))
+        return Reply(exchange.start_ns, exchange.end_ns, items=self._count(content))
 
     def _count(self, content: bytes) -> int:
         """Return the items of a response, which are those of the first one."""
@@ -518,20 +505,9 @@ class AnyClient:
             raise Failure("bad_answer", f"the response has {found}")
         return items
 
-    def prepare(self, connection: ServerConnection) -> None:
-        """Do nothing: each request is the same."""
-
     def facts(self, connection: ServerConnection) -> dict[str, str]:  # noqa: ARG002 - the contract's
         """Return the identity of the request."""
         return {"method": self._method, "body": digest(self._body or b"")}
-
-    def cache_hits(self, connection: ServerConnection) -> int | None:  # noqa: ARG002 - as above
-        """Return None: there is no common way to know."""
-        return None
-
-    def model_names(self, connection: ServerConnection) -> list[str]:  # noqa: ARG002 - as above
-        """Return none: there is no common way to list models."""
-        return []
 
 
 def _read_body(path: str) -> bytes:

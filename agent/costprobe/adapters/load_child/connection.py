@@ -254,20 +254,30 @@ class ServerConnection:
                 self.close()
         return exchange
 
+    def collect(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        **expected: Any,  # noqa: ANN401 - of `exchange`
+    ) -> tuple[Exchange, bytes]:
+        """Send a request; return its whole response. Arguments and errors are those of `exchange`."""
+        content = bytearray()
+
+        def add(data: bytes, _: int) -> bool:
+            content.extend(data)
+            return False
+
+        return self.exchange(method, path, body, add, **expected), bytes(content)
+
     def request(self, method: str, path: str, body: bytes | None = None) -> tuple[Exchange, Any]:
         """Send a request; return its response, which is JSON.
 
         Raises:
             Failure: There is no complete response, its status is not 2xx, or it is not JSON.
         """
-        content = bytearray()
-
-        def collect(data: bytes, _: int) -> bool:
-            content.extend(data)
-            return False
-
-        exchange = self.exchange(method, path, body, collect)
-        return exchange, parse_json(bytes(content))
+        exchange, content = self.collect(method, path, body)
+        return exchange, parse_json(content)
 
     def query(self, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON value
         """Query an optional endpoint of the server; None if it does not answer.

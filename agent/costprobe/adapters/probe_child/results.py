@@ -10,7 +10,8 @@ timing report about a model is part of a probe's outcome.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -170,23 +171,15 @@ def read_outcome(
     Raises:
         ValueError: A field is missing or invalid.
     """
-    try:
+    with _invalid_translated():
         contended, shares_pct = _contention(message.get("contention"))
         result = ProbeResult(
             probe=request_probe,
             device=device,
+            **_common(message),
             batch=int(message["batch"]),
-            latency_ms={str(k): finite(v) for k, v in dict(message["latency_ms"]).items()},
-            samples=int(message["samples"]),
-            stop_reason=str(message["stop_reason"]),
-            window_start_ns=int(message["window_start_ns"]),
-            window_end_ns=int(message["window_end_ns"]),
             inferences=int(message["inferences"]),
-            has_energy_window=bool(message["has_energy_window"]),
             h2d_ms=optional(message["h2d_ms"]),
-            busy_s=finite(message["busy_s"]),
-            fingerprint=str(message["fingerprint"]),
-            software={str(k): str(v) for k, v in dict(message["software"]).items()},
             threads=None if message["threads"] is None else int(message["threads"]),
             inference_s=optional(message.get("inference_s")),
             latency_rel_err=optional(message.get("latency_rel_err")),
@@ -203,14 +196,40 @@ def read_outcome(
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
         naive = _naive(message.get("naive"))
-    except (KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
     check_result(result, steady)
     if result.inferences < 1 or result.batch < 1:
         raise ValueError("it has no inference")
     if result.inference_s is not None and result.inference_s <= 0:
         raise ValueError("its inferences took no time")
     return ProbeOutcome(result, *steady, pids, tuple(curve), naive=naive)
+
+
+@contextmanager
+def _invalid_translated() -> Iterator[None]:
+    """Translate what the conversion of a message raises to ValueError."""
+    try:
+        yield
+    except (KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _common(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the results of all runs have.
+
+    Raises:
+        KeyError, OverflowError, TypeError, ValueError: A value is missing or invalid.
+    """
+    return {
+        "latency_ms": {str(k): finite(v) for k, v in dict(message["latency_ms"]).items()},
+        "samples": int(message["samples"]),
+        "stop_reason": str(message["stop_reason"]),
+        "window_start_ns": int(message["window_start_ns"]),
+        "window_end_ns": int(message["window_end_ns"]),
+        "has_energy_window": bool(message["has_energy_window"]),
+        "busy_s": finite(message["busy_s"]),
+        "fingerprint": str(message["fingerprint"]),
+        "software": {str(k): str(v) for k, v in dict(message["software"]).items()},
+    }
 
 
 def check_result(result: ProbeResult, steady: tuple[int, int]) -> None:
@@ -358,31 +377,21 @@ def read_served_outcome(
     Raises:
         ValueError: A field is missing or invalid.
     """
-    try:
+    with _invalid_translated():
         items = int(message.get("items", 1))
         result = ProbeResult(
             probe=request_probe,
             device=devices,
+            **_common(message),
             batch=items,
-            latency_ms={str(k): finite(v) for k, v in dict(message["latency_ms"]).items()},
-            samples=int(message["samples"]),
-            stop_reason=str(message["stop_reason"]),
-            window_start_ns=int(message["window_start_ns"]),
-            window_end_ns=int(message["window_end_ns"]),
             inferences=finite(message["window_requests"]) * items,
-            has_energy_window=bool(message["has_energy_window"]),
             h2d_ms=None,
-            busy_s=finite(message["busy_s"]),
-            fingerprint=str(message["fingerprint"]),
-            software={str(k): str(v) for k, v in dict(message["software"]).items()},
             tags={"concurrency": str(int(message["concurrency"]))},
             fields=_fields(message),
             tokens_in=optional(message["window_tokens_in"]),
             tokens_out=optional(message["window_tokens_out"]),
         )
         steady = int(message["steady_start_ns"]), int(message["steady_end_ns"])
-    except (KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
     check_result(result, steady)
     return ProbeOutcome(result, *steady, pids, (), load=_load(message.get("load")))
 
@@ -443,7 +452,7 @@ def read_start(message: Mapping[str, Any], began_ns: int) -> StartOutcome:
     Raises:
         ValueError: A field is missing or invalid.
     """
-    try:
+    with _invalid_translated():
         received_ns, loaded_ns, answered_ns = (
             int(message[name]) for name in ("received_ns", "loaded_ns", "answered_ns")
         )
@@ -459,8 +468,6 @@ def read_start(message: Mapping[str, Any], began_ns: int) -> StartOutcome:
         files = tuple(
             Path(str(folder), str(name)) for folder, names in folders.items() for name in names
         )
-    except (KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
     if not began_ns <= received_ns <= loaded_ns <= answered_ns:
         raise ValueError("the instants of its start are out of order")
     return StartOutcome(start, files)

@@ -14,7 +14,6 @@ from costprobe.adapters.sensors.messages import (
     Message,
     Quarantined,
     SensorSettings,
-    parse_device,
 )
 from costprobe.core.records import (
     NS_PER_S,
@@ -71,7 +70,7 @@ class DeviceRegistry:
         Raises:
             TypeError: The message does not describe a device.
         """
-        device = parse_device(message)
+        device = Device(**message)
         with self._lock:
             same = (known for known in self._devices.values() if device.uuid == known.uuid != "")
             self._forget([known.name for known in same if known.name != device.name])

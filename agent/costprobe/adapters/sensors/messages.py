@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from costprobe.core.outside import bounded_object
 from costprobe.core.records import (
     NS_PER_S,
-    Device,
     Energy,
     EnergyScope,
     FieldValue,
@@ -539,29 +538,23 @@ def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined
     return {**asdict(settings), "quarantined": [asdict(entry) for entry in quarantined]}
 
 
+T = TypeVar("T", SensorSettings, Energy, Activity)
+
+
+def _record(kind: type[T], message: Message) -> T:
+    """Return a record from the keys of a message that are its fields."""
+    names = {field.name for field in fields(kind)}
+    return kind(**{key: message[key] for key in message.keys() & names})
+
+
 def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
     """Parse the first line; unknown keys are ignored."""
-    names = {field.name for field in fields(SensorSettings)}
-    settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
+    settings = _record(SensorSettings, message)
     quarantined = tuple(
         Quarantined(str(entry["device"]), float(entry["retry_after_s"]))
         for entry in message.get("quarantined", ())
     )
     return settings, quarantined
-
-
-def device_message(device: Device) -> Message:
-    """The message of a device."""
-    return asdict(device)
-
-
-def parse_device(message: Message) -> Device:
-    """Parse a device.
-
-    Raises:
-        TypeError: A key is missing or unknown.
-    """
-    return Device(**message)
 
 
 def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:
@@ -588,16 +581,7 @@ def energy_message(
     """The answer to an `energy` command."""
     if isinstance(result, Absent):
         return {"type": "energy", "id": identity, "absent": result.reason}
-    return {
-        "type": "energy",
-        "id": identity,
-        "energy_j": result.energy_j,
-        "method": result.method,
-        "rel_err": result.rel_err,
-        "idle_power_w": result.idle_power_w,
-        "scope": scope,
-        "suspect": result.suspect,
-    }
+    return {"type": "energy", "id": identity, **asdict(replace(result, scope=scope))}
 
 
 def activity_message(identity: int, activity: Activity) -> Message:
@@ -636,16 +620,12 @@ def parse_energy(message: Message) -> Energy | Absent:
     """Parse the answer to an `energy` command."""
     if "absent" in message:
         return Absent(str(message["absent"]))
-    keys = ("energy_j", "method", "rel_err", "idle_power_w")
-    scope, suspect = message.get("scope", "device"), message.get("suspect")
-    energy_j, method, rel_err, idle_power_w = (message[key] for key in keys)
-    return Energy(energy_j, method, rel_err, idle_power_w, scope, suspect)
+    return _record(Energy, message)
 
 
 def parse_activity(message: Message) -> Activity:
     """Parse the answer to an `activity` command; missing keys are unknown."""
-    names = {field.name for field in fields(Activity)}
-    return Activity(**{key: message[key] for key in message.keys() & names})
+    return _record(Activity, message)
 
 
 class LineSplitter:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from costprobe.adapters.store.database import Database
 from costprobe.core.clock import Clock
@@ -24,91 +24,6 @@ from costprobe.core.records import (
     RowKind,
     RowRange,
 )
-
-
-class PendingNotice(Protocol):
-    """An alert in a notifier's queue."""
-
-    @property
-    def id(self) -> int:
-        """Identifier in the queue; a later notice has a higher id."""
-        ...
-
-    @property
-    def alert(self) -> Mapping[str, Any]:
-        """The alert in the format of `Alert.to_document`."""
-        ...
-
-    @property
-    def queued_ns(self) -> int:
-        """UTC in ns at which it was queued."""
-        ...
-
-
-class NoticeQueue(Protocol):
-    """One notifier's queue, which survives a crash."""
-
-    def waiting(self, limit: int) -> Sequence[PendingNotice]:
-        """Return up to `limit` notices, oldest first."""
-        ...
-
-    def sent(self, notices: Sequence[int]) -> None:
-        """Remove notices that were delivered."""
-        ...
-
-    def dropped(self, notice: int, reason: str) -> None:
-        """Remove a notice that will not be delivered, and count it."""
-        ...
-
-
-class RowStream(Protocol):
-    """Rows that are sent one after the other."""
-
-    def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
-        """Return the next rows; None if there are none.
-
-        Args:
-            limit: Maximum number of rows.
-            pending: Batches that are being sent or are about to be; the next rows are those after
-                them.
-        """
-        ...
-
-    def rows(self, batch: RowBatch) -> Sequence[OutboxRow]:
-        """Return the rows of a batch as a list, in the order in which they are sent."""
-        ...
-
-    def done(
-        self, batch: RowBatch, seq: int, sent: int, rejected: Sequence[tuple[str, str]]
-    ) -> None:
-        """Record that the rows of a batch up to the row `seq` need not be sent again.
-
-        Args:
-            batch: The batch.
-            seq: Sequence number of the last of these rows.
-            sent: Number of rows that were acknowledged.
-            rejected: Lines that were permanently rejected, with the reasons.
-        """
-        ...
-
-
-class Outbox(Protocol):
-    """The rows that one sink has not acknowledged."""
-
-    @property
-    def live(self) -> RowStream:
-        """The newest rows."""
-        ...
-
-    @property
-    def backlog(self) -> RowStream:
-        """Rows that were not sent during an outage."""
-        ...
-
-    def move_to_backlog(self, over_points: int) -> None:
-        """Move the live rows to the backlog if they are more than `over_points`."""
-        ...
-
 
 DROPPED_POINTS = "dropped_points"
 REJECTED_KEPT_PER_SINK = 100
@@ -263,16 +178,19 @@ def backlog_after(connection: sqlite3.Connection, acked_seq: int) -> Backlog:
     return Backlog(int(points), int(oldest[0]) if oldest else None)
 
 
-def add_to_counter(connection: sqlite3.Connection, name: str, added: int) -> None:
-    """Add to a persistent counter."""
-    connection.execute("INSERT OR IGNORE INTO counters (name, value) VALUES (?, 0)", (name,))
-    connection.execute("UPDATE counters SET value = value + ? WHERE name = ?", (added, name))
+def add_dropped(connection: sqlite3.Connection, added: int) -> None:
+    """Count lost points: past retention unsent, or never stored."""
+    connection.execute(
+        "INSERT INTO counters (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        (DROPPED_POINTS, added),
+    )
 
 
-def counter_value(connection: sqlite3.Connection, name: str) -> int:
-    """Return the value of a counter."""
-    row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
-    return int(row[0]) if row else 0
+def dropped_points(connection: sqlite3.Connection) -> int:
+    """Return the points lost since the store was created."""
+    sql = "SELECT coalesce(max(value), 0) FROM counters WHERE name = ?"
+    return int(connection.execute(sql, (DROPPED_POINTS,)).fetchone()[0])
 
 
 QUEUED_MAX_PER_NOTIFIER = 10_000
@@ -740,7 +658,7 @@ def record_dropped(connection: sqlite3.Connection, sink: str, acked_seq: int, dr
         " WHERE sink = ?",
         (acked_seq, dropped, sink),
     )
-    add_to_counter(connection, DROPPED_POINTS, dropped)
+    add_dropped(connection, dropped)
 
 
 _WINDOWS_MAX = 20
@@ -764,15 +682,27 @@ class SinkAccess(NamedTuple):
     sink: str
 
 
-class LiveRows:
-    """The newest rows, in the order of commits.
+class _SinkRows:
+    """Rows that are sent one after the other.
 
     Args:
         access: The sink's place in the store.
+        newest_first: Whether they are sent newest first, and device and agent rows last; else in
+            the order of commits.
     """
 
-    def __init__(self, access: SinkAccess) -> None:
+    def __init__(self, access: SinkAccess, *, newest_first: bool = False) -> None:
         self._access = access
+        self._newest_first = newest_first
+
+    def rows(self, batch: RowBatch) -> list[OutboxRow]:
+        """Return the rows of a batch as a list, in the order in which they are sent."""
+        with self._access.reader.snapshot("read") as connection:
+            return rows_in(connection, batch.covered, newest_first=self._newest_first)
+
+
+class LiveRows(_SinkRows):
+    """The newest rows, in the order of commits."""
 
     def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
         """Return the next rows; None if there are none.
@@ -786,11 +716,6 @@ class LiveRows:
             live_seq = load_progress(connection, self._access.sink).live_seq
             live = RowRange("all", pending[-1].seq if pending else live_seq, _NO_END)
             return batch_of(connection, live, limit, newest_first=False)
-
-    def rows(self, batch: RowBatch) -> list[OutboxRow]:
-        """Return the rows of a batch as a list, in the order in which they are sent."""
-        with self._access.reader.snapshot("read") as connection:
-            return rows_in(connection, batch.covered, newest_first=False)
 
     def done(
         self, batch: RowBatch, seq: int, sent: int, rejected: Sequence[tuple[str, str]]
@@ -814,21 +739,12 @@ class LiveRows:
             _advance(connection, self._access.sink, progress, min(sent, present), rejected, time_ns)
 
 
-class BacklogRows:
+class BacklogRows(_SinkRows):
     """Rows that could not be sent when they were live.
 
     A batch names the range that it covers, and `done` removes exactly this range from the backlog:
     a batch that is being sent stays valid when the backlog changes.
-
-    Args:
-        access: The sink's place in the store.
-        important_first: Whether they are sent newest first, and device and agent rows last; else
-            in the order of commits.
     """
-
-    def __init__(self, access: SinkAccess, *, important_first: bool) -> None:
-        self._access = access
-        self._important_first = important_first
 
     def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
         """Return the next rows; None without a backlog, or if the part that was read had none.
@@ -849,12 +765,6 @@ class BacklogRows:
             self._remove(window, 0, ())
         return None
 
-    def rows(self, batch: RowBatch) -> list[OutboxRow]:
-        """Return the rows of a batch as a list, in the order in which they are sent."""
-        with self._access.reader.snapshot("read") as connection:
-            newest_first = self._important_first
-            return rows_in(connection, batch.covered, newest_first=newest_first)
-
     def done(
         self, batch: RowBatch, seq: int, sent: int, rejected: Sequence[tuple[str, str]]
     ) -> None:
@@ -866,15 +776,14 @@ class BacklogRows:
             sent: Number of rows that were acknowledged.
             rejected: Lines that were permanently rejected, with the reasons.
         """
-        newest_first = self._important_first
-        done = first_part(batch.covered, seq, newest_first=newest_first)
+        done = first_part(batch.covered, seq, newest_first=self._newest_first)
         self._remove(done, sent, rejected)
 
     def _next_rows(
         self, connection: sqlite3.Connection, progress: Progress, limit: int
     ) -> tuple[RowRange | None, RowBatch | None]:
         """Return the range that is read next, and its rows."""
-        newest_first = self._important_first
+        newest_first = self._newest_first
         span = next_span(progress, important_first=newest_first)
         if span is None:
             return None, None
@@ -894,6 +803,9 @@ class BacklogRows:
             _advance(connection, self._access.sink, left, min(sent, present), rejected, time_ns)
 
 
+RowStream = LiveRows | BacklogRows
+
+
 class SinkOutbox:
     """The rows that one sink has not received; each change is one transaction with its counters.
 
@@ -902,7 +814,7 @@ class SinkOutbox:
 
     Args:
         access: The sink's place in the store.
-        important_first: Order of the backlog; see BacklogRows.
+        important_first: Order of the backlog; the newest rows first, and device and agent rows last.
         max_points: Maximum number of queued rows.
 
     Attributes:
@@ -915,7 +827,7 @@ class SinkOutbox:
         self._important_first = important_first
         self._max_points = max_points
         self.live = LiveRows(access)
-        self.backlog = BacklogRows(access, important_first=important_first)
+        self.backlog = BacklogRows(access, newest_first=important_first)
 
     def move_to_backlog(self, over_points: int) -> None:
         """Move the live rows to the backlog if they are more than `over_points`."""

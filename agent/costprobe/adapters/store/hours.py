@@ -33,7 +33,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from costprobe.adapters.store.cursors import DROPPED_POINTS, add_to_counter, newest_seq, undelivered
+from costprobe.adapters.store.cursors import add_dropped, newest_seq, undelivered
 from costprobe.core.columns import RowEnd
 from costprobe.core.hours import (
     EDGE_NS,
@@ -375,7 +375,7 @@ class DeliveryGate:
         """Count the deleted rows that a sink never received, and return their number."""
         dropped = len(set().union(*self._unsent.values()))
         if self._has_unsent:
-            add_to_counter(connection, DROPPED_POINTS, dropped)
+            add_dropped(connection, dropped)
             connection.executemany(
                 "UPDATE cursors SET dropped_points = dropped_points + ? WHERE sink = ?",
                 [(len(seqs), sink) for sink, seqs in self._unsent.items()],

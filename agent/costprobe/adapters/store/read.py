@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from costprobe.adapters.store.cursors import (
-    DROPPED_POINTS,
     NotifierStatus,
     RejectedLine,
     SinkStatus,
-    counter_value,
+    dropped_points,
     notifier_statuses,
     sink_statuses,
 )
@@ -448,14 +447,6 @@ def is_summarized(series: StoredSeries, fields: frozenset[str]) -> bool:
     return fields <= summary_fields(series.measurement, series.tags)
 
 
-def stored_sums(
-    database: Database, series: StoredSeries, kind: SummaryKind, span: Span
-) -> list[tuple[int, Any]]:
-    """Return the summaries of the full hours in a span, by their start in UTC ns."""
-    with database.reading("read") as connection:
-        return read_summaries(connection, series.id, kind, *span)
-
-
 def summary_gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:
     """Return the spans between the summaries of a series."""
     at_ns, until_ns = span
@@ -466,35 +457,6 @@ def summary_gaps(hours: Iterable[tuple[int, Any]], span: Span) -> list[Span]:
     return [
         (since_ns, end_ns) for since_ns, end_ns in (*found, (at_ns, until_ns)) if since_ns < end_ns
     ]
-
-
-def hourly_sums(
-    database: Database,
-    series: StoredSeries,
-    fields: Sequence[str],
-    edges_ns: Sequence[int],
-    layouts: Callable[[], Mapping[int, Sequence[str]]],
-) -> dict[str, list[Summed]]:
-    """Return the sums of totals of a series in each part of a time range, in order of time."""
-    known: dict[int, Mapping[str, Sequence[tuple[int, Sequence[int], float]]]] = {}
-    with database.snapshot("read") as connection:
-        if {*fields} <= {*SUMMED.get(series.measurement, ())}:
-            parts = set(pairwise(edges_ns))
-            hours = read_summaries(connection, series.id, "sums", edges_ns[0], edges_ns[-1])
-            known = {
-                hour_ns: sums
-                for hour_ns, sums in hours
-                if (hour_ns, hour_ns + HOURS.period_ns) in parts
-            }
-        found = hourly_number_sums(connection, series.id, fields, edges_ns, layouts(), known)
-    for name, of_rows in found.items():
-        of_rows.extend(
-            (time_ns, RowEnd(*end), total)
-            for sums in known.values()
-            for time_ns, end, total in sums.get(name, ())
-        )
-        of_rows.sort()
-    return found
 
 
 # Rows are fetched in chunks, each in its own short read: a reader that pauses (an export into a
@@ -513,15 +475,10 @@ _NEWEST_SQL = """SELECT max(time_ns) FROM (
 
 def _rows_sql(order: str = "", cells: str = "cells") -> str:
     """Return a query for rows: every row is in one of its tables, all read in one snapshot."""
-    tables = (
-        ("points", 0, "fields, 0, 0, 0"),
-        (MINUTES.table, MINUTES.period_s, f"{cells}, newest_ns, rows, layout_id"),
-        (HOURS.table, HOURS.period_s, f"{cells}, newest_ns, rows, layout_id"),
-    )
     all_tables = " UNION ALL ".join(
-        f"SELECT time_ns, {period_s} AS period_s, {columns} FROM {table}"  # noqa: S608 - literals
-        " WHERE series_id = :series AND time_ns >= :since AND time_ns < :until"
-        for table, period_s, columns in tables
+        f"SELECT time_ns, {table.period_s} AS period_s, {table.columns.replace('cells', cells)}"  # noqa: S608 - literals
+        f" FROM {table.name} WHERE {_WITHIN}"
+        for table in _TABLES
     )
     return f"{all_tables} ORDER BY time_ns{order} LIMIT :limit"
 
@@ -635,16 +592,22 @@ class RowFinder:
 
     def numbers(
         self,
-        wanted: Iterable[StoredSeries],
+        series: StoredSeries,
         fields: Sequence[str],
         highest: Sequence[str],
         span_ns: tuple[int, int],
     ) -> Iterator[NumberRow]:
-        """Iterate over numeric fields of the rows of each series."""
+        """Iterate over numeric fields of the rows of a series."""
         sql = rows_sql(fields, highest, self._all_layouts())
-        for series in wanted:
-            for row in chain.from_iterable(self._chunks(series, *span_ns, sql=sql)):
-                yield row[0], RowEnd(row[2], row[3]), row[4:]
+        for row in chain.from_iterable(self._chunks(series, *span_ns, sql=sql)):
+            yield row[0], RowEnd(row[2], row[3]), row[4:]
+
+    def summaries(
+        self, series: StoredSeries, kind: SummaryKind, span_ns: Span
+    ) -> list[tuple[int, Any]]:
+        """Return the summaries of the full hours in a span, by their start in UTC ns."""
+        with self._database.reading("read") as connection:
+            return read_summaries(connection, series.id, kind, *span_ns)
 
     def hourly_sums(
         self,
@@ -655,18 +618,31 @@ class RowFinder:
     ) -> dict[str, list[Summed]]:
         """Return the sums of totals of a series by the hour, in order of time, by their field."""
         edges_ns = hour_edges(*_within_limits(*span_ns), cuts_ns)
-        return hourly_sums(self._database, series, fields, edges_ns, self._all_layouts)
+        known: dict[int, Mapping[str, Sequence[tuple[int, Sequence[int], float]]]] = {}
+        with self._database.snapshot("read") as connection:
+            if {*fields} <= {*SUMMED.get(series.measurement, ())}:
+                parts = set(pairwise(edges_ns))
+                hours = read_summaries(connection, series.id, "sums", edges_ns[0], edges_ns[-1])
+                known = {
+                    hour_ns: sums
+                    for hour_ns, sums in hours
+                    if (hour_ns, hour_ns + HOURS.period_ns) in parts
+                }
+            layouts = self._all_layouts()
+            found = hourly_number_sums(connection, series.id, fields, edges_ns, layouts, known)
+        for name, of_rows in found.items():
+            of_rows.extend(
+                (time_ns, RowEnd(*end), total)
+                for sums in known.values()
+                for time_ns, end, total in sums.get(name, ())
+            )
+            of_rows.sort()
+        return found
 
     def points(
-        self, wanted: Sequence[StoredSeries], span_ns: tuple[int, int], coarsest_s: int
-    ) -> Iterator[Point]:
-        """Iterate over the points of the series in order of time; see `StoreReader.points`."""
-        found = [self._points_of(series, span_ns, coarsest_s) for series in wanted]
-        return heapq.merge(*found, key=attrgetter("time_ns")) if len(found) > 1 else chain(*found)
-
-    def _points_of(
         self, series: StoredSeries, span_ns: tuple[int, int], coarsest_s: int
     ) -> Iterator[Point]:
+        """Iterate over the points of a series in order of time, without coarser rows."""
         for row in self._rows(series, *span_ns, _MERGED_CHUNK_ROWS):
             if row.period_s <= coarsest_s:
                 yield self.point(series, row)
@@ -680,29 +656,9 @@ class RowFinder:
         reading = ColumnReading(series, fields, cells)
         span_ns, hours = _within_limits(*span_ns), list[tuple[int, Any]]()
         if is_summarized(series, fields):
-            hours = stored_sums(self._database, series, "rows", span_ns)
+            hours = self.summaries(series, "rows", span_ns)
         reading.read(hours, span_ns, lambda gap_ns: self._chunks(series, *gap_ns, sql=sql))
         return reading.parts()
-
-    def loads(
-        self,
-        wanted: Iterable[StoredSeries],
-        fields: Sequence[str],
-        highest: Sequence[str],
-        span_ns: tuple[int, int],
-        edge_ns: int,
-    ) -> tuple[list[tuple[int, Any]], dict[tuple[int, int], list[NumberRow]]]:
-        """Return summaries of hours, and rows of the rest; see `StoreReader.loads`."""
-        hours, rows = [], dict[tuple[int, int], list[NumberRow]]()
-        since_ns, until_ns = _within_limits(*span_ns)
-        for series in wanted:
-            own = stored_sums(self._database, series, "load", (since_ns, until_ns))
-            hours += own
-            for gap in summary_gaps(own, (since_ns, until_ns)):
-                around = max(since_ns, gap[0] - edge_ns), min(until_ns, gap[1] + edge_ns)
-                found = self.numbers([series], fields, highest, around)
-                rows.setdefault(gap, []).extend(found)
-        return hours, rows
 
     def _all_layouts(self) -> dict[int, list[str]]:
         """Return the field names of every layout."""
@@ -746,8 +702,11 @@ def _within_limits(since_ns: int, until_ns: int) -> tuple[int, int]:
     return max(since_ns, lowest), min(until_ns, highest)
 
 
-class StateReader:
-    """Read state documents, the state of the delivery, and the counters of a store.
+class StoreReader:
+    """Read the store without blocking its writer.
+
+    Time ranges include their start and exclude their end. `tags` selects the series that have all
+    of them. Methods are thread-safe and raise StoreError if the file cannot be read.
 
     Args:
         path: The store.
@@ -757,6 +716,16 @@ class StateReader:
     def __init__(self, path: Path, database: Database) -> None:
         self.path = path
         self._database = database
+        self._finder = RowFinder(database)
+
+    @classmethod
+    def open(cls, path: Path) -> StoreReader:
+        """Open a store read-only.
+
+        Raises:
+            StoreError: It does not exist, is not readable, or has another schema.
+        """
+        return cls(path, open_reader(path))
 
     def states(self) -> dict[str, tuple[Any, int]]:
         """Return every state document with the UTC ns of its last change."""
@@ -790,7 +759,7 @@ class StateReader:
     def dropped_points(self) -> int:
         """Return the points lost since the store was created: past retention unsent, or never stored."""
         with self._database.reading("read") as connection:
-            return counter_value(connection, DROPPED_POINTS)
+            return dropped_points(connection)
 
     def totals(self) -> list[StoredSample]:
         """Return the totals of the counters of `/metrics` since the store was created, by name and labels."""
@@ -808,27 +777,6 @@ class StateReader:
     def _fetch(self, sql: str, *values: str | int) -> list[Any]:
         with self._database.reading("read") as connection:
             return connection.execute(sql, values).fetchall()
-
-
-class StoreReader(StateReader):
-    """Read the store without blocking its writer.
-
-    Time ranges include their start and exclude their end. `tags` selects the series that have all
-    of them. Methods are thread-safe and raise StoreError if the file cannot be read.
-    """
-
-    def __init__(self, path: Path, database: Database) -> None:
-        super().__init__(path, database)
-        self._finder = RowFinder(database)
-
-    @classmethod
-    def open(cls, path: Path) -> StoreReader:
-        """Open a store read-only.
-
-        Raises:
-            StoreError: It does not exist, is not readable, or has another schema.
-        """
-        return cls(path, open_reader(path))
 
     def series(
         self, measurement: str | None = None, tags: Mapping[str, str] | None = None
@@ -870,7 +818,12 @@ class StoreReader(StateReader):
             coarsest_s: Longest period in s of an aggregated row; longer ones are skipped. 0 for raw
                 rows only.
         """
-        return self._finder.points(self.series(measurement, tags), (since_ns, until_ns), coarsest_s)
+        span_ns = (since_ns, until_ns)
+        found = [
+            self._finder.points(series, span_ns, coarsest_s)
+            for series in self.series(measurement, tags)
+        ]
+        return heapq.merge(*found, key=attrgetter("time_ns")) if len(found) > 1 else chain(*found)
 
     def columns(
         self,
@@ -1004,8 +957,16 @@ class StoreReader(StateReader):
             The start of each hour in UTC ns with its document (`hour_load`), and by span the time,
             end and fields of each row; None where absent.
         """
-        wanted = self.series(measurement, tags)
-        return self._finder.loads(wanted, fields, highest, (since_ns, until_ns), edge_ns)
+        hours, rows = [], dict[tuple[int, int], list[NumberRow]]()
+        since_ns, until_ns = _within_limits(since_ns, until_ns)
+        for series in self.series(measurement, tags):
+            own = self._finder.summaries(series, "load", (since_ns, until_ns))
+            hours += own
+            for gap in summary_gaps(own, (since_ns, until_ns)):
+                around = max(since_ns, gap[0] - edge_ns), min(until_ns, gap[1] + edge_ns)
+                found = self._finder.numbers(series, fields, highest, around)
+                rows.setdefault(gap, []).extend(found)
+        return hours, rows
 
     def rows(
         self,

@@ -23,6 +23,7 @@ from costprobe.adapters.store.database import (
     check_files,
     recorded,
     size_bytes,
+    synchronize,
     translated,
 )
 from costprobe.adapters.store.hours import KeepSince
@@ -192,9 +193,9 @@ def back_up(path: Path, target: Path, *, replace: bool = False) -> int:
             source.backup(copy, pages=_PAGES_A_STEP)
             # A copy without a log is one file that can be moved.
             copy.execute("PRAGMA journal_mode = DELETE")
-        _fsync(partial)
+        synchronize(partial)
         partial.replace(target)
-        _fsync(target.parent)
+        synchronize(target.parent)
     return target.stat().st_size
 
 
@@ -257,7 +258,7 @@ def quarantine(path: Path, time_ns: int) -> Path:
         for suffix in (*_LOG_SUFFIXES, ""):
             with suppress(FileNotFoundError):
                 Path(f"{path}{suffix}").rename(f"{renamed}{suffix}")
-        _fsync(path.parent)
+        synchronize(path.parent)
     return renamed
 
 
@@ -335,14 +336,6 @@ def _is_utf8(text: bytes | None) -> bool:
 def _size_bytes(path: Path) -> int:
     files = (Path(f"{path}{suffix}") for suffix in ("", "-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 RETENTION_EVERY_S: Final = 600.0

@@ -8,7 +8,6 @@ from threading import Lock
 from typing import Any
 
 from costprobe.adapters.store.cursors import (
-    DROPPED_POINTS,
     Backlog,
     NotifierStatus,
     QueuedNotice,
@@ -16,11 +15,11 @@ from costprobe.adapters.store.cursors import (
     SinkAccess,
     SinkOutbox,
     SinkStatus,
-    add_to_counter,
-    counter_value,
+    add_dropped,
     delete_notifier,
     delete_progress,
     drop_notice,
+    dropped_points,
     enqueue_notices,
     mark_notices_sent,
     notifier_statuses,
@@ -157,7 +156,7 @@ class Store:
                     insert(connection, self._ids, rows, repeated=repeated)
                     put_states(connection, states or {}, self._clock.time_ns())
                     if dropped_before:
-                        add_to_counter(connection, DROPPED_POINTS, dropped_before)
+                        add_dropped(connection, dropped_before)
             except BaseException:
                 self._ids.clear()  # ids created in the transaction were rolled back
                 raise
@@ -215,7 +214,7 @@ class Store:
     def dropped_points(self) -> int:
         """Return the points lost since the store was created: past retention unsent, or never stored."""
         with self._database.reading("read") as connection:
-            return counter_value(connection, DROPPED_POINTS)
+            return dropped_points(connection)
 
     def commit_alerts(
         self,

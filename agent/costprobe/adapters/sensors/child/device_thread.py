@@ -15,7 +15,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
@@ -35,7 +35,6 @@ from costprobe.adapters.sensors.messages import (
     SensorFault,
     SensorSettings,
     activity_message,
-    device_message,
     fault_message,
     reading_message,
 )
@@ -689,7 +688,7 @@ class DeviceWorker:
         self.opened = True
         self._metering.opened(device)
         self._slices.forget()
-        self._emit({"type": "device", "device": device_message(device)})
+        self._emit({"type": "device", "device": asdict(device)})
         self._slices.find()
 
     def _sample(self) -> None:
