@@ -169,7 +169,7 @@ class Migration:
 _TRIGGER: Final = "late_rows"
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
-        "0001 schema",
+        "0001 points, outbox and states",
         (
             f"PRAGMA application_id = {APPLICATION_ID}",
             """CREATE TABLE series (
@@ -208,6 +208,11 @@ MIGRATIONS: tuple[Migration, ...] = (
                 time_ns INTEGER NOT NULL
             )""",
             "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+        ),
+    ),
+    Migration(
+        "0002 notices",
+        (
             """CREATE TABLE notifiers (
                 name TEXT PRIMARY KEY,
                 sent INTEGER NOT NULL DEFAULT 0,
@@ -223,6 +228,11 @@ MIGRATIONS: tuple[Migration, ...] = (
                 queued_ns INTEGER NOT NULL
             )""",
             "CREATE INDEX notices_by_notifier ON notices (notifier, id)",
+        ),
+    ),
+    Migration(
+        "0003 roll-ups",
+        (
             # Field names are stored once, not in each of millions of rows.
             "CREATE TABLE layouts (id INTEGER PRIMARY KEY, names TEXT NOT NULL UNIQUE)",
             *(
@@ -237,6 +247,11 @@ MIGRATIONS: tuple[Migration, ...] = (
                 ) WITHOUT ROWID"""
                 for table in ("rollups_1m", "rollups_1h")
             ),
+        ),
+    ),
+    Migration(
+        "0004 totals",
+        (
             # Decimals as text: a sum of floats would lose digits over the years.
             """CREATE TABLE totals (
                 name TEXT NOT NULL,
@@ -244,6 +259,11 @@ MIGRATIONS: tuple[Migration, ...] = (
                 value TEXT NOT NULL,
                 PRIMARY KEY (name, labels)
             ) WITHOUT ROWID""",
+        ),
+    ),
+    Migration(
+        "0005 summaries of hours",
+        (
             # With row ids: without them documents of over 1 kB take a page each.
             """CREATE TABLE summaries (
                 kind TEXT NOT NULL,
@@ -260,6 +280,11 @@ MIGRATIONS: tuple[Migration, ...] = (
                     AND time_ns > new.time_ns - {4200 * NS_PER_S}
                     AND time_ns <= new.time_ns + {600 * NS_PER_S};
             END""",  # noqa: S608 - literals
+        ),
+    ),
+    Migration(
+        "0006 names that devices had",
+        (
             # Sinks may have received rows under the key of their time: those up to a seq keep it.
             """CREATE TABLE former_keys (
                 series_id INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
