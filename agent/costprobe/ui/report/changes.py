@@ -37,7 +37,7 @@ def changes(events: Iterable[Point]) -> tuple[list[ReportedChange], int]:
         change = _change(row, 1)
         key = (change.kind, change.subject, change.title)
         present = by_key.get(key)
-        by_key[key] = change if present is None else _change(row, present.times + 1)
+        by_key[key] = change if present is None else _change(row, present.occurrences + 1)
     merged = _merged(by_key.values())
     ranked = sorted(merged, key=_rank)
     listed = sorted(ranked[:MAX_CHANGES], key=lambda change: -change.time_ns)
@@ -54,7 +54,7 @@ def _merged(found: Iterable[ReportedChange]) -> list[ReportedChange]:
             change.before,
             change.after,
             change.change_pct,
-            change.times,
+            change.occurrences,
         )
         group = groups.get(key)
         if group and change.time_ns - group[0].time_ns <= _TOGETHER_NS:
@@ -118,7 +118,7 @@ def _change(row: Point, times: int) -> ReportedChange:
         change_pct=_price_pct(text("before"), text("after"))
         if tags.get("kind") == "price"
         else number(row, "change_pct"),
-        times=times,
+        occurrences=times,
         devices=(device,) if device else (),
         named=subject,
     )

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from costprobe.core.periods import TimeSpan, iso
+from costprobe.spend.budget import BudgetStatus
 from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report.model import (
     Bucket,
-    Outlook,
-    Price,
     Report,
     ReportedChange,
     Spend,
     Trend,
 )
+from costprobe.ui.report.spend import rounded
+from costprobe.ui.report.words import budget_method, budget_period
 from costprobe.ui.savings import document as savings_document
 
 
@@ -53,8 +56,8 @@ def document(report: Report) -> dict[str, Any]:
         "changes": [_change(change) for change in report.changes],
         "more_changes": report.more_changes,
         "savings": [savings_document(answer) for answer in report.savings],
-        "budgets": [_outlook(outlook) for outlook in report.outlooks],
-        "prices": [_price(price) for price in report.prices],
+        "budgets": [_budget(status) for status in report.budgets],
+        "prices": to_jsonable_python(report.prices),
         "apis": [hosted_apis.document(choice) for choice in report.hosting],
         "tenants": [key_costs.document("tenant", span, one) for one in report.tenants],
     }
@@ -93,51 +96,32 @@ def _trend(trend: Trend) -> Mapping[str, Any]:
 
 
 def _change(change: ReportedChange) -> Mapping[str, Any]:
+    fields = asdict(change)
+    times = {name: iso(fields.pop(f"{name}_ns")) for name in ("time", "since")}
+    del fields["named"]
+    return {**times, **fields}
+
+
+def _budget(status: BudgetStatus) -> Mapping[str, Any]:
     return {
-        "time": iso(change.time_ns),
-        "since": iso(change.since_ns),
-        "kind": change.kind,
-        "severity": change.severity,
-        "subject": change.subject,
-        "devices": list(change.devices),
-        "title": change.title,
-        "detail": change.detail,
-        "cause": change.cause,
-        "before": change.before,
-        "after": change.after,
-        "change_pct": change.change_pct,
-        "occurrences": change.times,
+        "budget": status.budget.name,
+        "currency": status.budget.currency,
+        "period": budget_period(status),
+        **budget_amounts(status),
+        "method": budget_method(status),
     }
 
 
-def _outlook(outlook: Outlook) -> Mapping[str, Any]:
-    return {
-        "budget": outlook.name,
-        "currency": outlook.currency,
-        "period": outlook.period,
-        "amount": str(outlook.planned),
-        "spent": str(outlook.spent),
-        "forecast": None if outlook.expected is None else str(outlook.expected),
-        "forecast_low": None if outlook.low is None else str(outlook.low),
-        "forecast_high": None if outlook.high is None else str(outlook.high),
-        "method": outlook.method,
+def budget_amounts(status: BudgetStatus) -> dict[str, str | None]:
+    """Return the amounts of a budget as exact text; None without a forecast."""
+    amounts = {
+        "amount": status.amount,
+        "spent": status.spent,
+        "forecast": status.expected,
+        "forecast_low": status.low,
+        "forecast_high": status.high,
     }
-
-
-def _price(price: Price) -> Mapping[str, Any]:
-    per_kwh = price.electricity_per_kwh
-    return {
-        "device": price.device,
-        "model": price.model,
-        "plan": price.plan,
-        "currency": price.currency,
-        "price_rate_per_h": str(price.per_hour),
-        "source": price.source,
-        "assumed": price.is_assumed,
-        "stale": price.is_stale,
-        "electricity_included": price.electricity_included,
-        "electricity_per_kwh": None if per_kwh is None else str(per_kwh),
-    }
+    return {name: None if one is None else str(rounded(one)) for name, one in amounts.items()}
 
 
 def _buckets(buckets: Sequence[Bucket], name: str) -> list[dict[str, Any]]:

@@ -38,7 +38,6 @@ from costprobe.ui.report.model import (
     Report,
     Spend,
 )
-from costprobe.ui.report.outlook import outlook_of
 from costprobe.ui.report.spend import Period, spent
 from costprobe.ui.report.trends import CountedTrend, counted_trends, trends
 from costprobe.unit_costs.compare import Candidate, compared, probe_candidates, service_candidates
@@ -109,7 +108,7 @@ def report_of(
         changes=listed,
         more_changes=unlisted,
         savings=savings(past.history),
-        outlooks=[outlook_of(budget.status) for budget in budgets],
+        budgets=[budget.status for budget in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
@@ -235,10 +234,10 @@ def _prices(
                 model=history.device.model,
                 plan=rate.plan,
                 currency=rate.currency,
-                per_hour=rate.per_hour,
+                price_rate_per_h=rate.per_hour,
                 source=rate.source,
-                is_assumed=rate.plan == "assumed",
-                is_stale=rate.is_stale,
+                assumed=rate.plan == "assumed",
+                stale=rate.is_stale,
                 electricity_included=rate.electricity_included,
                 electricity_per_kwh=per_kwh,
             )

@@ -18,6 +18,8 @@ from costprobe.ui.report.model import Report
 from costprobe.ui.report.summary import FirstPage, first_page
 from costprobe.ui.report.words import (
     BASES,
+    budget_cells,
+    budget_method,
     cause_text,
     change_pct,
     days,
@@ -76,7 +78,7 @@ def _first_page(report: Report, first: FirstPage) -> Iterator[str]:
     yield from (f"- {escaped(line)}" for line in first.savings)
     if not first.savings:
         yield "Nothing; `costprobe savings` lists what is missing for an answer."
-    yield from _outlooks(report)
+    yield from _budgets(report)
     if first.notes:
         yield ""
         yield from (f"- {escaped(line)}" for line in first.notes)
@@ -180,7 +182,7 @@ def _changes(report: Report) -> Iterator[str]:
             (
                 minute(change.time_ns),
                 change.kind,
-                change.title + (f" ({change.times} times)" if change.times > 1 else ""),
+                change.title + (f" ({change.occurrences} times)" if change.occurrences > 1 else ""),
                 cause_text(change) or "-",
             )
             for change in report.changes
@@ -211,36 +213,18 @@ def _hosting(report: Report) -> Iterator[str]:
         yield from ("", hosted_apis.NOTE)
 
 
-def _outlooks(report: Report) -> Iterator[str]:
-    if report.outlooks:
+def _budgets(report: Report) -> Iterator[str]:
+    if report.budgets:
+        heads = ("budget", "period", "planned", "spent", "expected", "80 % interval")
         yield from ("", "## Budgets")
-        yield from _table(
-            ("budget", "period", "planned", "spent", "expected", "80 % interval"),
-            [
-                (
-                    outlook.name,
-                    outlook.period,
-                    money(outlook.planned, outlook.currency),
-                    money(outlook.spent, outlook.currency),
-                    "-"
-                    if outlook.expected is None
-                    else money(outlook.expected, outlook.currency)
-                    + (" (over)" if outlook.is_over else ""),
-                    "-"
-                    if outlook.low is None or outlook.high is None
-                    else f"{money(outlook.low, outlook.currency)}"
-                    f" to {money(outlook.high, outlook.currency)}",
-                )
-                for outlook in report.outlooks
-            ],
-        )
+        yield from _table(heads, map(budget_cells, report.budgets))
 
 
 def _forecasts(report: Report) -> Iterator[str]:
-    if report.outlooks:
+    if report.budgets:
         yield from ("", "## How budgets are forecast", "")
         yield from (
-            f"- {escaped(outlook.name)}: {escaped(outlook.method)}" for outlook in report.outlooks
+            f"- {escaped(one.budget.name)}: {escaped(budget_method(one))}" for one in report.budgets
         )
 
 
@@ -255,8 +239,8 @@ def _prices(report: Report) -> Iterator[str]:
             (
                 devices_text(names),
                 price.model,
-                price.plan.replace("_", " ") + (" (stale)" if price.is_stale else ""),
-                money(price.per_hour, price.currency),
+                price.plan.replace("_", " ") + (" (stale)" if price.stale else ""),
+                money(price.price_rate_per_h, price.currency),
                 electricity(price),
                 price.source,
             )

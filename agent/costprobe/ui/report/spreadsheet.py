@@ -10,6 +10,7 @@ from typing import Final
 from costprobe.core.outside import csv_cell
 from costprobe.core.periods import iso
 from costprobe.ui import key_costs
+from costprobe.ui.report.document import budget_amounts
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.words import cause_text
 from costprobe.ui.text import CHUNKS
@@ -120,19 +121,13 @@ def _plans(report: Report) -> Iterator[Row]:
             what = f"{answer.workload.name}: {answer.best.action}"
             saving = str(answer.best.saving_per_month)
             yield "saving", "", what, "saving_per_month", saving, answer.currency
-    for budget in report.outlooks:
-        for quantity, amount in (
-            ("amount", budget.planned),
-            ("spent", budget.spent),
-            ("forecast", budget.expected),
-            ("forecast_low", budget.low),
-            ("forecast_high", budget.high),
-        ):
+    for status in report.budgets:
+        for quantity, amount in budget_amounts(status).items():
             if amount is not None:
-                yield "budget", "", budget.name, quantity, str(amount), budget.currency
+                yield "budget", "", status.budget.name, quantity, amount, status.budget.currency
     for price in report.prices:
         plan = f"price_rate_per_h ({price.plan})"
-        yield "price", "", price.device, plan, str(price.per_hour), price.currency
+        yield "price", "", price.device, plan, str(price.price_rate_per_h), price.currency
 
 
 def _spend(report: Report) -> Iterator[Row]:

@@ -278,6 +278,6 @@ def _notes(report: Report) -> Iterator[str]:
                 f"Measurements cover {share(spend.coverage)} of the time of the devices; what the"
                 " rest cost is unknown and in no figure."
             )
-    assumed = [price.device for price in report.prices if price.is_assumed]
+    assumed = [price.device for price in report.prices if price.assumed]
     if assumed:
         yield f"The price of {devices_text(assumed)} is an assumed list price; set [[price]]."
