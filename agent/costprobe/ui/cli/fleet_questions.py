@@ -15,7 +15,7 @@ from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
 from costprobe.core.units import KWH_J, counted, percent
-from costprobe.fleet.answers import FleetAnswers
+from costprobe.fleet.answers import FleetPeriod
 from costprobe.fleet.hosts import HostState, fleet_status
 from costprobe.fleet.spend import (
     FleetForecast,
@@ -36,12 +36,16 @@ from costprobe.ui.cli.support.fleet_options import (
     FleetOptions,
     fleet_config,
     fleet_options,
-    require_rows,
 )
 from costprobe.ui.cli.support.option_types import FiniteRange, Timespan
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
-from costprobe.ui.fleet_documents import compare_document, forecast_document, spend_document
+from costprobe.ui.fleet_documents import (
+    compare_document,
+    forecast_document,
+    part_document,
+    spend_document,
+)
 from costprobe.ui.text import ago, joules, local
 
 
@@ -74,18 +78,10 @@ def spend(
     options.echo(
         answers,
         spend_document(found, by or ""),
-        (SPEND_HEADS, spend_cells(found)),
-        _spend_lines(found, by or "", answers),
+        (SPEND_HEADS, spend_rows(found)),
+        spend_lines(found, by or "", answers.period),
+        shown=found.total.costs,
     )
-
-
-def _spend_lines(found: SpendByKey, by: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(found.total.costs, answers)
-    period, devices = answers.period, counted(found.total.series, "device")
-    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
-    yield from spend_lines(found, by)
-    if by and not found.parts:
-        echo(f"no rows with a {by}", "note", err=True)
 
 
 _SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
@@ -130,17 +126,17 @@ def savings(
     documents = [
         {**asdict(one), "group": list(one.group), "currency": one.currency or None} for one in found
     ]
-    cells = [
-        [" ".join(one.group), *(document[head] for head in _SAVINGS_HEADS[1:])]
-        for one, document in zip(found, documents, strict=True)
-    ]
-    target = {"by": by, "utilization_target_share": target_pct / 100}
-    lines = _savings_lines(found, by, answers)
-    options.echo(answers, {**target, "groups": documents}, (_SAVINGS_HEADS, cells), lines)
+    options.echo(
+        answers,
+        {"by": by, "utilization_target_share": target_pct / 100, "groups": documents},
+        (_SAVINGS_HEADS, documents),
+        _savings_lines(found, by),
+        shown=found,
+        wanted="device with a cost and a utilization",
+    )
 
 
-def _savings_lines(found: Sequence[FleetSaving], by: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(found, answers, "device with a cost and a utilization")
+def _savings_lines(found: Sequence[FleetSaving], by: str) -> Iterator[str]:
     heads = (by, "devices", "utilization", "spare", "cost a month", "of it spare")
     rows = [
         (
@@ -210,23 +206,12 @@ def forecast(
     options.echo(
         answers,
         {"period": kind, **span, "currencies": documents},
-        (FORECAST_HEADS, ([one[head] for head in FORECAST_HEADS] for one in documents)),
-        _forecast_lines(
-            found, period, answers, amount, f"rows in {currency}" if currency else "rows"
-        ),
+        (FORECAST_HEADS, documents),
+        forecast_lines(found, period, answers.period.end_ns, amount),
         [("exceeded", "bad")],
+        shown=found,
+        wanted=f"rows in {currency}" if currency else "rows",
     )
-
-
-def _forecast_lines(
-    found: Sequence[FleetForecast],
-    period: TimeSpan,
-    answers: FleetAnswers,
-    amount: float | None,
-    wanted: str,
-) -> Iterator[str]:
-    require_rows(found, answers, wanted)
-    yield from forecast_lines(found, period, answers.period.end_ns, amount)
 
 
 @click.command(
@@ -258,15 +243,14 @@ def compare(
     """
     with options.answers() as answers:
         found = fleet_unit_costs(answers, by)
-    heads = COMPARE_HEADS
-    rows = ([getattr(one, head) for head in heads] for one in found)
-    lines = _compare_lines(found, by, answers)
-    options.echo(answers, {"by": by, "models": compare_document(found)}, (heads, rows), lines)
-
-
-def _compare_lines(found: Sequence[FleetUnitCost], by: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(found, answers)
-    yield from compare_lines(found, by)
+    models = compare_document(found)
+    options.echo(
+        answers,
+        {"by": by, "models": models},
+        ([field.name for field in fields(FleetUnitCost)], models),
+        compare_lines(found, by),
+        shown=found,
+    )
 
 
 @click.command(
@@ -306,7 +290,7 @@ def status(
             silent_after_s = fleet_config(options.config).silent_after_s
         states = fleet_status(answers, silent_after_s, label)
     versions = sorted({state.version for state in states})
-    heads = [field.name for field in fields(HostState)]
+    documents = [asdict(state) for state in states]
     options.echo(
         answers,
         {
@@ -315,17 +299,13 @@ def status(
             "silent": sum(state.is_silent for state in states),
             "versions": {v: sum(s.version == v for s in states) for v in versions},
             "groups": status_groups(states) if label else [],
-            "states": [asdict(state) for state in states],
+            "states": documents,
         },
-        (heads, (list(asdict(one).values()) for one in states)),
-        _status_lines(states, label, answers),
+        ([field.name for field in fields(HostState)], documents),
+        status_lines(states, label, answers.period.end_ns),
         [("silent for", "bad")],
+        shown=states,
     )
-
-
-def _status_lines(states: Sequence[HostState], label: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(states, answers)
-    yield from status_lines(states, label, answers.period.end_ns)
 
 
 _REST: Final = "(unallocated)"
@@ -400,8 +380,10 @@ def status_groups(states: Sequence[HostState]) -> list[dict[str, Any]]:
 # fleet spend
 
 
-def spend_lines(spend: SpendByKey, by: str) -> Iterator[str]:
-    """Yield the spend as a table with a line for each group and currency."""
+def spend_lines(spend: SpendByKey, by: str, period: FleetPeriod) -> Iterator[str]:
+    """Yield the spend of a period as a table with a line for each group and currency."""
+    devices = counted(spend.total.series, "device")
+    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
     heads = (by or "spend", "cost", "share", "idle", "kWh", "kg CO2e", "covered")
     totals = {one.currency: one.cost for one in spend.total.costs}
     rows = [
@@ -416,6 +398,8 @@ def spend_lines(spend: SpendByKey, by: str) -> Iterator[str]:
     known = spend.total.carbon_share
     if known is not None and 0 < known < 1:
         yield f"emissions are known of {percent(known)} of the energy"
+    if by and not spend.parts:
+        echo(f"no rows with a {by}", "note", err=True)
 
 
 def _spend_rows(
@@ -460,28 +444,21 @@ SPEND_HEADS: Final = (
 )
 
 
-def spend_cells(spend: SpendByKey) -> Iterator[tuple[object, ...]]:
-    """Yield the spend as lines of CSV, one for each group and currency; `kind` distinguishes the total.
+def spend_rows(spend: SpendByKey) -> Iterator[Mapping[str, Any]]:
+    """Yield the spend as rows of CSV, one for each group and currency; `kind` distinguishes the total.
 
     Energy and emissions are those of the group: they stand in the first of its lines.
     """
     kinds = [("group", part) for part in spend.parts]
     kinds += [("rest", spend.rest)] if spend.rest is not None else []
     for kind, part in [*kinds, ("total", spend.total)]:
-        for number, one in enumerate(part.costs):
-            figures: tuple[object, ...] = (
-                (part.energy_j, part.carbon_g, part.carbon_share, part.coverage, part.series)
-                if number == 0
-                else (None,) * 5
-            )
-            group = " ".join(part.group)
-            yield kind, group, one.currency, one.cost, one.idle_share, *figures
+        document = part_document(part)
+        for number, cost in enumerate(document["costs"]):
+            own = {"group": document["group"]} if number else document
+            yield {"kind": kind, **own, **cost}
 
 
 # fleet compare
-
-
-COMPARE_HEADS: Final = tuple(field.name for field in fields(FleetUnitCost))
 
 
 def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
