@@ -1,16 +1,19 @@
-"""Display formats of times, energies and names of devices, the same in every command, page and report."""
+"""Display formats of times, energies, tokens and names of devices, the same in every command, page and report."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.records import natural
 from costprobe.core.units import percent, significant
+
+if TYPE_CHECKING:  # the import takes longer than commands that print no comparison
+    from costprobe.unit_costs.compare import Candidate
 
 # Characters with a meaning in Markdown or HTML.
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -126,3 +129,38 @@ def _is_run(names: Sequence[str]) -> bool:
     return first is not None and all(
         name == f"{first[1]}{int(first[2]) + index}" for index, name in enumerate(names)
     )
+
+
+def per_million_tokens(candidate: Candidate) -> str:
+    """Cost and energy of a million tokens of each kind; empty if neither is known."""
+    words = "; ".join(part for part in _per_million(candidate) if part)
+    return f"{words} ({CHUNKS})" if words and candidate.counts_chunks else words
+
+
+def _per_million(candidate: Candidate) -> list[str]:
+    return [
+        ", ".join(texts)
+        for texts in (
+            [
+                f"{money(price.amount, candidate.currency)} {price.which}{price.way}"
+                for price in kind_prices(candidate.token_price)
+            ],
+            [
+                f"{joules(summary.value)} {words}"
+                for words, summary in (
+                    ("in", candidate.energy_per_million_tokens_in_j),
+                    ("out", candidate.energy_per_million_tokens_out_j),
+                )
+                if summary is not None
+            ],
+            [
+                text
+                for text in [
+                    cache_words(
+                        candidate.cached_share, candidate.cost_cache_saved, candidate.currency
+                    )
+                ]
+                if text
+            ],
+        )
+    ]

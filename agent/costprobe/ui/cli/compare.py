@@ -28,8 +28,7 @@ from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.views.api_view import api_lines
 from costprobe.ui.cli.views.compare_plot import plotted, scale_of
-from costprobe.ui.text import local
-from costprobe.ui.token_figures import per_million_tokens
+from costprobe.ui.text import local, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,

@@ -21,9 +21,8 @@ from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
 from costprobe.ui.influx_setup import flux
-from costprobe.ui.influx_setup.influxql import InfluxqlApi
 from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
-from costprobe.ui.influx_setup.v1 import InfluxV1Setup
+from costprobe.ui.influx_setup.v1 import InfluxqlApi, InfluxV1Setup
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 
 NO_SETUP = "nothing has to be created in it; check it with: costprobe doctor"

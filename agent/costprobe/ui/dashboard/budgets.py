@@ -18,8 +18,7 @@ from costprobe.spend.evaluate import BudgetOverview, budget_overviews
 from costprobe.spend.now import host_budgets, paid_currencies
 from costprobe.spend.query import SpendBook, Usual
 from costprobe.ui.dashboard.now import NS_PER_MS
-from costprobe.ui.host_overview import overview
-from costprobe.ui.overview_records import Overview
+from costprobe.ui.host_overview import Overview, overview
 
 # The daemon itself forecasts less often.
 FRESH_S = 60.0

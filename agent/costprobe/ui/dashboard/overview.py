@@ -8,7 +8,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.spend.budget import period_words
 from costprobe.spend.now import Spending
 from costprobe.ui.dashboard.now import NS_PER_MS
-from costprobe.ui.overview_records import MainChange, Overview
+from costprobe.ui.host_overview import MainChange, Overview
 from costprobe.unit_costs.now import UnitCost, UnitGroup
 
 

@@ -10,10 +10,10 @@ from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report.grouping import (
     model_groups,
     price_groups,
+    saving_groups,
     token_words,
     trend_groups,
 )
-from costprobe.ui.report.listed_savings import saving_groups
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.summary import FirstPage, first_page
 from costprobe.ui.report.words import (

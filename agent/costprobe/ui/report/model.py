@@ -10,7 +10,7 @@ from costprobe.savings.hosted_apis import HostingChoice
 from costprobe.savings.savings import Answer
 from costprobe.spend.budget import BudgetStatus
 from costprobe.spend.query import KeyAllocation
-from costprobe.ui.overview_records import Overview
+from costprobe.ui.host_overview import Overview
 from costprobe.unit_costs.compare import Group, LeftOut
 
 

@@ -16,13 +16,13 @@ from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
 from costprobe.ui.report.grouping import (
+    TrendGroup,
     model_groups,
     price_groups,
+    saving_groups,
     token_words,
     trend_groups,
 )
-from costprobe.ui.report.identical_devices import TrendGroup
-from costprobe.ui.report.listed_savings import saving_groups
 from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.summary import first_page

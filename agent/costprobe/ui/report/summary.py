@@ -11,10 +11,8 @@ from costprobe.core.money import money, total_of, unit_price
 from costprobe.core.units import MONTH_H, counted
 from costprobe.core.units import percent as share
 from costprobe.spend.now import Spending
-from costprobe.ui.overview_records import MainChange
-from costprobe.ui.report.grouping import trend_groups
-from costprobe.ui.report.identical_devices import TrendGroup
-from costprobe.ui.report.listed_savings import saving_groups
+from costprobe.ui.host_overview import MainChange
+from costprobe.ui.report.grouping import TrendGroup, saving_groups, trend_groups
 from costprobe.ui.report.model import Report, ReportedChange, Spend
 from costprobe.ui.report.words import (
     PARTS,

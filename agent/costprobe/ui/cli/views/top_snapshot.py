@@ -14,8 +14,8 @@ from costprobe.spend.now import present_power_w, spending
 from costprobe.spend.query import Usual
 from costprobe.ui.cli.views.outbox import outbox_document
 from costprobe.ui.cli.views.status_lines import faults_of
+from costprobe.ui.host_overview import main_change
 from costprobe.ui.incidents import is_running
-from costprobe.ui.overview_records import main_change
 
 # A device, probe or budget without a row for longer than this is not shown.
 GONE_NS = 24 * 3600 * NS_PER_S
