@@ -19,7 +19,7 @@ from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts, StoredHistory
 from costprobe.probing.rows import report_document
 from costprobe.probing.run import Measurer, ProbeTarget, model_request, served_request
-from costprobe.ui.cli.naive import NaiveReport
+from costprobe.ui.cli.probe import NaiveReport
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.views.lines import probe_line
 from fakes.clock import FakeClock

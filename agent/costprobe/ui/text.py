@@ -46,6 +46,13 @@ def joules(value: float) -> str:
     return f"{significant(value)} J"
 
 
+# What costs of a basis contain.
+BASES: Final = {
+    "probe": "probe basis: one inference on an otherwise idle device",
+    "serving": "serving basis: the whole cost of the devices, idle time included",
+}
+
+
 # How tokens are counted where the answers of a server have no `usage`, as llama.cpp's may.
 CHUNKS = "chunks of the stream counted as tokens"
 

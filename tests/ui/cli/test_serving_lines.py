@@ -9,7 +9,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.cli.views.serving_lines import service_lines
+from costprobe.ui.cli.views.status_lines import service_lines
 from fakes.clock import FakeClock
 
 LAST = {
@@ -133,6 +133,7 @@ def test_price_by_chunks_of_a_stream_is_marked(source, words):
         {
             "device": "gpu0",
             "probe": "chat",
+            "batch": 1,
             "tags": {"concurrency": "1"},
             "fields": {"token_source": source},
             "latency_p50_ms": 1.0,

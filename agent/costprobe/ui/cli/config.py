@@ -15,9 +15,8 @@ from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, SYSTEM_STORE, default_store
 from costprobe.core.units import counted
 from costprobe.pricing.prices import assumed_prices, host_detector
-from costprobe.ui.cli.support.code_checks import module_problems
+from costprobe.ui.cli.support.code_checks import device_notes, module_problems, source_file_findings
 from costprobe.ui.cli.support.command_classes import ExampleGroup
-from costprobe.ui.cli.support.config_notes import device_notes, source_file_findings
 from costprobe.ui.cli.support.config_sample import host_sample, shown
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input

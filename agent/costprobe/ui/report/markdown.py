@@ -17,7 +17,6 @@ from costprobe.ui.report.grouping import (
 from costprobe.ui.report.model import Report
 from costprobe.ui.report.summary import FirstPage, first_page
 from costprobe.ui.report.words import (
-    BASES,
     budget_cells,
     budget_method,
     cause_text,
@@ -29,7 +28,7 @@ from costprobe.ui.report.words import (
     minute,
     period,
 )
-from costprobe.ui.text import devices_text, escaped
+from costprobe.ui.text import BASES, devices_text, escaped
 
 
 def markdown(report: Report) -> str:

@@ -27,7 +27,7 @@ from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.summary import first_page
 from costprobe.ui.report.trends import step_ns
-from costprobe.ui.text import devices_text
+from costprobe.ui.text import BASES, devices_text
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 MAX_MARKS: Final = 12
@@ -51,6 +51,7 @@ def page(report: Report) -> str:
     return environment.get_template("report.html").render(
         report=report,
         words=words,
+        bases=BASES,
         money=money,
         version=__version__,
         first=first_page(report),

@@ -29,10 +29,6 @@ PARTS: Final = {
     "probing": "probing",
     "unallocated": "no service, or not yet allocated",
 }
-BASES: Final = {
-    "probe": "probe basis: one inference on an otherwise idle device",
-    "serving": "serving basis: the whole cost of the devices, idle time included",
-}
 
 
 def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
