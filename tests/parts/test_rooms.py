@@ -40,7 +40,6 @@ OUTSIDE_TOO = {
     "costprobe.delivery.apprise",
     "costprobe.delivery.influx",
     "costprobe.ui.cli.debug",
-    "costprobe.ui.cli.support.bundle",
     "costprobe.ui.cli.support.checks",
     "costprobe.ui.cli.support.code_checks",
     "costprobe.ui.cli.support.control_client",

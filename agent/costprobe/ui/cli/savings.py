@@ -19,12 +19,12 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo_json, echo_lines
 from costprobe.ui.cli.support.plan_files import commitments_of, owned_of, plans_of, reservations_of
-from costprobe.ui.load_position import position_lines
 from costprobe.ui.savings import (
     break_even_words,
     document,
     held_out_words,
     load_words,
+    position_lines,
     scaling_words,
 )
 from costprobe.ui.text import local, short

@@ -14,14 +14,13 @@ from costprobe.core.records import natural
 from costprobe.core.units import percent as share
 from costprobe.savings.load import LoadCost, LoadPosition
 from costprobe.savings.savings import Answer, Supply
-from costprobe.ui.load_position import position_lines
 from costprobe.ui.report.model import (
     Bucket,
     Price,
     Report,
     Trend,
 )
-from costprobe.ui.savings import held_out_words, load_words
+from costprobe.ui.savings import held_out_words, load_words, position_lines
 from costprobe.ui.text import devices_text, per_million_tokens, short
 from costprobe.unit_costs.compare import Candidate, Summary
 
