@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from costprobe.adapters.store.read import StoreReader
+from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
-from costprobe.core.records import Point
+from costprobe.core.records import Point, natural
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.spend.query import Usual
@@ -188,3 +189,49 @@ def firing_alerts(states: States) -> Sequence[Mapping[str, Any]]:
 def _rank(alert: Mapping[str, Any]) -> int:
     severity = alert.get("severity")
     return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+
+
+def newest_rows(rows: Iterable[Point], identity: Sequence[str], oldest_ns: int) -> list[Point]:
+    """Return the newest row of each identity, by name; earlier plans and batches are omitted.
+
+    Args:
+        rows: Rows of one measurement.
+        identity: Tags that identify what a row is of.
+        oldest_ns: UTC in ns; older rows are omitted.
+    """
+    newest: dict[tuple[str, ...], Point] = {}
+    for row in rows:
+        key = tuple(row.tags.get(tag, "") for tag in identity)
+        if row.time_ns >= oldest_ns and (key not in newest or newest[key].time_ns < row.time_ns):
+            newest[key] = row
+    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))]
+
+
+def host_faults(status: Mapping[str, Any], reader: StoreReader) -> list[dict[str, str]]:
+    """Return the faults of a running daemon, and its failing jobs, as JSON.
+
+    Args:
+        status: Its status document, perhaps of another version.
+        reader: The store.
+    """
+    try:
+        disk = disk_of(reader.path)
+    except OSError:
+        disk = None
+    try:
+        present = present_faults(status, disk)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        text = "the daemon has another version than this program; restart both"
+        return [fault_document("another_version", text)]
+    faults = [fault_document(f.name, f.text, f.subject, f.severity) for f in present]
+    errors = ((name, job.get("last_error")) for name, job in status.get("jobs", {}).items())
+    return faults + [
+        fault_document("job_failing", f"{name}: {error}", name) for name, error in errors if error
+    ]
+
+
+def fault_document(
+    name: str, text: str, subject: str = "", severity: str = "warning"
+) -> dict[str, str]:
+    """Return a fault as JSON."""
+    return {"name": name, "subject": subject, "text": text, "severity": severity}

@@ -19,7 +19,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import iso
-from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.records import NS_PER_S, Point
 from costprobe.spend.now import present_power_w, spending
 from costprobe.spend.query import Usual
 from costprobe.ui.cli.support.command_classes import ExampleCommand
@@ -27,8 +27,8 @@ from costprobe.ui.cli.support.control_client import present_states
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import FiniteRange
 from costprobe.ui.cli.support.output import echo_json, is_coloured
-from costprobe.ui.cli.views.status_lines import faults_of, outbox_document
-from costprobe.ui.host_overview import main_change
+from costprobe.ui.cli.views.status_lines import outbox_document
+from costprobe.ui.host_overview import host_faults, main_change, newest_rows
 from costprobe.ui.incidents import is_running
 
 # More than a key that is held down sends between two updates.
@@ -177,7 +177,9 @@ def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -
         "costs": [_cost(row, now_ns) for row in _newest(reader, "cost", now_ns)],
         "sinks": _sinks(reader, status or {}),
         "budgets": [_budget(row, now_ns) for row in _newest(reader, "budget", now_ns)],
-        "faults": _faults(states, status, age_s, running=running),
+        "faults": [fault["text"] for fault in host_faults(status, reader)]
+        if status is not None and running
+        else [],
         "alerts": _alerts(states),
     }
 
@@ -198,11 +200,8 @@ def _change(reader: StoreReader, now_ns: int) -> dict[str, Any] | None:
 
 
 def _newest(reader: StoreReader, measurement: str, now_ns: int) -> Sequence[Point]:
-    rows = [row for row in reader.last(measurement, now_ns) if row.time_ns >= now_ns - GONE_NS]
-    newest: dict[tuple[str, ...], Point] = {}
-    for row in sorted(rows, key=lambda row: row.time_ns):
-        newest[tuple(row.tags.get(name, "") for name in _IDENTITY)] = row
-    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))][:MAX_ROWS]
+    rows = reader.last(measurement, now_ns)
+    return newest_rows(rows, _IDENTITY, now_ns - GONE_NS)[:MAX_ROWS]
 
 
 def _device(row: Point, now_ns: int) -> dict[str, Any]:
@@ -257,23 +256,6 @@ def _sinks(reader: StoreReader, status: Mapping[str, Any]) -> list[dict[str, Any
             }
         )
     return sinks
-
-
-def _faults(
-    states: States, status: Mapping[str, Any] | None, age_s: float | None, *, running: bool
-) -> list[str]:
-    """Return the faults of all parts; none if the daemon is not running."""
-    if status is None or not running:
-        return []
-    alerts, _ = states.get("alerts", ({"alerts": []}, 0))
-    complete_status = {
-        **status,
-        "age_s": age_s,
-        "running": True,
-        "alerts": alerts["alerts"],
-        "outbox": {},
-    }
-    return faults_of(complete_status)
 
 
 def _alerts(states: States) -> list[dict[str, Any]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
-from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.core.records import NS_PER_S, FieldValue, Point, natural
 from costprobe.core.schema import OWN_TAGS
+from costprobe.ui.host_overview import fault_document, host_faults, newest_rows
 from costprobe.ui.incidents import is_running
 
 NS_PER_MS = 1_000_000
@@ -41,11 +41,16 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
             "daemon": _daemon(status, status_ns, now_ns),
             "alerts": [_alert(alert, alerts) for alert in alerts.get("alerts", [])[:ENTRIES_MAX]],
             "alerts_time_ms": alerts_ns // NS_PER_MS if alerts_ns else None,
-            "faults": _faults(status, status_ns, now_ns, reader),
+            "faults": host_faults(status, reader)[:ENTRIES_MAX]
+            if status is not None and _runs(status, status_ns, now_ns)
+            else [
+                fault_document("not_running", "the daemon is not running; see `costprobe status`")
+            ],
         }
-    probes = _newest(reader.last("probe", now_ns), _OF_PROBE, now_ns)
-    costs = _newest(reader.last("cost", now_ns), _OF_COST, now_ns)
-    devices = _newest(reader.last("device", now_ns), _OF_DEVICE, now_ns)
+    oldest_ns = now_ns - int(FORGOTTEN_S * NS_PER_S)
+    probes = newest_rows(reader.last("probe", now_ns), _OF_PROBE, oldest_ns)
+    costs = newest_rows(reader.last("cost", now_ns), _OF_COST, oldest_ns)
+    devices = newest_rows(reader.last("device", now_ns), _OF_DEVICE, oldest_ns)
     left_out = sum(max(0, len(rows) - ENTRIES_MAX) for rows in (probes, costs, devices))
     return {
         "time_ms": now_ns // NS_PER_MS,
@@ -89,17 +94,6 @@ def _runs(status: Mapping[str, Any], written_ns: int, now_ns: int) -> bool:
         return False  # written by another version
 
 
-def _newest(rows: Iterable[Point], identity: Sequence[str], now_ns: int) -> list[Point]:
-    """Return the newest row of each identity, by name; earlier plans and batches are omitted."""
-    newest: dict[tuple[str, ...], Point] = {}
-    oldest_ns = now_ns - int(FORGOTTEN_S * NS_PER_S)
-    for row in rows:
-        key = tuple(row.tags.get(tag, "") for tag in identity)
-        if row.time_ns >= oldest_ns and (key not in newest or newest[key].time_ns < row.time_ns):
-            newest[key] = row
-    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))]
-
-
 def _row(row: Point, now_ns: int) -> dict[str, Any]:
     return {
         "tags": dict(row.tags),
@@ -132,34 +126,3 @@ def _alert(alert: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, A
         "symptoms": [symptom.get("text", "") for symptom in symptoms[:SYMPTOMS_MAX]],
         "symptoms_left_out": max(0, len(symptoms) - SYMPTOMS_MAX),
     }
-
-
-def _faults(
-    status: Mapping[str, Any] | None, written_ns: int, now_ns: int, reader: StoreReader
-) -> list[dict[str, str]]:
-    if status is None or not _runs(status, written_ns, now_ns):
-        return [_fault("not_running", "the daemon is not running; see `costprobe status`")]
-    try:
-        disk = disk_of(reader.path)
-    except OSError:
-        disk = None
-    try:
-        present = present_faults(status, disk)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        text = "the daemon has another version than this page; restart both"
-        return [_fault("another_version", text)]
-    faults = [
-        {"name": f.name, "subject": f.subject, "text": f.text, "severity": f.severity}
-        for f in present[:ENTRIES_MAX]
-    ]
-    return faults + _job_faults(status)
-
-
-def _job_faults(status: Mapping[str, Any]) -> list[dict[str, str]]:
-    jobs: Mapping[str, Any] = status.get("jobs", {})
-    errors = ((name, job.get("last_error")) for name, job in list(jobs.items())[:ENTRIES_MAX])
-    return [_fault("job_failing", f"{name}: {error}", name) for name, error in errors if error]
-
-
-def _fault(name: str, text: str, subject: str = "") -> dict[str, str]:
-    return {"name": name, "subject": subject, "text": text, "severity": "warning"}

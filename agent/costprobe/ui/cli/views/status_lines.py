@@ -17,15 +17,6 @@ if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
 
 
-FAULT = "FAULT"
-
-
-def faults_of(status: dict[str, Any]) -> list[str]:
-    """Return the faults of all parts, one line each."""
-    lines = (line.strip() for line in lines_of(status))
-    return [line.removeprefix(FAULT).strip() for line in lines if line.startswith(FAULT)]
-
-
 def lines_of(status: dict[str, Any]) -> list[str]:
     """Return a status as lines; that of another version as far as possible."""
     version = status.get("version")
