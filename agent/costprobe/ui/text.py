@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costprobe.core.money import money
@@ -12,7 +13,9 @@ from costprobe.core.outside import one_line
 from costprobe.core.records import natural
 from costprobe.core.units import percent, significant
 
-if TYPE_CHECKING:  # the import takes longer than commands that print no comparison
+if TYPE_CHECKING:  # the imports take longer than commands that need neither
+    from jinja2 import Template
+
     from costprobe.unit_costs.compare import Candidate
 
 # Characters with a meaning in Markdown or HTML.
@@ -22,6 +25,25 @@ _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 def escaped(text: str) -> str:
     """Escape Markdown and HTML in a text, and put it on one line."""
     return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
+
+
+def html_template(file: Path) -> Template:
+    """Return a template of HTML that escapes texts, and shows each on one line."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only a page
+    from markupsafe import Markup  # noqa: PLC0415 - as above
+
+    def printable(value: object) -> object:
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return one_line(str(value)) if is_text else value
+
+    return Environment(
+        loader=FileSystemLoader(file.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    ).get_template(file.name)
 
 
 def local(time_ns: int) -> str:

@@ -14,13 +14,12 @@ from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
-from costprobe.core.units import KWH_J, counted, percent
+from costprobe.core.units import counted, percent
 from costprobe.fleet.answers import FleetPeriod
 from costprobe.fleet.hosts import HostState, fleet_status
 from costprobe.fleet.spend import (
     FleetForecast,
     FleetSaving,
-    FleetSpend,
     SpendByKey,
     fleet_forecast,
     fleet_savings,
@@ -44,6 +43,8 @@ from costprobe.ui.fleet_documents import (
     compare_document,
     forecast_document,
     part_document,
+    price_cell,
+    spend_cells,
     spend_document,
 )
 from costprobe.ui.text import ago, joules, local
@@ -389,45 +390,17 @@ def spend_lines(spend: SpendByKey, by: str, period: FleetPeriod) -> Iterator[str
     rows = [
         row
         for part in spend.parts
-        for row in _spend_rows(one_line(" ".join(part.group)) or "-", part, totals)
+        for row in spend_cells(one_line(" ".join(part.group)) or "-", part, totals)
     ]
     if spend.rest is not None:
-        rows += _spend_rows(_REST, spend.rest, totals)
-    rows += _spend_rows(_TOTAL, spend.total, totals)
+        rows += spend_cells(_REST, spend.rest, totals)
+    rows += spend_cells(_TOTAL, spend.total, totals)
     yield from table_lines([heads, *rows])
     known = spend.total.carbon_share
     if known is not None and 0 < known < 1:
         yield f"emissions are known of {percent(known)} of the energy"
     if by and not spend.parts:
         echo(f"no rows with a {by}", "note", err=True)
-
-
-def _spend_rows(
-    name: str, part: FleetSpend, totals: Mapping[str, float]
-) -> Iterator[tuple[str, ...]]:
-    for number, one in enumerate(part.costs):
-        total = totals.get(one.currency, 0.0)
-        # Energy is that of the group, whatever its currencies.
-        is_first = number == 0
-        yield (
-            name,
-            money(one.cost, one.currency),
-            percent(one.cost / total, 1) if total > 0 else "-",
-            "-" if one.idle_share is None else percent(one.idle_share),
-            _amount(part.energy_j, KWH_J) if is_first else "",
-            _amount(part.carbon_g, 1000) if is_first else "",
-            "-" if part.coverage is None else percent(part.coverage) if is_first else "",
-        )
-
-
-def _amount(value: float | None, unit: float) -> str:
-    return (
-        "-"
-        if value is None
-        else f"{value / unit:,.4g}"
-        if value < 1e4 * unit
-        else f"{value / unit:,.0f}"
-    )
 
 
 SPEND_HEADS: Final = (
@@ -486,9 +459,9 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
             (
                 one_line(one.model),
                 one_line(one.group) or "-",
-                _price(one.cost_per_inference, one.currency, scale),
-                _price(one.cost_per_million_tokens_in, one.currency),
-                _price(one.cost_per_million_tokens_out, one.currency),
+                price_cell(one.cost_per_inference, one.currency, scale),
+                price_cell(one.cost_per_million_tokens_in, one.currency),
+                price_cell(one.cost_per_million_tokens_out, one.currency),
                 "-" if one.energy_per_inference_j is None else joules(one.energy_per_inference_j),
                 "-" if one.idle_share is None else percent(one.idle_share),
                 f"{one.series:,}",
@@ -517,10 +490,6 @@ def _has_uncounted_currency(found: Iterable[FleetUnitCost]) -> bool:
 
 
 _COUNTED: Final = {"serving": "hosts", "probe": "devices"}
-
-
-def _price(price: float | None, currency: str, units: int = 1) -> str:
-    return "-" if price is None else money(price * units, currency)
 
 
 FORECAST_HEADS: Final = (

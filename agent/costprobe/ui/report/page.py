@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from costprobe import __version__
 from costprobe.core.money import PER_THOUSAND, SCALES, money
-from costprobe.core.outside import one_line
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report import words
@@ -27,7 +25,7 @@ from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.summary import first_page
 from costprobe.ui.report.trends import step_ns
-from costprobe.ui.text import BASES, devices_text
+from costprobe.ui.text import BASES, devices_text, html_template
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 MAX_MARKS: Final = 12
@@ -37,18 +35,9 @@ _MARKED: Final = ("drift", "price", "annotation", "software")
 
 def page(report: Report) -> str:
     """Format a report as HTML."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["printable"] = _printable
-    environment.finalize = _printable
     numbers = {id(change): number for number, change in enumerate(report.changes, 1)}
     groups = trend_groups(report.trends, report.hardware)
-    return environment.get_template("report.html").render(
+    return html_template(TEMPLATES / "report.html").render(
         report=report,
         words=words,
         bases=BASES,
@@ -69,13 +58,6 @@ def page(report: Report) -> str:
         hosted_apis=hosted_apis,
         key_costs=key_costs,
     )
-
-
-def _printable(value: Any) -> Any:  # noqa: ANN401 - what a template puts out
-    """Replace control characters in texts."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return one_line(value)
-    return value
 
 
 def _spend_chart(report: Report, index: int) -> Markup:

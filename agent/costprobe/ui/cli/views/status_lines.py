@@ -114,7 +114,7 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
         lines.append(f"probe    {probe['device']} {probe['probe']}: no result yet")
     else:
         lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
-        lines += _rolling(last)
+        lines += _rolling(last, (last["cost"] or {}).get("currency", ""))
     if is_running:
         next_ns = probe["next_ns"]
         lines.append(f"         next run {'not planned' if next_ns is None else local(next_ns)}")
@@ -134,23 +134,20 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
     return lines
 
 
-def _rolling(last: dict[str, Any]) -> list[str]:
-    """Return the rolling costs of the windows that contain a sample."""
-    lines = []
-    rolling = last["rolling"]
+def _rolling(last: dict[str, Any], currency: str) -> list[str]:
+    """Return the rolling costs of the windows that contain a sample; of probes with their spread."""
+    lines, rolling = [], last["rolling"]
     for window in WINDOWS_S:
         name = f"rolling_{window}"
-        if name in rolling:
-            currency, coverage = last["cost"]["currency"], rolling[f"{name}_coverage"]
-            scale = price_scale(rolling[name])
-            median, iqr = (
-                price_text(rolling[key], currency, scale) for key in (name, f"{name}_iqr")
-            )
-            samples = counted(rolling[f"{name}_samples"], "sample")
-            covered = "" if coverage >= 0.5 else f"; {percent(coverage)} covered"  # noqa: PLR2004 - half, as the design defines it
-            lines.append(
-                f"         rolling {window}: median {median}, IQR {iqr}, {samples}{covered}"
-            )
+        cost, iqr = rolling.get(name), rolling.get(f"{name}_iqr")
+        if cost is not None:
+            coverage, scale = rolling[f"{name}_coverage"], price_scale(cost)
+            words = price_text(cost, currency, scale)
+            if iqr is not None:
+                samples = counted(rolling[f"{name}_samples"], "sample")
+                words = f"median {words}, IQR {price_text(iqr, currency, scale)}, {samples}"
+            covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
+            lines.append(f"         rolling {window}: {words}{covered}")
     return lines
 
 
@@ -274,7 +271,7 @@ def service_lines(service: dict[str, Any]) -> list[str]:
         lines += [f"         {_cost(last)}"] if last["cost"] else []
         lines += [f"         {_energy(last['energy'])}"] if last["energy"] else []
         lines += _tenants(last) if last.get("tenants") else []
-        lines += _rolling_of_service(last)
+        lines += _rolling(last, last["currency"] or "")
         lines += [f"         no cost: {text}" for text in last["problems"]]
     lines += _calibration(service.get("calibration"))
     missing = service["missing"] or (last["missing"] if last else [])
@@ -365,20 +362,6 @@ def _energy(energy: dict[str, Any]) -> str:
     suspect = ", suspect" if energy["energy_suspect"] else ""
     method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
     return f"{', '.join(parts)} ({method}{board}{suspect})"
-
-
-def _rolling_of_service(last: dict[str, Any]) -> list[str]:
-    """Return the rolling costs; a window without an inference has none."""
-    lines = []
-    rolling = last["rolling"]
-    for window in WINDOWS_S:
-        per_inference = rolling.get(f"rolling_{window}")
-        if per_inference is not None:
-            coverage = rolling[f"rolling_{window}_coverage"]
-            covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
-            price = price_text(per_inference, last["currency"] or "")
-            lines.append(f"         rolling {window}: {price}{covered}")
-    return lines
 
 
 def outbox_document(sink: SinkStatus) -> dict[str, Any]:
