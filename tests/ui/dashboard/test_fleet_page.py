@@ -19,7 +19,7 @@ from costprobe.ui.dashboard.fleet.figures import (
     PageSection,
 )
 from costprobe.ui.dashboard.fleet.page import host_link
-from costprobe.ui.dashboard.responses import json_response
+from costprobe.ui.dashboard.guard import json_response
 from fakes import paged_fleet
 from fakes.clock import FakeClock
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe

@@ -13,6 +13,7 @@ from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
 from costprobe.ui.report import words
 from costprobe.ui.report.charts import Mark, bar_chart, line_chart
+from costprobe.ui.report.gather import step_ns
 from costprobe.ui.report.grouping import (
     TrendGroup,
     model_groups,
@@ -24,7 +25,6 @@ from costprobe.ui.report.grouping import (
 from costprobe.ui.report.model import Report, ReportedChange, Trend
 from costprobe.ui.report.spend import Period
 from costprobe.ui.report.summary import first_page
-from costprobe.ui.report.trends import step_ns
 from costprobe.ui.text import BASES, devices_text, html_template
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

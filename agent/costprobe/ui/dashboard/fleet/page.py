@@ -34,7 +34,14 @@ from costprobe.ui.dashboard.fleet.figures import (
     MonthForecast,
     sections,
 )
-from costprobe.ui.dashboard.guard import Guard
+from costprobe.ui.dashboard.guard import (
+    STATIC_FILES,
+    Guard,
+    json_response,
+    page_route,
+    refused,
+    unknown,
+)
 from costprobe.ui.dashboard.now import NS_PER_MS
 from costprobe.ui.dashboard.parameters import (
     ParameterError,
@@ -42,13 +49,6 @@ from costprobe.ui.dashboard.parameters import (
     label_filter,
     one_of,
     whole_number,
-)
-from costprobe.ui.dashboard.responses import (
-    STATIC_FILES,
-    json_response,
-    page_route,
-    refused,
-    unknown,
 )
 from costprobe.ui.fleet_documents import (
     compare_document,
