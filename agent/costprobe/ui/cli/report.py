@@ -160,7 +160,7 @@ def _markdown(report: Report) -> str:
 
 
 def _csv(report: Report) -> str:
-    from costprobe.ui.report.spreadsheet import spreadsheet  # noqa: PLC0415 - as above
+    from costprobe.ui.report.document import spreadsheet  # noqa: PLC0415 - as above
 
     return spreadsheet(report)
 

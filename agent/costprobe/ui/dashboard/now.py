@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from costprobe.adapters.store.database import decoding
@@ -170,18 +171,10 @@ def _spending(spending: Spending) -> dict[str, Any]:
 
 
 def _change(change: MainChange) -> dict[str, Any]:
-    return {
-        "kind": change.kind,
-        "title": change.title,
-        "detail": change.detail,
-        "cause": change.cause,
-        "change_pct": change.change_pct,
-        "cost_per_month": change.cost_per_month,
-        "currency": change.currency,
-        "since_ms": change.since_ns // NS_PER_MS,
-        "tags": dict(change.tags),
-        "left_out": change.others,
-    }
+    fields = asdict(change)
+    since_ms = fields.pop("since_ns") // NS_PER_MS
+    left_out = fields.pop("others")
+    return {**fields, "tags": dict(change.tags), "since_ms": since_ms, "left_out": left_out}
 
 
 def _group(group: UnitGroup, now_ns: int) -> dict[str, Any]:
