@@ -14,6 +14,7 @@ from costprobe.core.outside import csv_cell
 from costprobe.core.periods import TimeSpan, iso
 from costprobe.spend.budget import BudgetStatus
 from costprobe.ui import hosted_apis, key_costs
+from costprobe.ui.report.gather import rounded
 from costprobe.ui.report.model import (
     Bucket,
     Report,
@@ -21,7 +22,6 @@ from costprobe.ui.report.model import (
     Spend,
     Trend,
 )
-from costprobe.ui.report.spend import rounded
 from costprobe.ui.report.words import budget_method, budget_period, cause_text
 from costprobe.ui.savings import document as savings_document
 from costprobe.ui.text import CHUNKS

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from costprobe.core.money import money
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.report.grouping import (
+from costprobe.ui.report.model import Report
+from costprobe.ui.report.summary import (
+    FirstPage,
+    first_page,
     model_groups,
     price_groups,
     saving_groups,
     token_words,
     trend_groups,
 )
-from costprobe.ui.report.model import Report
-from costprobe.ui.report.summary import FirstPage, first_page
 from costprobe.ui.report.words import (
     budget_cells,
     budget_method,
