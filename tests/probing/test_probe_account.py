@@ -11,7 +11,7 @@ from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
 from costprobe.probing.roofline import PassLimit
 from costprobe.probing.rows import MeasuredRun, report_document
-from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.status_lines import probe_line
 from costprobe.ui.text import joules, per_million_tokens
 from costprobe.unit_costs.compare import probe_candidates
 

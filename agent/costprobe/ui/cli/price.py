@@ -40,7 +40,7 @@ from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import FiniteRange, Moment
 from costprobe.ui.cli.support.output import echo, echo_file, echo_json, echo_lines
-from costprobe.ui.cli.views.lines import range_words
+from costprobe.ui.cli.views.status_lines import range_words
 from costprobe.ui.hosted_apis import price_document
 from costprobe.ui.text import kind_prices, local
 from costprobe.unit_costs.price_files import DOLLAR, PRICE_FILES, model_prices, token_prices

@@ -39,7 +39,7 @@ from costprobe.ui.cli.support.known_names import NAMES_SHOWN, PROBES, STORED_DEV
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.sweep import shown
-from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.status_lines import probe_line
 from costprobe.ui.text import local
 from costprobe.unit_costs.compare import summarized
 

@@ -27,12 +27,6 @@ from costprobe.ui.dashboard.guard import (
     refused,
     unknown,
 )
-from costprobe.ui.dashboard.history import (
-    incidents_document,
-    marks_document,
-    sweeps_document,
-    trend_document,
-)
 from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
 from costprobe.ui.dashboard.now import now_document, overview_document
 from costprobe.ui.dashboard.parameters import (
@@ -42,7 +36,13 @@ from costprobe.ui.dashboard.parameters import (
     trend_query,
 )
 from costprobe.ui.dashboard.spend import spend_document
-from costprobe.ui.dashboard.trend import trend_answer
+from costprobe.ui.dashboard.trend import (
+    incidents_document,
+    marks_document,
+    sweeps_document,
+    trend_answer,
+    trend_document,
+)
 
 # Each query uses a CPU for up to a second: more concurrent ones would disturb the host's probes.
 READS_AT_ONCE = 2
