@@ -16,6 +16,7 @@ from costprobe.core.units import percent, significant
 if TYPE_CHECKING:  # the imports take longer than commands that need neither
     from jinja2 import Template
 
+    from costprobe.spend.forecast import PeriodSpend
     from costprobe.unit_costs.compare import Candidate
 
 # Characters with a meaning in Markdown or HTML.
@@ -128,6 +129,16 @@ def cache_words(share: float | None, saved: float | None, currency: str) -> str:
         return ""
     words = f"{percent(share)} of tokens in cached"
     return words if saved is None else f"{words}, saved {money(saved, currency)}"
+
+
+def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
+    """Return the expected spend of a period and its 80 % interval; dashes without a forecast."""
+    if spend.expected is None or spend.low is None or spend.high is None:
+        return "-", "-"
+    expected, low, high = (
+        money(amount, currency) for amount in (spend.expected, spend.low, spend.high)
+    )
+    return expected, f"{low} to {high}"
 
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)")

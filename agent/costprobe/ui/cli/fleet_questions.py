@@ -47,7 +47,7 @@ from costprobe.ui.fleet_documents import (
     spend_cells,
     spend_document,
 )
-from costprobe.ui.text import ago, joules, local
+from costprobe.ui.text import ago, forecast_cells, joules, local
 
 
 @click.command(
@@ -523,10 +523,7 @@ def forecast_lines(
             one.currency or "-",
             money(one.spent, one.currency),
             "-" if one.coverage is None else percent(one.coverage),
-            "-" if one.expected is None else money(one.expected, one.currency),
-            "-"
-            if one.low is None or one.high is None
-            else f"{money(one.low, one.currency)} to {money(one.high, one.currency)}",
+            *forecast_cells(one, one.currency),
         )
         for one in found
     ]

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
-from costprobe.ui.dashboard.budgets import DashboardBudgets
+from costprobe.ui.dashboard.budgets import DashboardBudgets, spend_document
 from costprobe.ui.dashboard.guard import (
     STATIC_FILES,
     Guard,
@@ -35,7 +35,6 @@ from costprobe.ui.dashboard.parameters import (
     time_range,
     trend_query,
 )
-from costprobe.ui.dashboard.spend import spend_document
 from costprobe.ui.dashboard.trend import (
     incidents_document,
     marks_document,

@@ -37,10 +37,7 @@ def document(report: Report) -> dict[str, Any]:
         "made": iso(report.made_ns),
         "label": report.label or None,
         "spend": [_spend(spend) for spend in report.spend],
-        "energy_j": report.drawn.energy_j,
-        "energy_coverage": report.drawn.energy_coverage,
-        "carbon_g": report.drawn.carbon_g,
-        "carbon_coverage": report.drawn.carbon_coverage,
+        **asdict(report.drawn),
         "groups": [
             {
                 "currency": group.currency,
@@ -78,10 +75,7 @@ def _spend(spend: Spend) -> Mapping[str, Any]:
         "cost_per_h_before": spend.per_hour_before,
         "by_device": [{"device": part.name, "cost": str(part.amount)} for part in spend.by_device],
         "by_day": _buckets(spend.by_day, "cost"),
-        "by_use": [
-            {"service": use.service, "part": use.part, "cost": str(use.amount)}
-            for use in spend.by_use
-        ],
+        "by_use": to_jsonable_python(spend.by_use),
         "by_label": [{"value": part.name, "cost": str(part.amount)} for part in spend.by_label],
     }
 
@@ -267,7 +261,7 @@ def _spend_rows(report: Report) -> Iterator[Row]:
                 "",
                 use.service or "remainder",
                 f"cost ({use.part})",
-                str(use.amount),
+                str(use.cost),
                 spend.currency,
             )
         for part in spend.by_label:

@@ -156,7 +156,7 @@ def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
         if amount:
             uses[currency].append(Use(service, part, amount))
     return {
-        currency: sorted(uses_of_currency, key=lambda use: (-use.amount, use.service, use.part))
+        currency: sorted(uses_of_currency, key=lambda use: (-use.cost, use.service, use.part))
         for currency, uses_of_currency in uses.items()
     }
 

@@ -64,14 +64,11 @@ def _first_page(report: Report, first: FirstPage) -> Iterator[str]:
     if not first.changes:
         yield "No lasting change of cost, and no change of price."
     yield from ("", "## What a unit costs now")
-    yield from _table(
-        ("model or service", "on", "cost now", days(report), "7 days", "24 h"),
-        [(one.name, one.place, one.cost, one.period, one.week, one.day) for one in first.units],
-    )
+    heads = ("model or service", "on", "cost now", days(report), "7 days", "24 h")
+    yield from _table(heads, first.units)
     yield from ("", "## Where the money goes")
     if report.spend:
-        rows = [(one.name, one.amount, one.share) for one in first.money]
-        yield from _table(("for", "cost", "share"), rows)
+        yield from _table(("for", "cost", "share"), first.money)
     else:
         yield from ("", "No device cost in this period.")
     yield from ("", "## What can be saved", "")

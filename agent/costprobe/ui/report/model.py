@@ -34,12 +34,12 @@ class Use:
     Attributes:
         service: Name of the service; empty for cost without a service.
         part: busy, idle, held, probing or unallocated.
-        amount: Currency units, exact.
+        cost: Currency units, exact.
     """
 
     service: str
     part: str
-    amount: Decimal
+    cost: Decimal
 
 
 @dataclass(frozen=True, slots=True)

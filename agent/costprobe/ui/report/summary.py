@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from costprobe.core.money import PER_THOUSAND, money, price_scale, total_of, unit_price
 from costprobe.core.periods import DAY_NS
@@ -289,8 +289,7 @@ MAX_ALERTS: Final = 3
 MAX_SAVINGS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFigure:
+class KeyFigure(NamedTuple):
     """A figure with its name, and a remark that may be empty."""
 
     name: str
@@ -298,8 +297,7 @@ class KeyFigure:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitRow:
+class UnitRow(NamedTuple):
     """What a unit of a model or service costs, as text.
 
     Attributes:
@@ -319,8 +317,7 @@ class UnitRow:
     day: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpendPart:
+class SpendPart(NamedTuple):
     """A part of the spend, as text."""
 
     name: str
@@ -513,8 +510,8 @@ def _shares(spend: Spend) -> Iterator[SpendPart]:
 
     for use in spend.by_use:
         words = PARTS.get(use.part, use.part)
-        yield part(f"{use.service}: {words}" if use.service else words, use.amount)
-    rest = spend.total - total_of([use.amount for use in spend.by_use])
+        yield part(f"{use.service}: {words}" if use.service else words, use.cost)
+    rest = spend.total - total_of([use.cost for use in spend.by_use])
     if rest > 0:
         yield part("devices without a service" if spend.by_use else "all devices", rest)
     yield SpendPart("total", money(spend.total, spend.currency), "100 %")

@@ -20,6 +20,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
+from costprobe.ui.text import forecast_cells
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -125,18 +126,16 @@ def budget_method(status: BudgetStatus) -> str:
 
 def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
     """Return name, period, planned, spent and expected amount of a budget, and its interval."""
-    currency, low, high = status.budget.currency, status.low, status.high
+    currency = status.budget.currency
+    expected, interval = forecast_cells(status, currency)
     over = " (over)" if status.verdict(status.amount) else ""
-    expected = "-" if status.expected is None else money(status.expected, currency)
     return (
         status.budget.name,
         budget_period(status),
         money(status.amount, currency),
         money(status.spent, currency),
         f"{expected}{over}",
-        "-"
-        if low is None or high is None
-        else f"{money(low, currency)} to {money(high, currency)}",
+        interval,
     )
 
 
