@@ -131,6 +131,11 @@ def cache_words(share: float | None, saved: float | None, currency: str) -> str:
     return words if saved is None else f"{words}, saved {money(saved, currency)}"
 
 
+def figure(value: float | None, digits: int = 4) -> str:
+    """Format a number with significant digits; a dash if unknown."""
+    return "-" if value is None else significant(value, digits)
+
+
 def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
     """Return the expected spend of a period and its 80 % interval; dashes without a forecast."""
     if spend.expected is None or spend.low is None or spend.high is None:

@@ -25,11 +25,10 @@ from costprobe.ui.report.words import (
     days,
     each,
     electricity,
-    figure,
     minute,
     period,
 )
-from costprobe.ui.text import BASES, devices_text, escaped
+from costprobe.ui.text import BASES, devices_text, escaped, figure
 
 
 def markdown(report: Report) -> str:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from costprobe.core.money import money, price_scale, unit_price
 from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import HOUR_S, KWH_J, significant
+from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.core.units import percent as share
 from costprobe.spend.budget import BudgetStatus
 from costprobe.ui.report.model import (
@@ -20,7 +20,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
-from costprobe.ui.text import forecast_cells
+from costprobe.ui.text import figure, forecast_cells
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -37,11 +37,6 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
     if before is None or not before:
         return "-"
     return percent((float(now) / float(before) - 1) * 100)
-
-
-def figure(value: float | None, digits: int = 4) -> str:
-    """Format a number with significant digits; a dash if unknown."""
-    return "-" if value is None else significant(value, digits)
 
 
 def day(time_ns: int) -> str:
