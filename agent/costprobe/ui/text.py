@@ -136,6 +136,13 @@ def figure(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else significant(value, digits)
 
 
+def energy_cell(energy_j: float | None, rel_err: float | None) -> str:
+    """Return joules without their unit, with their uncertainty; a dash if unknown."""
+    if energy_j is None:
+        return "-"
+    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
+
+
 def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
     """Return the expected spend of a period and its 80 % interval; dashes without a forecast."""
     if spend.expected is None or spend.low is None or spend.high is None:

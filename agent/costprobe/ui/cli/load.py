@@ -54,7 +54,7 @@ from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.views.plots import blank_plot
-from costprobe.ui.text import ago, figure, joules, local
+from costprobe.ui.text import ago, energy_cell, figure, local
 
 
 def measured_curve(
@@ -435,13 +435,6 @@ def _is_late(point: LoadPoint) -> bool:
     first_ms = point["ttft_p50_ms"] or point["latency_p50_ms"] or 0.0
     is_behind = (point["late_ms"] or 0.0) > max(1.0, 0.02 * first_ms)
     return (point["client_busy_share"] or 0.0) > BUSY_CLIENT or is_behind
-
-
-def energy_cell(energy_j: float | None, rel_err: float | None) -> str:
-    """Return joules without their unit, with their uncertainty; a dash if unknown."""
-    if energy_j is None:
-        return "-"
-    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
 
 
 def _money(amount: float | None, curve: LoadCurve) -> str:

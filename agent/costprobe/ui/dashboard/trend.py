@@ -1,5 +1,6 @@
-"""The trend of a field: series read, downsampled, grouped, and compared with their baselines.
+"""What was measured before: the trend of a field, event marks, incidents, and curves by batch and load.
 
+The series of a trend are read, downsampled, grouped, and compared with their baselines.
 The baseline of a series is its median (of production the ratio of sums) over the last 30 days. It does
 not depend on the range that is shown, so that the same row has the same change in every range.
 """
