@@ -41,7 +41,6 @@ OUTSIDE_TOO = {
     "costprobe.delivery.influx",
     "costprobe.ui.cli.debug",
     "costprobe.ui.cli.support.checks",
-    "costprobe.ui.cli.support.code_checks",
     "costprobe.ui.cli.support.control_client",
     "costprobe.ui.cli.support.service_files",
     "costprobe.ui.dashboard.serving",

@@ -15,7 +15,7 @@ from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, SYSTEM_STORE, default_store
 from costprobe.core.units import counted
 from costprobe.pricing.prices import assumed_prices, host_detector
-from costprobe.ui.cli.support.code_checks import device_notes, module_problems, source_file_findings
+from costprobe.ui.cli.support.checks import device_notes, module_problems, source_file_findings
 from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.config_sample import host_sample, shown
 from costprobe.ui.cli.support.discovery import discovered_devices
