@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Final, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
@@ -447,7 +448,7 @@ def _key(tags: Mapping[str, str]) -> Key:
 
 def _trend(key: Key, parts: Sequence[RowColumns], period: Period) -> Trend | None:
     basis, device, subject, model, currency = key
-    cost_of = _ratio_of_sums if basis == "serving" else _median
+    cost_of = _RATIO if basis == "serving" else _median
     buckets, now = _buckets(parts, period, cost_of), cost_of(_between(parts, *period))
     if now is None or not buckets:
         return None
@@ -485,16 +486,15 @@ def _buckets(
     ]
 
 
+# Total cost over total inferences: the cost of idle windows is included.
+_RATIO: Final = partial(ratio_of_columns, field="cost_per_inference")
+
+
 def _median(parts: Sequence[RowColumns]) -> float | None:
     """Return the median cost, of contended runs only where there are no others."""
     alone = [part.where([one is not True for one in part.column("contended")]) for part in parts]
     costs = numbers_of(alone if any(map(len, alone)) else parts, "cost_per_inference")
     return statistics.median(costs) if costs else None
-
-
-def _ratio_of_sums(parts: Sequence[RowColumns]) -> float | None:
-    """Divide total cost by total inferences: the cost of idle windows is included."""
-    return ratio_of_columns(parts, "cost_per_inference")
 
 
 MAX_CHANGES: Final = 40
