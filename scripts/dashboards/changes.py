@@ -8,7 +8,7 @@ from scripts.dashboards.queries import Query
 from scripts.dashboards.tables import listing, sorted_by
 
 _HERE = '"host" =~ /^$host$/'
-# As `ui/overview_records.py` has them: drifts of cost of the last week that have not reverted.
+# As `ui/host_overview.py` has them: drifts of cost of the last week that have not reverted.
 _KNOWN = "7d"
 _REVERTED_PCT = 0.5
 _COST = "cost|serving_time|serving_energy|demand|mix"

@@ -3,8 +3,8 @@
 import pytest
 from costprobe.adapters.databases.question import FleetConfig
 from costprobe.core.records import NS_PER_S
-from costprobe.ui.influx_setup.influxql import create_query
 from costprobe.ui.influx_setup.steps import ROLLED
+from costprobe.ui.influx_setup.v1 import create_query
 from fakes import fleet
 from fakes.servers import InfluxDB, Prometheus, VictoriaMetrics, get, running
 

@@ -14,7 +14,7 @@ from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
 from costprobe.ui.cli.support.config_sample import host_sample
-from costprobe.ui.cli.views.lines import price_words
+from costprobe.ui.cli.views.status_lines import price_words
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 

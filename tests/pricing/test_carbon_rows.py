@@ -21,7 +21,7 @@ from costprobe.pricing.prices import RememberedPrices
 from costprobe.pricing.timed import TimedValue, TimedValues
 from costprobe.probing.jobs import ProbeAccounts
 from costprobe.probing.rows import MeasuredRun, report_document
-from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.status_lines import probe_line
 from fakes.clock import FakeClock
 from pydantic import TypeAdapter
 

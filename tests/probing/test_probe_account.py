@@ -11,9 +11,8 @@ from costprobe.pricing.plans import Rate
 from costprobe.probing.cost import ProbeState, account_run
 from costprobe.probing.roofline import PassLimit
 from costprobe.probing.rows import MeasuredRun, report_document
-from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.text import joules
-from costprobe.ui.token_figures import per_million_tokens
+from costprobe.ui.cli.views.status_lines import probe_line
+from costprobe.ui.text import joules, per_million_tokens
 from costprobe.unit_costs.compare import probe_candidates
 
 TIME_NS = 1_780_000_000 * NS_PER_S

@@ -24,7 +24,7 @@ from costprobe.probing.run import Listeners
 from costprobe.spend.evaluate import BudgetTracker
 from costprobe.spend.query import SpendBook, Usual, read_spend
 from costprobe.ui.cli.views.status_lines import lines_of
-from costprobe.ui.dashboard.spend import spend_document
+from costprobe.ui.dashboard.budgets import spend_document
 from fakes.clock import FakeClock
 from record_files import INPUTS, check, documents, input_text, printed, rows, wall_clock_at
 

@@ -19,9 +19,9 @@ from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import ProbeAccounts, StoredHistory
 from costprobe.probing.rows import report_document
 from costprobe.probing.run import Measurer, ProbeTarget, model_request, served_request
-from costprobe.ui.cli.naive import NaiveReport
+from costprobe.ui.cli.probe import NaiveReport
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.status_lines import probe_line
 from fakes.clock import FakeClock
 from record_files import INPUTS, check, documents, input_text, rows
 

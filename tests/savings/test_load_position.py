@@ -9,7 +9,7 @@ from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint
 from costprobe.savings.evidence import LoadEvidence
 from costprobe.savings.savings import savings
 from costprobe.serving.tokens import LengthMix
-from costprobe.ui.load_position import position_document, position_lines
+from costprobe.ui.savings import position_document, position_lines
 from fakes.cases import check_all
 from fakes.past import MONDAY, device, history, price, service
 

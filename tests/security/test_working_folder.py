@@ -18,7 +18,7 @@ from costprobe.ui.cli.support.discovery import discovered_devices
 discovered_devices()
 """,
     "the check of torch": """
-from costprobe.ui.cli.support.code_checks import torch_checks
+from costprobe.ui.cli.support.checks import torch_checks
 from costprobe.configuration import demo_config
 print(list(torch_checks(demo_config().probe)))
 """,

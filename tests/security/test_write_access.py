@@ -8,7 +8,7 @@ import pytest
 from costprobe.adapters.host.files import other_writer
 from costprobe.configuration import parse
 from costprobe.probing.settings import ProbeConfig
-from costprobe.ui.cli.support.code_checks import secret_checks, torch_checks, write_checks
+from costprobe.ui.cli.support.checks import secret_checks, torch_checks, write_checks
 
 OTHER_UID = 65534
 TRUSTED = {0, os.geteuid()}

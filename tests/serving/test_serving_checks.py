@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from costprobe.serving.settings import ServiceConfig
-from costprobe.ui.cli.support.serving_checks import service_checks
+from costprobe.ui.cli.support.checks import service_checks
 from fakes.inference_server import InferenceServer
 from fakes.serving_engine import ServingEngine
 

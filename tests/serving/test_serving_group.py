@@ -22,7 +22,7 @@ from costprobe.serving.service import Serving
 from costprobe.serving.settings import ModelSize, ServiceConfig
 from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import estimated_weights
-from costprobe.ui.cli.views.serving_lines import service_lines
+from costprobe.ui.cli.views.status_lines import service_lines
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 from fakes.serving_engine import ServingEngine

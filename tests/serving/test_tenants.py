@@ -5,7 +5,7 @@ from pathlib import Path
 from costprobe.adapters.engines.scrape import read_counters
 from costprobe.serving.meter import TenantNames, tenants_endpoint, tenants_engine
 from costprobe.serving.settings import ServiceConfig
-from costprobe.ui.cli.support.serving_checks import service_checks
+from costprobe.ui.cli.support.checks import service_checks
 from fakes.inference_server import InferenceServer
 
 LITELLM = (Path(__file__).parents[1] / "adapters/engines/exposition/litellm.txt").read_bytes()

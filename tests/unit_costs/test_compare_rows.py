@@ -3,7 +3,7 @@
 import pytest
 from costprobe.core.columns import columns_of
 from costprobe.core.records import Point
-from costprobe.ui.token_figures import per_million_tokens
+from costprobe.ui.text import per_million_tokens
 from costprobe.unit_costs.compare import Summary, probe_candidates, service_candidates
 
 S = 10**9

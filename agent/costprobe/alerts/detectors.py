@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
@@ -25,12 +25,11 @@ def by_time(
     measurements: Sequence[str],
     since_ns: int,
     until_ns: int,
-    tags: Mapping[str, str] | None = None,
 ) -> Iterator[list[Point]]:
     """Yield rows of measurements of the same time together, oldest first."""
     rows = heapq.merge(
         # Detectors learn from samples only, not from rolled-up medians.
-        *(reader.points(name, since_ns, until_ns, tags, coarsest_s=0) for name in measurements),
+        *(reader.points(name, since_ns, until_ns, coarsest_s=0) for name in measurements),
         key=attrgetter("time_ns"),
     )
     for _, together in groupby(rows, key=attrgetter("time_ns")):

@@ -165,14 +165,6 @@ class FleetAnswers:
         wait_for(*found)
         return [one.result() for one in found]
 
-    def by_time(self, question: Question) -> dict[tuple[Group, int], float]:
-        """Return the number of each group and interval of `every_s`, by the end of it, UTC in ns.
-
-        Raises:
-            DeliveryError: The database did not answer.
-        """
-        return {(row.tags, row.time_ns): row.value for row in self.rows(question)}
-
     def rows(self, question: Question) -> tuple[GroupValue, ...]:
         """Return the number of each group and interval of `every_s`, one row each.
 

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from costprobe.adapters.databases.question import Question
 from costprobe.core.records import SOFTWARE_TAGS, FieldValue, natural
+from costprobe.core.schema import SCHEMA
 from costprobe.core.units import HOUR_S
 from costprobe.drift.runs import DetectionRun
 from costprobe.fleet.answers import COARSE_S, FleetAnswers, Group
@@ -21,17 +22,7 @@ from costprobe.fleet.peers import FleetOutliers, GpuExcess, GpuLevel, gpu_excess
 # Fewer runs in the period are no level.
 LEAST_RUNS: Final = 5
 # A series of runs: a probe in one mode on a device.
-_RUNS: Final = (
-    "host",
-    "device",
-    "probe",
-    "batch",
-    "cold",
-    "compile",
-    "cuda_graph",
-    "weights",
-    "concurrency",
-)
+_RUNS: Final = ("host", *SCHEMA["probe"].tags)
 _KINDS: Final = ("gpu", "mig")
 # Conditions of the device, and how they are aggregated over its runs.
 _CONDITIONS: Final[Mapping[str, Literal["mean", "max", "share"]]] = {

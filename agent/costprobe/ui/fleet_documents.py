@@ -1,12 +1,14 @@
-"""Answers about a fleet as JSON, with the same keys in every command and on the page."""
+"""Answers about a fleet as JSON and as cells, the same in every command, on the page and in the report."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from costprobe.core.money import money
+from costprobe.core.units import KWH_J, percent
 from costprobe.fleet.answers import FleetAnswers
 from costprobe.fleet.peers import (
     FALSE_SHARE,
@@ -140,3 +142,37 @@ def _ends(metric: str, excess: Excess | None) -> dict[str, float | None]:
         f"{metric}_excess_low_pct": None if excess is None else excess.low * 100,
         f"{metric}_excess_high_pct": None if excess is None else excess.high * 100,
     }
+
+
+def spend_cells(
+    name: str, part: FleetSpend, totals: Mapping[str, float]
+) -> Iterator[tuple[str, ...]]:
+    """Yield name, cost, share, idle share, energy, emissions and coverage of a group by currency."""
+    for number, one in enumerate(part.costs):
+        total = totals.get(one.currency, 0.0)
+        # Energy is that of the group, whatever its currencies.
+        is_first = number == 0
+        yield (
+            name,
+            money(one.cost, one.currency),
+            percent(one.cost / total, 1) if total > 0 else "-",
+            "-" if one.idle_share is None else percent(one.idle_share),
+            _amount(part.energy_j, KWH_J) if is_first else "",
+            _amount(part.carbon_g, 1000) if is_first else "",
+            "-" if part.coverage is None else percent(part.coverage) if is_first else "",
+        )
+
+
+def _amount(value: float | None, unit: float) -> str:
+    return (
+        "-"
+        if value is None
+        else f"{value / unit:,.4g}"
+        if value < 1e4 * unit
+        else f"{value / unit:,.0f}"
+    )
+
+
+def price_cell(price: float | None, currency: str, units: int = 1) -> str:
+    """Return the price of so many units; a dash if it is unknown."""
+    return "-" if price is None else money(price * units, currency)

@@ -2,16 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from costprobe.adapters.store.read import StoreReader
+from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.configuration import Config
+from costprobe.core.columns import number
+from costprobe.core.periods import WEEK_NS
+from costprobe.core.records import Point, natural
 from costprobe.spend.evaluate import BudgetOverview
-from costprobe.spend.now import present_power_w, spending
+from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.spend.query import Usual
-from costprobe.ui.overview_records import Overview, main_change
-from costprobe.unit_costs.now import unit_groups
+from costprobe.unit_costs.now import UnitGroup, unit_groups
+
+
+@dataclass(frozen=True, slots=True)
+class MainChange:
+    """The largest change that lasts, as the event reported it.
+
+    Attributes:
+        kind: Kind of the event: drift or price.
+        title: What changed, in one line.
+        detail: Causes and what to do.
+        cause: Named cause; empty if unknown.
+        change_pct: Change in percent; None for a price.
+        cost_per_month: Change of spend in a month at the present rate, in the currency.
+        currency: ISO 4217 code.
+        since_ns: Start of the change, UTC in ns.
+        tags: Tags of its series.
+        others: Number of other series that changed.
+    """
+
+    kind: str
+    title: str
+    detail: str
+    cause: str
+    change_pct: float | None
+    cost_per_month: float | None
+    currency: str
+    since_ns: int
+    tags: Mapping[str, str]
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The answers at an instant.
+
+    Attributes:
+        time_ns: UTC in ns.
+        host: Name of the host; empty before the first status.
+        spending: One entry per currency, the largest first.
+        power_w: Present power of all devices; None if it is unknown.
+        units: Models and services, the most expensive unit first within each basis.
+        change: The largest change; None if nothing changed.
+        firing: Firing alerts that are not silenced, as stored, the worst first.
+    """
+
+    time_ns: int
+    host: str
+    spending: Sequence[Spending]
+    power_w: float | None
+    units: Sequence[UnitGroup]
+    change: MainChange | None
+    firing: Sequence[Mapping[str, Any]]
+
+
+# Below this level in percent a change has reverted.
+REVERTED_PCT: Final = 0.5
+# The drifts of other series are parts of these.
+_OF_COST: Final = frozenset({"cost", "serving_time", "serving_energy", "demand", "mix"})
+_SERIES: Final = ("device", "probe", "service", "served_model", "metric")
+
+
+def main_change(reader: StoreReader, now_ns: int) -> MainChange | None:
+    """Return the largest drift of the last week that has not reverted, else the newest price change.
+
+    The largest is that with most money a month; without money that with the largest change in percent.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    since_ns = now_ns - WEEK_NS
+    drifts = _lasting(reader.points("event", since_ns, now_ns + 1, {"kind": "drift"}))
+    of_cost = [change for change in drifts if change.tags.get("metric") in _OF_COST] or drifts
+    if of_cost:
+        largest = max(of_cost, key=_size)
+        subjects = {_subject(change) for change in of_cost} - {_subject(largest)}
+        return replace(largest, others=len(subjects))
+    prices = list(reader.points("event", since_ns, now_ns + 1, {"kind": "price"}))
+    return _change(prices[-1:]) if prices else None
+
+
+def _lasting(rows: Iterable[Point]) -> list[MainChange]:
+    """Return the drifts that have not reverted, each from its rows since the last reversal."""
+    series: dict[tuple[str, ...], list[Point]] = {}
+    for row in rows:
+        key = tuple(row.tags.get(tag, "") for tag in _SERIES)
+        level_pct = number(row, "level_pct")
+        if level_pct is not None and abs(level_pct) < REVERTED_PCT:
+            series.pop(key, None)
+        else:
+            series.setdefault(key, []).append(row)
+    return [_change(own) for own in series.values()]
+
+
+def _change(rows: list[Point]) -> MainChange:
+    first, newest = rows[0], rows[-1]
+    level_pct, since_ns = number(newest, "level_pct"), number(first, "since_ns")
+
+    def text(name: str) -> str:
+        """Return a text; a further shift without its own cause has that of the first."""
+        return next((str(row.fields[name]) for row in reversed(rows) if row.fields.get(name)), "")
+
+    return MainChange(
+        kind=newest.tags.get("kind", ""),
+        title=text("title"),
+        detail=text("detail"),
+        cause=text("cause"),
+        change_pct=number(newest, "change_pct") if level_pct is None else level_pct,
+        cost_per_month=number(newest, "cost_per_month"),
+        currency=str(newest.fields.get("currency", "")),
+        since_ns=first.time_ns if since_ns is None else int(since_ns),
+        tags=newest.tags,
+        others=0,
+    )
+
+
+def _size(change: MainChange) -> tuple[float, float]:
+    return abs(change.cost_per_month or 0.0), abs(change.change_pct or 0.0)
+
+
+def _subject(change: MainChange) -> tuple[str, ...]:
+    return tuple(change.tags.get(tag, "") for tag in _SERIES[:-1])
+
 
 _SEVERITIES: Final = ("critical", "warning", "info")
 States = Mapping[str, tuple[Any, int]]
@@ -63,3 +189,49 @@ def firing_alerts(states: States) -> Sequence[Mapping[str, Any]]:
 def _rank(alert: Mapping[str, Any]) -> int:
     severity = alert.get("severity")
     return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+
+
+def newest_rows(rows: Iterable[Point], identity: Sequence[str], oldest_ns: int) -> list[Point]:
+    """Return the newest row of each identity, by name; earlier plans and batches are omitted.
+
+    Args:
+        rows: Rows of one measurement.
+        identity: Tags that identify what a row is of.
+        oldest_ns: UTC in ns; older rows are omitted.
+    """
+    newest: dict[tuple[str, ...], Point] = {}
+    for row in rows:
+        key = tuple(row.tags.get(tag, "") for tag in identity)
+        if row.time_ns >= oldest_ns and (key not in newest or newest[key].time_ns < row.time_ns):
+            newest[key] = row
+    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))]
+
+
+def host_faults(status: Mapping[str, Any], reader: StoreReader) -> list[dict[str, str]]:
+    """Return the faults of a running daemon, and its failing jobs, as JSON.
+
+    Args:
+        status: Its status document, perhaps of another version.
+        reader: The store.
+    """
+    try:
+        disk = disk_of(reader.path)
+    except OSError:
+        disk = None
+    try:
+        present = present_faults(status, disk)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        text = "the daemon has another version than this program; restart both"
+        return [fault_document("another_version", text)]
+    faults = [fault_document(f.name, f.text, f.subject, f.severity) for f in present]
+    errors = ((name, job.get("last_error")) for name, job in status.get("jobs", {}).items())
+    return faults + [
+        fault_document("job_failing", f"{name}: {error}", name) for name, error in errors if error
+    ]
+
+
+def fault_document(
+    name: str, text: str, subject: str = "", severity: str = "warning"
+) -> dict[str, str]:
+    """Return a fault as JSON."""
+    return {"name": name, "subject": subject, "text": text, "severity": severity}

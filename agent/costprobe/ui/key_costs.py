@@ -40,7 +40,8 @@ def document(key: Key, span: TimeSpan, allocation: KeyAllocation) -> dict[str, A
 
 def heads(allocation: KeyAllocation) -> tuple[str, ...]:
     """Return the heads of a table but that of the name; those of a cache only if one was used."""
-    return (*_HEADS, *(_CACHE_HEADS if _has_cache(allocation) else ()))
+    has_cache = any(part.cached_share for part in allocation.parts)
+    return (*_HEADS, *(_CACHE_HEADS if has_cache else ()))
 
 
 def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
@@ -49,10 +50,6 @@ def table(allocation: KeyAllocation) -> list[tuple[str, ...]]:
     rows = [_row(part, total, currency) for part in allocation.parts if is_shown(part)]
     last = ("total", _percent(total, total), money(total, currency), *[""] * 3)
     return [row[: 1 + len(heads(allocation))] for row in (*rows, last)]
-
-
-def _has_cache(allocation: KeyAllocation) -> bool:
-    return any(part.cached_share for part in allocation.parts)
 
 
 def is_shown(part: KeyCost) -> bool:

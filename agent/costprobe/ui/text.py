@@ -1,16 +1,23 @@
-"""Display formats of times, energies and names of devices, the same in every command, page and report."""
+"""Display formats of times, energies, tokens and names of devices, the same in every command, page and report."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.records import natural
 from costprobe.core.units import percent, significant
+
+if TYPE_CHECKING:  # the imports take longer than commands that need neither
+    from jinja2 import Template
+
+    from costprobe.spend.forecast import PeriodSpend
+    from costprobe.unit_costs.compare import Candidate
 
 # Characters with a meaning in Markdown or HTML.
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -19,6 +26,25 @@ _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 def escaped(text: str) -> str:
     """Escape Markdown and HTML in a text, and put it on one line."""
     return _MARKS.sub(r"\\\1", " ".join(one_line(text).split()))
+
+
+def html_template(file: Path) -> Template:
+    """Return a template of HTML that escapes texts, and shows each on one line."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only a page
+    from markupsafe import Markup  # noqa: PLC0415 - as above
+
+    def printable(value: object) -> object:
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return one_line(str(value)) if is_text else value
+
+    return Environment(
+        loader=FileSystemLoader(file.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    ).get_template(file.name)
 
 
 def local(time_ns: int) -> str:
@@ -41,6 +67,13 @@ def ago(duration_s: float) -> str:
 def joules(value: float) -> str:
     """Joules with four significant digits: "0.3251 J", "45,000 J"."""
     return f"{significant(value)} J"
+
+
+# What costs of a basis contain.
+BASES: Final = {
+    "probe": "probe basis: one inference on an otherwise idle device",
+    "serving": "serving basis: the whole cost of the devices, idle time included",
+}
 
 
 # How tokens are counted where the answers of a server have no `usage`, as llama.cpp's may.
@@ -98,6 +131,28 @@ def cache_words(share: float | None, saved: float | None, currency: str) -> str:
     return words if saved is None else f"{words}, saved {money(saved, currency)}"
 
 
+def figure(value: float | None, digits: int = 4) -> str:
+    """Format a number with significant digits; a dash if unknown."""
+    return "-" if value is None else significant(value, digits)
+
+
+def energy_cell(energy_j: float | None, rel_err: float | None) -> str:
+    """Return joules without their unit, with their uncertainty; a dash if unknown."""
+    if energy_j is None:
+        return "-"
+    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
+
+
+def forecast_cells(spend: PeriodSpend, currency: str) -> tuple[str, str]:
+    """Return the expected spend of a period and its 80 % interval; dashes without a forecast."""
+    if spend.expected is None or spend.low is None or spend.high is None:
+        return "-", "-"
+    expected, low, high = (
+        money(amount, currency) for amount in (spend.expected, spend.low, spend.high)
+    )
+    return expected, f"{low} to {high}"
+
+
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)")
 # More names than this are counted instead.
 MAX_NAMES: Final = 4
@@ -126,3 +181,38 @@ def _is_run(names: Sequence[str]) -> bool:
     return first is not None and all(
         name == f"{first[1]}{int(first[2]) + index}" for index, name in enumerate(names)
     )
+
+
+def per_million_tokens(candidate: Candidate) -> str:
+    """Cost and energy of a million tokens of each kind; empty if neither is known."""
+    words = "; ".join(part for part in _per_million(candidate) if part)
+    return f"{words} ({CHUNKS})" if words and candidate.counts_chunks else words
+
+
+def _per_million(candidate: Candidate) -> list[str]:
+    return [
+        ", ".join(texts)
+        for texts in (
+            [
+                f"{money(price.amount, candidate.currency)} {price.which}{price.way}"
+                for price in kind_prices(candidate.token_price)
+            ],
+            [
+                f"{joules(summary.value)} {words}"
+                for words, summary in (
+                    ("in", candidate.energy_per_million_tokens_in_j),
+                    ("out", candidate.energy_per_million_tokens_out_j),
+                )
+                if summary is not None
+            ],
+            [
+                text
+                for text in [
+                    cache_words(
+                        candidate.cached_share, candidate.cost_cache_saved, candidate.currency
+                    )
+                ]
+                if text
+            ],
+        )
+    ]

@@ -12,8 +12,7 @@ from costprobe.savings.gather import history_of
 from costprobe.ui.cli.support.command_prices import savings_sections, stored_prices
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.report.document import document
-from costprobe.ui.report.gather import ReportSources, report_of
-from costprobe.ui.report.spend import Period
+from costprobe.ui.report.gather import Period, ReportSources, report_of
 from fakes import long_host
 from fakes.clock import FakeClock
 from fakes.long_host import HOUR_NS, Detail

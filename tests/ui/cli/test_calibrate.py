@@ -8,7 +8,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.serving.tokens import LengthMix, production_load
-from costprobe.ui.cli.views.calibration_lines import calibration_document, calibration_lines
+from costprobe.ui.cli.calibrate import calibration_document, calibration_lines
 from fakes.batching_llm import CACHED_TOKEN_S, BatchingLlm
 from fakes.calibrated import calibration_row
 from fakes.command import called

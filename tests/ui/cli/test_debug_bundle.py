@@ -17,7 +17,7 @@ from costprobe.adapters.http.access import learn_secrets
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import parse
 from costprobe.core.records import Point
-from costprobe.ui.cli.support.bundle import FILE_BYTES_MAX, BundleFile, gathered, without_addresses
+from costprobe.ui.cli.debug import FILE_BYTES_MAX, BundleFile, gathered, without_addresses
 from fakes.command import called
 
 pytestmark = pytest.mark.processes

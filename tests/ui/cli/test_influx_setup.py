@@ -11,8 +11,8 @@ from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
 from costprobe.delivery.kinds import check_sink
-from costprobe.ui.influx_setup.flux import deadman_task, rollup_task
 from costprobe.ui.influx_setup.steps import ROLLED
+from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task
 from fakes import day
 from fakes.command import called
 from fakes.influx_v2 import ORG_ID, TOKEN, FakeInfluxV2

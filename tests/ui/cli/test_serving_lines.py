@@ -8,8 +8,7 @@ from click.testing import CliRunner
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.main import main
-from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.cli.views.serving_lines import service_lines
+from costprobe.ui.cli.views.status_lines import probe_line, service_lines
 from fakes.clock import FakeClock
 
 LAST = {

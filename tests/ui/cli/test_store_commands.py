@@ -7,7 +7,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import Point
-from costprobe.ui.cli.views.csv_rows import rows_of_csv
+from costprobe.ui.cli.replay import rows_of_csv
 from fakes.command import called
 
 S = 10**9

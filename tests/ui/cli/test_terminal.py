@@ -10,7 +10,7 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.configuration import demo_config
 from costprobe.ui.cli.support.output import colour_of, paint
-from costprobe.ui.cli.views.top_snapshot import snapshot
+from costprobe.ui.cli.top import snapshot
 from costprobe.ui.cli.views.top_view import TopView
 from fakes.clock import FakeClock
 from fakes.command import called

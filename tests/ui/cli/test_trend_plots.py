@@ -8,8 +8,7 @@ from costprobe.adapters.store.read import SeriesValues
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from costprobe.ui.cli.trend import trend_table
-from costprobe.ui.cli.views.plots import trend_plots
-from costprobe.ui.cli.views.series_names import series_names
+from costprobe.ui.cli.views.plots import series_names, trend_plots
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.terminal import on_terminal

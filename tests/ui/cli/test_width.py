@@ -14,7 +14,7 @@ from costprobe.configuration import demo_config
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fitting
 from costprobe.ui.cli.support.fitting import table_lines, wrapped
-from costprobe.ui.cli.views.top_snapshot import snapshot
+from costprobe.ui.cli.top import snapshot
 from costprobe.ui.cli.views.top_view import ScrolledView, TopView
 from fakes.command import leaves
 from fakes.terminal import on_terminal

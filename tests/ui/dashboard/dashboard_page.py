@@ -5,8 +5,7 @@ import json
 import threading
 
 from costprobe.ui.dashboard.app import dashboard
-from costprobe.ui.dashboard.connections import LIMITS
-from costprobe.ui.dashboard.serving import ListenAddress, bound, serve
+from costprobe.ui.dashboard.serving import LIMITS, ListenAddress, bound, serve
 
 TIMEOUT_S = 30.0
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from costprobe.adapters.http.server import SlotLimits
-from costprobe.ui.dashboard.connections import LIMITS
+from costprobe.ui.dashboard.serving import LIMITS
 
 HALF_OPEN = [b"", b"GET /api/now HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]
 

@@ -11,15 +11,15 @@ from costprobe.core.periods import iso
 from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support import fleet_options
-from costprobe.ui.dashboard.fleet.figures import (
+from costprobe.ui.dashboard.fleet.page import (
     KEPT_MAX,
     RETRY_S,
     Asked,
     FleetFigures,
     PageSection,
+    host_link,
 )
-from costprobe.ui.dashboard.fleet.page import host_link
-from costprobe.ui.dashboard.responses import json_response
+from costprobe.ui.dashboard.guard import json_response
 from fakes import paged_fleet
 from fakes.clock import FakeClock
 from fakes.paged_fleet import DAY_S, HOUR_S, NOW_S, RATE_PER_H, Recipe

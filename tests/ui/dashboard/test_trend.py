@@ -3,9 +3,8 @@
 import pytest
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.schema import make_point
-from costprobe.ui.dashboard.grouping import grouped, is_mixed
 from costprobe.ui.dashboard.parameters import TimeRange, TrendQuery
-from costprobe.ui.dashboard.thinning import thin
+from costprobe.ui.dashboard.trend import grouped, is_mixed, thin
 from costprobe.unit_costs.now import continued_series
 from dashboard_samples import cost_rows, served_rows
 

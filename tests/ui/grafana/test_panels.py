@@ -10,8 +10,8 @@ import pytest
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import make_point
-from costprobe.ui.influx_setup.influxql import create_query
 from costprobe.ui.influx_setup.steps import ROLLED
+from costprobe.ui.influx_setup.v1 import create_query
 from fakes import day
 from fakes.sending import send, sink_of
 from panels import BOARDS, PANELS, VARIABLES, as_regex, filled, filled_columns, range_of

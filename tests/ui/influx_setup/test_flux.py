@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from costprobe.core.schema import SCHEMA, SERVING_RATIOS, SERVING_SUMS
-from costprobe.ui.influx_setup.flux import deadman_task, rollup_task, string
 from costprobe.ui.influx_setup.steps import ROLLED, HourlySeries
+from costprobe.ui.influx_setup.v2 import deadman_task, rollup_task, string
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "build" / "flux-lsp" / "node_modules" / "@influxdata" / "flux-lsp-node"

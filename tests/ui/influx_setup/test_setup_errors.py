@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.influx import InfluxClient
-from costprobe.ui.influx_setup.influxql import InfluxqlApi
 from costprobe.ui.influx_setup.steps import SetupError, SetupOptions, write_new_secret
+from costprobe.ui.influx_setup.v1 import InfluxqlApi
 from costprobe.ui.influx_setup.v2 import InfluxV2Setup
 from fakes.sending import config_of
 from fakes.servers import Scripted, Talking

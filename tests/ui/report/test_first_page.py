@@ -9,10 +9,9 @@ import time
 import pytest
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.records import Point
-from costprobe.ui.report.changes import changes
-from costprobe.ui.report.charts import bar_chart, line_chart, percent_ticks
+from costprobe.ui.report.gather import changes, trends
 from costprobe.ui.report.model import Bucket, Trend
-from costprobe.ui.report.trends import trends
+from costprobe.ui.report.page import bar_chart, line_chart, percent_ticks
 from costprobe.ui.text import devices_text, short
 from fakes import long_host
 from fakes.command import called

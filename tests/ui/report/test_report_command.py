@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 from costprobe.adapters.store.read import SeriesValues
 from costprobe.spend.query import Usual
-from costprobe.ui.report.spend import HOUR_NS as HOUR
-from costprobe.ui.report.spend import Period, spent
+from costprobe.ui.report.gather import HOUR_NS as HOUR
+from costprobe.ui.report.gather import Period, spent
 from fakes.command import called
 from fakes.reported import month
 

@@ -10,8 +10,7 @@ from costprobe.core.records import Point
 from costprobe.spend.evaluate import budget_overviews
 from costprobe.spend.query import LATE_NS, Usual
 from costprobe.spend.settings import BudgetConfig
-from costprobe.ui.report.gather import DRAWN, drawn_in
-from costprobe.ui.report.spend import Period, spent
+from costprobe.ui.report.gather import DRAWN, Period, drawn_in, spent
 from fakes.clock import FakeClock
 
 S = 10**9

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 from costprobe.core.columns import columns_of
 from costprobe.core.records import Point
+from costprobe.ui.report.document import spreadsheet
 from costprobe.ui.report.model import Drawn, Report
-from costprobe.ui.report.spreadsheet import spreadsheet
 from costprobe.unit_costs.compare import compared, probe_candidates
 
 CHUNKS = " (chunks of the stream counted as tokens)"

@@ -17,7 +17,7 @@ from costprobe.ui.cli.support.known_names import (
 )
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import Moment
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.text import local
 
 
@@ -69,7 +69,5 @@ def command(
     if at_ns is not None:
         request["at"] = iso(at_ns)
     added = ask(settings, request)
-    if as_json:
-        echo_json(added)
-        return
-    echo(f"annotated at {local(added['time_ns'])}: {added['text']}")
+    done = f"annotated at {local(added['time_ns'])}: {added['text']}"
+    echo_answer(added, [done], as_json=as_json)

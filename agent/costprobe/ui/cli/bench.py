@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from types import FrameType
 
@@ -16,9 +16,11 @@ from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.host.processes import SignalFlag
 from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress, StartOutcome
 from costprobe.adapters.probe_child.runner import is_busy
+from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import MemoryLedger
+from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.core.records import DEVICE_KINDS, Device
+from costprobe.core.records import DEVICE_KINDS, Device, Point
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import BUSY_CHECK_S, ProbeAccounts
@@ -34,6 +36,7 @@ from costprobe.probing.run import (
 )
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.support.command_prices import echo_notes, stored_prices
+from costprobe.ui.cli.support.control_client import NoDaemonError, ask
 from costprobe.ui.cli.support.discovery import short_lived_sensor
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
@@ -244,3 +247,41 @@ def _target(devices: Sequence[Device], probe: AnyProbe, name: str | None) -> Pro
         if name in (device.name, device.uuid):
             return ProbeTarget((device,))
     raise unknown_name("device", name, [device.name for device in devices])
+
+
+# Rows in a request to the daemon, which has at most 64 KiB.
+BATCH = 16
+
+
+def keep(settings: LoadedConfig, rows: Sequence[Point]) -> None:
+    """Store rows, through the daemon if it is running, because it is the only writer.
+
+    Raises:
+        click.ClickException: They cannot be stored.
+    """
+    documents = [
+        {
+            "measurement": row.measurement,
+            "tags": dict(row.tags),
+            "fields": dict(row.fields),
+            "time_ns": row.time_ns,
+        }
+        for row in rows
+    ]
+    path, stored = settings.store_path, 0
+    for batch in (documents[at : at + BATCH] for at in range(0, len(documents), BATCH)):
+        try:
+            # The daemon may have another store; it then stores nothing.
+            kept = ask(settings, {"do": "keep", "store": str(path.resolve()), "rows": batch})
+        except NoDaemonError:
+            break
+        if kept != len(batch):
+            break
+        stored += kept
+    if stored == len(rows):
+        return
+    try:
+        with closing(Store.open(path, SystemClock())) as store:
+            store.append(rows[stored:])
+    except StoreError as error:
+        raise click.ClickException(f"the measurement was not stored: {error}") from error

@@ -24,6 +24,7 @@ from costprobe.ui.cli.support.known_names import BUDGETS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.views.plots import blank_plot
+from costprobe.ui.text import forecast_cells
 
 PLOT_ROWS = 14
 MAX_PLOT_COLUMNS = 120
@@ -49,15 +50,15 @@ def command(config: str | None, *, names: Sequence[str], plot: bool, as_json: bo
     usual = Usual(settings.config.telemetry.aggregate_s)
     with reader_of(settings) as reader:
         overviews = budget_overviews(settings.config.budget, usual, reader, budgets, time.time_ns())
-    outlooks = [(overview.status, overview.book, overview.document()) for overview in overviews]
+    documents = [overview.document() for overview in overviews]
     if as_json:
-        echo_json([document for *_, document in outlooks])
+        echo_json(documents)
         return
-    echo_lines(_table([document for *_, document in outlooks]))
-    for *_, document in outlooks:
+    echo_lines(_table([overview.status for overview in overviews]))
+    for document in documents:
         echo_lines(_remarks(document), _PAINTED)
-    for status, book, _ in outlooks[: MAX_PLOTS if plot else 0]:
-        echo_coloured(_plot(status, book).split("\n"))
+    for overview in overviews[: MAX_PLOTS if plot else 0]:
+        echo_coloured(_plot(overview.status, overview.book).split("\n"))
 
 
 def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[BudgetConfig]:
@@ -70,7 +71,7 @@ def _wanted(budgets: Sequence[BudgetConfig], names: Sequence[str]) -> list[Budge
     return [budget for budget in budgets if not names or budget.name in names]
 
 
-def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(statuses: Sequence[BudgetStatus]) -> list[str]:
     rows: list[tuple[str, ...]] = [
         (
             "budget",
@@ -84,21 +85,18 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
             "coverage",
         )
     ]
-    for document in documents:
-        currency = document["currency"]
-        expected = document["forecast"]
-        ends = [document["forecast_low"], document["forecast_high"]]
+    for status in statuses:
+        budget = status.budget
         rows.append(
             (
-                document["budget"],
-                document["scope"],
-                document["period"],
-                money(document["amount"], currency),
-                money(document["spent"], currency) if document["coverage"] else "-",
-                "-" if expected is None else money(expected, currency),
-                "-" if expected is None else " to ".join(money(end, currency) for end in ends),
-                f"{percent(document['elapsed_share'])}",
-                f"{percent(document['coverage'])}",
+                budget.name,
+                budget.scope,
+                budget.period,
+                money(status.amount, budget.currency),
+                money(status.spent, budget.currency) if status.coverage else "-",
+                *forecast_cells(status, budget.currency),
+                percent(status.elapsed_share),
+                percent(status.coverage),
             )
         )
     return table_lines(rows, text_columns=3)

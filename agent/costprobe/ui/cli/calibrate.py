@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.configuration import Config
 from costprobe.core.money import money
-from costprobe.core.records import Point
+from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import counted
 from costprobe.probing.load_curve import (
     DEADLINE_MARGIN_S,
@@ -20,7 +20,9 @@ from costprobe.probing.load_curve import (
 )
 from costprobe.probing.rows import MeasuredRun
 from costprobe.probing.settings import OpenAiProbeConfig
+from costprobe.savings.gather import probes_of
 from costprobe.serving.latency_watch import ProductionWatch, watched
+from costprobe.serving.settings import ServiceConfig
 from costprobe.serving.tokens import (
     CACHED_SHARE,
     CalibrationWindow,
@@ -28,17 +30,15 @@ from costprobe.serving.tokens import (
     calibrated,
     calibration_mixes,
     calibration_point,
+    production_load,
 )
-from costprobe.ui.cli.bench import Bench, open_bench
+from costprobe.ui.cli.bench import Bench, keep, open_bench
 from costprobe.ui.cli.load import check_idle, in_maintenance
-from costprobe.ui.cli.support.calibration_load import PlannedLoad, planned_load
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.kept_rows import keep
-from costprobe.ui.cli.support.known_names import PROBES, SERVICES
-from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.known_names import PROBES, SERVICES, unknown_name
+from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
-from costprobe.ui.cli.views.calibration_lines import calibration_document, calibration_lines
-from costprobe.ui.text import ago
+from costprobe.ui.text import ago, joules
 
 REPEATS = 2
 TOKENS_MAX = 100_000
@@ -238,4 +238,141 @@ def _announcement(bench: Bench, planned: PlannedLoad, windows: int) -> str:
     return (
         f"calibration of {planned.service.name} by {planned.probe.name} on {bench.device}:"
         f" {counted(windows, 'window')}, about {ago(expected_s)}, {planned.text}{cost}"
+    )
+
+
+_UNCACHED = (
+    "not measured, they weigh 0: the server's answers reported no cached tokens (vLLM:"
+    " --enable-prompt-tokens-details, SGLang: --enable-cache-report)"
+)
+
+
+def calibration_document(row: Point) -> dict[str, Any]:
+    """Return a calibration as JSON, from its row."""
+    names = [
+        f"{what}_per_million_tokens_{kind}{end}_{unit}"
+        for what, unit in (("time", "s"), ("energy", "j"))
+        for kind in ("in", "cached", "out")
+        for end in ("", "_low", "_high")
+    ]
+    tags = {name: row.tags.get(name) for name in ("service", "probe", "device")}
+    own = ("prompt_s", "token_in_s", "token_out_s", "context_token_s", "cached_token_s")
+    others = (*own, "tokens_in", "tokens_out", "in_flight", "windows", "fingerprint")
+    fields = {name: row.fields.get(name) for name in (*others, *names)}
+    return {"time_ns": row.time_ns, **tags, **fields}
+
+
+def calibration_lines(document: dict[str, Any], load: str) -> list[str]:
+    """Return a calibration in words.
+
+    Args:
+        document: The calibration as JSON.
+        load: Its load in words.
+    """
+    place = f"{document['service']} on {document['device']}, {load}"
+    lines = [f"{place}: {counted(document['windows'], 'window')}, intervals of 95 %"]
+    kinds = (("in", "tokens in"), ("cached", "cached tokens in"), ("out", "tokens out"))
+    for kind, words in kinds:
+        parts = []
+        for name, unit in (("time", "s"), ("energy", "j")):
+            value, low, high = (
+                document[f"{name}_per_million_tokens_{kind}{end}_{unit}"]
+                for end in ("", "_low", "_high")
+            )
+            if value is not None:
+                shown = joules if unit == "j" else _device_s
+                parts.append(f"{shown(value)} ({shown(low)} to {shown(high)})")
+        lines.append(f"  a million {words}: {', '.join(parts) or _UNCACHED}")
+    return lines
+
+
+def _device_s(value: float) -> str:
+    return f"{value:,.4g} device-s"
+
+
+PRODUCTION_S = 86_400
+
+
+class PlannedLoad(NamedTuple):
+    """What a calibration measures.
+
+    Attributes:
+        service: The service.
+        probe: A probe of one of its servers.
+        mix: Mean lengths of its requests.
+        in_flight: Requests in flight.
+    """
+
+    service: ServiceConfig
+    probe: OpenAiProbeConfig
+    mix: LengthMix
+    in_flight: int
+
+    @property
+    def text(self) -> str:
+        """The load in words."""
+        return (
+            f"{counted(self.in_flight, 'request')} in flight of about {self.mix.tokens_in:,.0f}"
+            f" tokens in and {self.mix.tokens_out:,.0f} out"
+        )
+
+
+def planned_load(
+    settings: LoadedConfig,
+    name: str,
+    probe_name: str | None,
+    asked: tuple[int | None, int | None, int | None],
+) -> PlannedLoad:
+    """Return what a calibration of a service measures.
+
+    Args:
+        settings: The configuration.
+        name: The service.
+        probe_name: The probe that sends the requests; None for the one with its address.
+        asked: Requests in flight, and tokens in and out of a request; None for those of production.
+
+    Raises:
+        click.ClickException: No such service or probe, or its load is unknown.
+    """
+    services = {service.name: service for service in settings.config.service}
+    if name not in services:
+        raise unknown_name("service", name, services)
+    service = services[name]
+    probe = _probe_of(settings.config, service, probe_name)
+    in_flight, tokens_in, tokens_out = asked
+    mix: LengthMix | None = None
+    if in_flight is None or tokens_in is None or tokens_out is None:
+        now_ns = time.time_ns()
+        with reader_of(settings) as reader:
+            since_ns = now_ns - PRODUCTION_S * NS_PER_S
+            found = reader.points("serving", since_ns, now_ns, {"service": name})
+            rows = [row for row in found if "served_model" not in row.tags]
+        load = production_load(rows, len(service.url))
+        in_flight = in_flight or load.in_flight
+        mix = load.mix
+    lengths = {
+        "--tokens-in": tokens_in or (mix and mix.tokens_in),
+        "--tokens-out": tokens_out or (mix and mix.tokens_out),
+    }
+    wanted = {"--in-flight": in_flight, **lengths}
+    unknown = [option for option, value in wanted.items() if value is None]
+    if unknown or in_flight is None:
+        raise bad_input(f"{name}: its load of the last 24 h is unknown; give {', '.join(unknown)}")
+    return PlannedLoad(service, probe, LengthMix(*(x or 0.0 for x in lengths.values())), in_flight)
+
+
+def _probe_of(config: Config, service: ServiceConfig, name: str | None) -> OpenAiProbeConfig:
+    """Return the probe of a server of a service: the named one, or the first with its address."""
+    probes = [probe for probe in config.probe if isinstance(probe, OpenAiProbeConfig)]
+    if name is not None:
+        for probe in probes:
+            if probe.name == name:
+                return probe
+        raise unknown_name("openai probe", name, [probe.name for probe in probes])
+    for found in probes_of(config.probe, service):
+        if isinstance(found, OpenAiProbeConfig):
+            return found
+    raise bad_input(
+        f'{service.name}: no [[probe]] of kind = "openai" has its address; add one with'
+        f' url = "{service.url[0]}", or name one with --probe'
     )

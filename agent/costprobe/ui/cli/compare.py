@@ -12,7 +12,7 @@ import click
 
 from costprobe.adapters.store.read import StoreReader
 from costprobe.configuration import Config
-from costprobe.core.money import money, price_text, scale_words
+from costprobe.core.money import common_scale, money, price_text, scale_words
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
 from costprobe.core.schema import PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
@@ -26,10 +26,8 @@ from costprobe.ui.cli.support.known_names import STORED_DEVICES, STORED_MODELS, 
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
-from costprobe.ui.cli.views.api_view import api_lines
-from costprobe.ui.cli.views.compare_plot import plotted, scale_of
-from costprobe.ui.text import local
-from costprobe.ui.token_figures import per_million_tokens
+from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
+from costprobe.ui.text import BASES, local, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,
@@ -40,10 +38,6 @@ from costprobe.unit_costs.compare import (
     service_candidates,
 )
 
-_BASIS_WORDS = {
-    "probe": "probe basis: one inference on an otherwise idle device",
-    "serving": "serving basis: the whole cost of the devices, idle time included",
-}
 _HEADS = ("IQR", "p50 ms", "p99 ms", "J", "gCO2e", "quality", "samples")
 
 
@@ -152,7 +146,6 @@ def _candidates(
     tags: Mapping[str, str],
     only: Sequence[str],
 ) -> tuple[list[Candidate], list[HostingChoice]]:
-    probe_qualities, service_qualities = _qualities(config)
     # Aggregated rows are excluded, because they are not samples.
     runs, costs = (
         [
@@ -163,19 +156,10 @@ def _candidates(
         ]
         for measurement, fields in (("probe", RUN_FIELDS), ("cost", PAID_FIELDS | SERVICE_FIELDS))
     )
-    candidates = probe_candidates(runs, costs, probe_qualities)
-    candidates += service_candidates(costs, service_qualities)
+    candidates = probe_candidates(runs, costs, {one.name: one.quality for one in config.probe})
+    candidates += service_candidates(costs, {one.name: one.quality for one in config.service})
     apis = config.api
     return candidates, hosting_choices(costs, apis, hosted_models() if apis else {})
-
-
-def _qualities(
-    config: Config,
-) -> tuple[dict[str, float | None], dict[str, float | dict[str, float] | None]]:
-    return (
-        {probe.name: probe.quality for probe in config.probe},
-        {service.name: service.quality for service in config.service},
-    )
 
 
 def _document(
@@ -222,7 +206,7 @@ def _limits_text(p99_ms: float | None, quality: float | None) -> str:
 
 
 def _group_lines(group: Group, limits: str, *, plot: bool) -> Iterator[str]:
-    yield f"{group.currency}, {_BASIS_WORDS[group.basis]}"
+    yield f"{group.currency}, {BASES[group.basis]}"
     yield from map(one_line, _table(group))
     yield "* on the Pareto front: no other is at least as good in every value and better in one"
     for placed in group.placed:
@@ -293,3 +277,53 @@ def _verdict(group: Group, limits: str) -> Iterator[str]:
             yield f"  not clearly cheaper than {', '.join(answer.not_clearly)}"
     for candidate_out in answer.left_out:
         yield f"  not {candidate_out.candidate.name}: {candidate_out.reason}"
+
+
+def api_lines(choices: Sequence[HostingChoice]) -> Iterator[str]:
+    """Yield the answer to "self-host or API?" for each service."""
+    yield "self-host or API?"
+    for choice in choices:
+        yield hosted_apis.caption(choice)
+        if rows := hosted_apis.table(choice):
+            yield from (f"  {line}" for line in table_lines([hosted_apis.HEADS, *rows]))
+        yield from (f"  {line}" for line in hosted_apis.remarks(choice))
+    yield hosted_apis.NOTE
+
+
+PLOT_ROWS = 16
+
+
+def plotted(group: Group) -> list[str]:
+    """Return plot and legend; the latency is the p99 if all models have one, else the p50.
+
+    Args:
+        group: The models, in one currency and on one basis.
+    """
+    p99 = [placed.candidate.latency_p99_ms for placed in group.placed]
+    p50 = [placed.candidate.latency_p50_ms for placed in group.placed]
+    axis, latencies = ("p99 ms", p99) if None not in p99 else ("p50 ms", p50)
+    scale = scale_of(group)
+    points = [
+        (placed, latency.value, placed.candidate.cost_per_inference.value * scale)
+        for placed, latency in zip(group.placed, latencies, strict=True)
+        if latency is not None and placed.candidate.cost_per_inference is not None
+    ]
+    if not points:
+        return ["no plot: there are no latencies"]
+    plotext = blank_plot(PLOT_ROWS)
+    names = []
+    for letter, (placed, latency_ms, cost) in zip(LETTERS, points, strict=False):
+        is_front = placed.dominated_by is None
+        colour = {"color": "green"} if is_front else {}
+        plotext.scatter([latency_ms], [cost], marker=letter, **colour)
+        words = one_line(f"{letter} {placed.candidate.name}{', on the front' if is_front else ''}")
+        names.append(paint(words, "good") if is_front else words)
+    plotext.xlabel(axis)
+    plotext.title(f"{group.currency} per {scale_words(scale)}")
+    return [*drawn(plotext.build()).splitlines(), *names]
+
+
+def scale_of(group: Group) -> int:
+    """Return the number of inferences that costs of a group are written for."""
+    costs = (placed.candidate.cost_per_inference for placed in group.placed)
+    return common_scale(None if cost is None else cost.value for cost in costs)

@@ -15,13 +15,12 @@ from costprobe.core.config.load import ConfigError, as_toml_tables
 from costprobe.core.config.location import SYSTEM_PATH, SYSTEM_STORE, default_store
 from costprobe.core.units import counted
 from costprobe.pricing.prices import assumed_prices, host_detector
-from costprobe.ui.cli.support.code_checks import module_problems
+from costprobe.ui.cli.support.checks import device_notes, module_problems, source_file_findings
 from costprobe.ui.cli.support.command_classes import ExampleGroup
-from costprobe.ui.cli.support.config_notes import device_notes, source_file_findings
 from costprobe.ui.cli.support.config_sample import host_sample, shown
 from costprobe.ui.cli.support.discovery import discovered_devices
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input
-from costprobe.ui.cli.support.output import echo, echo_file, echo_json
+from costprobe.ui.cli.support.output import echo, echo_answer, echo_file, echo_json
 from costprobe.ui.cli.support.place import may_write
 from costprobe.ui.cli.support.store_user import act_as_owner_of
 
@@ -61,10 +60,8 @@ def init(path: Path, *, force: bool, as_json: bool) -> None:
         raise bad_input(
             f"{path}: cannot be written ({error.strerror}); name another path, such as costprobe.toml"
         ) from error
-    if as_json:
-        echo_json({"path": str(path), "text": text})
-        return
-    echo(f"{path}: written; set your price, then run: costprobe -c {path} run")
+    done = f"{path}: written; set your price, then run: costprobe -c {path} run"
+    echo_answer({"path": str(path), "text": text}, [done], as_json=as_json)
 
 
 @command.command(
@@ -90,14 +87,10 @@ def check(config: str | None, *, as_json: bool) -> None:
             echo_json(_error_document(refused))
         raise bad_input(str(refused))
     checked = _valid_document(settings, [*notes, *device_notes(settings.config)])
-    if as_json:
-        echo_json(checked)
-        return
     alerting = f"{counted(checked['rules'], 'rule')}, {counted(checked['notifiers'], 'notifier')}"
     counts = f"{counted(checked['probes'], 'probe')}, {counted(checked['prices'], 'price plan')}, {alerting}"
-    echo(f"{settings.path}: good ({counts})")
-    for note in checked["notes"]:
-        echo(f"note: {note}")
+    lines = [f"{settings.path}: good ({counts})", *(f"note: {note}" for note in checked["notes"])]
+    echo_answer(checked, lines, as_json=as_json)
 
 
 def _valid_document(settings: LoadedConfig, notes: list[str]) -> dict[str, Any]:

@@ -18,15 +18,18 @@ from costprobe.ui.cli.support.checks import (
     host_checks,
     module_checks,
     notifier_checks,
+    pod_checks,
+    secret_checks,
     sensor_checks,
+    service_checks,
     sink_checks,
     store_checks,
+    torch_checks,
+    write_checks,
 )
-from costprobe.ui.cli.support.code_checks import secret_checks, torch_checks, write_checks
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig
 from costprobe.ui.cli.support.output import Role, echo_coloured, echo_json, echo_lines, paint
-from costprobe.ui.cli.support.serving_checks import pod_checks, service_checks
 
 # How long --probes waits for an idle device.
 IDLE_WITHIN_S: Final = 10.0

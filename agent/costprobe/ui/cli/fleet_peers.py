@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -13,7 +13,6 @@ from costprobe.core.outside import one_line
 from costprobe.core.records import SOFTWARE_TAGS
 from costprobe.core.units import counted, percent
 from costprobe.drift.actions import action_of
-from costprobe.fleet.answers import FleetAnswers
 from costprobe.fleet.outliers import fleet_outliers
 from costprobe.fleet.peers import (
     FALSE_SHARE,
@@ -31,7 +30,6 @@ from costprobe.ui.cli.support.fleet_options import (
     FleetKey,
     FleetOptions,
     fleet_options,
-    require_rows,
 )
 from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.place import bad_input
@@ -69,16 +67,11 @@ def outliers(
     options.echo(
         answers,
         outliers_document(found, within),
-        (OUTLIER_HEADS, outlier_cells(found)),
-        _outlier_lines(found, within, answers),
+        (OUTLIER_HEADS, outlier_rows(found)),
+        outlier_lines(found, within),
+        shown=range(found.tested + found.untested + found.updated),
+        wanted="probe runs",
     )
-
-
-def _outlier_lines(
-    found: FleetOutliers, within: Sequence[str], answers: FleetAnswers
-) -> Iterator[str]:
-    require_rows(range(found.tested + found.untested + found.updated), answers, "probe runs")
-    yield from outlier_lines(found, within)
 
 
 @click.command(
@@ -119,18 +112,16 @@ def change(
         found = fleet_changes(answers, key, within or "")
         hosts = () if found else hosts_with(answers, key)
     documents = [change_document(one) for one in found]
+    since = local(answers.period.start_ns)
+    unchanged = f"no host changed its {key} since {since}, of {counted(len(hosts), 'host')}"
     options.echo(
         answers,
         {"key": key, "window_s": window_s, "changes": documents},
-        (CHANGE_HEADS, change_cells(found)),
-        change_lines(found) if found else _unchanged_lines(key, hosts, answers),
+        (CHANGE_HEADS, change_rows(documents)),
+        change_lines(found) if found else [unchanged],
+        shown=found or hosts,
+        wanted=f"rows with a {key}",
     )
-
-
-def _unchanged_lines(key: str, hosts: Collection[str], answers: FleetAnswers) -> Iterator[str]:
-    require_rows(hosts, answers, f"rows with a {key}")
-    since = local(answers.period.start_ns)
-    yield f"no host changed its {key} since {since}, of {counted(len(hosts), 'host')}"
 
 
 _SHOWN_MAX: Final = 50
@@ -230,12 +221,10 @@ OUTLIER_HEADS: Final = (
 )
 
 
-def outlier_cells(found: FleetOutliers) -> Iterator[list[object]]:
+def outlier_rows(found: FleetOutliers) -> Iterator[Mapping[str, Any]]:
     """Yield an outlier for each line of CSV."""
     for one in found.outliers:
-        document = outlier_document(one)
-        cells = {**document, "peers": ", ".join(part for part in one.peers if part)}
-        yield [cells[head] for head in OUTLIER_HEADS]
+        yield {**outlier_document(one), "peers": ", ".join(part for part in one.peers if part)}
 
 
 def change_lines(changes: Sequence[FleetChange]) -> Iterator[str]:
@@ -319,17 +308,15 @@ CHANGE_HEADS: Final = (
 )
 
 
-def change_cells(changes: Sequence[FleetChange]) -> Iterator[list[object]]:
+def change_rows(documents: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield an outcome of a change for each line of CSV."""
-    for change in changes:
-        document = change_document(change)
+    for document in documents:
         for outcome in _OUTCOMES:
             figures = document["effects"] and document["effects"][outcome]
             # A month's cost beside the effect on the cost, a line for each currency.
             costs = document["costs"] if outcome == "cost" else []
             for cost in costs or [{}] if figures else []:
-                cells: Mapping[str, object] = {**document, "outcome": outcome, **figures, **cost}
-                yield [cells.get(head) for head in CHANGE_HEADS]
+                yield {**document, "outcome": outcome, **figures, **cost}
 
 
 def change_document(change: FleetChange) -> dict[str, Any]:

@@ -14,13 +14,12 @@ from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.outside import one_line
 from costprobe.core.periods import HOUR_NS, PeriodKind, TimeSpan, period_at
 from costprobe.core.records import NS_PER_S, natural
-from costprobe.core.units import KWH_J, counted, percent
-from costprobe.fleet.answers import FleetAnswers
+from costprobe.core.units import counted, percent
+from costprobe.fleet.answers import FleetPeriod
 from costprobe.fleet.hosts import HostState, fleet_status
 from costprobe.fleet.spend import (
     FleetForecast,
     FleetSaving,
-    FleetSpend,
     SpendByKey,
     fleet_forecast,
     fleet_savings,
@@ -36,13 +35,19 @@ from costprobe.ui.cli.support.fleet_options import (
     FleetOptions,
     fleet_config,
     fleet_options,
-    require_rows,
 )
 from costprobe.ui.cli.support.option_types import FiniteRange, Timespan
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.support.place import bad_input
-from costprobe.ui.fleet_documents import compare_document, forecast_document, spend_document
-from costprobe.ui.text import ago, joules, local
+from costprobe.ui.fleet_documents import (
+    compare_document,
+    forecast_document,
+    part_document,
+    price_cell,
+    spend_cells,
+    spend_document,
+)
+from costprobe.ui.text import ago, forecast_cells, joules, local
 
 
 @click.command(
@@ -74,18 +79,10 @@ def spend(
     options.echo(
         answers,
         spend_document(found, by or ""),
-        (SPEND_HEADS, spend_cells(found)),
-        _spend_lines(found, by or "", answers),
+        (SPEND_HEADS, spend_rows(found)),
+        spend_lines(found, by or "", answers.period),
+        shown=found.total.costs,
     )
-
-
-def _spend_lines(found: SpendByKey, by: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(found.total.costs, answers)
-    period, devices = answers.period, counted(found.total.series, "device")
-    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
-    yield from spend_lines(found, by)
-    if by and not found.parts:
-        echo(f"no rows with a {by}", "note", err=True)
 
 
 _SAVINGS_HEADS: Final = tuple(field.name for field in fields(FleetSaving))
@@ -130,17 +127,17 @@ def savings(
     documents = [
         {**asdict(one), "group": list(one.group), "currency": one.currency or None} for one in found
     ]
-    cells = [
-        [" ".join(one.group), *(document[head] for head in _SAVINGS_HEADS[1:])]
-        for one, document in zip(found, documents, strict=True)
-    ]
-    target = {"by": by, "utilization_target_share": target_pct / 100}
-    lines = _savings_lines(found, by, answers)
-    options.echo(answers, {**target, "groups": documents}, (_SAVINGS_HEADS, cells), lines)
+    options.echo(
+        answers,
+        {"by": by, "utilization_target_share": target_pct / 100, "groups": documents},
+        (_SAVINGS_HEADS, documents),
+        _savings_lines(found, by),
+        shown=found,
+        wanted="device with a cost and a utilization",
+    )
 
 
-def _savings_lines(found: Sequence[FleetSaving], by: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(found, answers, "device with a cost and a utilization")
+def _savings_lines(found: Sequence[FleetSaving], by: str) -> Iterator[str]:
     heads = (by, "devices", "utilization", "spare", "cost a month", "of it spare")
     rows = [
         (
@@ -210,23 +207,12 @@ def forecast(
     options.echo(
         answers,
         {"period": kind, **span, "currencies": documents},
-        (FORECAST_HEADS, ([one[head] for head in FORECAST_HEADS] for one in documents)),
-        _forecast_lines(
-            found, period, answers, amount, f"rows in {currency}" if currency else "rows"
-        ),
+        (FORECAST_HEADS, documents),
+        forecast_lines(found, period, answers.period.end_ns, amount),
         [("exceeded", "bad")],
+        shown=found,
+        wanted=f"rows in {currency}" if currency else "rows",
     )
-
-
-def _forecast_lines(
-    found: Sequence[FleetForecast],
-    period: TimeSpan,
-    answers: FleetAnswers,
-    amount: float | None,
-    wanted: str,
-) -> Iterator[str]:
-    require_rows(found, answers, wanted)
-    yield from forecast_lines(found, period, answers.period.end_ns, amount)
 
 
 @click.command(
@@ -258,15 +244,14 @@ def compare(
     """
     with options.answers() as answers:
         found = fleet_unit_costs(answers, by)
-    heads = COMPARE_HEADS
-    rows = ([getattr(one, head) for head in heads] for one in found)
-    lines = _compare_lines(found, by, answers)
-    options.echo(answers, {"by": by, "models": compare_document(found)}, (heads, rows), lines)
-
-
-def _compare_lines(found: Sequence[FleetUnitCost], by: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(found, answers)
-    yield from compare_lines(found, by)
+    models = compare_document(found)
+    options.echo(
+        answers,
+        {"by": by, "models": models},
+        ([field.name for field in fields(FleetUnitCost)], models),
+        compare_lines(found, by),
+        shown=found,
+    )
 
 
 @click.command(
@@ -306,7 +291,7 @@ def status(
             silent_after_s = fleet_config(options.config).silent_after_s
         states = fleet_status(answers, silent_after_s, label)
     versions = sorted({state.version for state in states})
-    heads = [field.name for field in fields(HostState)]
+    documents = [asdict(state) for state in states]
     options.echo(
         answers,
         {
@@ -315,17 +300,13 @@ def status(
             "silent": sum(state.is_silent for state in states),
             "versions": {v: sum(s.version == v for s in states) for v in versions},
             "groups": status_groups(states) if label else [],
-            "states": [asdict(state) for state in states],
+            "states": documents,
         },
-        (heads, (list(asdict(one).values()) for one in states)),
-        _status_lines(states, label, answers),
+        ([field.name for field in fields(HostState)], documents),
+        status_lines(states, label, answers.period.end_ns),
         [("silent for", "bad")],
+        shown=states,
     )
-
-
-def _status_lines(states: Sequence[HostState], label: str, answers: FleetAnswers) -> Iterator[str]:
-    require_rows(states, answers)
-    yield from status_lines(states, label, answers.period.end_ns)
 
 
 _REST: Final = "(unallocated)"
@@ -400,50 +381,26 @@ def status_groups(states: Sequence[HostState]) -> list[dict[str, Any]]:
 # fleet spend
 
 
-def spend_lines(spend: SpendByKey, by: str) -> Iterator[str]:
-    """Yield the spend as a table with a line for each group and currency."""
+def spend_lines(spend: SpendByKey, by: str, period: FleetPeriod) -> Iterator[str]:
+    """Yield the spend of a period as a table with a line for each group and currency."""
+    devices = counted(spend.total.series, "device")
+    yield f"{local(period.start_ns)} to {local(period.end_ns)}, {devices}"
     heads = (by or "spend", "cost", "share", "idle", "kWh", "kg CO2e", "covered")
     totals = {one.currency: one.cost for one in spend.total.costs}
     rows = [
         row
         for part in spend.parts
-        for row in _spend_rows(one_line(" ".join(part.group)) or "-", part, totals)
+        for row in spend_cells(one_line(" ".join(part.group)) or "-", part, totals)
     ]
     if spend.rest is not None:
-        rows += _spend_rows(_REST, spend.rest, totals)
-    rows += _spend_rows(_TOTAL, spend.total, totals)
+        rows += spend_cells(_REST, spend.rest, totals)
+    rows += spend_cells(_TOTAL, spend.total, totals)
     yield from table_lines([heads, *rows])
     known = spend.total.carbon_share
     if known is not None and 0 < known < 1:
         yield f"emissions are known of {percent(known)} of the energy"
-
-
-def _spend_rows(
-    name: str, part: FleetSpend, totals: Mapping[str, float]
-) -> Iterator[tuple[str, ...]]:
-    for number, one in enumerate(part.costs):
-        total = totals.get(one.currency, 0.0)
-        # Energy is that of the group, whatever its currencies.
-        is_first = number == 0
-        yield (
-            name,
-            money(one.cost, one.currency),
-            percent(one.cost / total, 1) if total > 0 else "-",
-            "-" if one.idle_share is None else percent(one.idle_share),
-            _amount(part.energy_j, KWH_J) if is_first else "",
-            _amount(part.carbon_g, 1000) if is_first else "",
-            "-" if part.coverage is None else percent(part.coverage) if is_first else "",
-        )
-
-
-def _amount(value: float | None, unit: float) -> str:
-    return (
-        "-"
-        if value is None
-        else f"{value / unit:,.4g}"
-        if value < 1e4 * unit
-        else f"{value / unit:,.0f}"
-    )
+    if by and not spend.parts:
+        echo(f"no rows with a {by}", "note", err=True)
 
 
 SPEND_HEADS: Final = (
@@ -460,28 +417,21 @@ SPEND_HEADS: Final = (
 )
 
 
-def spend_cells(spend: SpendByKey) -> Iterator[tuple[object, ...]]:
-    """Yield the spend as lines of CSV, one for each group and currency; `kind` distinguishes the total.
+def spend_rows(spend: SpendByKey) -> Iterator[Mapping[str, Any]]:
+    """Yield the spend as rows of CSV, one for each group and currency; `kind` distinguishes the total.
 
     Energy and emissions are those of the group: they stand in the first of its lines.
     """
     kinds = [("group", part) for part in spend.parts]
     kinds += [("rest", spend.rest)] if spend.rest is not None else []
     for kind, part in [*kinds, ("total", spend.total)]:
-        for number, one in enumerate(part.costs):
-            figures: tuple[object, ...] = (
-                (part.energy_j, part.carbon_g, part.carbon_share, part.coverage, part.series)
-                if number == 0
-                else (None,) * 5
-            )
-            group = " ".join(part.group)
-            yield kind, group, one.currency, one.cost, one.idle_share, *figures
+        document = part_document(part)
+        for number, cost in enumerate(document["costs"]):
+            own = {"group": document["group"]} if number else document
+            yield {"kind": kind, **own, **cost}
 
 
 # fleet compare
-
-
-COMPARE_HEADS: Final = tuple(field.name for field in fields(FleetUnitCost))
 
 
 def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
@@ -509,9 +459,9 @@ def compare_lines(found: Sequence[FleetUnitCost], by: str) -> Iterator[str]:
             (
                 one_line(one.model),
                 one_line(one.group) or "-",
-                _price(one.cost_per_inference, one.currency, scale),
-                _price(one.cost_per_million_tokens_in, one.currency),
-                _price(one.cost_per_million_tokens_out, one.currency),
+                price_cell(one.cost_per_inference, one.currency, scale),
+                price_cell(one.cost_per_million_tokens_in, one.currency),
+                price_cell(one.cost_per_million_tokens_out, one.currency),
                 "-" if one.energy_per_inference_j is None else joules(one.energy_per_inference_j),
                 "-" if one.idle_share is None else percent(one.idle_share),
                 f"{one.series:,}",
@@ -540,10 +490,6 @@ def _has_uncounted_currency(found: Iterable[FleetUnitCost]) -> bool:
 
 
 _COUNTED: Final = {"serving": "hosts", "probe": "devices"}
-
-
-def _price(price: float | None, currency: str, units: int = 1) -> str:
-    return "-" if price is None else money(price * units, currency)
 
 
 FORECAST_HEADS: Final = (
@@ -577,10 +523,7 @@ def forecast_lines(
             one.currency or "-",
             money(one.spent, one.currency),
             "-" if one.coverage is None else percent(one.coverage),
-            "-" if one.expected is None else money(one.expected, one.currency),
-            "-"
-            if one.low is None or one.high is None
-            else f"{money(one.low, one.currency)} to {money(one.high, one.currency)}",
+            *forecast_cells(one, one.currency),
         )
         for one in found
     ]

@@ -20,11 +20,9 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.option_types import Timespan
 from costprobe.ui.cli.support.output import echo, echo_json
 from costprobe.ui.cli.support.sinks import chosen_influxdb, write_files
-from costprobe.ui.influx_setup import flux
-from costprobe.ui.influx_setup.influxql import InfluxqlApi
 from costprobe.ui.influx_setup.steps import HOURLY, SetupError, SetupOptions, SetupStep
-from costprobe.ui.influx_setup.v1 import InfluxV1Setup
-from costprobe.ui.influx_setup.v2 import InfluxV2Setup
+from costprobe.ui.influx_setup.v1 import InfluxqlApi, InfluxV1Setup
+from costprobe.ui.influx_setup.v2 import InfluxV2Setup, deadman_task, rollup_task
 
 NO_SETUP = "nothing has to be created in it; check it with: costprobe doctor"
 _file = click.Path(path_type=Path, dir_okay=False)
@@ -125,8 +123,8 @@ def tasks(config: str | None, *, name: str | None, folder: Path, as_json: bool) 
     if not isinstance(sink, InfluxV2Config):
         raise bad_input('Flux tasks are for InfluxDB 2.x: a sink with api = "v2"')
     files = {
-        folder / "hourly.flux": flux.rollup_task(sink.bucket, sink.bucket + HOURLY),
-        folder / "deadman.flux": flux.deadman_task(sink.bucket),
+        folder / "hourly.flux": rollup_task(sink.bucket, sink.bucket + HOURLY),
+        folder / "deadman.flux": deadman_task(sink.bucket),
     }
     write_files(files, quiet=as_json)
     if as_json:

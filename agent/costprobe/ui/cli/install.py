@@ -11,7 +11,7 @@ import click
 from costprobe import __version__
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.service_files import (
     CONFIG,
     FILES,
@@ -86,11 +86,8 @@ def command(
         raise StepError(
             f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
-    if as_json:
-        document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
-        echo_json(document)
-        return
-    echo(f"installed; the configuration is {root / CONFIG}")
+    document = {"root": str(root), "steps": printed, "config": str(root / CONFIG)}
+    echo_answer(document, [f"installed; the configuration is {root / CONFIG}"], as_json=as_json)
 
 
 def _install_environment(python: str | None, source: str | None, steps: Steps) -> None:

@@ -54,7 +54,7 @@ from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import BadInputError, LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.output import echo
 from costprobe.ui.cli.views.plots import blank_plot
-from costprobe.ui.text import ago, joules, local
+from costprobe.ui.text import ago, energy_cell, figure, local
 
 
 def measured_curve(
@@ -385,8 +385,8 @@ def _speeds(curve: LoadCurve) -> list[tuple[str, ...]]:
         (
             _load(curve, point),
             significant(point["throughput_per_s"] or 0, 3),
-            *((_figure(point["tokens_out_per_s"]),) if has_tokens else ()),
-            *(_figure(point[figure]) for _, figure in times),
+            *((figure(point["tokens_out_per_s"]),) if has_tokens else ()),
+            *(figure(point[key]) for _, key in times),
             percent(point.error_share),
         )
         for point in curve.points
@@ -407,11 +407,11 @@ def _costs(curve: LoadCurve) -> list[tuple[str, ...]]:
         rows.append(
             (
                 _load(curve, point),
-                *((_figure(point["tokens_per_s_user"], 3),) if has_tokens else ()),
-                _energy(point[energy], point["energy_rel_err"]),
+                *((figure(point["tokens_per_s_user"], 3),) if has_tokens else ()),
+                energy_cell(point[energy], point["energy_rel_err"]),
                 _money(None if request is None else request * scale, curve),
                 *((_money(price, curve) for price in tokens) if has_tokens else ()),
-                _figure(point["goodput_per_s"], 3),
+                figure(point["goodput_per_s"], 3),
             )
         )
     return [("load", *heads, f"{scale_words(scale)} req", *prices, "good/s"), *rows]
@@ -435,16 +435,6 @@ def _is_late(point: LoadPoint) -> bool:
     first_ms = point["ttft_p50_ms"] or point["latency_p50_ms"] or 0.0
     is_behind = (point["late_ms"] or 0.0) > max(1.0, 0.02 * first_ms)
     return (point["client_busy_share"] or 0.0) > BUSY_CLIENT or is_behind
-
-
-def _figure(value: float | None, digits: int = 4) -> str:
-    return "-" if value is None else significant(value, digits)
-
-
-def _energy(energy_j: float | None, rel_err: float | None) -> str:
-    if energy_j is None:
-        return "-"
-    return f"{joules(energy_j).removesuffix(' J')} ±{percent(rel_err or 0)}"
 
 
 def _money(amount: float | None, curve: LoadCurve) -> str:

@@ -6,17 +6,22 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
 
+from costprobe.adapters.probe_child.results import MISTAKES, ModelStart, NaiveTiming
 from costprobe.configuration import Config
 from costprobe.core.outside import one_line
+from costprobe.core.records import Point
+from costprobe.core.units import counted, percent
 from costprobe.drift.load_curve import curve_change
 from costprobe.probing.load_curve import LoadCurve
-from costprobe.probing.rows import report_document
-from costprobe.probing.run import AnyProbe
+from costprobe.probing.rows import MeasuredRun, PageCache, report_document, start_point
+from costprobe.probing.run import MIB, AnyProbe, ColdStarts
 from costprobe.probing.settings import (
     BUILT_IN_MODELS,
     HttpProbeConfig,
@@ -26,17 +31,193 @@ from costprobe.probing.settings import (
 )
 from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
-from costprobe.ui.cli.bench import Bench, open_bench
-from costprobe.ui.cli.cold_start import RUNS_MAX, StartReport
+from costprobe.ui.cli.bench import Bench, keep, open_bench
 from costprobe.ui.cli.load import shown as load_shown
-from costprobe.ui.cli.naive import NaiveReport
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.kept_rows import keep
+from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import NAMES_SHOWN, PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.sweep import shown
-from costprobe.ui.cli.views.lines import probe_line
+from costprobe.ui.cli.views.status_lines import probe_line
+from costprobe.ui.text import local
+from costprobe.unit_costs.compare import summarized
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveReport:
+    """A run that also measured with common mistakes.
+
+    Attributes:
+        run: The run.
+        time_ns: UTC in ns of its end.
+    """
+
+    run: MeasuredRun
+    time_ns: int
+
+    def document(self) -> dict[str, Any]:
+        """Return the latency, and that of each mistake with its error, as JSON."""
+        result = self.run.result
+        return {
+            "probe": result.probe,
+            "device": result.device,
+            "time_ns": self.time_ns,
+            "fingerprint": result.fingerprint,
+            "batch": result.batch,
+            "threads": result.threads,
+            "latency_p50_ms": self._ours_ms,
+            "latency_rel_err": result.latency_rel_err,
+            "samples": result.samples,
+            "contended": result.contended,
+            "mistakes": [
+                {
+                    "mistake": timing.mistake,
+                    "latency_ms": timing.latency_ms,
+                    "error_pct": timing.error_pct(self._ours_ms),
+                    "samples": timing.samples,
+                    "not_applicable": timing.not_applicable or None,
+                }
+                for timing in self.run.naive
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """Return a table, and why mistakes are missing from it."""
+        result = self.run.result
+        rows: list[tuple[str, ...]] = [
+            ("timing", "passes", "ms", "error"),
+            ("costprobe: median", f"{result.samples:,}", f"{self._ours_ms:.4g}", "-"),
+        ]
+        rows += [self._cells(timing) for timing in self.run.naive if not timing.not_applicable]
+        lines = [
+            f"{result.probe} on {result.device}, {local(self.time_ns)}: batch {result.batch}",
+            *table_lines(rows),
+            *(
+                f"{MISTAKES[timing.mistake]}: {timing.not_applicable}"
+                for timing in self.run.naive
+                if timing.not_applicable
+            ),
+        ]
+        if result.latency_rel_err is not None:
+            known = percent(result.latency_rel_err)
+            lines.append(f"the median is known to ±{known} within this run (95 %)")
+        if result.contended:
+            lines.append("measured beside other work: repeat it on an idle device")
+        return lines
+
+    @property
+    def _ours_ms(self) -> float:
+        return self.run.result.latency_ms["p50"]
+
+    def _cells(self, timing: NaiveTiming) -> tuple[str, ...]:
+        error_pct = timing.error_pct(self._ours_ms)
+        return (
+            MISTAKES[timing.mistake],
+            f"{timing.samples:,}",
+            "-" if timing.latency_ms is None else f"{timing.latency_ms:.4g}",
+            "-" if error_pct is None else f"{error_pct:+,.1f} %",
+        )
+
+
+# Starts with each state of the page cache; both are stored in one request to the daemon.
+RUNS_MAX: Final = 32
+_PARTS: Final = ("process_start_s", "load_s", "first_answer_s", "total_s")
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """Starts of a probe's model.
+
+    Attributes:
+        probe: Name of the probe.
+        device: Name of the device.
+        time_ns: UTC in ns of their end.
+        starts: The starts.
+    """
+
+    probe: str
+    device: str
+    time_ns: int
+    starts: ColdStarts
+
+    @property
+    def _by_cache(self) -> dict[PageCache, Sequence[ModelStart]]:
+        return {"warm": self.starts.warm, "cold": self.starts.cold}
+
+    def document(self) -> dict[str, Any]:
+        """Return medians and interquartile ranges as JSON."""
+        return {
+            "probe": self.probe,
+            "device": self.device,
+            "time_ns": self.time_ns,
+            "fingerprint": self.starts.warm[-1].fingerprint,
+            **{cache: _summary(starts) for cache, starts in self._by_cache.items()},
+            "not_cold": self.starts.not_cold or None,
+        }
+
+    def rows(self, tags: Mapping[str, str]) -> list[Point]:
+        """Return a row for each start; one nanosecond apart, because a row is known by its time.
+
+        Args:
+            tags: Host and static labels.
+        """
+        own = {**tags, "device": self.device, "probe": self.probe}
+        return [
+            start_point(start, cache, own, self.time_ns - len(starts) + number)
+            for cache, starts in self._by_cache.items()
+            for number, start in enumerate(starts, 1)
+        ]
+
+    def lines(self) -> list[str]:
+        """Return a table of medians and interquartile ranges."""
+        heads = (
+            "page cache",
+            "starts",
+            *(part.replace("_s", " s").replace("_", " ") for part in _PARTS),
+        )
+        rows = [(*heads, "read MiB")]
+        rows += [_cells(cache, starts) for cache, starts in self._by_cache.items() if starts]
+        lines = [
+            f"{self.probe} on {self.device}, {local(self.time_ns)}: median ± interquartile range"
+        ]
+        lines += table_lines(rows)
+        if self.starts.not_cold:
+            missing = len(self.starts.warm) - len(self.starts.cold)
+            starts = counted(missing, "start")
+            lines.append(f"cold page cache not measured in {starts}: {self.starts.not_cold}")
+        return lines
+
+
+def _cells(cache: PageCache, starts: Sequence[ModelStart]) -> tuple[str, ...]:
+    found = _summary(starts) or {}
+    durations = [f"{found[part]:.3f} ±{found[_spread(part)]:.3f}" for part in _PARTS]
+    read_bytes = found["read_bytes"]
+    return (
+        cache,
+        str(len(starts)),
+        *durations,
+        "-" if read_bytes is None else f"{read_bytes / MIB:,.0f}",
+    )
+
+
+def _summary(starts: Sequence[ModelStart]) -> dict[str, Any] | None:
+    """Return medians, and interquartile ranges of durations; None without a start."""
+    if not starts:
+        return None
+    found: dict[str, Any] = {"runs": len(starts)}
+    for part in _PARTS:
+        summary = summarized([getattr(start, part) for start in starts])
+        if summary is not None:
+            found |= {part: summary.value, _spread(part): summary.iqr}
+    read = summarized([start.read_bytes for start in starts if start.read_bytes is not None])
+    found["read_bytes"] = None if read is None else int(read.value)
+    return found
+
+
+def _spread(part: str) -> str:
+    return f"{part.removesuffix('_s')}_iqr_s"
+
 
 RUNS = 5
 MODELS_TIMEOUT_S = 5.0

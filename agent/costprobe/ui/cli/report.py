@@ -20,15 +20,18 @@ from costprobe.spend.evaluate import BudgetOverview, budget_overviews
 from costprobe.spend.now import host_budgets, is_planned
 from costprobe.spend.query import Usual
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
+from costprobe.ui.cli.support.command_prices import (
+    echo_notes,
+    plans_of,
+    savings_sections,
+    stored_prices,
+)
 from costprobe.ui.cli.support.known_names import unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo, replace_file
-from costprobe.ui.cli.support.plan_files import plans_of
-from costprobe.ui.report.gather import ReportSources, report_of
+from costprobe.ui.report.gather import Period, ReportSources, report_of
 from costprobe.ui.report.model import Report
-from costprobe.ui.report.spend import Period
 from costprobe.ui.text import local
 
 
@@ -160,7 +163,7 @@ def _markdown(report: Report) -> str:
 
 
 def _csv(report: Report) -> str:
-    from costprobe.ui.report.spreadsheet import spreadsheet  # noqa: PLC0415 - as above
+    from costprobe.ui.report.document import spreadsheet  # noqa: PLC0415 - as above
 
     return spreadsheet(report)
 

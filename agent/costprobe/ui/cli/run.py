@@ -21,8 +21,8 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
 from costprobe.ui.cli.support.place import may_run_service
 from costprobe.ui.cli.support.signals import handle_signals
-from costprobe.ui.cli.views.lines import price_words, probe_line
 from costprobe.ui.cli.views.progress import ProgressBar
+from costprobe.ui.cli.views.status_lines import price_words, probe_line
 
 
 @click.command(

@@ -13,18 +13,25 @@ from costprobe.savings.gather import devices_in, history_of
 from costprobe.savings.savings import Answer, Supply, savings
 from costprobe.savings.supply import WAITING_SHARE_MAX
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.command_prices import echo_notes, savings_sections, stored_prices
+from costprobe.ui.cli.support.command_prices import (
+    commitments_of,
+    echo_notes,
+    owned_of,
+    plans_of,
+    reservations_of,
+    savings_sections,
+    stored_prices,
+)
 from costprobe.ui.cli.support.known_names import STORED_PROBES, STORED_SERVICES, check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import Moment
 from costprobe.ui.cli.support.output import echo_json, echo_lines
-from costprobe.ui.cli.support.plan_files import commitments_of, owned_of, plans_of, reservations_of
-from costprobe.ui.load_position import position_lines
 from costprobe.ui.savings import (
     break_even_words,
     document,
     held_out_words,
     load_words,
+    position_lines,
     scaling_words,
 )
 from costprobe.ui.text import local, short

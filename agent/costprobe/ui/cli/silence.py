@@ -14,8 +14,8 @@ from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask, user_name
 from costprobe.ui.cli.support.known_names import SILENCES
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
-from costprobe.ui.cli.support.option_types import Timespan
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.option_types import LabelValue, Timespan
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.text import ago, local
 
 
@@ -29,6 +29,7 @@ from costprobe.ui.text import ago, local
 @click.option(
     "--match",
     "patterns",
+    type=LabelValue(),
     multiple=True,
     metavar="LABEL=PATTERN",
     help="Label and pattern (device, probe, rule, severity, ...); * and ? are wildcards."
@@ -48,7 +49,7 @@ from costprobe.ui.text import ago, local
 def command(
     ctx: click.Context,
     *,
-    patterns: Sequence[str],
+    patterns: Sequence[tuple[str, str]],
     for_s: float | None,
     comment: str | None,
     starts_in_s: float,
@@ -69,18 +70,18 @@ def command(
     request = {
         "do": "silence",
         "id": secrets.token_hex(4),
-        "match": dict(_pattern(text) for text in patterns),
+        "match": dict(patterns),
         "starts_ns": starts_ns,
         "ends_ns": starts_ns + int(for_s * NS_PER_S),
         "comment": comment,
         "author": user_name(),
     }
     added = ask(LoadedConfig(ctx.obj), request)
-    if as_json:
-        echo_json(added)
-        return
-    echo(f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}")
-    echo(f"end it with: costprobe silence end {added['id']}")
+    lines = [
+        f"silence {added['id']} until {local(added['ends_ns'])}: {_matched(added)}",
+        f"end it with: costprobe silence end {added['id']}",
+    ]
+    echo_answer(added, lines, as_json=as_json)
 
 
 @command.command(
@@ -92,13 +93,8 @@ def command(
 def list_(config: str | None, *, as_json: bool) -> None:
     """List current and future silences."""
     silences = ask(LoadedConfig(config), {"do": "silences"})
-    if as_json:
-        echo_json(silences)
-        return
-    if not silences:
-        echo("no silence is active")
-    for silence in silences:
-        echo(silence_line(silence, time.time_ns()))
+    lines = [silence_line(silence, time.time_ns()) for silence in silences]
+    echo_answer(silences, lines or ["no silence is active"], as_json=as_json)
 
 
 @command.command(
@@ -111,10 +107,7 @@ def list_(config: str | None, *, as_json: bool) -> None:
 def end(config: str | None, *, silence_id: str, as_json: bool) -> None:
     """End a silence now."""
     ended = ask(LoadedConfig(config), {"do": "unsilence", "id": silence_id})
-    if as_json:
-        echo_json(ended)
-        return
-    echo(f"silence {ended['id']} has ended: {_matched(ended)}")
+    echo_answer(ended, [f"silence {ended['id']} has ended: {_matched(ended)}"], as_json=as_json)
 
 
 def silence_line(silence: dict[str, Any], now_ns: int) -> str:
@@ -130,10 +123,3 @@ def silence_line(silence: dict[str, Any], now_ns: int) -> str:
 
 def _matched(silence: dict[str, Any]) -> str:
     return " ".join(f"{label}={pattern}" for label, pattern in sorted(silence["match"].items()))
-
-
-def _pattern(text: str) -> tuple[str, str]:
-    label, equals, pattern = text.partition("=")
-    if not label or not equals or not pattern:
-        raise bad_input(f'--match {text!r}: write LABEL=PATTERN, such as "device=gpu3"')
-    return label, pattern

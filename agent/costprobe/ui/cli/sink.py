@@ -18,7 +18,7 @@ from costprobe.ui.cli.support.command_classes import ExampleGroup
 from costprobe.ui.cli.support.control_client import ask, present_states
 from costprobe.ui.cli.support.known_names import SINKS, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
-from costprobe.ui.cli.support.output import echo, echo_json, echo_lines
+from costprobe.ui.cli.support.output import echo, echo_answer, echo_json, echo_lines
 from costprobe.ui.text import ago, local
 
 
@@ -70,10 +70,8 @@ def retry(config: str | None, *, name: str | None, as_json: bool) -> None:
     """Make the running daemon retry the sink NAME, or all sinks, immediately."""
     request: dict[str, Any] = {"do": "retry"}
     names = ask(LoadedConfig(config), request | ({"sink": name} if name else {}))
-    if as_json:
-        echo_json({"sinks": names})
-        return
-    echo(f"retried: {', '.join(names)}" if names else "no sink is configured")
+    done = f"retried: {', '.join(names)}" if names else "no sink is configured"
+    echo_answer({"sinks": names}, [done], as_json=as_json)
 
 
 @command.command(

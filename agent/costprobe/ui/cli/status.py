@@ -13,8 +13,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.control_client import current_status
 from costprobe.ui.cli.support.output import Role, echo, echo_json, echo_lines
 from costprobe.ui.cli.support.place import BadInputError, Place, reader_of
-from costprobe.ui.cli.views.outbox import outbox_document
-from costprobe.ui.cli.views.status_lines import lines_of
+from costprobe.ui.cli.views.status_lines import lines_of, outbox_document
 from costprobe.ui.incidents import is_running
 
 NOT_RUNNING = 3

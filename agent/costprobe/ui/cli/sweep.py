@@ -11,7 +11,7 @@ import click
 from costprobe.core.money import common_scale, money, scale_words
 from costprobe.core.records import END_OF_TIME_NS, Point
 from costprobe.core.schema import make_point
-from costprobe.core.units import counted, percent
+from costprobe.core.units import counted
 from costprobe.probing.load_curve import is_load_row
 from costprobe.probing.rows import ProbeReport
 from costprobe.probing.settings import ProbeConfig
@@ -19,7 +19,7 @@ from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import check_names
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.views.plots import blank_plot
-from costprobe.ui.text import joules, local
+from costprobe.ui.text import energy_cell, local
 
 # A latency with a wider 95 % interval within its run is noisy.
 NOISY_REL_ERR = 0.05
@@ -257,10 +257,6 @@ def shown(curve: SweepCurve) -> list[str]:
 
 
 def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[str, ...]:
-    energy = "-"
-    if point.energy_per_inference_j is not None:
-        figure = joules(point.energy_per_inference_j).removesuffix(" J")
-        energy = f"{figure} ±{percent(point.energy_rel_err or 0)}"
     cost = point.cost_per_inference
     marks = ("*" if point == curve.cheapest else "") + ("~" if point.is_noisy else "")
     threads = "-" if point.threads is None else str(point.threads)
@@ -270,7 +266,7 @@ def _cells(curve: SweepCurve, point: CurvePoint, *, has_threads: bool) -> tuple[
         f"{point.latency_p50_ms:.3f}",
         "-" if point.latency_p90_ms is None else f"{point.latency_p90_ms:.3f}",
         f"{point.throughput_per_s:,.1f}",
-        energy,
+        energy_cell(point.energy_per_inference_j, point.energy_rel_err),
         "-" if cost is None else money(cost * _scale(curve), curve.currency),
         "-" if point.peak_memory_bytes is None else f"{point.peak_memory_bytes / MIB:,.0f}",
     )

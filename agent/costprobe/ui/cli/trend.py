@@ -26,8 +26,7 @@ from costprobe.ui.cli.support.known_names import (
 from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
-from costprobe.ui.cli.views.plots import trend_plots
-from costprobe.ui.cli.views.series_names import series_names
+from costprobe.ui.cli.views.plots import series_names, trend_plots
 from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
 from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of

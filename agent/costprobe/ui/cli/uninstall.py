@@ -8,7 +8,7 @@ import click
 
 from costprobe.ui.cli.support import service_files as files
 from costprobe.ui.cli.support.command_classes import ExampleCommand
-from costprobe.ui.cli.support.output import echo, echo_json
+from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.support.service_files import (
     FILES,
     HOST,
@@ -56,12 +56,9 @@ def command(root: Path, *, purge: bool, as_json: bool) -> None:
         raise StepError(
             f"{error.filename or root}: {error.strerror}; check that the disk is writable"
         ) from error
-    if as_json:
-        echo_json({"root": str(root), "steps": printed, "kept": remaining})
-        return
-    for line in remaining:
-        echo(line)
-    echo("uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too")
+    done = "uninstalled" if purge or not remaining else "uninstalled; --purge deletes these, too"
+    document = {"root": str(root), "steps": printed, "kept": remaining}
+    echo_answer(document, [*remaining, done], as_json=as_json)
 
 
 def _stop(root: Path, steps: Steps) -> None:

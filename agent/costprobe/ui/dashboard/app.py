@@ -17,29 +17,31 @@ from starlette.routing import Route
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock
-from costprobe.ui.dashboard.budgets import DashboardBudgets
-from costprobe.ui.dashboard.curves import sweeps_document
-from costprobe.ui.dashboard.guard import Guard
-from costprobe.ui.dashboard.history import incidents_document, marks_document, trend_document
-from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
-from costprobe.ui.dashboard.now import now_document
-from costprobe.ui.dashboard.overview import overview_document
-from costprobe.ui.dashboard.parameters import (
-    ParameterError,
-    known,
-    time_range,
-    trend_query,
-)
-from costprobe.ui.dashboard.responses import (
+from costprobe.ui.dashboard.budgets import DashboardBudgets, spend_document
+from costprobe.ui.dashboard.guard import (
     STATIC_FILES,
+    Guard,
     error_response,
     json_response,
     page_route,
     refused,
     unknown,
 )
-from costprobe.ui.dashboard.spend import spend_document
-from costprobe.ui.dashboard.trend import trend_answer
+from costprobe.ui.dashboard.live import LISTENERS_MAX, LIVE_PATH, Live
+from costprobe.ui.dashboard.now import now_document, overview_document
+from costprobe.ui.dashboard.parameters import (
+    ParameterError,
+    known,
+    time_range,
+    trend_query,
+)
+from costprobe.ui.dashboard.trend import (
+    incidents_document,
+    marks_document,
+    sweeps_document,
+    trend_answer,
+    trend_document,
+)
 
 # Each query uses a CPU for up to a second: more concurrent ones would disturb the host's probes.
 READS_AT_ONCE = 2

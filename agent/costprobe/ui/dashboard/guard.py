@@ -9,10 +9,16 @@ page itself may load nothing from other servers.
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
 
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 QUERY_BYTES_MAX = 2048
@@ -112,3 +118,56 @@ def _is_address(text: str, version: int) -> bool:
 
 def _lowered(name: str) -> str:
     return name.lower().removesuffix(".")
+
+
+STATIC: Final = Path(__file__).parent / "static"
+_NOT_STORED: Final = {"cache-control": "no-store"}
+
+
+class _Static(StaticFiles):
+    """Static files; a browser revalidates them each time, so that an upgrade takes effect."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - Starlette's own arguments, passed on
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+STATIC_FILES: Final = Mount("/static", _Static(directory=STATIC))
+
+
+def page_route(file: str) -> Route:
+    """Return the route of a page of HTML."""
+
+    async def page(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
+        return FileResponse(STATIC / file, headers={"cache-control": "no-cache"})
+
+    return Route("/", page)
+
+
+class _Json(JSONResponse):
+    """JSON in UTF-8, in which lone surrogates are escaped: a database's answer may name a host so."""
+
+    def render(self, content: Any) -> bytes:  # noqa: ANN401 - any JSON value
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode(errors="backslashreplace")
+
+
+def json_response(document: dict[str, Any]) -> Response:
+    """Return a document that no cache keeps."""
+    return _Json(document, headers=_NOT_STORED)
+
+
+def error_response(status: int, text: str) -> Response:
+    """Return the reason of a failure as `error`."""
+    return _Json({"error": text}, status, _NOT_STORED)
+
+
+def refused(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    """Answer an invalid parameter."""
+    return error_response(400, str(error))
+
+
+def unknown(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    """Answer an unknown path."""
+    return error_response(404, "not found")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from costprobe.adapters.store.database import decoding
 from costprobe.adapters.store.read import StoreReader
-from costprobe.alerts.faults import disk_of, present_faults
 from costprobe.core.records import NS_PER_S, FieldValue, Point, natural
 from costprobe.core.schema import OWN_TAGS
+from costprobe.spend.budget import period_words
+from costprobe.spend.now import Spending
+from costprobe.ui.host_overview import (
+    MainChange,
+    Overview,
+    fault_document,
+    host_faults,
+    newest_rows,
+)
 from costprobe.ui.incidents import is_running
+from costprobe.unit_costs.now import UnitCost, UnitGroup
 
 NS_PER_MS = 1_000_000
 # Series without a row for a week are omitted.
@@ -41,11 +51,16 @@ def now_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
             "daemon": _daemon(status, status_ns, now_ns),
             "alerts": [_alert(alert, alerts) for alert in alerts.get("alerts", [])[:ENTRIES_MAX]],
             "alerts_time_ms": alerts_ns // NS_PER_MS if alerts_ns else None,
-            "faults": _faults(status, status_ns, now_ns, reader),
+            "faults": host_faults(status, reader)[:ENTRIES_MAX]
+            if status is not None and _runs(status, status_ns, now_ns)
+            else [
+                fault_document("not_running", "the daemon is not running; see `costprobe status`")
+            ],
         }
-    probes = _newest(reader.last("probe", now_ns), _OF_PROBE, now_ns)
-    costs = _newest(reader.last("cost", now_ns), _OF_COST, now_ns)
-    devices = _newest(reader.last("device", now_ns), _OF_DEVICE, now_ns)
+    oldest_ns = now_ns - int(FORGOTTEN_S * NS_PER_S)
+    probes = newest_rows(reader.last("probe", now_ns), _OF_PROBE, oldest_ns)
+    costs = newest_rows(reader.last("cost", now_ns), _OF_COST, oldest_ns)
+    devices = newest_rows(reader.last("device", now_ns), _OF_DEVICE, oldest_ns)
     left_out = sum(max(0, len(rows) - ENTRIES_MAX) for rows in (probes, costs, devices))
     return {
         "time_ms": now_ns // NS_PER_MS,
@@ -89,17 +104,6 @@ def _runs(status: Mapping[str, Any], written_ns: int, now_ns: int) -> bool:
         return False  # written by another version
 
 
-def _newest(rows: Iterable[Point], identity: Sequence[str], now_ns: int) -> list[Point]:
-    """Return the newest row of each identity, by name; earlier plans and batches are omitted."""
-    newest: dict[tuple[str, ...], Point] = {}
-    oldest_ns = now_ns - int(FORGOTTEN_S * NS_PER_S)
-    for row in rows:
-        key = tuple(row.tags.get(tag, "") for tag in identity)
-        if row.time_ns >= oldest_ns and (key not in newest or newest[key].time_ns < row.time_ns):
-            newest[key] = row
-    return [newest[key] for key in sorted(newest, key=lambda key: natural(*key))]
-
-
 def _row(row: Point, now_ns: int) -> dict[str, Any]:
     return {
         "tags": dict(row.tags),
@@ -134,32 +138,72 @@ def _alert(alert: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _faults(
-    status: Mapping[str, Any] | None, written_ns: int, now_ns: int, reader: StoreReader
-) -> list[dict[str, str]]:
-    if status is None or not _runs(status, written_ns, now_ns):
-        return [_fault("not_running", "the daemon is not running; see `costprobe status`")]
-    try:
-        disk = disk_of(reader.path)
-    except OSError:
-        disk = None
-    try:
-        present = present_faults(status, disk)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        text = "the daemon has another version than this page; restart both"
-        return [_fault("another_version", text)]
-    faults = [
-        {"name": f.name, "subject": f.subject, "text": f.text, "severity": f.severity}
-        for f in present[:ENTRIES_MAX]
-    ]
-    return faults + _job_faults(status)
+def overview_document(overview: Overview) -> dict[str, Any]:
+    """Return the overview as JSON; alerts and faults are in `/api/now`."""
+    change = overview.change
+    return {
+        "time_ms": overview.time_ns // NS_PER_MS,
+        "host": overview.host,
+        "power_w": overview.power_w,
+        "spending": [_spending(spending) for spending in overview.spending],
+        "units": [_group(group, overview.time_ns) for group in overview.units],
+        "change": None if change is None else _change(change),
+    }
 
 
-def _job_faults(status: Mapping[str, Any]) -> list[dict[str, str]]:
-    jobs: Mapping[str, Any] = status.get("jobs", {})
-    errors = ((name, job.get("last_error")) for name, job in list(jobs.items())[:ENTRIES_MAX])
-    return [_fault("job_failing", f"{name}: {error}", name) for name, error in errors if error]
+def _spending(spending: Spending) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "currency": spending.currency,
+        "cost_per_h": spending.per_hour,
+        "idle_share": spending.idle_share,
+        "month": None,
+    }
+    if spending.month is not None:
+        status = spending.month.status
+        document["month"] = {
+            "period": period_words(status),
+            "spent": status.spent,
+            "amount": status.amount if spending.is_planned else None,
+            "forecast": status.expected,
+            "coverage": status.coverage,
+        }
+    return document
 
 
-def _fault(name: str, text: str, subject: str = "") -> dict[str, str]:
-    return {"name": name, "subject": subject, "text": text, "severity": "warning"}
+def _change(change: MainChange) -> dict[str, Any]:
+    fields = asdict(change)
+    since_ms = fields.pop("since_ns") // NS_PER_MS
+    left_out = fields.pop("others")
+    return {**fields, "tags": dict(change.tags), "since_ms": since_ms, "left_out": left_out}
+
+
+def _group(group: UnitGroup, now_ns: int) -> dict[str, Any]:
+    return {
+        **_unit(group.typical, now_ns),
+        "spread_share": group.spread,
+        "changed": group.changed.tags.get("device", ""),
+        "outliers": list(group.outliers),
+        "members": [_unit(unit, now_ns) for unit in group.members],
+    }
+
+
+def _unit(unit: UnitCost, now_ns: int) -> dict[str, Any]:
+    return {
+        "name": unit.name,
+        "tags": dict(unit.tags),
+        "unit": unit.unit,
+        "cost": unit.cost,
+        "scale_samples": unit.scale,
+        "change_24h_pct": unit.change_24h_pct,
+        "change_7d_pct": unit.change_7d_pct,
+        "trend": {
+            "times_ms": [time_ns // NS_PER_MS for time_ns, _ in unit.trend],
+            "values": [value for _, value in unit.trend],
+        },
+        "latency_ms": unit.latency_ms,
+        "energy_j": unit.energy_j,
+        "age_s": max(0.0, (now_ns - unit.time_ns) / NS_PER_S),
+        "contended": unit.is_contended,
+        "devices": list(unit.devices),
+        "model": unit.device_model,
+    }

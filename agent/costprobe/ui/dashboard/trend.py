@@ -1,5 +1,6 @@
-"""The trend of a field: series read, downsampled, grouped, and compared with their baselines.
+"""What was measured before: the trend of a field, event marks, incidents, and curves by batch and load.
 
+The series of a trend are read, downsampled, grouped, and compared with their baselines.
 The baseline of a series is its median (of production the ratio of sums) over the last 30 days. It does
 not depend on the range that is shown, so that the same row has the same change in every range.
 """
@@ -7,25 +8,26 @@ not depend on the range that is shown, so that the same row has the same change 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Final
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby, islice, pairwise
+from types import MappingProxyType
+from typing import Any, Final
 
-from costprobe.adapters.store.read import StoreReader
-from costprobe.core.records import NS_PER_S, natural
-from costprobe.ui.dashboard.grouping import grouped, is_mixed
+from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.core.columns import number
+from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.core.schema import SERVING_RATIOS
+from costprobe.probing.load_curve import curve_from_rows, is_load_row
+from costprobe.ui.dashboard.now import NS_PER_MS, json_value
 from costprobe.ui.dashboard.parameters import DAY_S, TimeRange, TrendQuery
-from costprobe.ui.dashboard.thinning import (
-    NO_RATIOS,
-    ThinnedSeries,
-    interval_ratios,
-    is_production_ratio,
-    thin,
-)
+from costprobe.ui.incidents import incidents_of
+from costprobe.unit_costs.change import ratio_of_sums
 from costprobe.unit_costs.now import (
     ContinuedSeries,
     Identity,
+    TagChange,
     continued_series,
     identity_of,
 )
@@ -153,3 +155,355 @@ def _change_pct(value: float, base: float) -> float:
 def _is_wide(all_series: Sequence[ThinnedSeries]) -> bool:
     medians = [statistics.median(series.values) for series in all_series]
     return bool(medians) and max(medians) > RATIO_MAX * min(medians)
+
+
+# A series without a sample for this many of its usual distances does not count.
+HELD_STEPS: Final = 3
+_UNITS: Final = ("basis", "currency")
+
+Names = tuple[str, ...]
+
+
+def model_of(tags: Mapping[str, str], measurement: str) -> Names:
+    """Return what identifies a model: probe, or service and model; of a device its own model."""
+    tag_names = ("model",) if measurement == "device" else ("probe", "service", "served_model")
+    return tuple(tags.get(name, "") for name in tag_names)
+
+
+def grouped(all_series: Sequence[ThinnedSeries], query: TrendQuery) -> list[ThinnedSeries]:
+    """Return one series for each model or device, as the query has it; units are not mixed."""
+    groups: dict[Names, list[ThinnedSeries]] = {}
+    for series in all_series:
+        units = tuple(series.tags.get(name, "") for name in _UNITS)
+        groups.setdefault((*_key(series, query), *units), []).append(series)
+    return [_merged(groups[key], query) for key in sorted(groups, key=lambda key: natural(*key))]
+
+
+def is_mixed(all_series: Sequence[ThinnedSeries], query: TrendQuery) -> bool:
+    """Whether a group by device has several models, whose amounts have nothing in common."""
+    if query.group != "device":
+        return False
+    models: dict[Names, set[Names]] = {}
+    for series in all_series:
+        models.setdefault(_key(series, query), set()).add(model_of(series.tags, query.measurement))
+    return any(len(names) > 1 for names in models.values())
+
+
+def _key(series: ThinnedSeries, query: TrendQuery) -> Names:
+    if query.group == "device":
+        return (series.tags.get("device", ""),)
+    return model_of(series.tags, query.measurement)
+
+
+def _merged(members: Sequence[ThinnedSeries], query: TrendQuery) -> ThinnedSeries:
+    common = set(members[0].tags.items()).intersection(*(m.tags.items() for m in members))
+    whole = ThinnedSeries(dict(sorted(common)), sum(member.samples for member in members))
+    whole.members = len({_other(member, query) for member in members})
+    whole.changes = sorted(change for member in members for change in member.changes)
+    held = [_held(member, query) for member in members]
+    newest: dict[int, int] = {}
+    for member in members:
+        for time_ns in member.times_ns:
+            interval = interval_of(time_ns, query)
+            newest[interval] = max(newest.get(interval, time_ns), time_ns)
+    for interval in sorted(newest):
+        found = [places[interval] for places in held if interval in places]
+        whole.times_ns.append(newest[interval])
+        whole.values.append(statistics.median(value for value, _, _ in found))
+        whole.lows.append(min(low for _, low, _ in found))
+        whole.highs.append(max(high for _, _, high in found))
+    return whole
+
+
+def _other(member: ThinnedSeries, query: TrendQuery) -> Names:
+    if query.group == "device":
+        return model_of(member.tags, query.measurement)
+    return (member.tags.get("device", ""),)
+
+
+def _held(member: ThinnedSeries, query: TrendQuery) -> dict[int, tuple[float, float, float]]:
+    """Return value, least and greatest of a series in each interval in which it has them."""
+    places = [interval_of(time_ns, query) for time_ns in member.times_ns]
+    steps = [after - before for before, after in pairwise(places)]
+    reach = max(1, int(HELD_STEPS * statistics.median(steps))) if steps else 1
+    held: dict[int, tuple[float, float, float]] = {}
+    rows = zip(member.values, member.lows, member.highs, strict=True)
+    ends = [*places[1:], query.points]
+    for place, end, row in zip(places, ends, rows, strict=True):
+        for interval in range(place, max(place + 1, min(end, place + reach))):
+            held[interval] = row
+    return held
+
+
+NO_RATIOS: Final[Mapping[int, float]] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class ThinnedSeries:
+    """A downsampled series, or a group of them.
+
+    Attributes:
+        tags: Tags of the series; of a group those that all have in common.
+        samples: Number of values before downsampling.
+        times_ns: UTC in ns, ascending.
+        values: Value, or median of an interval.
+        lows: Minimum of each interval; of a group the least of its series.
+        highs: Maximum of each interval; of a group the greatest of its series.
+        changes: Changes of plan and labels.
+        base: Baseline, in the unit of the field; None if it is unknown or not asked for.
+        members: Number of devices or models in a group; 1 without one.
+    """
+
+    tags: dict[str, str]
+    samples: int = 0
+    times_ns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    lows: list[float] = field(default_factory=list)
+    highs: list[float] = field(default_factory=list)
+    changes: Sequence[TagChange] = ()
+    base: float | None = None
+    members: int = 1
+
+
+def thin(
+    series: SeriesValues, query: TrendQuery, ratios: Mapping[int, float] = NO_RATIOS
+) -> ThinnedSeries:
+    """Return a series with at most `query.points` points; a short one is unchanged.
+
+    Each interval has its median, minimum and maximum: a mean would be distorted by an outlier, and a
+    median alone would hide it.
+
+    Args:
+        series: The values.
+        query: The query.
+        ratios: Ratio of the sums of each interval, instead of its median.
+    """
+    thinned = ThinnedSeries(dict(series.tags), len(series.values))
+    if len(series.values) <= query.points:
+        thinned.times_ns, thinned.values = series.times_ns, series.values
+        thinned.lows = thinned.highs = series.values
+        return thinned
+    rows = zip(series.times_ns, series.values, strict=True)
+    for interval, group in groupby(rows, lambda row: interval_of(row[0], query)):
+        together = list(group)
+        values = [value for _, value in together]
+        value = ratios.get(interval, statistics.median(values))
+        thinned.times_ns.append(together[len(together) // 2][0])
+        thinned.values.append(value)
+        # The cost of windows without an inference is in the ratio of sums alone.
+        thinned.lows.append(min(value, *values))
+        thinned.highs.append(max(value, *values))
+    return thinned
+
+
+def interval_of(time_ns: int, query: TrendQuery) -> int:
+    """Return the number of the interval of a time: the range has `query.points` of them."""
+    length_ns = query.time.until_ns - query.time.since_ns
+    return (time_ns - query.time.since_ns) * query.points // length_ns
+
+
+def is_production_ratio(query: TrendQuery) -> bool:
+    """Whether the values of services are ratios of sums."""
+    return query.measurement == "cost" and query.field in SERVING_RATIOS
+
+
+def interval_ratios(
+    reader: StoreReader, query: TrendQuery, time: TimeRange, intervals: int, rows_max: int
+) -> Mapping[Identity, Mapping[int, float]]:
+    """Return the ratio of sums of each interval of a time range, for each service.
+
+    Args:
+        reader: The store.
+        query: The field and its tags.
+        time: Time range.
+        intervals: Number of intervals in it.
+        rows_max: Most rows to read, of all series together.
+    """
+    length_ns = time.until_ns - time.since_ns
+    rows: dict[Identity, dict[int, list[Point]]] = {}
+    tags = {**query.tags, "basis": "serving"}
+    for found in reader.rows("cost", time.since_ns, time.until_ns, tags, sample=rows_max):
+        for row in found:
+            interval = (row.time_ns - time.since_ns) * intervals // length_ns
+            rows.setdefault(identity_of(row.tags), {}).setdefault(interval, []).append(row)
+    return {
+        identity: {
+            interval: ratio
+            for interval, together in of_intervals.items()
+            if (ratio := ratio_of_sums(together, query.field)) is not None
+        }
+        for identity, of_intervals in rows.items()
+    }
+
+
+MARKS_MAX = 500
+INCIDENTS_MAX = 200
+# Changes of plan and labels of each series, the newest.
+CHANGES_MAX = 20
+ALERT_ROWS_MAX = 20_000
+# How long before a time range an incident may have fired that is in it.
+FIRING_MAX_S = 30 * 86_400.0
+
+
+def trend_document(query: TrendQuery, answer: TrendAnswer) -> dict[str, Any]:
+    """Return the response of `/api/trend`."""
+    return {
+        "measurement": query.measurement,
+        "field": query.field,
+        "since_ms": query.time.since_ns // NS_PER_MS,
+        "until_ms": query.time.until_ns // NS_PER_MS,
+        "scale": answer.scale,
+        "base_d": BASE_DAYS,
+        "sampled": answer.is_sampled,
+        "left_out": answer.left_out,
+        "without_base": answer.without_base,
+        "series": [
+            {
+                "tags": series.tags,
+                "samples": series.samples,
+                "times_ms": [time_ns // NS_PER_MS for time_ns in series.times_ns],
+                "values": series.values,
+                "lows": series.lows,
+                "highs": series.highs,
+                "base": series.base,
+                "members": series.members,
+                "changes": [
+                    {
+                        "time_ms": change.time_ns // NS_PER_MS,
+                        "tag": change.tag,
+                        "before": change.before,
+                        "after": change.after,
+                    }
+                    for change in series.changes[-CHANGES_MAX:]
+                ],
+            }
+            for series in answer.series
+        ],
+    }
+
+
+def marks_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
+    """Return the newest events of a time range, oldest first.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    newest: deque[Point] = deque(maxlen=MARKS_MAX)
+    count = 0
+    for row in reader.points("event", time.since_ns, time.until_ns):
+        newest.append(row)
+        count += 1
+    return {"left_out": count - len(newest), "marks": [_mark(row) for row in newest]}
+
+
+def _mark(row: Point) -> dict[str, Any]:
+    texts = ("severity", "title", "detail", "before", "after", "cause", "change_pct", "level_pct")
+    return {
+        "time_ms": row.time_ns // NS_PER_MS,
+        "tags": dict(row.tags),
+        **{name: json_value(row.fields[name]) for name in texts if name in row.fields},
+    }
+
+
+def incidents_document(reader: StoreReader, time: TimeRange) -> dict[str, Any]:
+    """Return the newest incidents that fired within a time range or up to it, newest first.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    first_ns = time.since_ns - int(FIRING_MAX_S * NS_PER_S)
+    rows = deque(reader.points("alert", first_ns, time.until_ns), maxlen=ALERT_ROWS_MAX)
+    incidents = [
+        incident
+        for incident in incidents_of(rows)
+        if incident["resolved_ns"] is None or incident["resolved_ns"] >= time.since_ns
+    ]
+    incidents.sort(key=lambda incident: incident["fired_ns"], reverse=True)
+    return {
+        "left_out": max(0, len(incidents) - INCIDENTS_MAX),
+        "incidents": [_incident(incident) for incident in incidents[:INCIDENTS_MAX]],
+    }
+
+
+def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
+    resolved_ns = incident["resolved_ns"]
+    copied_keys = ("id", "name", "labels", "severity", "summary", "detail", "cause")
+    return {
+        **{name: incident.get(name) for name in copied_keys},
+        "fired_ms": incident["fired_ns"] // NS_PER_MS,
+        "resolved_ms": None if resolved_ns is None else resolved_ns // NS_PER_MS,
+    }
+
+
+CURVES_MAX = 40
+ROWS_MAX = 20_000
+# Tags of a point, which its curve does not have.
+_OF_POINT = {"batch", "threads", "loop", "step", "concurrency"}
+
+
+def sweeps_document(reader: StoreReader, now_ns: int) -> dict[str, Any]:
+    """Return the newest batch-size curve and the newest load curve of each probe on each device.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    newest: dict[tuple[str, str, bool], int] = {}
+    for row in reader.last("sweep", now_ns):
+        key = (row.tags.get("device", ""), row.tags.get("probe", ""), is_load_row(row))
+        newest[key] = max(newest.get(key, 0), row.time_ns)
+    latest = sorted(newest.items(), key=lambda item: item[1], reverse=True)
+    curves: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for (device, probe, is_load), time_ns in latest[:CURVES_MAX]:
+        tags = {"device": device, "probe": probe}
+        found = islice(reader.points("sweep", time_ns, time_ns + 1, tags), ROWS_MAX)
+        rows = [row for row in found if is_load_row(row) == is_load]
+        curve = {
+            "tags": {name: value for name, value in rows[0].tags.items() if name not in _OF_POINT},
+            "time_ms": time_ns // NS_PER_MS,
+            "age_s": max(0.0, (now_ns - time_ns) / NS_PER_S),
+        }
+        curves[is_load].append({**curve, **(_by_load(rows) if is_load else _by_batch(rows))})
+    return {
+        "left_out": max(0, len(latest) - CURVES_MAX),
+        "curves": curves[False],
+        "loads": curves[True],
+    }
+
+
+def _by_batch(rows: Iterable[Point]) -> dict[str, Any]:
+    """Return the points of a sweep; of several numbers of threads of a CPU the fastest of each batch size."""
+    points: dict[int, dict[str, Any]] = {}
+    speeds: dict[int, float] = {}
+    for row in rows:
+        batch = row.tags.get("batch", "")
+        speed = number(row, "throughput_per_s") or 0.0
+        if batch.isascii() and batch.isdigit() and speed >= speeds.get(int(batch), 0.0):
+            speeds[int(batch)] = speed
+            points[int(batch)] = {"batch": int(batch), **_fields(row)}
+    return {"points": [points[batch] for batch in sorted(points)]}
+
+
+def _by_load(rows: list[Point]) -> dict[str, Any]:
+    """Return the points of a load curve in the order of the load; an unknown cost or speed is null."""
+    fields = {(row.tags["loop"], row.tags.get("step", "")): _fields(row) for row in rows}
+    curve = curve_from_rows(rows, {})
+    points = [
+        {
+            **fields[point.loop, str(point.number)],
+            "load": point.text,
+            "cost": point.cost,
+            "speed_per_s": point.speed,
+            "work_per_s": point.work_per_s,
+        }
+        for point in curve.points
+        if (point.loop, str(point.number)) in fields
+    ]
+    return {
+        "slo": next((each["slo"] for each in fields.values() if "slo" in each), ""),
+        "unit": "token" if any(point["tokens_out_per_s"] for point in curve.points) else "request",
+        "points": points,
+    }
+
+
+def _fields(row: Point) -> Mapping[str, Any]:
+    return {name: json_value(value) for name, value in row.fields.items()}

@@ -9,13 +9,13 @@ from typing import Final
 
 from costprobe import __version__
 from costprobe.core.money import common_scale, money, scale_words
-from costprobe.core.outside import one_line
 from costprobe.core.units import KWH_J, MONTH_H, counted, percent
 from costprobe.fleet.answers import hours_of
 from costprobe.fleet.report import FleetReport, idle_cost
 from costprobe.fleet.spend import FleetSpend
 from costprobe.fleet.unit_costs import FleetUnitCost
-from costprobe.ui.text import ago, escaped, local
+from costprobe.ui.fleet_documents import price_cell, spend_cells
+from costprobe.ui.text import ago, escaped, html_template, local
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -27,17 +27,7 @@ def markdown(report: FleetReport) -> str:
 
 def page(report: FleetReport) -> str:
     """Format a report as HTML without external requests; text from outside is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only a page
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["printable"] = one_line
-    return environment.get_template("fleet_report.html").render(
+    return html_template(TEMPLATES / "fleet_report.html").render(
         title=title(report),
         headlines=list(headlines(report)),
         tables=list(tables(report)),
@@ -146,16 +136,7 @@ def _spend_table(
 
 def _spend_rows(name: str, part: FleetSpend, total: FleetSpend) -> list[tuple[str, ...]]:
     totals = {one.currency: one.cost for one in total.costs}
-    return [
-        (
-            name,
-            money(one.cost, one.currency),
-            percent(one.cost / totals[one.currency], 1) if totals.get(one.currency) else "-",
-            "-" if one.idle_share is None else percent(one.idle_share),
-            "-" if part.energy_j is None or number else f"{part.energy_j / KWH_J:,.4g}",
-        )
-        for number, one in enumerate(part.costs)
-    ]
+    return [cells[:5] for cells in spend_cells(name, part, totals)]
 
 
 def _idle(report: FleetReport) -> Iterator[ReportTable]:
@@ -194,18 +175,14 @@ def _unit_costs(title: str, found: Sequence[FleetUnitCost]) -> ReportTable:
     rows = tuple(
         (
             one.model,
-            _price(one.cost_per_inference, one.currency, scale),
-            _price(one.cost_per_million_tokens_in, one.currency),
-            _price(one.cost_per_million_tokens_out, one.currency),
+            price_cell(one.cost_per_inference, one.currency, scale),
+            price_cell(one.cost_per_million_tokens_in, one.currency),
+            price_cell(one.cost_per_million_tokens_out, one.currency),
             "-" if one.idle_share is None else percent(one.idle_share),
         )
         for one in found[: 2 * ROWS_MAX]
     )
     return ReportTable(title, "", heads, rows)
-
-
-def _price(price: float | None, currency: str, units: int = 1) -> str:
-    return "-" if price is None else money(price * units, currency)
 
 
 def _hosts(report: FleetReport) -> Iterator[ReportTable]:

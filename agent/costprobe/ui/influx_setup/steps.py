@@ -51,7 +51,7 @@ class SetupStep:
     """
 
     what: str
-    create: Callable[[], None] | None = None
+    create: Callable[[], object] | None = None
     note: str = ""
 
 

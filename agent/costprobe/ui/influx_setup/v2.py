@@ -12,16 +12,95 @@ from typing import Any
 
 from costprobe.adapters.http.errors import DeliveryError
 from costprobe.delivery.influx import InfluxClient, InfluxV2Config
-from costprobe.ui.influx_setup import flux
 from costprobe.ui.influx_setup.steps import (
     HOUR_S,
     HOURLY,
+    LATE_H,
+    ROLLED,
     SetupError,
     SetupOptions,
     SetupStep,
     retention_text,
     write_new_secret,
 )
+
+ROLLUP_TASK = "costprobe hourly"
+DEADMAN_TASK = "costprobe deadman"
+# An agent without rows for this time counts as dead.
+DEAD_AFTER_S = 300
+# Id of our check; ids in InfluxDB have 16 hexadecimal digits.
+_CHECK_ID = "1f3c057dead00000"
+
+_ROLLUP = """import "date"
+
+option task = {{name: {name}, every: 1h, offset: 5m}}
+
+stop = date.truncate(t: now(), unit: 1h)
+start = date.sub(d: {late_h}h, from: stop)
+"""
+_ROLLED = """
+from(bucket: {source})
+    |> range(start: start, stop: stop)
+    |> filter(fn: (r) => r._measurement == {measurement}{basis})
+    |> filter(fn: (r) => {fields})
+    |> aggregateWindow(every: 1h, fn: {kind}, timeSrc: "_start", createEmpty: false)
+    |> to(bucket: {target})
+"""
+_DEADMAN = """import "experimental"
+import "influxdata/influxdb/monitor"
+
+option task = {{name: {name}, every: 1m}}
+
+from(bucket: {source})
+    |> range(start: -1d)
+    |> filter(fn: (r) => r._measurement == "agent" and r._field == "rss_bytes")
+    |> group(columns: ["host"])
+    |> monitor.deadman(t: experimental.subDuration(from: now(), d: {dead_after_s}s))
+    |> monitor.check(
+        crit: (r) => r.dead,
+        messageFn: (r) => "costprobe on ${{r.host}} has been silent for {dead_after_s} s",
+        data: {{_check_id: "{check_id}", _check_name: {name}, _type: "deadman", tags: {{}}}},
+    )
+"""
+
+
+def string(text: str) -> str:
+    """Quote a string; a dollar sign before a brace would start an expression."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
+    return '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def rollup_task(source: str, target: str) -> str:
+    """Return the task that computes the hourly rows of all series.
+
+    Args:
+        source: Bucket that it reads.
+        target: Bucket that it writes to.
+    """
+    head = _ROLLUP.format(name=string(ROLLUP_TASK), late_h=LATE_H)
+    return head + "".join(
+        _ROLLED.format(
+            source=string(source),
+            target=string(target),
+            measurement=string(rolled.measurement),
+            basis=f" and r.basis == {string(rolled.basis)}" if rolled.basis else "",
+            fields=" or ".join(f"r._field == {string(field)}" for field in fields),
+            kind=kind,
+        )
+        for rolled in ROLLED
+        for kind, fields in rolled.fields.items()
+    )
+
+
+def deadman_task(source: str) -> str:
+    """Return the check of a bucket that writes a critical status for each host without rows of `agent`."""
+    return _DEADMAN.format(
+        name=string(DEADMAN_TASK),
+        source=string(source),
+        dead_after_s=DEAD_AFTER_S,
+        check_id=_CHECK_ID,
+    )
+
 
 POLICY = "autogen"
 
@@ -68,8 +147,8 @@ class InfluxV2Setup:
             self._bucket_step(hourly, options.keep_hourly_s),
             self._mapping_step(self._bucket),
             self._mapping_step(hourly),
-            self._task_step(flux.ROLLUP_TASK, flux.rollup_task(self._bucket, hourly)),
-            self._task_step(flux.DEADMAN_TASK, flux.deadman_task(self._bucket)),
+            self._task_step(ROLLUP_TASK, rollup_task(self._bucket, hourly)),
+            self._task_step(DEADMAN_TASK, deadman_task(self._bucket)),
         ]
         return steps + ([self._token_step(self._secret_file)] if self._secret_file else [])
 
@@ -140,10 +219,10 @@ class InfluxV2Setup:
                 if task.flux == text:
                     return SetupStep(subject)
                 update = self._models.TaskUpdateRequest(flux=text)
-                replace = partial(self._run, api.update_task_request, task.id, update)
+                replace = partial(self._call, api.update_task_request, task.id, update)
                 return SetupStep(f"{subject}, replaced", replace)
         request = self._models.TaskCreateRequest(org_id=self._org_id, flux=text, status="active")
-        return SetupStep(subject, partial(self._run, api.create_task, task_create_request=request))
+        return SetupStep(subject, partial(self._call, api.create_task, task_create_request=request))
 
     def _token_step(self, path: Path) -> SetupStep:
         subject = f"token that may only write to bucket {self._bucket}, in {path}"
@@ -165,9 +244,6 @@ class InfluxV2Setup:
         if not isinstance(created.token, str) or not created.token:
             raise SetupError(f"{self._url}: the response has no token")
         return created.token
-
-    def _run(self, call: Callable[..., Any], *args: Any, **options: Any) -> None:  # noqa: ANN401 - the library's models
-        self._call(call, *args, **options)
 
     def _call(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's models
         """Call the library; translate its errors to SetupError."""

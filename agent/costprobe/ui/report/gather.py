@@ -1,17 +1,23 @@
-"""Build a report from a store."""
+"""Build a report from a store: spend, energy, unit costs and their trends, and merged events."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from typing import Final, NamedTuple
 
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.configuration import Config
-from costprobe.core.columns import RowColumns
-from costprobe.core.periods import DAY_NS, TimeSpan
-from costprobe.core.records import is_slice_kind, natural
+from costprobe.core.columns import RowColumns, number, numbers_of
+from costprobe.core.money import PER_THOUSAND, exact, total_of
+from costprobe.core.periods import DAY_NS, HOUR_NS, TimeSpan
+from costprobe.core.records import NS_PER_S, Point, is_slice_kind, natural
 from costprobe.core.schema import PAID_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import HOUR_S
 from costprobe.pricing.book import PriceBook, Terms
@@ -23,25 +29,143 @@ from costprobe.savings.savings import savings
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.query import (
     LATE_NS,
+    SpanSpend,
     Usual,
     allocation_by,
     cost_rows,
     coverage_of,
     ended_values,
+    hourly_change,
+    label_spend,
+    span_spend,
     spend_by_step,
 )
 from costprobe.ui.host_overview import overview
-from costprobe.ui.report.changes import changes
 from costprobe.ui.report.model import (
+    Amount,
+    Bucket,
     Drawn,
     Price,
     Report,
+    ReportedChange,
     Spend,
+    Trend,
+    Use,
 )
-from costprobe.ui.report.outlook import outlook_of
-from costprobe.ui.report.spend import Period, spent
-from costprobe.ui.report.trends import CountedTrend, counted_trends, trends
+from costprobe.ui.text import devices_text
+from costprobe.unit_costs.change import ratio_of_columns
 from costprobe.unit_costs.compare import Candidate, compared, probe_candidates, service_candidates
+
+# Smaller than any currency's unit, larger than the rounding error of float sums.
+_DIGITS: Final = 9
+
+
+class Period(NamedTuple):
+    """A half-open time span in UTC ns."""
+
+    since_ns: int
+    until_ns: int
+
+    @property
+    def before(self) -> Period:
+        """The preceding span of equal length."""
+        return Period(2 * self.since_ns - self.until_ns, self.since_ns)
+
+    @property
+    def hours(self) -> float:
+        """Its length in hours."""
+        return (self.until_ns - self.since_ns) / HOUR_NS
+
+
+def spent(
+    costs: Iterable[SeriesValues],
+    allocations: Iterable[SeriesValues],
+    period: Period,
+    usual: Usual,
+    label: str = "",
+) -> list[Spend]:
+    """Return the cost of a period, compared with the preceding one, one entry per currency.
+
+    Args:
+        costs: `cost` of the rows of `device`, over both periods and LATE_NS around them.
+        allocations: `cost` of the rows of `allocation`, over the period.
+        period: The period.
+        usual: Length of rows if there are too few to derive it.
+        label: Tag that the cost is divided by; empty for none.
+    """
+    costs, allocations = list(costs), list(allocations)
+    now, before = (span_spend(costs, TimeSpan(*span), usual) for span in (period, period.before))
+    uses = _uses(allocations)
+    spends = [
+        _spend(currency, spend, before.get(currency), period, uses.get(currency, ()))
+        for currency, spend in sorted(now.items())
+    ]
+    if not label:
+        return spends
+    labelled = label_spend(label, costs, allocations, TimeSpan(*period), usual)
+    return [
+        replace(spend, by_label=_with_remainder(spend.total, labelled.get(spend.currency, {})))
+        for spend in spends
+    ]
+
+
+def _with_remainder(total: Decimal, labelled: Mapping[str, float]) -> list[Amount]:
+    """Return the cost of each value of a label, and that of none, the largest first."""
+    parts = [Amount(value, rounded(cost)) for value, cost in labelled.items()]
+    parts.append(Amount("", total - total_of([part.amount for part in parts])))
+    return sorted(
+        (p for p in parts if p.amount), key=lambda part: (-part.amount, natural(part.name))
+    )
+
+
+def _spend(
+    currency: str, spend: SpanSpend, before: SpanSpend | None, period: Period, uses: Sequence[Use]
+) -> Spend:
+    amounts = [
+        Amount(name, rounded(device_spend.cost)) for name, device_spend in spend.by_device.items()
+    ]
+    amounts.sort(key=lambda entry: (-entry.amount, natural(entry.name)))
+    length_s = period.hours * HOUR_S
+    per_hour = before and hourly_change(before.by_device, spend.by_device, length_s, length_s)
+    return Spend(
+        currency,
+        total=total_of([entry.amount for entry in amounts]),
+        coverage=spend.coverage,
+        before=None
+        if before is None
+        else total_of([rounded(device_spend.cost) for device_spend in before.by_device.values()]),
+        coverage_before=None if before is None else before.coverage,
+        per_hour=per_hour[1] if per_hour else None,
+        per_hour_before=per_hour[0] if per_hour else None,
+        by_device=amounts,
+        by_day=[
+            Bucket(day * DAY_NS, round(cost, _DIGITS)) for day, cost in sorted(spend.by_day.items())
+        ],
+        by_use=uses,
+    )
+
+
+def _uses(allocations: Iterable[SeriesValues]) -> Mapping[str, Sequence[Use]]:
+    by_key: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for series in allocations:
+        tags = series.tags
+        key = (tags.get("currency", ""), tags.get("service", ""), tags.get("part", ""))
+        by_key[key] += series.values
+    uses: dict[str, list[Use]] = defaultdict(list)
+    for (currency, service, part), values in by_key.items():
+        amount = rounded(math.fsum(values))
+        if amount:
+            uses[currency].append(Use(service, part, amount))
+    return {
+        currency: sorted(uses_of_currency, key=lambda use: (-use.cost, use.service, use.part))
+        for currency, uses_of_currency in uses.items()
+    }
+
+
+def rounded(amount: float) -> Decimal:
+    """Remove the rounding error of a float sum."""
+    return exact(round(amount, _DIGITS))
+
 
 # Totals of energy and emissions.
 DRAWN: Final = ("energy_j", "carbon_g")
@@ -109,7 +233,7 @@ def report_of(
         changes=listed,
         more_changes=unlisted,
         savings=savings(past.history),
-        outlooks=[outlook_of(budget.status) for budget in budgets],
+        budgets=[budget.status for budget in budgets],
         prices=_prices(past, config.electricity, until_ns),
         label=label,
         hosting=found.hosting,
@@ -235,12 +359,258 @@ def _prices(
                 model=history.device.model,
                 plan=rate.plan,
                 currency=rate.currency,
-                per_hour=rate.per_hour,
+                price_rate_per_h=rate.per_hour,
                 source=rate.source,
-                is_assumed=rate.plan == "assumed",
-                is_stale=rate.is_stale,
+                assumed=rate.plan == "assumed",
+                stale=rate.is_stale,
                 electricity_included=rate.electricity_included,
                 electricity_per_kwh=per_kwh,
             )
         )
     return prices
+
+
+MAX_MODELS: Final = 24
+# Of 30 days six hours are a step, so that a change of the last hours is not lost in a day's median.
+MAX_BUCKETS: Final = 124
+# Common calendar units.
+_STEPS_NS: Final = (
+    60 * NS_PER_S,
+    600 * NS_PER_S,
+    HOUR_NS,
+    6 * HOUR_NS,
+    DAY_NS,
+    3 * DAY_NS,
+    7 * DAY_NS,
+    28 * DAY_NS,
+)
+
+Key = tuple[str, str, str, str, str]
+# The number of its rows, and the trend.
+CountedTrend = tuple[int, Trend]
+
+
+def step_ns(period: Period) -> int:
+    """Return the step length in ns that divides a period into at most about 120 steps."""
+    length_ns = period.until_ns - period.since_ns
+    fitting = (step for step in _STEPS_NS if length_ns <= step * MAX_BUCKETS)
+    return next(fitting, -(-length_ns // MAX_BUCKETS))
+
+
+def trends(found: Sequence[CountedTrend]) -> list[Trend]:
+    """Return the trends of all models on all devices; of too many models, of those with most samples."""
+    samples = Counter[tuple[str, ...]]()
+    for count, trend in found:
+        samples[_model_of(trend)] += count
+    kept = sorted(samples, key=lambda model: (-samples[model], natural(*model)))[:MAX_MODELS]
+    return sorted(
+        (trend for _, trend in found if _model_of(trend) in kept),
+        key=lambda trend: (trend.currency, natural(trend.name)),
+    )
+
+
+def _model_of(trend: Trend) -> tuple[str, ...]:
+    # A probe on each device has a trend, a service one for each of its models.
+    return trend.currency, trend.basis, trend.subject if trend.basis == "probe" else trend.name
+
+
+def counted_trends(costs: Iterable[RowColumns], period: Period) -> Iterator[CountedTrend]:
+    """Yield the trends of a probe on a device, or of a service, each with its number of rows.
+
+    A probe's step is the median of its samples; a service's step is the cost of its windows
+    divided by their inferences.
+
+    Args:
+        costs: Its rows of `cost`, over the period and the one before.
+        period: The period.
+    """
+    groups: dict[Key, list[RowColumns]] = defaultdict(list)
+    for part in costs:
+        groups[_key(part.tags)].append(part)
+    has_models = {key[4] for key, parts in groups.items() if key[3] and any(map(len, parts))}
+    for key, parts in groups.items():
+        if key[4] in has_models and not key[3]:
+            continue  # the row of several models together
+        trend = _trend(key, parts, period)
+        if trend is not None:
+            yield sum(map(len, parts)), trend
+
+
+def _key(tags: Mapping[str, str]) -> Key:
+    return (
+        tags.get("basis", "probe"),
+        tags.get("device", ""),
+        tags.get("service") or tags.get("probe", ""),
+        tags.get("served_model", ""),
+        tags.get("currency", "?"),
+    )
+
+
+def _trend(key: Key, parts: Sequence[RowColumns], period: Period) -> Trend | None:
+    basis, device, subject, model, currency = key
+    cost_of = _RATIO if basis == "serving" else _median
+    buckets, now = _buckets(parts, period, cost_of), cost_of(_between(parts, *period))
+    if now is None or not buckets:
+        return None
+    before = cost_of(_between(parts, *period.before))
+    words = f"{subject}/{model}" if model else subject
+    return Trend(
+        name=words if basis == "serving" else f"{words} on {device}",
+        basis=basis,
+        device=device,
+        subject=subject,
+        currency=currency,
+        buckets=buckets,
+        before=None if before is None else before * PER_THOUSAND,
+        now=now * PER_THOUSAND,
+    )
+
+
+def _between(parts: Iterable[RowColumns], since_ns: int, until_ns: int) -> list[RowColumns]:
+    return [part.between(since_ns, until_ns) for part in parts]
+
+
+def _buckets(
+    parts: Sequence[RowColumns],
+    period: Period,
+    cost_of: Callable[[Sequence[RowColumns]], float | None],
+) -> list[Bucket]:
+    step, (since_ns, until_ns) = step_ns(period), period
+    starts_ns = range(since_ns // step * step, until_ns, step)
+    spans = [(max(since_ns, at_ns), min(until_ns, at_ns + step)) for at_ns in starts_ns]
+    costs = [cost_of(_between(parts, *span)) for span in spans]
+    return [
+        Bucket(start_ns, cost * PER_THOUSAND)
+        for start_ns, cost in zip(starts_ns, costs, strict=True)
+        if cost is not None
+    ]
+
+
+# Total cost over total inferences: the cost of idle windows is included.
+_RATIO: Final = partial(ratio_of_columns, field="cost_per_inference")
+
+
+def _median(parts: Sequence[RowColumns]) -> float | None:
+    """Return the median cost, of contended runs only where there are no others."""
+    alone = [part.where([one is not True for one in part.column("contended")]) for part in parts]
+    costs = numbers_of(alone if any(map(len, alone)) else parts, "cost_per_inference")
+    return statistics.median(costs) if costs else None
+
+
+MAX_CHANGES: Final = 40
+_RANKS: Final = {"drift": 0, "price": 1, "annotation": 2, "software": 3, "fault": 4, "anomaly": 5}
+# The same change of several devices is one if each is no later than this after the first.
+_TOGETHER_NS: Final = HOUR_NS
+_ANY: Final = "*"
+_AMOUNT: Final = re.compile(r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?")
+_SEVERITIES: Final = ("critical", "warning", "info")
+
+
+def changes(events: Iterable[Point]) -> tuple[list[ReportedChange], int]:
+    """Return the most important events, the newest first, and the number of omitted ones.
+
+    Events with the same title are merged and counted; the same event on several devices within an
+    hour, such as a new price of all of them, is one. If there are too many, drift and price events
+    and annotations take precedence over software, faults and anomalies.
+
+    Args:
+        events: Rows of `event` in time order.
+    """
+    by_key: dict[tuple[str, str, str], ReportedChange] = {}
+    for row in events:
+        change = _change(row, 1)
+        key = (change.kind, change.subject, change.title)
+        present = by_key.get(key)
+        by_key[key] = change if present is None else _change(row, present.occurrences + 1)
+    merged = _merged(by_key.values())
+    ranked = sorted(merged, key=_rank)
+    listed = sorted(ranked[:MAX_CHANGES], key=lambda change: -change.time_ns)
+    return listed, len(ranked) - len(listed)
+
+
+def _merged(found: Iterable[ReportedChange]) -> list[ReportedChange]:
+    """Return the changes, one for each that several devices have at about the same time."""
+    groups: dict[tuple[object, ...], list[ReportedChange]] = {}
+    for change in sorted(found, key=lambda one: one.time_ns):
+        texts = (change.kind, change.subject, change.title, change.detail)
+        key: tuple[object, ...] = (
+            *(_named(text, change, _ANY) for text in texts),
+            change.before,
+            change.after,
+            change.change_pct,
+            change.occurrences,
+        )
+        group = groups.get(key)
+        if group and change.time_ns - group[0].time_ns <= _TOGETHER_NS:
+            group.append(change)
+        else:
+            groups[(*key, change.time_ns) if group else key] = [change]
+    return [_together(group) for group in groups.values()]
+
+
+def _named(text: str, change: ReportedChange, name: str) -> str:
+    """Return a text with another name instead of that of the change's device."""
+    if not change.devices:
+        return text
+    return re.sub(rf"(?<![\w.]){re.escape(change.devices[0])}(?![\w.])", lambda _: name, text)
+
+
+def _together(group: Sequence[ReportedChange]) -> ReportedChange:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    devices = tuple(name for change in group for name in change.devices)
+    name = devices_text(devices)
+    title = _named(first.title, first, name)
+    if first.kind == "price" and first.before and first.after:
+        title = f"{name} cost {first.after} each instead of {first.before}"
+    return replace(
+        first,
+        subject=_named(first.subject, first, name),
+        title=title,
+        detail=_named(first.detail, first, name),
+        devices=devices,
+    )
+
+
+def _rank(change: ReportedChange) -> tuple[int, int, int]:
+    severity = change.severity if change.severity in _SEVERITIES else _SEVERITIES[-1]
+    kind = _RANKS.get(change.kind, len(_RANKS))
+    return kind, _SEVERITIES.index(severity), -change.time_ns
+
+
+def _change(row: Point, times: int) -> ReportedChange:
+    tags, fields = row.tags, row.fields
+    subject = tags.get("service") or tags.get("probe", "")
+    device = tags.get("device", "")
+    since_ns = number(row, "since_ns")
+
+    def text(name: str) -> str:
+        return str(fields.get(name, ""))
+
+    return ReportedChange(
+        time_ns=row.time_ns,
+        since_ns=row.time_ns if since_ns is None else int(since_ns),
+        kind=tags.get("kind", ""),
+        severity=text("severity") or "info",
+        subject=" on ".join(part for part in (subject, device) if part) or "the host",
+        title=text("title"),
+        detail=text("detail"),
+        cause=text("cause"),
+        before=text("before"),
+        after=text("after"),
+        change_pct=_price_pct(text("before"), text("after"))
+        if tags.get("kind") == "price"
+        else number(row, "change_pct"),
+        occurrences=times,
+        devices=(device,) if device else (),
+        named=subject,
+    )
+
+
+def _price_pct(before: str, after: str) -> float | None:
+    """Return the change between two prices as events write them, "$4.5/h"; None between currencies."""
+    amounts = [_AMOUNT.search(text) for text in (before, after)]
+    old, new = (0.0 if one is None else float(one[0].replace(",", "")) for one in amounts)
+    is_alike = _AMOUNT.sub("", before) == _AMOUNT.sub("", after)
+    return (new / old - 1) * 100 if old and new and is_alike else None

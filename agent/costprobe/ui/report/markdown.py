@@ -7,27 +7,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from costprobe.core.money import money
 from costprobe.core.units import counted
 from costprobe.ui import hosted_apis, key_costs
-from costprobe.ui.report.grouping import (
+from costprobe.ui.report.model import Report
+from costprobe.ui.report.summary import (
+    FirstPage,
+    first_page,
     model_groups,
     price_groups,
+    saving_groups,
     token_words,
     trend_groups,
 )
-from costprobe.ui.report.listed_savings import saving_groups
-from costprobe.ui.report.model import Report
-from costprobe.ui.report.summary import FirstPage, first_page
 from costprobe.ui.report.words import (
-    BASES,
+    budget_cells,
+    budget_method,
     cause_text,
     change_pct,
     days,
     each,
     electricity,
-    figure,
     minute,
     period,
 )
-from costprobe.ui.text import devices_text, escaped
+from costprobe.ui.text import BASES, devices_text, escaped, figure
 
 
 def markdown(report: Report) -> str:
@@ -62,21 +63,18 @@ def _first_page(report: Report, first: FirstPage) -> Iterator[str]:
     if not first.changes:
         yield "No lasting change of cost, and no change of price."
     yield from ("", "## What a unit costs now")
-    yield from _table(
-        ("model or service", "on", "cost now", days(report), "7 days", "24 h"),
-        [(one.name, one.place, one.cost, one.period, one.week, one.day) for one in first.units],
-    )
+    heads = ("model or service", "on", "cost now", days(report), "7 days", "24 h")
+    yield from _table(heads, first.units)
     yield from ("", "## Where the money goes")
     if report.spend:
-        rows = [(one.name, one.amount, one.share) for one in first.money]
-        yield from _table(("for", "cost", "share"), rows)
+        yield from _table(("for", "cost", "share"), first.money)
     else:
         yield from ("", "No device cost in this period.")
     yield from ("", "## What can be saved", "")
     yield from (f"- {escaped(line)}" for line in first.savings)
     if not first.savings:
         yield "Nothing; `costprobe savings` lists what is missing for an answer."
-    yield from _outlooks(report)
+    yield from _budgets(report)
     if first.notes:
         yield ""
         yield from (f"- {escaped(line)}" for line in first.notes)
@@ -180,7 +178,7 @@ def _changes(report: Report) -> Iterator[str]:
             (
                 minute(change.time_ns),
                 change.kind,
-                change.title + (f" ({change.times} times)" if change.times > 1 else ""),
+                change.title + (f" ({change.occurrences} times)" if change.occurrences > 1 else ""),
                 cause_text(change) or "-",
             )
             for change in report.changes
@@ -211,36 +209,18 @@ def _hosting(report: Report) -> Iterator[str]:
         yield from ("", hosted_apis.NOTE)
 
 
-def _outlooks(report: Report) -> Iterator[str]:
-    if report.outlooks:
+def _budgets(report: Report) -> Iterator[str]:
+    if report.budgets:
+        heads = ("budget", "period", "planned", "spent", "expected", "80 % interval")
         yield from ("", "## Budgets")
-        yield from _table(
-            ("budget", "period", "planned", "spent", "expected", "80 % interval"),
-            [
-                (
-                    outlook.name,
-                    outlook.period,
-                    money(outlook.planned, outlook.currency),
-                    money(outlook.spent, outlook.currency),
-                    "-"
-                    if outlook.expected is None
-                    else money(outlook.expected, outlook.currency)
-                    + (" (over)" if outlook.is_over else ""),
-                    "-"
-                    if outlook.low is None or outlook.high is None
-                    else f"{money(outlook.low, outlook.currency)}"
-                    f" to {money(outlook.high, outlook.currency)}",
-                )
-                for outlook in report.outlooks
-            ],
-        )
+        yield from _table(heads, map(budget_cells, report.budgets))
 
 
 def _forecasts(report: Report) -> Iterator[str]:
-    if report.outlooks:
+    if report.budgets:
         yield from ("", "## How budgets are forecast", "")
         yield from (
-            f"- {escaped(outlook.name)}: {escaped(outlook.method)}" for outlook in report.outlooks
+            f"- {escaped(one.budget.name)}: {escaped(budget_method(one))}" for one in report.budgets
         )
 
 
@@ -255,8 +235,8 @@ def _prices(report: Report) -> Iterator[str]:
             (
                 devices_text(names),
                 price.model,
-                price.plan.replace("_", " ") + (" (stale)" if price.is_stale else ""),
-                money(price.per_hour, price.currency),
+                price.plan.replace("_", " ") + (" (stale)" if price.stale else ""),
+                money(price.price_rate_per_h, price.currency),
                 electricity(price),
                 price.source,
             )

@@ -8,8 +8,9 @@ from decimal import Decimal
 
 from costprobe.savings.hosted_apis import HostingChoice
 from costprobe.savings.savings import Answer
+from costprobe.spend.budget import BudgetStatus
 from costprobe.spend.query import KeyAllocation
-from costprobe.ui.overview_records import Overview
+from costprobe.ui.host_overview import Overview
 from costprobe.unit_costs.compare import Group, LeftOut
 
 
@@ -33,12 +34,12 @@ class Use:
     Attributes:
         service: Name of the service; empty for cost without a service.
         part: busy, idle, held, probing or unallocated.
-        amount: Currency units, exact.
+        cost: Currency units, exact.
     """
 
     service: str
     part: str
-    amount: Decimal
+    cost: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +139,14 @@ class ReportedChange:
         kind: drift, anomaly, price, annotation, software or fault.
         severity: info, warning or critical.
         subject: The probe, service or device.
+        devices: Devices with the same change.
         title: One line.
         detail: Description, including the causes.
         cause: Name of the first cause; empty if unknown.
         before: Value before; empty if there is none.
         after: Value after.
         change_pct: Change in percent; None if it is not a quantity.
-        times: Number of equal events in the period.
-        devices: Devices with the same change.
+        occurrences: Number of equal events in the period.
         named: Name of the probe or service; empty for devices or the host.
     """
 
@@ -154,47 +155,15 @@ class ReportedChange:
     kind: str
     severity: str
     subject: str
+    devices: tuple[str, ...]
     title: str
     detail: str
     cause: str
     before: str
     after: str
     change_pct: float | None
-    times: int = 1
-    devices: tuple[str, ...] = ()
-    named: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """Status and forecast of a budget.
-
-    Attributes:
-        name: Name of the budget.
-        currency: ISO 4217 code.
-        period: Name of the period.
-        planned: Budgeted amount of one period.
-        spent: Spend of this period so far.
-        expected: Forecast of the spend at its end; None if there is too little data.
-        low: Lower end of the 80 % interval; None without a forecast.
-        high: Upper end.
-        method: Forecast method and coverage, as text.
-    """
-
-    name: str
-    currency: str
-    period: str
-    planned: Decimal
-    spent: Decimal
-    expected: Decimal | None
-    low: Decimal | None
-    high: Decimal | None
-    method: str
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the spend or its forecast exceeds the budgeted amount."""
-        return max(self.spent, self.expected or self.spent) > self.planned
+    occurrences: int
+    named: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +175,10 @@ class Price:
         model: The vendor's name of it.
         plan: Kind of the plan; empty if it has no price.
         currency: ISO 4217 code.
-        per_hour: Currency for one hour of the device.
+        price_rate_per_h: Currency for one hour of the device.
         source: Source of the price, as text.
-        is_assumed: Whether it is an unconfirmed list price.
-        is_stale: Whether its feed has stopped updating.
+        assumed: Whether it is an unconfirmed list price.
+        stale: Whether its feed has stopped updating.
         electricity_included: Whether the price includes electricity.
         electricity_per_kwh: Additional price per kilowatt-hour, PUE included; None if it is part
             of the price, or there is no tariff.
@@ -219,10 +188,10 @@ class Price:
     model: str
     plan: str
     currency: str
-    per_hour: Decimal
+    price_rate_per_h: Decimal
     source: str
-    is_assumed: bool
-    is_stale: bool
+    assumed: bool
+    stale: bool
     electricity_included: bool
     electricity_per_kwh: Decimal | None
 
@@ -246,7 +215,7 @@ class Report:
         changes: Changes, the newest first.
         more_changes: Changes that are not listed.
         savings: The supplies of each workload, the largest saving first.
-        outlooks: Budget forecasts.
+        budgets: Present status of the budgets, with their forecasts.
         prices: Prices in force.
         label: Label that spend is divided by; empty for none.
         hosting: Services beside the configured hosted models.
@@ -267,7 +236,7 @@ class Report:
     changes: Sequence[ReportedChange]
     more_changes: int
     savings: Sequence[Answer]
-    outlooks: Sequence[Outlook]
+    budgets: Sequence[BudgetStatus]
     prices: Sequence[Price]
     label: str = ""
     hosting: Sequence[HostingChoice] = ()

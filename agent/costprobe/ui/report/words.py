@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from costprobe.core.money import money, price_scale, unit_price
+from costprobe.core.periods import local_time
 from costprobe.core.records import NS_PER_S
-from costprobe.core.units import HOUR_S, KWH_J, significant
+from costprobe.core.units import HOUR_S, KWH_J
 from costprobe.core.units import percent as share
+from costprobe.spend.budget import BudgetStatus
 from costprobe.ui.report.model import (
     Drawn,
     Price,
@@ -17,6 +20,7 @@ from costprobe.ui.report.model import (
     ReportedChange,
     Spend,
 )
+from costprobe.ui.text import figure, forecast_cells
 
 _G_PER_KG: Final = 1000
 PARTS: Final = {
@@ -26,10 +30,6 @@ PARTS: Final = {
     "probing": "probing",
     "unallocated": "no service, or not yet allocated",
 }
-BASES: Final = {
-    "probe": "probe basis: one inference on an otherwise idle device",
-    "serving": "serving basis: the whole cost of the devices, idle time included",
-}
 
 
 def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
@@ -37,11 +37,6 @@ def change_pct(now: float | Decimal, before: float | Decimal | None) -> str:
     if before is None or not before:
         return "-"
     return percent((float(now) / float(before) - 1) * 100)
-
-
-def figure(value: float | None, digits: int = 4) -> str:
-    """Format a number with significant digits; a dash if unknown."""
-    return "-" if value is None else significant(value, digits)
 
 
 def day(time_ns: int) -> str:
@@ -108,6 +103,35 @@ def electricity(price: Price) -> str:
     if price.electricity_per_kwh is not None:
         return money(price.electricity_per_kwh, price.currency)
     return "in the price" if price.electricity_included else "no tariff: not included"
+
+
+def budget_period(status: BudgetStatus) -> str:
+    """Format the period of a budget: "month from 2026-03-01"."""
+    starts = local_time(status.period.start_ns, ZoneInfo(status.budget.timezone))
+    return f"{status.budget.period} from {starts:%Y-%m-%d}"
+
+
+def budget_method(status: BudgetStatus) -> str:
+    """Describe how a budget is forecast, with its coverage."""
+    remaining = status.remaining
+    method = "" if remaining is None else f"{remaining.method} from {remaining.hours:,} h"
+    coverage = f"coverage {share(status.coverage)} of the elapsed time"
+    return "; ".join(filter(None, (method, coverage, status.note)))
+
+
+def budget_cells(status: BudgetStatus) -> tuple[str, ...]:
+    """Return name, period, planned, spent and expected amount of a budget, and its interval."""
+    currency = status.budget.currency
+    expected, interval = forecast_cells(status, currency)
+    over = " (over)" if status.verdict(status.amount) else ""
+    return (
+        status.budget.name,
+        budget_period(status),
+        money(status.amount, currency),
+        money(status.spent, currency),
+        f"{expected}{over}",
+        interval,
+    )
 
 
 def cause_text(change: ReportedChange) -> str:

@@ -1,31 +1,57 @@
-"""The prerequisites of costprobe on a host, each checked once."""
+"""The prerequisites of costprobe on a host: devices, store, databases, and code and files of the configuration."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import shutil
+import stat
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from pydantic import BaseModel
+
+from costprobe.adapters.clouds.source import SourceError
+from costprobe.adapters.engines.tables import Engine
+from costprobe.adapters.host.files import ROOT, other_writer
+from costprobe.adapters.host.processes import child_environment
+from costprobe.adapters.http.access import secret_places
+from costprobe.adapters.kubernetes.api_server import KubernetesConfig
+from costprobe.adapters.probe_child.runner import PROBES_FOLDER
 from costprobe.adapters.store.database import StoreError, decoding
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.settings import StoreConfig
 from costprobe.configuration import Config
 from costprobe.core.clock import SystemClock
+from costprobe.core.config.fields import SourceConfig
 from costprobe.core.config.location import default_store
-from costprobe.core.outside import SHAPE_ERRORS
+from costprobe.core.outside import SHAPE_ERRORS, bounded_json, bounded_object
 from costprobe.core.periods import HOUR_NS
-from costprobe.core.records import Device, Event
+from costprobe.core.records import Device, Event, natural
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import check_notifier, check_sink
 from costprobe.devices.boards import BOARDS_STATE, Board, boards_of
 from costprobe.devices.use import shared_modules
-from costprobe.ui.cli.support.discovery import short_lived_sensor
+from costprobe.pricing.electricity import parse_carbon
+from costprobe.pricing.plans import FeedPlan, parse_spot
+from costprobe.pricing.prices import read_output
+from costprobe.probing.run import AnyProbe
+from costprobe.probing.settings import ProbeConfig
+from costprobe.serving.settings import ServiceConfig
+from costprobe.ui.cli.support.discovery import discovered_devices, short_lived_sensor
 from costprobe.ui.cli.support.place import may_write
+from costprobe.ui.cli.support.service_venv import torch_arguments
+
+if TYPE_CHECKING:  # its HTTP client is only needed if a service is configured
+    from costprobe.adapters.engines.scrape import MetricsFetcher
+
 
 MIN_FREE_BYTES = 1 << 30
 # RAPL is updated about every ms.
@@ -227,3 +253,337 @@ def notifier_checks(notifiers: Sequence[NotifierConfig]) -> Iterator[Check]:
         yield Check(f"notifier {notifier.name}", "bad" if problems else "good", detail, fix)
     if not notifiers:
         yield Check("notifiers", "note", "none: alerts appear in costprobe alerts only", "")
+
+
+_TIMER: Final = "; before build 10519 each reading restarts its idle timer (--sleep-idle-seconds)"
+_SLEEPING: Final = "docs/serving.md has what to set for servers that sleep"
+# Several show whether a balancer stands before several servers.
+_SCRAPES = 3
+
+
+def service_checks(
+    services: Sequence[ServiceConfig], environ: Mapping[str, str]
+) -> Iterator[Check]:
+    """Yield a check of each endpoint and its counters.
+
+    Args:
+        services: The services.
+        environ: The environment, with systemd's credentials folder.
+    """
+    # Imported here, because it is only needed if a service is configured.
+    from costprobe.adapters.engines.scrape import engine_of  # noqa: PLC0415
+    from costprobe.serving.meter import tenants_endpoint, tenants_engine  # noqa: PLC0415
+
+    for service in services:
+        for url in service.url:
+            yield _endpoint_check(service, url, engine_of(service), environ)
+        if service.tenants is not None:
+            endpoint = tenants_endpoint(service, service.tenants)
+            engine = tenants_engine(service.tenants)
+            for url in endpoint.url:
+                yield _endpoint_check(endpoint, url, engine, environ, service.tenants.label)
+
+
+def pod_checks(kubernetes: KubernetesConfig | None, host: str) -> Iterator[Check]:
+    """Yield a check of the kubelet's API, and of the API server's.
+
+    Args:
+        kubernetes: The section [kubernetes]; None without it.
+        host: Name of the host, which is the node's by default.
+    """
+    if kubernetes is None:
+        return
+    # Imported here, because it is only needed on a Kubernetes node.
+    from costprobe.adapters.kubernetes.api_server import ApiServer  # noqa: PLC0415
+    from costprobe.adapters.kubernetes.pod_resources import KubernetesError, PodResources  # noqa: PLC0415 - as above
+
+    node = kubernetes.node or host
+    fix = "docs/howto/kubernetes.md has the volume and the permissions that it needs"
+    try:
+        containers = len(PodResources(kubernetes.socket).read().containers)
+        detail = f"{counted(containers, 'container')} with devices"
+        if kubernetes.api_url:
+            detail += f"; {counted(len(ApiServer(kubernetes, node).pods()), 'pod')} on {node}"
+    except KubernetesError as error:
+        yield Check("kubernetes", "bad", str(error), fix)
+    else:
+        yield Check("kubernetes", "good", detail, "")
+
+
+def _endpoint_check(
+    service: ServiceConfig, url: str, engine: Engine, environ: Mapping[str, str], tenant: str = ""
+) -> Check:
+    from costprobe.adapters.engines.exposition import ScrapeError  # noqa: PLC0415 - as above
+    from costprobe.adapters.engines.scrape import MetricsFetcher, read_counters  # noqa: PLC0415
+    from costprobe.adapters.http.access import credentials_folder  # noqa: PLC0415
+
+    name = f"tenants of {service.name}" if tenant else f"service {service.name}"
+    fetch = MetricsFetcher(service, credentials_folder(environ))
+    if unread := _unread(fetch, url):
+        return Check(name, "note", f"{url}: {unread}", _SLEEPING)
+    try:
+        body = fetch(url)
+        reading = read_counters(body, engine, service.models, service.model or "")
+    except ScrapeError as error:
+        enable = f"set {engine.option} at the server; " if engine.option else ""
+        fix = f"{enable}docs/serving.md has the address and the option of each engine"
+        return Check(name, "bad", f"{url}: {error}", fix)
+    if not body.strip():
+        fix = f"set {engine.option or 'the option that enables its metrics'} at the server"
+        return Check(name, "bad", f"{url}: the page of metrics is empty", fix)
+    measures = ", ".join(sorted(reading.measures)) or "nothing"
+    if reading.missing:
+        fix = f'check engine = "{service.engine}", or set engine = "generic" with its counters'
+        if tenant:
+            fix = "check gateway, or the names of the counters, in [service.tenants]"
+        lacks = "; ".join(reading.missing)
+        return Check(name, "bad", f"{url}: counts {measures}; missing: {lacks}", fix)
+    labels = {
+        label
+        for measure in reading.measures.values()
+        for series in measure.series
+        for label, _ in series
+    }
+    if tenant and labels and tenant not in labels:
+        fix = f"set label to one of: {', '.join(sorted(labels))}"
+        return Check(name, "bad", f"{url}: no counter has the label {tenant}", fix)
+    return _repeated_check(name, service, engine, fetch, url, f"{url}: counts {measures}")
+
+
+def _repeated_check(
+    name: str, service: ServiceConfig, engine: Engine, fetch: MetricsFetcher, url: str, detail: str
+) -> Check:
+    """Check that several readings of a page are those of one process."""
+    from costprobe.serving.meter import ServiceMeter  # noqa: PLC0415 - as above
+
+    one = service.model_copy(update={"url": (url,)})
+    meter = ServiceMeter(one, fetch, time.monotonic_ns, time.time_ns, engine=engine)
+    problems = [problem for _ in range(_SCRAPES) for problem in meter.scrape().problems]
+    if problems:
+        return Check(name, "bad", problems[0], "list the address of each replica in url")
+    timer = _TIMER * (fetch.look(url) == "kept awake")
+    state: Literal["note", "good"] = "note" if timer else "good"
+    return Check(name, state, f"{detail}{timer}", _SLEEPING if timer else "")
+
+
+def _unread(fetch: MetricsFetcher, url: str) -> str:
+    """Return why a page is not read, because that would start a server; empty if it is read."""
+    if fetch.is_behind_activator(url):
+        return "each reading is a request to Knative, which starts the server and keeps it running"
+    return "its model is not loaded; a reading would load it" if fetch.look(url) == "asleep" else ""
+
+
+TORCH_TIMEOUT_S: Final = 120.0
+MAX_FACTS_CHARS: Final = 1 << 16
+WRITE_FIX: Final = "let root alone write it and its folders: chown root, chmod go-w"
+# Run in the interpreter of a probe, which may lack costprobe.
+TORCH_PROGRAM: Final = PROBES_FOLDER / "torch_facts.py"
+CUDA_DRIVER: Final = PROBES_FOLDER / "cuda_driver.py"
+
+
+def torch_checks(probes: Sequence[AnyProbe]) -> Iterator[Check]:
+    """Check torch in every interpreter of a probe that runs a model."""
+    for python, modules in _by_interpreter(probes).items():
+        yield from _torch_check(python, modules)
+
+
+def module_problems(probes: Sequence[AnyProbe]) -> Iterator[str]:
+    """Yield the probes whose module is not found by its interpreter; none of its code is run."""
+    for python, models in _by_interpreter(probes).items():
+        modules = [probe for probe in models if probe.module is not None]
+        done = _run(python, "", modules) if modules else None
+        if isinstance(done, subprocess.CompletedProcess):
+            for check in _module_checks(modules, done.stdout.partition("\n")[0]):
+                if check.state == "bad":
+                    yield f"{check.name}: {check.detail}; {check.fix}"
+
+
+def _by_interpreter(probes: Sequence[AnyProbe]) -> Mapping[str, Sequence[ProbeConfig]]:
+    found: dict[str, list[ProbeConfig]] = {}
+    for probe in probes:
+        if isinstance(probe, ProbeConfig):
+            found.setdefault(str(probe.python or sys.executable), []).append(probe)
+    return dict(sorted(found.items()))
+
+
+def _run(
+    python: str, driver: str, modules: Sequence[ProbeConfig]
+) -> subprocess.CompletedProcess[str] | Check:
+    """Run TORCH_PROGRAM in an interpreter; return its result, or the check that says why there is none."""
+    name = f"torch under {python}"
+    writer = other_writer(Path(python), {ROOT})
+    if os.geteuid() == ROOT and writer is not None:
+        return Check(name, "bad", f"not run by root: {writer}", WRITE_FIX)
+    names = [f"{probe.path or ''}:{str(probe.module).partition(':')[0]}" for probe in modules]
+    try:
+        return subprocess.run(  # noqa: S603 - the operator's own interpreter, no shell
+            [python, "-c", TORCH_PROGRAM.read_text(), driver, *names],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_TIMEOUT_S,
+            # Its own session, without a terminal: code of another user could type into that of root.
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=child_environment(os.environ),
+            check=False,
+        )
+    except OSError as error:
+        fix = "set python in [[probe]] to one with torch"
+        return Check(name, "bad", str(error.strerror), fix)
+    except subprocess.TimeoutExpired:
+        words = f"no answer in {TORCH_TIMEOUT_S:.0f} s"
+        return Check(name, "bad", words, "check whether the driver hangs: dmesg")
+
+
+def _torch_check(python: str, probes: Sequence[ProbeConfig]) -> Iterator[Check]:
+    """Import torch in an interpreter, and find the modules of probes without importing them."""
+    modules = [probe for probe in probes if probe.module is not None]
+    done = _run(python, str(CUDA_DRIVER), modules)
+    if isinstance(done, Check):
+        yield done
+        return
+    lines = done.stdout.strip().splitlines()
+    yield from _module_checks(modules, (lines or [""])[0])
+    name = f"torch under {python}"
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        yield Check(name, "bad", words, f"{python} -m pip install {' '.join(torch_arguments())}")
+        return
+    yield _found_torch(name, (lines or [""])[-1])
+
+
+def _found_torch(name: str, line: str) -> Check:
+    """Return the check by the last line of TORCH_PROGRAM's output."""
+    try:
+        facts = bounded_object(line, MAX_FACTS_CHARS)
+        cuda, names, torch = facts["cuda"], ", ".join(facts["names"]), str(facts["torch"])
+        problem = str(facts["problem"])
+    except (ValueError, KeyError, TypeError):
+        fix = "set python in [[probe]] to an interpreter, which prints nothing else"
+        return Check(name, "bad", "its output is not that of our program", fix)
+    if cuda:
+        return Check(name, "good", f"{torch}, CUDA on {names}", "")
+    if problem:
+        return Check(name, "bad", f"{torch} cannot use CUDA", problem)
+    if Path("/dev/nvidiactl").exists():
+        fix = "install a CUDA build of torch that the driver supports"
+        return Check(name, "bad", f"{torch} finds no CUDA device", fix)
+    return Check(name, "good", f"{torch}, CPU only", "")
+
+
+def _module_checks(probes: Sequence[ProbeConfig], line: str) -> Iterator[Check]:
+    """Check that the modules of probes are found, and who may write them, at the places that an interpreter printed."""
+    try:
+        places = bounded_json(line)
+        found = list(zip(probes, places, strict=True))
+    except (TypeError, ValueError):
+        return  # a wrapper that prints something else
+    for probe, files in found:
+        module = str(probe.module).partition(":")[0]
+        if not files:
+            detail = f"its interpreter does not find the module {module}"
+            fix = "set path in [[probe]] to its folder, or python to the interpreter that has it"
+            yield Check(f"probe {probe.name}", "bad", detail, fix)
+        names = [file for file in files or () if isinstance(file, str)]
+        yield from _write_checks((f"module {module}", Path(file)) for file in names)
+
+
+def secret_checks(config: Config) -> Iterator[Check]:
+    """Check that not every user of the host can read the files with secrets."""
+    for place in secret_places(config):
+        with suppress(OSError):  # another check reports a file that cannot be read
+            if not place.is_credential and Path(place.name).stat().st_mode & stat.S_IROTH:
+                detail = f"every user of this host can read {place.name}"
+                yield Check(f"secret of {place.key}", "note", detail, f"chmod o= {place.name}")
+
+
+def write_checks(config_path: Path | None, config: Config) -> Iterator[Check]:
+    """Check that others may write neither the configuration nor what it names: a writer decides what runs."""
+    files = [*_named_files("", config), ("python", Path(sys.executable))]
+    if config_path is not None:
+        files.insert(0, ("configuration", config_path))
+    problems = list(_write_checks(files))
+    yield from problems
+    if not problems:
+        number = counted(len(files), "file")
+        yield Check(
+            "write access", "good", f"{number} and their folders: root and this user alone", ""
+        )
+
+
+def _write_checks(files: Iterable[tuple[str, Path]]) -> Iterator[Check]:
+    for key, file in files:
+        writer = other_writer(file, {ROOT, os.geteuid()})
+        if writer is not None:
+            detail = f"{file}: {writer}"
+            yield Check(f"write access to {key}", "note", detail, WRITE_FIX)
+
+
+def _named_files(key: str, value: object) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a part of the configuration names, except the store, with their keys."""
+    if isinstance(value, Path):
+        yield key, value
+    elif isinstance(value, BaseModel) and not isinstance(value, StoreConfig):
+        for name, field in value:
+            inner = f"{key}.{name}" if key else name
+            if name == "command" and field:
+                yield inner, Path(shutil.which(field[0]) or field[0])
+            elif name == "kind" and ":/" in str(field):
+                yield inner, Path(str(field).partition(":")[2])
+            else:
+                yield from _named_files(inner, field)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _named_files(f"{key}[{index}]", item)
+
+
+def device_notes(config: Config) -> Iterator[str]:
+    """Devices that the file names and this host does not have now; a sensor process looks."""
+    named_devices = list(_named_devices(config))
+    if not named_devices:
+        return
+    devices = discovered_devices(config.telemetry)
+    present = {device.name for device in devices}
+    for key, device in named_devices:
+        if device not in {*present, *(device.uuid for device in devices)}:
+            there = ", ".join(sorted(present, key=natural)) or "none"
+            yield f"{key}: this host has no device {device} now; devices: {there}"
+
+
+def _named_devices(config: Config) -> Iterator[tuple[str, str]]:
+    for index, budget in enumerate(config.budget):
+        if budget.device is not None:
+            yield f"budget[{index}].device", budget.device
+    for index, plan in enumerate(config.price):
+        if plan.device is not None:
+            yield f"price[{index}].device", plan.device
+    for key, tables in (("probe", config.probe), ("service", config.service)):
+        for index, table in enumerate(tables):
+            for device in () if table.devices == "all" else table.devices:
+                yield f"{key}[{index}].devices", device
+
+
+def source_file_findings(config: Config) -> tuple[list[str], list[str]]:
+    """Check the files of prices and carbon intensities, as the daemon will read them.
+
+    Returns:
+        Errors of files with content that the daemon would refuse, and notes on files that cannot be
+        read now: `key.path: what is wrong`.
+    """
+    sources: list[tuple[str, SourceConfig, Callable[[str, int], object]]] = [
+        (f"price[{index}].file", plan, partial(parse_spot, currency=plan.currency))
+        for index, plan in enumerate(config.price)
+        if isinstance(plan, FeedPlan)
+    ]
+    if config.carbon is not None:
+        sources.append(("carbon.file", config.carbon, parse_carbon))
+    problems, notes = [], []
+    for key, source, parse in sources:
+        if source.file is not None:
+            try:
+                parse(read_output(source), time.time_ns())
+            except SourceError as error:
+                notes.append(f"{key}: {error}")
+            except ValueError as error:
+                problems.append(f"{key}: {source.file}: {error}")
+    return problems, notes

@@ -100,18 +100,23 @@ class FleetOptions(NamedTuple):
         self,
         answers: FleetAnswers,
         document: Mapping[str, Any],
-        table: tuple[Sequence[str], Iterable[Sequence[object]]],
+        table: tuple[Sequence[str], Iterable[Mapping[str, Any]]],
         lines: Iterable[str],
         words: Iterable[tuple[str, Role]] = (),
+        *,
+        shown: Collection[object],
+        wanted: str = "rows",
     ) -> None:
         """Print an answer.
 
         Args:
             answers: The database, and the period.
             document: The answer as JSON, without the keys of all answers.
-            table: Heads and rows of CSV.
+            table: Heads and rows of CSV; other keys of a row are left out, and those it lacks are empty.
             lines: The answer for people; it is not iterated over for a program.
             words: Colours of lines by words in them.
+            shown: What people are shown; without any of it the command fails, see `require_rows`.
+            wanted: What there is none of then.
         """
         if self.as_json:
             echo_json({**head_of(answers), **document})
@@ -119,6 +124,7 @@ class FleetOptions(NamedTuple):
         if self.as_csv:
             echo_file(csv_lines(*table))
         else:
+            require_rows(shown, answers, wanted)
             echo_lines(lines, words)
         echo_problems(answers)
 
@@ -256,11 +262,12 @@ def require_rows(found: Collection[object], answers: FleetAnswers, rows: str = "
     )
 
 
-def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines of a CSV file; an unknown value is empty."""
+def csv_lines(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a CSV file; an unknown value is empty, and names in a list are one text."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
     for row in rows:
-        writer.writerow(map(csv_cell, row))
+        cells = (row.get(head) for head in heads)
+        writer.writerow(csv_cell(" ".join(c) if isinstance(c, list) else c) for c in cells)
     yield from text.getvalue().splitlines()

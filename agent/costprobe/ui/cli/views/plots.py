@@ -15,7 +15,6 @@ from costprobe.adapters.store.read import SeriesValues
 from costprobe.core.outside import one_line
 from costprobe.core.records import natural
 from costprobe.ui.cli.support.output import is_coloured
-from costprobe.ui.cli.views.series_names import SUBJECT_TAGS, series_names, subject_of
 from costprobe.ui.text import local
 
 # Names that plotext and click share.
@@ -397,3 +396,34 @@ def _telling_tags(all_series: Sequence[SeriesValues]) -> list[dict[str, str]]:
 
 def _median(series: SeriesValues) -> float:
     return statistics.median(series.values)
+
+
+# Tags that identify what is measured, apart from where.
+SUBJECT_TAGS: Final = ("budget", "probe", "service", "served_model", "part")
+# Tags in the names of series; others are the same for all series of most hosts.
+_IDENTITY: Final = ("budget", "device", *SUBJECT_TAGS[1:])
+_TELLING: Final = (*_IDENTITY, "batch", "basis", "plan")
+
+
+def subject_of(tags: Mapping[str, str]) -> str:
+    """Return what a series is of, such as "encoder" or "chat base"; empty for a device."""
+    return " ".join(tags[tag] for tag in SUBJECT_TAGS if tag in tags)
+
+
+def series_names(all_tags: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a name for each series, without the batch, basis and plan that all have in common.
+
+    Labels and the currency are in it where names would be equal without them.
+    """
+    told = [
+        tag for tag in _TELLING if tag in _IDENTITY or len({tags.get(tag) for tags in all_tags}) > 1
+    ]
+    names = [" ".join(tags[tag] for tag in told if tag in tags) for tags in all_tags]
+    if len(set(names)) == len(names):
+        return names
+    others = sorted({tag for tags in all_tags for tag in tags} - set(_TELLING))
+    differing = [tag for tag in others if len({tags.get(tag) for tags in all_tags}) > 1]
+    return [
+        " ".join([name, *(f"{tag}={tags[tag]}" for tag in differing if tag in tags)])
+        for name, tags in zip(names, all_tags, strict=True)
+    ]

@@ -1,25 +1,19 @@
-"""A daemon's status as readable lines."""
+"""A daemon's status and the result of a probe as readable lines."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
-from costprobe.core.money import money, price_scale, price_text
+from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, unit_price
+from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
-from costprobe.core.units import counted, percent
-from costprobe.ui.cli.views.lines import probe_line
-from costprobe.ui.cli.views.serving_lines import service_lines
-from costprobe.ui.text import ago, local
+from costprobe.core.units import counted, percent, significant
+from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
 
-FAULT = "FAULT"
-
-
-def faults_of(status: dict[str, Any]) -> list[str]:
-    """Return the faults of all parts, one line each."""
-    lines = (line.strip() for line in lines_of(status))
-    return [line.removeprefix(FAULT).strip() for line in lines if line.startswith(FAULT)]
+if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
+    from costprobe.adapters.store.cursors import SinkStatus
 
 
 def lines_of(status: dict[str, Any]) -> list[str]:
@@ -119,7 +113,7 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
         lines.append(f"probe    {probe['device']} {probe['probe']}: no result yet")
     else:
         lines.append(f"probe    {local(last['time_ns'])}  {probe_line(last)}")
-        lines += _rolling(last)
+        lines += _rolling(last, (last["cost"] or {}).get("currency", ""))
     if is_running:
         next_ns = probe["next_ns"]
         lines.append(f"         next run {'not planned' if next_ns is None else local(next_ns)}")
@@ -139,23 +133,21 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
     return lines
 
 
-def _rolling(last: dict[str, Any]) -> list[str]:
-    """Return the rolling costs of the windows that contain a sample."""
-    lines = []
-    rolling = last["rolling"]
+def _rolling(last: dict[str, Any], currency: str) -> list[str]:
+    """Return the rolling costs of the windows that contain a sample; of probes with their spread."""
+    lines, rolling = [], last["rolling"]
     for window in WINDOWS_S:
         name = f"rolling_{window}"
-        if name in rolling:
-            currency, coverage = last["cost"]["currency"], rolling[f"{name}_coverage"]
-            scale = price_scale(rolling[name])
-            figures = [
-                f"{words} {price_text(rolling[key], currency, scale)}"
-                for words, key in (("median", name), ("IQR", f"{name}_iqr"))
-                if key in rolling
-            ]
-            samples = counted(rolling[f"{name}_samples"], "sample")
-            covered = "" if coverage >= 0.5 else f"; {percent(coverage)} covered"  # noqa: PLR2004 - half, as the design defines it
-            lines.append(f"         rolling {window}: {', '.join((*figures, samples))}{covered}")
+        cost, iqr = rolling.get(name), rolling.get(f"{name}_iqr")
+        if cost is not None:
+            coverage, scale = rolling[f"{name}_coverage"], price_scale(cost)
+            words = price_text(cost, currency, scale)
+            if f"{name}_samples" in rolling:
+                spread = [] if iqr is None else [f"IQR {price_text(iqr, currency, scale)}"]
+                samples = counted(rolling[f"{name}_samples"], "sample")
+                words = ", ".join((f"median {words}", *spread, samples))
+            covered = "" if coverage >= HALF else f"; {percent(coverage)} covered"
+            lines.append(f"         rolling {window}: {words}{covered}")
     return lines
 
 
@@ -255,3 +247,294 @@ def _carbon_lines(carbon: dict[str, Any]) -> list[str]:
             f"  FAULT  carbon intensity: {state}: {carbon['last_error'] or 'no new value'}"
         )
     return lines
+
+
+HALF = 0.5
+MAX_TENANTS_SHOWN = 5
+# A gateway counts a request at its end, which may be in another window than its tokens.
+COUNTED_MOST = 1.1
+_SPLITS = {
+    "measured": "device time",
+    "calibrated": "calibration",
+    "weights": "token weights",
+}
+
+
+def service_lines(service: dict[str, Any]) -> list[str]:
+    """Return the lines of a service, from the JSON of `status`."""
+    head = f"service  {service['service']} ({service['engine']} on {', '.join(service['devices'])})"
+    last = service["last"]
+    if last is None:
+        lines = [f"{head}: no window is complete yet"]
+    else:
+        lines = [f"{head}: {local(last['time_ns'])}, {ago(last['window_s'])}: {_served(last)}"]
+        lines += [f"         {_cost(last)}"] if last["cost"] else []
+        lines += [f"         {_energy(last['energy'])}"] if last["energy"] else []
+        lines += _tenants(last) if last.get("tenants") else []
+        lines += _rolling(last, last["currency"] or "")
+        lines += [f"         no cost: {text}" for text in last["problems"]]
+    lines += _calibration(service.get("calibration"))
+    missing = service["missing"] or (last["missing"] if last else [])
+    lines += [f"         missing counter: {text}" for text in missing]
+    if service["fault"]:
+        lines.append(f"  FAULT  service {service['service']} cannot be read: {service['fault']}")
+    return lines
+
+
+def _calibration(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    if found["problem"]:
+        return [f"         not calibrated: {found['problem']}"]
+    if found["time_ns"] is None:
+        return []
+    measured = f"{local(found['time_ns'])} by {found['probe']}"
+    return [f"         calibration: {measured}, {counted(found['in_flight'], 'request')} in flight"]
+
+
+def _served(last: dict[str, Any]) -> str:
+    parts = [] if last["requests"] is None else [counted(round(last["requests"]), "request")]
+    others = (("errors", "failed"), ("tokens_in", "tokens in"), ("tokens_out", "tokens out"))
+    parts += [f"{last[key]:,.0f} {word}" for key, word in others if last[key] is not None]
+    if last["restarts"]:
+        parts.append(f"counters reset {counted(last['restarts'], 'time')}")
+    return ", ".join(parts) or "no counter was read"
+
+
+def _cost(last: dict[str, Any]) -> str:
+    cost = last["cost"]
+    currency = last["currency"] or ""
+    parts = [f"cost {money(cost['cost_total'], currency)}"]
+    if cost["cost_per_request"] is not None:
+        each = cost["cost_per_request"]
+        parts.append(unit_price(each, currency, price_scale(each), "request"))
+    parts += [
+        f"{money(price.amount, currency)} per million {price.which}tokens {price.way}"
+        for price in kind_prices(lambda kind: cost.get(f"cost_per_million_tokens_{kind}"))
+    ]
+    if cost["token_split"] is not None:
+        parts.append(f"tokens split by {_SPLITS[cost['token_split']]}")
+    if words := cache_words(cost.get("cached_share"), cost.get("cost_cache_saved"), currency):
+        parts.append(words)
+    if cost["idle_share"] is not None:
+        parts.append(f"{percent(cost['idle_share'])} of it idle")
+    return ", ".join(parts)
+
+
+def _tenants(last: dict[str, Any]) -> list[str]:
+    """Return the tenants with the largest cost, and what is wrong with their counters."""
+    tenants, currency = last["tenants"], last["currency"] or ""
+    parts = [part for part in tenants["parts"] if part["cost"] > 0]
+    shown = []
+    for part in parts[:MAX_TENANTS_SHOWN]:
+        cached, tokens_in = part.get("cached_tokens"), part.get("tokens_in")
+        share = cached / tokens_in if cached and tokens_in else None
+        words = cache_words(share, part.get("cost_cache_saved"), currency)
+        inside = "; ".join(text for text in (percent(part["cost_share"]), words) if text)
+        shown.append(f"{part['tenant']} {money(part['cost'], currency)} ({inside})")
+    more = len(parts) - len(shown)
+    shown += [f"and {more} more"] if more else []
+    lines = [f"         tenants: {', '.join(shown)}"] if shown else []
+    lines += [f"         cost unattributed: {text}" for text in tenants["problems"]]
+    named = [part for part in tenants["parts"] if part["tenant"] != UNATTRIBUTED]
+    if named and last.get("cached_tokens") and not any(part.get("cached_tokens") for part in named):
+        lines.append(
+            "         tenants' counters have no cached tokens: all their tokens in have one price"
+        )
+    if (tenants["counted_share"] or 0.0) > COUNTED_MOST:
+        lines.append(
+            f"         tenants count {percent(tenants['counted_share'])} of the service's tokens or"
+            " requests; their costs are reduced in proportion"
+        )
+    return lines
+
+
+def _energy(energy: dict[str, Any]) -> str:
+    parts = [f"energy {joules(energy['energy_j'])}"]
+    for key, word in (
+        ("energy_per_request_j", "per request"),
+        ("energy_per_million_tokens_in_j", "per million tokens in"),
+        ("energy_per_million_tokens_out_j", "per million tokens out"),
+    ):
+        if energy[key] is not None:
+            parts.append(f"{joules(energy[key])} {word}")
+    board = ", of the whole board by slices" if energy["energy_scope"] == "parent" else ""
+    suspect = ", suspect" if energy["energy_suspect"] else ""
+    method = f"{energy['energy_method']} ±{percent(energy['energy_rel_err'])}"
+    return f"{', '.join(parts)} ({method}{board}{suspect})"
+
+
+def outbox_document(sink: SinkStatus) -> dict[str, Any]:
+    """Return a sink's progress as JSON; `outbox_lag_s` is the age of the oldest queued point."""
+    oldest_ns = sink.backlog.oldest_time_ns
+    return {
+        "acked_seq": sink.acked_seq,
+        "outbox_points": sink.backlog.points,
+        "outbox_lag_s": 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9),
+        "sent_points_total": sink.sent_points,
+        "rejected_points_total": sink.rejected_points,
+        "dropped_points_total": sink.dropped_points,
+    }
+
+
+MILLION = 1_000_000
+# What an energy covers, in words.
+SCOPES = {"parent": " of the whole board", "module": " of the whole module"}
+
+
+def probe_line(document: dict[str, Any]) -> str:
+    """Return one line of a probe report, from the JSON of `status` and `probe`."""
+    if "concurrency" in document["tags"]:
+        return _served_line(document)
+    parts = [
+        f"{document['device']} {document['probe']}",
+        " ".join([f"batch {document['batch']}", *_ways(document["tags"])]),
+        f"p50 {document['latency_p50_ms']:.3f} ms{_spread(document)}",
+        f"{document['throughput_per_s']:,.1f} inf/s",
+        _energy_of_run(document, "inf"),
+        _cost_of_run(document),
+        *_carbon(document),
+        *_tokens(document),
+        *_limit(document),
+    ]
+    if document["fields"].get("unsteady"):
+        parts.append("unsteady: its time changed within the run")
+    if document.get("contended"):
+        parts.append("contended: others used the device")
+    return "  ".join(parts)
+
+
+def _spread(document: dict[str, Any]) -> str:
+    """Return how well the median is known within the run, and how runs differ."""
+    shares = {
+        "within this run": document.get("latency_rel_err"),
+        "between runs": document["fields"].get("latency_spread"),
+    }
+    known = [f"±{percent(share)} {name}" for name, share in shares.items() if share is not None]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _served_line(document: dict[str, Any]) -> str:
+    """Return one line of a probe of a server: a request counts as an inference, or each of its items."""
+    fields, batch = document["fields"], document["batch"]
+    unit = "req" if batch == 1 else "inf"
+    parts = [
+        f"{document['device']} {document['probe']}",
+        f"concurrency {document['tags']['concurrency']}",
+        *([f"{batch} inferences a request"] if batch > 1 else ()),
+        f"p50 {document['latency_p50_ms']:.1f} ms",
+    ]
+    if "ttft_p50_ms" in fields:
+        parts.append(f"first token {fields['ttft_p50_ms']:.1f} ms")
+    if "tpot_p50_ms" in fields:
+        parts.append(f"then {fields['tpot_p50_ms']:.2f} ms per token")
+    parts += [
+        f"{document['throughput_per_s']:,.2f} {unit}/s",
+        _energy_of_run(document, unit),
+        _cost_of_run(document),
+        *_carbon(document),
+    ]
+    per_million = (document["cost"] or {}).get("cost_per_million_tokens_out")
+    if per_million is not None:
+        counted = f" ({CHUNKS})" if fields.get("token_source") == "chunks" else ""
+        price = money(per_million, document["cost"]["currency"])
+        parts.append(f"{price} per million tokens out{counted}")
+    if fields.get("cached"):
+        parts.append("cached: a cache of the server answered")
+    if fields.get("errors"):
+        parts.append(f"{fields['errors']} of {fields['requests']} failed")
+    return "  ".join(parts)
+
+
+def _tokens(document: dict[str, Any]) -> list[str]:
+    """Return rate, energy and cost of the tokens of a decoder's prefill or decode."""
+    fields, cost = document["fields"], document["cost"] or {}
+    parts = []
+    for name, words in (("tokens_in", "tokens in"), ("tokens_out", "tokens out")):
+        per_s = fields.get(f"{name}_per_s")
+        if per_s is None:
+            continue
+        figures = [f"{significant(per_s)} {words}/s"]
+        energy_j = fields.get(f"energy_per_million_{name}_j")
+        price = cost.get(f"cost_per_million_{name}")
+        if energy_j is not None:
+            figures.append(f"{joules(energy_j / MILLION)} per token")
+        if price is not None:
+            figures.append(f"{money(price, cost['currency'])} per million")
+        at_limit = cost.get(f"cost_roofline_per_million_{name}")
+        if at_limit is not None:
+            figures.append(f"{money(at_limit, cost['currency'])} {_at_limit(fields)}")
+        parts.append(", ".join(figures))
+    return parts
+
+
+def _limit(document: dict[str, Any]) -> list[str]:
+    """Return the used shares of the board's peaks."""
+    fields = document["fields"]
+    shares = [
+        f"{name.upper()} {percent(fields[f'{name}_pct'] / 100)}"
+        for name in ("mfu", "mbu")
+        if f"{name}_pct" in fields
+    ]
+    return [", ".join(shares)] if shares else []
+
+
+def _at_limit(fields: dict[str, Any]) -> str:
+    """Return which peak of the board limits a pass, in words."""
+    is_moving = fields["mbu_pct"] >= fields["mfu_pct"]
+    return f"at the board's {'bandwidth' if is_moving else 'peak FLOP/s'}"
+
+
+def _ways(tags: dict[str, str]) -> list[str]:
+    """Return the options of a run that differ from the default."""
+    return [name if value == "true" else f"{value} {name}" for name, value in sorted(tags.items())]
+
+
+def _energy_of_run(document: dict[str, Any], unit: str) -> str:
+    energy = document["energy"]
+    if energy is None:
+        return f"no energy ({document['energy_absent'] or 'no energy source'})"
+    per_inference_j = energy["energy_per_inference_j"]
+    board = SCOPES.get(energy.get("energy_scope"), "")
+    suspect = ", suspect" if energy.get("energy_suspect") else ""
+    return (
+        f"{joules(per_inference_j)}/{unit}{board}"
+        f" ({energy['energy_method'].replace('_', ' ')} ±{percent(energy['energy_rel_err'])}{suspect})"
+    )
+
+
+def _cost_of_run(document: dict[str, Any]) -> str:
+    cost, price = document["cost"], document["price"]
+    if price is None:
+        return "no cost (no price for this device; set [[price]])"
+    if cost is None:
+        return "no cost (electricity is not included and the energy is unknown)"
+    shown = f"{price_text(cost['cost_per_inference'], cost['currency'])} ({price_words(price)})"
+    at_limit = cost.get("cost_roofline")
+    if at_limit is None:
+        return shown
+    limit = price_text(at_limit, cost["currency"])
+    return f"{shown}, {limit} {_at_limit(document['fields'])}"
+
+
+def _carbon(document: dict[str, Any]) -> list[str]:
+    carbon = document.get("carbon")
+    if carbon is None:
+        return []
+    stale = ", stale intensity" if carbon["carbon_method"] == "stale" else ""
+    return [f"{carbon['carbon_per_inference_g'] * PER_THOUSAND:.3g} g CO2e per 1,000{stale}"]
+
+
+def price_words(price: dict[str, Any]) -> str:
+    """Return the price behind a cost: "list $6.88/h", "$4/h assumed, 2.5 to 9 USD/h"."""
+    per_hour = money(float(price["price_rate_per_h"]), price["currency"])
+    low, high = price.get("price_rate_low_per_h"), price.get("price_rate_high_per_h")
+    if low is not None and high is not None:
+        return f"{per_hour}/h {price['plan']}, {range_words(low, high, price['currency'])}"
+    return f"{price['plan'].replace('_', ' ')} {per_hour}/h"
+
+
+def range_words(low: str, high: str, currency: str) -> str:
+    """Return the range of an assumed price: "2.5 to 9 USD/h"."""
+    least, largest = f"{float(low):.3g}", f"{float(high):.3g}"
+    return f"{least if least == largest else f'{least} to {largest}'} {currency}/h"

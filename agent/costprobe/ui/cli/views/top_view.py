@@ -38,7 +38,7 @@ class TopView:
     """A snapshot as a rich renderable that adapts to the width of the terminal.
 
     Args:
-        found: Result of `costprobe.ui.cli.views.top_snapshot.snapshot`.
+        found: Result of `costprobe.ui.cli.top.snapshot`.
     """
 
     def __init__(self, snapshot: Mapping[str, Any]) -> None:
