@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # whole files, because the tests of a file share their servers; four of them keep two cores busy.
 PYTHON_M := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 COMPILE_TESTS := test -d tests/__pycache__ || $(PYTHON_M) pytest --collect-only --quiet >/dev/null || true
-PYTEST := $(PYTHON_M) pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(PYTHON_M) pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test test-fast pytest other-pythons lint format docs bench bench-own soak packages install uninstall servers venv dev clean
 
