@@ -30,7 +30,7 @@ from costprobe.devices.boards import (
     moves,
     renaming,
 )
-from costprobe.drift.monitor import STATE_PREFIX
+from costprobe.drift.findings import STATE_PREFIX
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+# Start of the names of the stored states of detectors of probes.
+STATE_PREFIX: Final = "detector "
+
 
 @dataclass(frozen=True, slots=True)
 class DetectorSettings:

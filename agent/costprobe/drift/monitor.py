@@ -27,7 +27,7 @@ from costprobe.drift.events import (
     reversal_event,
     service_reversal_event,
 )
-from costprobe.drift.findings import Finding, Metric, ServingMetric
+from costprobe.drift.findings import STATE_PREFIX, Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     ChangeFacts,
     Key,
@@ -63,7 +63,6 @@ ANNOTATIONS_MAX = 20
 ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
 
-STATE_PREFIX = "detector "
 # What is stored of a series beside its detector.
 STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "contended")
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
