@@ -123,7 +123,7 @@ def test_budget_without_costs_is_unknown_until_the_first_and_then_evaluated_at_o
     # From the first costs on every ten minutes, as the wall clock has them.
     assert evaluated(30) == [4, 10, 20, 30]
     assert rows()[0] == pytest.approx(0.1)
-    # A budget that never has costs is not evaluated every minute for ever.
+    # A budget that never has costs is not evaluated every minute indefinitely.
     budgets = scene.budgets({**BUDGET, "device": "gpu9"})
     assert evaluated(30) == [*range(34, 43), 50, 60]
 

@@ -507,5 +507,5 @@ def _validated(section: Mapping[str, str]) -> AnyProbe:
 def _section_lines(probe: AnyProbe) -> list[str]:
     """Return the lines to add to the configuration, so that the daemon runs the probe, too."""
     given = probe.model_dump(mode="json", exclude_unset=True)
-    keys = (f"{key} = {json.dumps(value)}" for key, value in given.items())
+    keys = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items())
     return ["", "To run it on a schedule, add to the configuration:", "[[probe]]", *keys]
