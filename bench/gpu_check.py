@@ -367,13 +367,13 @@ STEPS = {
     "sensors": Step(check_sensor, 30),
     "definitions": Step(gpu_timing.definitions, 60),
     "roofline": Step(gpu_timing.roofline, 90),
-    "alternate": Step(gpu_probes.alternate, 80),
-    "hostload": Step(gpu_probes.hostload, 45),
+    "alternate": Step(gpu_probes.alternate, 180),
+    "hostload": Step(gpu_probes.hostload, 90),
     "power": Step(gpu_timing.power, 75),
-    "alert": Step(gpu_probes.alert, 90, runs_on_cpu=True),
-    "oom": Step(gpu_probes.oom, 60),
+    "alert": Step(gpu_probes.alert, 150, runs_on_cpu=True),
+    "oom": Step(gpu_probes.oom, 90),
     "served": Step(gpu_probes.served, 90, runs_on_cpu=True),
-    "mps": Step(gpu_probes.mps, 60),
+    "mps": Step(gpu_probes.mps, 120),
     "steady": Step(gpu_timing.steady, 75),
     "energy": Step(check_energy, 60),
     "probes": Step(check_probes, 90, runs_on_cpu=True),
@@ -406,7 +406,8 @@ def run_step(command: Sequence[str], limit_s: float, folder: Path) -> dict[str, 
         log.seek(0)
         lines = log.read().strip().splitlines()
     if code is None:
-        result = {"error": f"ended at its limit of {limit_s:g} s"}
+        known = {"until_then": lines[-8:]} if lines else {}
+        result = {"error": f"ended at its limit of {limit_s:g} s", **known}
     elif code == 0 and lines:
         result = json.loads(lines[-1])
     else:
@@ -415,20 +416,17 @@ def run_step(command: Sequence[str], limit_s: float, folder: Path) -> dict[str, 
     return {"ok": is_good, **result, "duration_s": round(time.monotonic() - began_s, 1)}
 
 
-def report_text(report: dict[str, Any]) -> str:
-    """Format the report as readable text."""
-    lines = [f"gpu_check of {report['began']}", json.dumps(report["machine"])]
-    for name, step in report["steps"].items():
-        lines.append(f"\n== {name}: {'ok' if step['ok'] else 'FAILED'}, {step['duration_s']} s")
-        lines += [f"  MISSED  {goal}" for goal in step.get("missed", [])]
-        lines += [f"  {agreement_line(row)}" for row in step.get("rows", []) if name == "agreement"]
-        lines += [f"  {json.dumps(point)}" for point in step.get("points", [])]
-        lines += [f"  {line}" for line in step.get("probe_lines", [])]
-        hidden = {"ok", "duration_s", "missed", "points", "probe_lines", "modes", "sensor"}
-        hidden |= {"rows"} if name == "agreement" else set()
-        shown = {key: value for key, value in step.items() if key not in hidden}
-        lines.append(f"  {json.dumps(shown)}")
-    return "\n".join(lines) + "\n"
+def step_text(name: str, step: dict[str, Any]) -> str:
+    """Format the result of a step as readable text."""
+    lines = [f"== {name}: {'ok' if step['ok'] else 'FAILED'}, {step['duration_s']} s"]
+    lines += [f"  MISSED  {goal}" for goal in step.get("missed", [])]
+    lines += [f"  {agreement_line(row)}" for row in step.get("rows", []) if name == "agreement"]
+    lines += [f"  {json.dumps(point)}" for point in step.get("points", [])]
+    lines += [f"  {line}" for line in step.get("probe_lines", [])]
+    hidden = {"ok", "duration_s", "missed", "points", "probe_lines", "modes", "sensor"}
+    hidden |= {"rows"} if name == "agreement" else set()
+    shown = {key: value for key, value in step.items() if key not in hidden}
+    return "\n".join([*lines, f"  {json.dumps(shown)}"]) + "\n"
 
 
 def agreement_line(row: dict[str, Any]) -> str:
@@ -467,16 +465,18 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     began = datetime.now(tz=UTC).isoformat(timespec="seconds")
     report: dict[str, Any] = {"began": began, "machine": facts, "steps": {}}
-    for name, step in STEPS.items():
-        is_chosen = name in options.steps if options.steps else True
-        if not is_chosen or not (device == "gpu" or step.runs_on_cpu):
+    texts = [f"gpu_check of {began}\n{json.dumps(facts)}\n"]
+    print(texts[0], flush=True)
+    for name in options.steps or STEPS:
+        step = STEPS[name]
+        if device == "cpu" and not step.runs_on_cpu:
             continue
-        print(f"{name} ...", flush=True)
         own = (sys.executable, __file__, str(folder), name, "--device", device, "--in-process")
         report["steps"][name] = run_step(own, step.limit_s, folder / name)
+        texts.append(step_text(name, report["steps"][name]))
+        print(texts[-1], flush=True)
         (folder / "gpu_check.json").write_text(json.dumps(report, indent=1))
-        (folder / "gpu_check.txt").write_text(report_text(report))
-    print(report_text(report))
+        (folder / "gpu_check.txt").write_text("\n".join(texts))
     return int(not all(step["ok"] for step in report["steps"].values()))
 
 

@@ -33,11 +33,11 @@ while True:
         matrix @ matrix
     torch.cuda.synchronize()
 """
-# Holds all but 12 GiB, and uses what it holds.
+# Holds all but 12 GiB beside the reserve, a tenth of the memory, and uses what it holds.
 HOLD = """
 import time, torch
-free, _ = torch.cuda.mem_get_info()
-held = torch.empty(free - (12 << 30), dtype=torch.uint8, device="cuda")
+free, total = torch.cuda.mem_get_info()
+held = torch.empty(free - total // 10 - (12 << 30), dtype=torch.uint8, device="cuda")
 print("held", flush=True)
 while True:
     held[: 1 << 20].add_(1)
@@ -73,7 +73,10 @@ def probe(folder: Path, text: str, env: Mapping[str, str] | None = None) -> dict
     if done.returncode != 0:
         return {"exit_code": done.returncode, "output": (done.stdout + done.stderr)[-800:]}
     result = json.loads(done.stdout.strip().splitlines()[-1])
-    return {name: result[name] for name in SHOWN if result.get(name) is not None}
+    shown = {name: result[name] for name in SHOWN if result.get(name) is not None}
+    # What is known if the step is ended by its limit.
+    print(json.dumps(shown), flush=True)
+    return shown
 
 
 def transformer(more: str) -> str:
@@ -202,7 +205,7 @@ def alert(folder: Path, device: str) -> dict[str, Any]:
             f'url = "http://127.0.0.1:{port}/"\n{PRICE}'
             '[[probe]]\nname = "work"\nkind = "module"\nmodule = "gpu_models:work"\n'
             f'dtype = "{width}"\nbatch = {batch}\ndevices = ["{NAMES[device]}"]\nevery = "2s"\n'
-            'deadline = "30s"\nenergy = false\nmin_samples = 100\nsample_cap = "2s"\n'
+            'deadline = "30s"\nenergy = false\nmin_samples = 100\nsample_cap = "500ms"\n'
             'keep_alive = true\nwhen_busy = "run"\n'
         )
         env = {**os.environ, "SLOW_FLAG": str(slow), "PYTHONPATH": _with_here()}

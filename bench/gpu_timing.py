@@ -16,16 +16,17 @@ from typing import Any
 
 # Two ways of timing the same passes agree within this share.
 AGREEMENT = 0.1
+DEVICE_BOUND_MS = 1.0
 # Flushing without a wait hides a part of the launch, never adds to it.
 COLD_TOLERANCE = 0.02
-# Shares of the copy bandwidth that one token of a decoder reaches.
-GRAPH_SHARE, COMPILED_SHARE = 0.45, 0.6
+# Share of the copy bandwidth that one token of a decoder reaches as a CUDA graph.
+GRAPH_SHARE = 0.45
 # How far the power of a square wave may be from that of the energy counter.
 POWER_TOLERANCE = 0.05
 # How far a pass after the first second at full load may be from the last ones.
 SETTLED = 0.02
 # Clock cycles for which a kernel holds the queue, so that passes are queued before they run.
-HELD_CYCLES = 3_000_000
+HELD_CYCLES = 10_000_000
 BUFFER_BYTES = 256 << 20
 WAVES_S = (0.02, 0.05, 0.1, 0.1333, 0.2)
 
@@ -179,11 +180,12 @@ def definitions(_: Path, _device: str) -> dict[str, Any]:
     for name, row in found.items():
         if row["cold, flushed and synchronized"] < row["warm"] * (1 - COLD_TOLERANCE):
             missed.append(f"{name}: cold is faster than warm")
-        # Time between kernels is none of the profiler's.
+        # Between short kernels there is time that a graph shortens and the profiler leaves out.
+        is_bound_by_device = row["held"] > DEVICE_BOUND_MS
         missed += [
             f"{name}: {other} and held differ by more than {AGREEMENT:.0%}"
             for other in ("graph", "profiler")
-            if differ(row[other], row["held"], AGREEMENT)
+            if is_bound_by_device and differ(row[other], row["held"], AGREEMENT)
         ]
     return {"ms": found, "missed": missed}
 
@@ -216,13 +218,10 @@ def roofline(folder: Path, _device: str) -> dict[str, Any]:
             }
             # What is known if the step is ended by its limit.
             (folder / "roofline.part.json").write_text(json.dumps(found))
-    goals = {"graph 16": GRAPH_SHARE, "compiled 16": COMPILED_SHARE}
-    missed = [
-        f"{name}: {found[name]['share_of_copy']:.0%} of the copy bandwidth, not {goal:.0%}"
-        for name, goal in goals.items()
-        if found[name]["share_of_copy"] < goal
-    ]
-    return {**found, "missed": missed}
+    share = found["graph 16"]["share_of_copy"]
+    is_low = share < GRAPH_SHARE
+    missed = [f"graph 16: {share:.0%} of the copy bandwidth, not {GRAPH_SHARE:.0%}"]
+    return {**found, "missed": missed if is_low else []}
 
 
 def _copy_bytes_per_ms() -> float:

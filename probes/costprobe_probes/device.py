@@ -137,6 +137,10 @@ class CpuDevice:
         """Restart the peak at the current resident memory."""
         self._memory.reset_peak()
 
+    def reserve_bytes(self) -> int:
+        """Return the memory that stays reserved for other processes."""
+        return reserved_bytes(self._memory.total_and_available_bytes()[0])
+
     def headroom_bytes(self) -> int:
         """Return the resident memory plus available memory less the reserve."""
         total, available = self._memory.total_and_available_bytes()
@@ -241,6 +245,10 @@ class CudaDevice:
         """Release cached memory and restart the peak."""
         self._cuda.empty_cache()
         self._cuda.reset_peak_memory_stats(self.torch_device)
+
+    def reserve_bytes(self) -> int:
+        """Return the memory that stays reserved for other processes."""
+        return reserved_bytes(self._cuda.mem_get_info(self.torch_device)[1])
 
     def headroom_bytes(self) -> int:
         """Return the memory reserved by this process plus free memory less the reserve."""

@@ -419,7 +419,11 @@ def check_memory(
     made = workload.state(batch, torch.device("meta")) if workload.state is not None else ()
     state_bytes = _bytes(made)
     need_bytes, allowed_bytes = weights_bytes + state_bytes, device.headroom_bytes()
-    free = f"{_gib(allowed_bytes)} are free beside the reserve for other processes"
+    reserve_bytes = device.reserve_bytes()
+    free = (
+        f"{_gib(allowed_bytes + reserve_bytes)} are free, {_gib(reserve_bytes)} of which stay"
+        " reserved for other processes"
+    )
     if memory_cap_bytes is not None and memory_cap_bytes < allowed_bytes:
         allowed_bytes, free = memory_cap_bytes, f"memory_cap is {_gib(memory_cap_bytes)}"
     if need_bytes <= allowed_bytes:
@@ -427,9 +431,15 @@ def check_memory(
     parts = f"{_gib(weights_bytes)} of weights"
     if made:
         parts += f" and {_gib(state_bytes)} of KV cache at batch {batch}"
-    smaller = ", fewer context_tokens, a smaller batch" if made else ""
+    is_wide = any(x.dtype == torch.float32 for x in module.parameters())
+    fixes = [
+        *(['dtype = "bf16"'] if is_wide else []),
+        *(["fewer context_tokens", "a smaller batch"] if made else []),
+        "a smaller model",
+    ]
     raise ProbeConfigError(
-        f'{name}: needs at least {parts}, and {free}: use dtype = "bf16"{smaller} or a smaller model'
+        f"{name}: needs at least {parts}, and {free}: use {' or '.join(fixes)}, or end what holds"
+        " the memory"
     )
 
 

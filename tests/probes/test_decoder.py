@@ -131,15 +131,26 @@ class FullDevice:
     def headroom_bytes(self):
         return self._free_bytes
 
+    def reserve_bytes(self):
+        return 14 * GIB
+
 
 def test_model_that_does_not_fit_is_refused_with_what_it_needs():
     sourced = workload.load(Spec("decoder", model="8B/decode", dtype="bf16"), 0)
     weights = "14.96 GiB of weights and 1.00 GiB of KV cache at batch 16"
     for free_gib, cap_gib, words in (
         (16, None, None),
-        (15, None, f"decoder:8B/decode: needs at least {weights}, and 15.00 GiB are free"),
-        (80, 15, f"needs at least {weights}, and memory_cap is 15.00 GiB: use dtype"),
-        (-1, None, "and 0.00 GiB are free beside the reserve"),
+        (
+            15,
+            None,
+            f"decoder:8B/decode: needs at least {weights}, and 29.00 GiB are free, 14.00 GiB of",
+        ),
+        (
+            80,
+            15,
+            f"needs at least {weights}, and memory_cap is 15.00 GiB: use fewer context_tokens or",
+        ),
+        (-1, None, "and 13.00 GiB are free, 14.00 GiB of which stay reserved for other processes"),
     ):
         device = FullDevice(free_gib * GIB)
         cap_bytes = None if cap_gib is None else cap_gib * GIB
