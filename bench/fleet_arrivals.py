@@ -11,14 +11,13 @@ from threading import Event
 from typing import Any, cast
 
 from costprobe.adapters.http.errors import RetryLater
-from costprobe.core.records import NS_PER_S, RowBatch, RowRange
+from costprobe.core.records import NS_PER_S, RowBatch
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.loop import FlushSchedule, OutboxWorker
 from fakes.sending import ImmediateSchedule
 
 FLUSH_S = 10.0
 STARTED_WITHIN_S = 2.0
-BATCH_POINTS = 5000
 DRAIN_PER_S = 100_000
 OUTAGE_S = 600.0
 SIMULATED_OUTAGE_S = 120.0
@@ -26,7 +25,6 @@ START_NS = 1_780_000_000 * NS_PER_S
 CONFIG = SinkConfig.model_validate(
     {
         "api": "simulated",
-        "batch_points": BATCH_POINTS,
         "flush_every": f"{FLUSH_S}s",
         "drain_points_per_s": DRAIN_PER_S,
     }
@@ -59,10 +57,9 @@ class WaitingLines:
         if pending:
             return None  # no request is full, so that none is in flight beside another
         points = min(limit, self.waiting)
-        covered = RowRange("all", 0, points)
-        return RowBatch(covered, points, points, b"x" * points) if points else None
+        return RowBatch(0, points, points, b"x" * points) if points else None
 
-    def done(self, _batch: RowBatch, _seq: int, sent: int, _rejected: object) -> None:
+    def done(self, _seq: int, sent: int, _rejected: object) -> None:
         self.waiting -= sent
 
 

@@ -24,7 +24,6 @@ from costprobe.core.records import Point  # noqa: E402 - the path first
 NS = 1_000_000_000
 BODY_POINTS = 5000
 PEER_CHUNK_POINTS = 2000
-NO_LIMIT = 10**9
 DATABASE = "bench"
 Item = TypeVar("Item")
 
@@ -118,7 +117,7 @@ def ours(folder: Path, points: int, api: str, url: str) -> dict[str, float]:
     )
     store = Store.open(folder / "store.db", clock)
     store.register_sink(config.name)
-    outbox = store.outbox_of(config.name, important_first=False, max_points=NO_LIMIT)
+    outbox = store.outbox_of(config.name)
     sink = build_sink(config, clock)
     stopwatch = Stopwatch()
     rng = random.Random(1)

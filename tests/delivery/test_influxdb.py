@@ -38,7 +38,7 @@ def small_batches(outbox, sink):
 
 
 def outbox_of(store, sink):
-    return store.outbox_of(sink, important_first=False, max_points=10**9)
+    return store.outbox_of(sink)
 
 
 def lines(count, start=0):
@@ -103,7 +103,7 @@ def test_missing_database_is_a_misconfiguration_and_loses_nothing(influxdb):
 def test_killing_influxdb_causes_no_loss_and_no_duplicate(own_influxdb, tmp_path):
     own_influxdb.query('CREATE DATABASE "d"')
     store = Store.open(tmp_path / "store.db", FakeClock())
-    store.register_sink("s", from_beginning=True)
+    store.register_sink("s")
     points = [
         Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, (1 + i) * 10**9)
         for i in range(6000)
@@ -129,7 +129,7 @@ def test_stopping_a_v2_server_causes_no_loss_and_no_duplicate(victoria, influxdb
     """VictoriaMetrics silently drops malformed lines: the same lines also go to InfluxDB."""
     store = Store.open(tmp_path / "store.db", FakeClock())
     for sink_name in ("s", "judge"):
-        store.register_sink(sink_name, from_beginning=True)
+        store.register_sink(sink_name)
     start_ns = 1_700_000_000 * 10**9
     points = [
         Point("m", {"host": f"h{i % 7}"}, {"v": i / 3, "n": i}, start_ns + i * 10**9)
@@ -170,7 +170,7 @@ def test_outage_of_one_sink_does_not_delay_the_other(own_influxdb, victoria, tmp
     )
     sinks = {"v1": v1(own_influxdb, "d", timeout_s=2.0), "v2": v2(victoria.url, timeout_s=2.0)}
     for name in sinks:
-        store.register_sink(name, from_beginning=True)
+        store.register_sink(name)
     workers = {
         name: worker_of(
             outbox_of(store, name),

@@ -31,9 +31,9 @@ def delivery_of(store, clock):
 def reject(store, clock, reason):
     """Store a row, and reject it as the delivery worker does."""
     store.append([Point("device", {"device": "gpu0"}, {"power_w": 1.0}, clock.time_ns())])
-    live = store.outbox_of("eu", important_first=False, max_points=100).live
+    live = store.outbox_of("eu").live
     batch = live.batch(10)
-    live.done(batch, batch.seq, 0, [("device power_w=1.0", reason)])
+    live.done(batch.seq, 0, [("device power_w=1.0", reason)])
 
 
 def test_rejections_are_one_event_and_a_fault_until_an_hour_after_the_last(store, clock):

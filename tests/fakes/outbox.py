@@ -1,6 +1,6 @@
 """An outbox in memory, with the store's contract."""
 
-from costprobe.core.records import OutboxRow, RowBatch, RowRange
+from costprobe.core.records import OutboxRow, RowBatch
 
 
 class MemoryRows:
@@ -15,10 +15,10 @@ class MemoryRows:
         return self._batch(pending[-1].seq if pending else self.done_seq, limit)
 
     def rows(self, batch):
-        return self.lines[batch.covered.after : batch.seq]
+        return self.lines[batch.after : batch.seq]
 
-    def done(self, batch, seq, sent, rejected):
-        assert batch.covered.after <= self.done_seq <= seq <= batch.seq
+    def done(self, seq, sent, rejected):
+        assert self.done_seq <= seq <= len(self.lines)
         self.done_seq = seq
         self.outbox.sent += sent
         self.outbox.rejected += rejected
@@ -32,8 +32,7 @@ class MemoryRows:
         if not rows:
             return None
         text = "\n".join(row.line for row in rows).encode()
-        covered = RowRange("all", after, rows[-1].seq)
-        return RowBatch(covered, rows[-1].seq, len(rows), text)
+        return RowBatch(after, rows[-1].seq, len(rows), text)
 
 
 class MemoryOutbox:

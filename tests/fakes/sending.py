@@ -63,7 +63,6 @@ def worker_of(
     config = config_of(
         "v1",
         name=name,
-        batch_points=batch_points,
         flush_every=f"{flush_every_s}s",
         drain_points_per_s=drain_points_per_s,
     )
@@ -75,6 +74,7 @@ def worker_of(
         clock or SystemClock(),
         rng=rng or random.Random(1),
         schedule=schedule or ImmediateSchedule(flush_every_s),
+        batch_points=batch_points,
     )
 
 

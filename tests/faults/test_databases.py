@@ -140,7 +140,7 @@ def test_every_row_arrives_exactly_once_after_outages(tmp_path, own_influxdb, fi
     begins_ns, planned = clock.time_ns(), outages(rng)
     store = Store.open(tmp_path / "costprobe.db", clock)
     store.register_sink("one")
-    outbox = store.outbox_of("one", important_first=True, max_points=10**9)
+    outbox = store.outbox_of("one")
     proxy = FaultyProxy(own_influxdb)
     with Scripted(proxy) as server:
         sink = sink_of("v1", server.url, timeout_s=TIMEOUT_OF_A_REQUEST_S)

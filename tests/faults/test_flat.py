@@ -115,7 +115,7 @@ class Host:
         self.accounts = Accounts(prices, ledger, self.clock, {"host": "h"})
         self.probes = ProbeAccounts(prices, ledger, self.clock, {"host": "h"}, self._history)
         self.worker = worker_of(
-            self.store.outbox_of("one", important_first=True, max_points=10_000),
+            self.store.outbox_of("one"),
             DiscardingSink(),
             clock=self.clock,
             batch_points=500,

@@ -27,7 +27,6 @@ api = "v1"
 url = "http://127.0.0.1:{port}"
 database = "d"
 flush_every = "100ms"
-batch_points = 50
 """
 # Rows whose acknowledgement was lost are sent again.
 DEDUPLICATED = ("-dedup.minScrapeInterval=1ms",)

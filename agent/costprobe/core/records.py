@@ -18,7 +18,6 @@ HOST_DEVICE: Final = "cpu"
 # Separator between the names of devices that are measured and priced as a group.
 TOGETHER: Final = "+"
 _NUMBER: Final = re.compile(r"([0-9]+)")
-RowKind = Literal["all", "important", "rest"]
 FieldValue = float | int | str | bool
 EnergyMethod = Literal["counter", "samples", "poll", "rapl", "modelled", "last_known"]
 EnergyScope = Literal["device", "parent", "module"]
@@ -103,22 +102,6 @@ def _size(digits: str) -> tuple[int, str]:
     return len(significant), significant
 
 
-class RowRange(NamedTuple):
-    """Rows that a sink has not acknowledged, by their sequence numbers.
-
-    Attributes:
-        kind: All rows, only the important ones, or only the others (device, agent).
-        after: Sequence number before the first row.
-        until: Sequence number of the last row.
-        thinned: Whether only the first row of each minute of a device is sent.
-    """
-
-    kind: RowKind
-    after: int
-    until: int
-    thinned: bool = False
-
-
 class OutboxRow(NamedTuple):
     """One row.
 
@@ -135,13 +118,13 @@ class RowBatch(NamedTuple):
     """Rows that are sent in one request.
 
     Attributes:
-        covered: Range that is acknowledged with the batch.
-        seq: Sequence number of the row that is sent last.
+        after: Sequence number before the first row.
+        seq: Sequence number of the last row.
         points: Number of rows.
         lines: Line protocol, one row a line.
     """
 
-    covered: RowRange
+    after: int
     seq: int
     points: int
     lines: bytes

@@ -700,5 +700,3 @@ class CurrentRuntime:
 
     def _retain(self, config: Config) -> None:
         self._retention.apply(config.store, config.telemetry.aggregate_s)
-        if self.runtime is not None:
-            self.runtime.delivery.keep_bounds()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -45,37 +45,11 @@ class SinkConfig(Section):
         description="Kind of sink.",
         examples=["v2"],
     )
-    from_beginning: bool = Field(
-        True, description="Whether a new sink receives the rows that are already stored."
-    )
-    batch_points: int = Field(
-        5000,
-        ge=1,
-        le=50_000,
-        description=(
-            "Most points in a request; reduced after a failure until the server keeps up."
-        ),
-    )
-    backlog: Literal["in_order", "important_first"] = Field(
-        "in_order",
-        description=(
-            "What a backlog sends first: the oldest rows, or the newest rows that are "
-            "neither `device` nor `agent`."
-        ),
-    )
     drain_points_per_s: int = Field(
         100_000,
         ge=10,
         le=10_000_000,
         description="Most points a second of a backlog sent alongside live data.",
-    )
-    max_backlog_points: int = Field(
-        20_000_000,
-        ge=1000,
-        description=(
-            "Most queued points; beyond it the oldest device rows are thinned to one a "
-            "minute, then the oldest rows are dropped and counted."
-        ),
     )
     flush_every_s: Duration = key(
         "flush_every", 10.0, description="Time between two requests while there is no backlog."

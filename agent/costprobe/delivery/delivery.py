@@ -260,7 +260,6 @@ class SinkDelivery(_WorkerThreads):
     ) -> None:
         self._store = store
         self._clock = clock
-        self._outboxes: dict[str, SinkOutbox] = {}
         self._workers: dict[str, OutboxWorker] = {}
         self._rejections: dict[str, Rejections] = {}
         configured = {sink.name for sink in sinks}
@@ -268,16 +267,11 @@ class SinkDelivery(_WorkerThreads):
             if stored.sink not in configured:
                 store.forget_sink(stored.sink)
         for sink in sinks:
-            store.register_sink(sink.name, from_beginning=sink.from_beginning)
-            outbox = store.outbox_of(
-                sink.name,
-                important_first=sink.backlog == "important_first",
-                max_points=sink.max_backlog_points,
-            )
-            self._outboxes[sink.name] = outbox
+            store.register_sink(sink.name)
             rejections = store.rejections(sink.name)
             if rejections is not None:
                 self._rejections[sink.name] = rejections
+            outbox = store.outbox_of(sink.name)
             self._workers[sink.name] = worker_of(sink, outbox, clock, stop, host)
         super().__init__("sink", self._workers, stop)
 
@@ -291,13 +285,6 @@ class SinkDelivery(_WorkerThreads):
         for name in names:
             self._workers[name].retry_now()
         return names
-
-    def keep_bounds(self) -> None:
-        """Discard rows beyond a sink's `max_backlog_points`, and log it."""
-        for name, outbox in self._outboxes.items():
-            dropped = outbox.keep_bound()
-            if dropped:
-                logger.warning("sink %s: backlog is full; discarded %d old points", name, dropped)
 
     def new_rejections(self) -> list[Event]:
         """Read the rejections of each sink; return an event if they begin again after an hour."""

@@ -63,6 +63,7 @@ MAX_BACKOFF_S = 60.0
 BACKOFF_POLL_S = 0.2
 # After so many answers with HTTP 500 the rows are divided: one of them may be the cause.
 INTERNAL_ERRORS_MAX: Final = 5
+BATCH_POINTS: Final = 5000
 # More live rows than this many batches become a backlog, so that new rows need not wait for them.
 LIVE_BATCHES_MAX = 2
 
@@ -258,11 +259,12 @@ class BatchSender:
     Not thread-safe: the sink's delivery thread calls it.
 
     Args:
-        config: The sink's section of the configuration.
+        name: The sink's name.
         outbox: The rows.
         sink: Where they are sent.
         stop: Ends the search for rejected rows.
         clock: For the time of the last success.
+        max_points: Most points of a request.
 
     Attributes:
         batch_size: Size of a request, adapted to what the server accepts.
@@ -272,14 +274,20 @@ class BatchSender:
     """
 
     def __init__(
-        self, config: SinkConfig, outbox: SinkOutbox, sink: Sink, stop: Flag, clock: Clock
+        self,
+        name: str,
+        outbox: SinkOutbox,
+        sink: Sink,
+        stop: Flag,
+        clock: Clock,
+        max_points: int,
     ) -> None:
-        self._name = config.name
+        self._name = name
         self._outbox = outbox
         self._sink = sink
         self._stop = stop
         self._clock = clock
-        self.batch_size = BatchSize(config.batch_points)
+        self.batch_size = BatchSize(max_points)
         self._live = RequestWindow(outbox.live, sink, self.batch_size)
         self._backlog = RequestWindow(outbox.backlog, sink, self.batch_size)
         self.sent = 0
@@ -318,21 +326,20 @@ class BatchSender:
         batch = request.batch
         if not self.batch_size.fits(batch):
             pieces = self._within_bytes(stream.rows(batch))
-            self._split(stream, batch, deque(pieces))
+            self._split(stream, deque(pieces))
             return SendResult(batch.points, request.is_full)
         refusal = self._refusal_of(stream, request.finish, batch.lines)
         if refusal is None:
-            self._acknowledged(stream, batch, batch.seq, batch.points)
+            self._acknowledged(stream, batch.seq, batch.points)
             self._accepted_line = batch.lines.rpartition(b"\n")[2]
             del self._internal_errors[stream]
         else:
-            self._split(stream, batch, deque([stream.rows(batch)]), refusal)
+            self._split(stream, deque([stream.rows(batch)]), refusal)
         return SendResult(batch.points, request.is_full)
 
     def _split(
         self,
         stream: RowStream,
-        batch: RowBatch,
         pieces: deque[Sequence[OutboxRow]],
         refusal: Rejected | None = None,
     ) -> None:
@@ -343,8 +350,7 @@ class BatchSender:
 
         Args:
             stream: The stream of the rows.
-            batch: The batch.
-            pieces: Its rows, in the order in which they are sent.
+            pieces: The rows of a batch, in the order in which they are sent.
             refusal: The sink's answer to the first piece, if it was sent already.
         """
         # Rows are done in order, and the server's limits may have changed.
@@ -355,11 +361,11 @@ class BatchSender:
                 piece = pieces.popleft()
                 refusal = refusal or self._refusal_of_rows(stream, piece)
                 if refusal is None:
-                    self._acknowledged(stream, batch, piece[-1].seq, len(piece))
+                    self._acknowledged(stream, piece[-1].seq, len(piece))
                 elif len(piece) > max(1, refusal.dropped):
                     pieces.extendleft(reversed(_halves(piece)))
                 else:
-                    refused += self._quarantine(stream, batch, piece, refusal)
+                    refused += self._quarantine(stream, piece, refusal)
                     reason = refusal.reason
                 refusal = None
         finally:
@@ -396,19 +402,13 @@ class BatchSender:
             raise
         return None
 
-    def _acknowledged(self, stream: RowStream, batch: RowBatch, seq: int, points: int) -> None:
-        stream.done(batch, seq, points, ())
+    def _acknowledged(self, stream: RowStream, seq: int, points: int) -> None:
+        stream.done(seq, points, ())
         self.batch_size.accepted()
         self.sent += points
         self.last_success_ns = self._clock.time_ns()
 
-    def _quarantine(
-        self,
-        stream: RowStream,
-        batch: RowBatch,
-        rows: Sequence[OutboxRow],
-        refusal: Rejected,
-    ) -> int:
+    def _quarantine(self, stream: RowStream, rows: Sequence[OutboxRow], refusal: Rejected) -> int:
         """Quarantine rejected rows, unless the server rejects everything; return their number."""
         if isinstance(refusal, _SuspectedError):
             if not self._accepted_line:
@@ -417,7 +417,7 @@ class BatchSender:
             with suppress(Rejected):
                 self._post(self._accepted_line)
             if self._refusal_of_rows(stream, rows) is None:
-                self._acknowledged(stream, batch, rows[-1].seq, len(rows))
+                self._acknowledged(stream, rows[-1].seq, len(rows))
                 return 0
         if refusal.doubtful:
             try:
@@ -427,7 +427,7 @@ class BatchSender:
                 raise Misconfigured(
                     f"{error.reason}; even an empty write is rejected: check url and its scheme"
                 ) from error
-        stream.done(batch, rows[-1].seq, 0, [(row.line, refusal.reason) for row in rows])
+        stream.done(rows[-1].seq, 0, [(row.line, refusal.reason) for row in rows])
         self.rejected += len(rows)
         return len(rows)
 
@@ -496,9 +496,10 @@ class OutboxWorker:
         clock: The host's clocks.
         rng: Spreads retries, so that a fleet does not overload a database that recovers.
         schedule: When this host sends.
+        batch_points: Most points of a request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it combines
         self,
         config: SinkConfig,
         outbox: SinkOutbox,
@@ -508,13 +509,15 @@ class OutboxWorker:
         *,
         rng: Random,
         schedule: FlushSchedule,
+        batch_points: int = BATCH_POINTS,
     ) -> None:
         self._config = config
+        self._live_max = LIVE_BATCHES_MAX * batch_points
         self._name = config.name
         self._outbox = outbox
         self._stop = stop
         self._clock = clock
-        self._sender = BatchSender(config, outbox, sink, stop, clock)
+        self._sender = BatchSender(config.name, outbox, sink, stop, clock, batch_points)
         self._backoff = RetryBackoff(FIRST_BACKOFF_S, MAX_BACKOFF_S, rng)
         per_s = config.drain_points_per_s
         self._drain_rate = TokenBucket(per_s, per_s, self._now_s())
@@ -562,11 +565,7 @@ class OutboxWorker:
         try:
             # After an outage even a small remainder waits for the backlog's own random moment,
             # because all hosts of a fleet have one.
-            live_max = (
-                self._sender.batch_size.points
-                if self._backoff.failures
-                else LIVE_BATCHES_MAX * self._config.batch_points
-            )
+            live_max = self._sender.batch_size.points if self._backoff.failures else self._live_max
             self._outbox.move_to_backlog(live_max)
             sent, pause_s = self._deliver()
         except RetryLater as error:

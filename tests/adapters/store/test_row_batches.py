@@ -28,15 +28,14 @@ def store(tmp_path):
     opened.close()
 
 
-def outbox_of(store, *, important_first):
-    return store.outbox_of(SINK, important_first=important_first, max_points=10**9)
+def outbox_of(store):
+    return store.outbox_of(SINK)
 
 
-@pytest.mark.parametrize("important_first", [False, True])
 @pytest.mark.parametrize("stream", ["live", "backlog"])
-def test_batch_holds_the_text_of_its_rows(store, stream, important_first):
+def test_batch_holds_the_text_of_its_rows(store, stream):
     store.append([point(i) for i in range(50)])
-    outbox = outbox_of(store, important_first=important_first)
+    outbox = outbox_of(store)
     if stream == "backlog":
         outbox.move_to_backlog(0)
     rows_of, seen = getattr(outbox, stream), 0
@@ -44,7 +43,7 @@ def test_batch_holds_the_text_of_its_rows(store, stream, important_first):
         rows = rows_of.rows(batch)
         assert batch.lines == "\n".join(row.line for row in rows).encode()
         assert (batch.seq, batch.points) == (rows[-1].seq, len(rows))
-        rows_of.done(batch, batch.seq, batch.points, ())
+        rows_of.done(batch.seq, batch.points, ())
         seen += batch.points
     assert seen == 50
     (status,) = store.sinks()
@@ -54,48 +53,30 @@ def test_batch_holds_the_text_of_its_rows(store, stream, important_first):
 def test_batch_in_advance_equals_the_next_batch(store):
     points = [point(i) for i in range(60)]
     store.append(points)
-    for important_first in (False, True):
-        store.forget_sink(SINK)
-        store.register_sink(SINK)
-        outbox = outbox_of(store, important_first=important_first)
-        outbox.move_to_backlog(0)
-        backlog, found = outbox.backlog, []
-        batch = backlog.batch(7)
-        while batch is not None:
-            pending = [batch]
-            while len(pending) < 3 and (in_advance := backlog.batch(7, pending)):
-                pending.append(in_advance)
-            found += batch.lines.decode().split("\n")
-            backlog.done(batch, batch.seq, batch.points, ())
-            batch = backlog.batch(7)
-            assert pending[1:2] in ([], [batch])
-        assert sorted(found) == sorted(map(render, points))
-        (status,) = store.sinks()
-        assert (status.sent_points, status.backlog.points) == (60, 0)
-
-
-def test_batch_whose_rows_the_bound_discarded_counts_only_what_was_left(store):
-    store.append([point(i) for i in range(100)])
-    outbox = store.outbox_of(SINK, important_first=False, max_points=20)
+    outbox = outbox_of(store)
     outbox.move_to_backlog(0)
-    batch = outbox.backlog.batch(10)
-    in_advance = outbox.backlog.batch(10, [batch])
-    outbox.backlog.done(batch, batch.seq, batch.points, ())
-    dropped = outbox.keep_bound()
-    outbox.backlog.done(in_advance, in_advance.seq, in_advance.points, ())
-    while batch := outbox.backlog.batch(10):
-        outbox.backlog.done(batch, batch.seq, batch.points, ())
+    backlog, found = outbox.backlog, []
+    batch = backlog.batch(7)
+    while batch is not None:
+        pending = [batch]
+        while len(pending) < 3 and (in_advance := backlog.batch(7, pending)):
+            pending.append(in_advance)
+        found += batch.lines.decode().split("\n")
+        backlog.done(batch.seq, batch.points, ())
+        batch = backlog.batch(7)
+        assert pending[1:2] in ([], [batch])
+    assert sorted(found) == sorted(map(render, points))
     (status,) = store.sinks()
-    assert status.sent_points + dropped == 100
+    assert (status.sent_points, status.backlog.points) == (60, 0)
 
 
 def test_batch_that_another_thread_sent_counts_once(store):
     store.append([point(i) for i in range(20)])
-    outbox = outbox_of(store, important_first=False)
+    outbox = outbox_of(store)
     outbox.move_to_backlog(0)
     batch = outbox.backlog.batch(10)
     for _ in range(2):
-        outbox.backlog.done(batch, batch.seq, batch.points, ())
+        outbox.backlog.done(batch.seq, batch.points, ())
     (status,) = store.sinks()
     assert (status.sent_points, status.backlog.points) == (10, 10)
 
@@ -104,19 +85,18 @@ def test_batch_that_another_thread_sent_counts_once(store):
 @given(
     steps=st.lists(
         st.tuples(st.integers(1, 9), st.booleans(), st.booleans(), st.booleans()), max_size=40
-    ),
-    important_first=st.booleans(),
+    )
 )
-def test_every_row_is_sent_however_batches_are_prepared(steps, important_first):
+def test_every_row_is_sent_however_batches_are_prepared(steps):
     """Rows arrive and backlogs grow between batches; a batch that is being sent stays valid."""
     with memory_folder() as folder:
-        every_row_is_sent(Path(folder) / "store.db", steps, important_first)
+        every_row_is_sent(Path(folder) / "store.db", steps)
 
 
-def every_row_is_sent(path, steps, important_first):
+def every_row_is_sent(path, steps):
     store = Store.open(path, FakeClock())
     store.register_sink(SINK)
-    outbox = outbox_of(store, important_first=important_first)
+    outbox = outbox_of(store)
     backlog, number, found, prepared = outbox.backlog, 0, [], []
     for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
         batch = prepared.pop(0) if prepared else backlog.batch(limit)
@@ -131,7 +111,7 @@ def every_row_is_sent(path, steps, important_first):
         if is_apart:
             outbox.move_to_backlog(0)
         if batch:
-            backlog.done(batch, batch.seq, batch.points, ())
+            backlog.done(batch.seq, batch.points, ())
             found += batch.lines.decode().split("\n")
     (status,) = store.sinks()
     store.close()

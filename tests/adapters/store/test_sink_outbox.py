@@ -39,8 +39,8 @@ def store(tmp_path):
     opened.close()
 
 
-def outbox_of(store, *, important_first=False, max_points=10**9):
-    return store.outbox_of(SINK, important_first=important_first, max_points=max_points)
+def outbox_of(store):
+    return store.outbox_of(SINK)
 
 
 def drained(rows, limit=7):
@@ -48,7 +48,7 @@ def drained(rows, limit=7):
     found = []
     while batch := rows.batch(limit):
         found += [row.line for row in rows.rows(batch)]
-        rows.done(batch, batch.seq, batch.points, ())
+        rows.done(batch.seq, batch.points, ())
     return found
 
 
@@ -71,17 +71,6 @@ def test_many_rows_become_a_backlog_beside_live_rows(store):
     assert (status(store).sent_points, status(store).backlog.points) == (105, 0)
 
 
-def test_important_rows_are_sent_first_newest_first(store):
-    points = mixed(200)
-    store.append(points)
-    outbox = outbox_of(store, important_first=True)
-    outbox.move_to_backlog(10)
-    found = drained(outbox.backlog)
-    important = [render(p) for p in points if p.measurement != "device"]
-    rest = [render(p) for p in points if p.measurement == "device"]
-    assert found == important[::-1] + rest[::-1]
-
-
 def test_second_outage_extends_the_backlog(store):
     outbox = outbox_of(store)
     for start in (0, 100, 200):
@@ -92,60 +81,13 @@ def test_second_outage_extends_the_backlog(store):
     assert drained(outbox.backlog) == [render(p) for p in mixed(300)]
 
 
-def test_changed_order_applies_to_an_existing_backlog(store):
-    points = mixed(100)
-    store.append(points)
-    outbox_of(store).move_to_backlog(10)
-    first = outbox_of(store).backlog.batch(20)
-    outbox_of(store).backlog.done(first, first.seq, first.points, ())
-    changed = outbox_of(store, important_first=True)
-    changed.move_to_backlog(10)
-    assert len(drained(changed.backlog)) == 80
-    assert status(store).sent_points == 100
-
-
-def test_full_outbox_thins_device_rows_before_dropping_and_counts_both(store):
-    # Ten minutes of two devices at a second, with an event each minute.
-    rows = [point(i) for i in range(600)]
-    events = [point(i, "event", MINUTE_NS) for i in range(10)]
-    store.append(rows)
-    store.append(events)
-    outbox = outbox_of(store, max_points=100)
-    # Thinned to one row per minute and device: 600 rows become 10 minutes x 2 devices, plus one
-    # partial minute.
-    assert outbox.keep_bound() > 0
-    lines = drained(outbox.backlog, 1000)
-    kept = [line for line in lines if line.startswith("device")]
-    assert 20 <= len(kept) <= 22
-    assert [line for line in lines if line.startswith("event")] == [render(p) for p in events]
-    assert status(store).dropped_points == 600 - len(kept)
-    assert store.dropped_points() == 600 - len(kept)
-
-
-def test_oldest_rows_are_dropped_first_and_important_rows_last(store):
-    store.append([point(i, "agent") for i in range(300)])
-    store.append([point(i, "cost") for i in range(50)])
-    outbox = outbox_of(store, important_first=True, max_points=80)
-    assert outbox.keep_bound() == 270
-    lines = drained(outbox.backlog)
-    assert [line.split(",")[0] for line in lines] == ["cost"] * 50 + ["agent"] * 30
-    assert lines[-1] == render(point(270, "agent"))
-    assert status(store).dropped_points == 270
-
-
-def test_backlog_within_its_bound_is_unchanged(store):
-    store.append(mixed(100))
-    assert outbox_of(store, max_points=100).keep_bound() == 0
-    assert len(drained(outbox_of(store).live)) == 100
-
-
 def test_refused_backlog_rows_are_stored(store):
     store.append(mixed(20))
     outbox = outbox_of(store)
     outbox.move_to_backlog(5)
     batch = outbox.backlog.batch(1)
     (row,) = outbox.backlog.rows(batch)
-    outbox.backlog.done(batch, row.seq, 0, [(row.line, "field type conflict")])
+    outbox.backlog.done(row.seq, 0, [(row.line, "field type conflict")])
     assert status(store).rejected_points == 1
     assert len(drained(outbox.backlog)) == 19
 
@@ -171,35 +113,31 @@ def test_deleted_sink_leaves_no_rows(store):
 
 
 STEPS = st.lists(
-    st.sampled_from(["append", "apart", "live", "backlog", "change", "bound", "refuse", "again"]),
+    st.sampled_from(["append", "apart", "live", "backlog", "refuse", "again"]),
     min_size=5,
     max_size=60,
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=STEPS, seed=st.integers(0, 2**32), is_important_first=st.booleans())
-def test_every_row_is_sent_once_or_counted(steps, seed, is_important_first):
+@given(steps=STEPS, seed=st.integers(0, 2**32))
+def test_every_row_is_sent_once_or_counted(steps, seed):
     with memory_folder() as folder:
-        sent_once_or_counted(steps, random.Random(seed), is_important_first, Path(folder))
+        sent_once_or_counted(steps, random.Random(seed), Path(folder))
 
 
-def sent_once_or_counted(steps, rng, is_important_first, folder):
+def sent_once_or_counted(steps, rng, folder):
     store = Store.open(folder / "costprobe.db", FakeClock())
     store.register_sink(SINK)
-    appended, sent, refused, first = 0, [], [], is_important_first
+    appended, sent, refused = 0, [], []
     for step in steps:
-        outbox = outbox_of(store, important_first=first, max_points=60)
+        outbox = outbox_of(store)
         if step == "append":
             count = rng.randint(1, 60)
             store.append(mixed(count, appended))
             appended += count
         elif step == "apart":
             outbox.move_to_backlog(rng.randint(0, 50))
-        elif step == "change":
-            first = not first
-        elif step == "bound":
-            outbox.keep_bound()
         elif step == "again":
             store.close()
             store = Store.open(store.path, FakeClock())
@@ -208,12 +146,12 @@ def sent_once_or_counted(steps, rng, is_important_first, folder):
             batch = stream.batch(rng.randint(1, 40))
             rows = stream.rows(batch) if batch else []
             if rows and step == "refuse":
-                stream.done(batch, rows[0].seq, 0, [(rows[0].line, "no")])
+                stream.done(rows[0].seq, 0, [(rows[0].line, "no")])
                 refused.append(rows[0].line)
             elif rows:
-                stream.done(batch, rows[-1].seq, len(rows), ())
+                stream.done(rows[-1].seq, len(rows), ())
                 sent += [row.line for row in rows]
-    outbox = outbox_of(store, important_first=first)
+    outbox = outbox_of(store)
     sent += drained(outbox.live) + drained(outbox.backlog)
     found = status(store)
     store.close()
@@ -222,3 +160,14 @@ def sent_once_or_counted(steps, rng, is_important_first, folder):
     assert not set(sent) & set(refused)
     assert len(sent) + len(refused) + found.dropped_points == appended
     assert found.backlog.points == 0
+
+
+def test_backlog_whose_rows_are_gone_ends(store):
+    store.append(mixed(20))
+    outbox = outbox_of(store)
+    outbox.move_to_backlog(5)
+    with store._database.transaction("delete in") as connection:  # noqa: SLF001 - nothing else does
+        connection.execute("DELETE FROM points")
+    assert status(store).backlog.points == 20
+    assert outbox.backlog.batch(10) is None
+    assert (status(store).sent_points, status(store).backlog.points) == (0, 0)

@@ -65,7 +65,7 @@ def test_text_that_is_not_utf8_is_found_and_stops_no_sink(path):
     assert examine(path).problems == ("table points: fields of 1 row is not UTF-8 text",)
     with closing(Store.open(path, FakeClock())) as store:
         store.register_sink("influxdb")
-        live = store.outbox_of("influxdb", important_first=False, max_points=9999).live
+        live = store.outbox_of("influxdb").live
         batch = live.batch(10)
         assert len(live.rows(batch)) == 10
 

@@ -52,11 +52,10 @@ class StoreMachine(RuleBasedStateMachine):
             self.next_seq += 1
         self.rows |= placed
 
-    @rule(sink=SINKS, from_beginning=st.booleans())
-    def register(self, sink, from_beginning):
-        self.store.register_sink(sink, from_beginning=from_beginning)
-        start = 0 if from_beginning else self.next_seq - 1
-        self.cursors.setdefault(sink, {"seq": start, "sent": 0, "rejected": 0, "dropped": 0})
+    @rule(sink=SINKS)
+    def register(self, sink):
+        self.store.register_sink(sink)
+        self.cursors.setdefault(sink, {"seq": 0, "sent": 0, "rejected": 0, "dropped": 0})
 
     @rule(sink=SINKS)
     def forget(self, sink):

@@ -16,14 +16,12 @@ from fakes.store_access import advance, cursor, rows_after
 from store_samples import T0_NS, S, point
 
 
-def test_new_sink_starts_at_the_beginning_or_at_the_end(store):
-    store.register_sink("early")
+def test_new_sink_receives_the_rows_that_are_already_stored(store):
     store.append([point(1), point(2)])
-    store.register_sink("all")
-    store.register_sink("new", from_beginning=False)
+    store.register_sink("new")
     store.append([point(3)])
-    assert (cursor(store, "early"), cursor(store, "all"), cursor(store, "new")) == (0, 0, 2)
-    assert [row.line for row in rows_after(store, cursor(store, "new"), 9)] == [render(point(3))]
+    lines = [row.line for row in rows_after(store, cursor(store, "new"), 9)]
+    assert lines == [render(point(number)) for number in (1, 2, 3)]
 
 
 def test_sink_keeps_its_cursor_when_registered_again(store, path, clock):
@@ -32,7 +30,7 @@ def test_sink_keeps_its_cursor_when_registered_again(store, path, clock):
     advance(store, "a", 1, 1)
     store.close()
     again = Store.open(path, clock)
-    again.register_sink("a", from_beginning=False)
+    again.register_sink("a")
     assert cursor(again, "a") == 1
     again.close()
 

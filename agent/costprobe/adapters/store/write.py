@@ -161,30 +161,18 @@ class Store:
                 self._ids.clear()  # ids created in the transaction were rolled back
                 raise
 
-    def outbox_of(self, sink: str, *, important_first: bool, max_points: int) -> SinkOutbox:
-        """Return the outbox of a registered sink.
-
-        Args:
-            sink: Name of the sink.
-            important_first: Whether a backlog is sent newest first, with device and agent rows last.
-            max_points: Most rows in the backlog.
-        """
+    def outbox_of(self, sink: str) -> SinkOutbox:
+        """Return the outbox of a registered sink."""
         with self._outbox_lock:
             if self._outbox_reader is None:
                 self._outbox_reader = open_reader(self.path)
                 self._outbox_reader.limit_cache(OUTBOX_CACHE_KB)
-        access = SinkAccess(self._database, self._outbox_reader, self._clock, sink)
-        return SinkOutbox(access, important_first=important_first, max_points=max_points)
+        return SinkOutbox(SinkAccess(self._database, self._outbox_reader, self._clock, sink))
 
-    def register_sink(self, sink: str, *, from_beginning: bool = True) -> None:
-        """Create the cursor of a sink; an existing cursor is kept.
-
-        Args:
-            sink: Name of the sink.
-            from_beginning: Whether a new sink receives the rows already stored.
-        """
+    def register_sink(self, sink: str) -> None:
+        """Create the cursor of a sink, before the first stored row; an existing cursor is kept."""
         with self._database.transaction("register a sink in") as connection:
-            register_sink(connection, sink, from_beginning=from_beginning)
+            register_sink(connection, sink)
 
     def forget_sink(self, sink: str) -> None:
         """Delete the state of a sink that is no longer configured."""
