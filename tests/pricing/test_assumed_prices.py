@@ -14,7 +14,8 @@ from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
 from costprobe.ui.cli.support.config_sample import host_sample
-from costprobe.ui.cli.views.status_lines import price_words
+from costprobe.ui.cli.views.status_lines import hourly_costs, price_words
+from costprobe.ui.host_overview import assumed_currencies
 from fakes.clock import FakeClock
 from fakes.inference_server import InferenceServer
 
@@ -121,3 +122,24 @@ def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
         on_event=lambda _: None,
     )
     assert not list(pricing.jobs())
+
+
+def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
+    plan = {"plan": "on_demand", "per_hour": 1.5, "currency": "EUR", "device": "gpu0"}
+    tariff = {"tariff_per_kwh": 0.3, "currency": "EUR"}
+    raw = {"price": [{**plan, "electricity_included": False}], "electricity": tariff}
+    mine = validated(raw, tmp_path / "costprobe.toml")
+
+    def status(book):
+        terms = {gpu.name: book.terms(gpu.name, 0) for gpu in GPUS}
+        known = [{"device": name, **terms_document(one)} for name, one in terms.items() if one]
+        return {"devices": GPUS, "prices": known}
+
+    unpriced = status(PriceBook([], None, GPUS, prices()))
+    assert hourly_costs(unpriced) == [
+        "$31.92 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
+    ]
+    assert assumed_currencies(unpriced) == {"USD"}
+    own = status(PriceBook(mine.price, mine.electricity, GPUS))
+    assert hourly_costs(own) == ["€1.5 an hour for gpu0, electricity not included"]
+    assert hourly_costs({}) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ class Overview:
         units: Models and services, the most expensive unit first within each basis.
         change: The largest change; None if nothing changed.
         firing: Firing alerts that are not silenced, as stored, the worst first.
+        assumed: Currencies in which a device's price is assumed.
     """
 
     time_ns: int
@@ -68,6 +69,7 @@ class Overview:
     units: Sequence[UnitGroup]
     change: MainChange | None
     firing: Sequence[Mapping[str, Any]]
+    assumed: Collection[str]
 
 
 # Below this level in percent a change has reverted.
@@ -170,7 +172,14 @@ def overview(
         units=unit_groups(reader, now_ns),
         change=main_change(reader, now_ns),
         firing=firing_alerts(states),
+        assumed=assumed_currencies(status),
     )
+
+
+def assumed_currencies(status: Mapping[str, Any] | None) -> Collection[str]:
+    """Return the currencies in which the price of a device is assumed, by the daemon's status."""
+    prices = (status or {}).get("prices", ())
+    return {price["currency"] for price in prices if price["plan"] == "assumed"}
 
 
 def firing_alerts(states: States) -> Sequence[Mapping[str, Any]]:
