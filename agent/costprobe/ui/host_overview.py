@@ -15,6 +15,7 @@ from costprobe.core.records import Point, natural
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.spend.query import Usual
+from costprobe.ui.text import ASSUMED
 from costprobe.unit_costs.now import UnitGroup, unit_groups
 
 
@@ -179,7 +180,7 @@ def overview(
 def assumed_currencies(status: Mapping[str, Any] | None) -> Collection[str]:
     """Return the currencies in which the price of a device is assumed, by the daemon's status."""
     prices = (status or {}).get("prices", ())
-    return {price["currency"] for price in prices if price["plan"] == "assumed"}
+    return {price["currency"] for price in prices if price["plan"] == ASSUMED}
 
 
 def firing_alerts(states: States) -> Sequence[Mapping[str, Any]]:

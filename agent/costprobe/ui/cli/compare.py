@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
-from costprobe.ui.text import BASES, local, per_million_tokens
+from costprobe.ui.text import ASSUMED, BASES, local, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,
@@ -262,6 +262,8 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if len(candidate.plans) > 1:
         plans = ", ".join(candidate.plans)
         yield f"{candidate.name}: its samples were priced under several plans: {plans}"
+    elif ASSUMED in candidate.plans:
+        yield f"{candidate.name}: its price is assumed; set [[price]]"
 
 
 def _verdict(group: Group, limits: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
-from costprobe.ui.text import local
+from costprobe.ui.text import ASSUMED, local
 from costprobe.unit_costs.change import change_of, compared_spans
 from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of
 
@@ -135,6 +135,8 @@ def command(  # noqa: PLR0913 - an option each
         echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
         echo_lines([*trend_table(measurement, field, shown, changes), *_continued(found)])
+        if any(series.tags.get("plan") == ASSUMED for series in shown):
+            echo("the price is assumed; set [[price]]")
         if any(_is_served(measurement, field, series) for series in shown):
             echo_lines([_compared(spans), *reasons])
         if any(series.is_sampled for series in shown):

@@ -11,7 +11,7 @@ from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, u
 from costprobe.core.schema import UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
-from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
+from costprobe.ui.text import ASSUMED, CHUNKS, ago, cache_words, joules, kind_prices, local
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
@@ -275,7 +275,6 @@ def _carbon_lines(carbon: dict[str, Any]) -> list[str]:
 
 
 HALF = 0.5
-ASSUMED = "assumed"
 MAX_TENANTS_SHOWN = 5
 # A gateway counts a request at its end, which may be in another window than its tokens.
 COUNTED_MOST = 1.1
