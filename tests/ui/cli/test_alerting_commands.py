@@ -345,6 +345,11 @@ def test_replay_reads_csv_of_a_service(costprobe, tmp_path):
     named = [line.replace(",", ",cost,", 1) for line in lines]
     path.write_text("\n".join([f"time,measurement,{header}", *named]))
     assert costprobe("replay", "--csv", str(path)) == output
+    # A service that costs nothing has no work to compare.
+    path.write_text(
+        "\n".join([f"time,{header}", *(line.replace(",0.2,", ",0,") for line in lines)])
+    )
+    assert "0 incidents" in costprobe("replay", "--csv", str(path))
 
 
 def test_csv_errors_name_file_and_line(costprobe, tmp_path):

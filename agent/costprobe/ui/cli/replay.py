@@ -29,7 +29,7 @@ from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.core.incident import Alert
 from costprobe.core.outside import bounded_toml, from_csv_cell
 from costprobe.core.periods import parse_date_ns
-from costprobe.core.records import NS_PER_S, FieldValue, Point
+from costprobe.core.records import NS_PER_S, TOGETHER, FieldValue, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig
@@ -373,13 +373,15 @@ def _wide(
                 rows.setdefault(measurement, {})[field] = value
         for measurement, values in rows.items():
             is_window = measurement == "cost" and tags.get("basis") == "serving"
-            known = _completed_window(path, number, values) if is_window else values
-            yield make_point(measurement, tags, known, time_ns)
+            if is_window:
+                devices = tags["device"].count(TOGETHER) + 1
+                rows[measurement] = _completed_window(path, number, values, devices)
+            yield make_point(measurement, tags, rows[measurement], time_ns)
 
 
 def _completed_window(
-    path: Path, number: int, values: Mapping[str, FieldValue]
-) -> Mapping[str, FieldValue]:
+    path: Path, number: int, values: Mapping[str, FieldValue], devices: int
+) -> dict[str, FieldValue]:
     """Return a service's window with what follows from its other values, where the file lacks it."""
     known: dict[str, Any] = dict(values)
     total = known.setdefault("cost_total", known.get("cost_total_hardware"))
@@ -387,14 +389,14 @@ def _completed_window(
         raise bad_input(f"{path}:{number}: a window of a service needs `window_s` and `cost_total`")
     known.setdefault("cost_total_hardware", total)
     if "device_busy_s" in known:
-        known.setdefault("device_s", known["window_s"])
+        known.setdefault("device_s", known["window_s"] * devices)
     if "requests" in known:
         known.setdefault("inferences", known["requests"])
-    if "tokens_out" in known and "cost_tokens_out" not in known:
+    if {"tokens_in", "tokens_out"} & known.keys() and "cost_tokens_out" not in known:
         counts = Counts(**{name: known.get(name) for name in COUNTED})
         weights = TokenWeighing().weights("", counts)
         fresh = (counts.fresh_tokens or 0.0) * weights.token_in
-        part = fresh / (fresh + known["tokens_out"] * weights.token_out or 1.0)
+        part = fresh / (fresh + (counts.tokens_out or 0.0) * weights.token_out or 1.0)
         known |= {"cost_tokens_in": part * total, "cost_tokens_out": (1 - part) * total}
     return known
 
