@@ -12,10 +12,10 @@ from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import Point, natural
+from costprobe.core.schema import ASSUMED
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.spend.query import Usual
-from costprobe.ui.text import ASSUMED
 from costprobe.unit_costs.now import UnitGroup, unit_groups
 
 

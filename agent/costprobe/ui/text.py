@@ -69,8 +69,6 @@ def joules(value: float) -> str:
     return f"{significant(value)} J"
 
 
-# The plan of a price that nobody configured.
-ASSUMED: Final = "assumed"
 # What costs of a basis contain.
 BASES: Final = {
     "probe": "probe basis: one inference on an otherwise idle device",

@@ -15,7 +15,7 @@ from costprobe.configuration import Config
 from costprobe.core.money import common_scale, money, price_text, scale_words
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
-from costprobe.core.schema import PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
+from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import percent, significant
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import LABEL, Moment, Timespan
 from costprobe.ui.cli.support.output import echo_coloured, echo_json, echo_lines, paint
 from costprobe.ui.cli.views.plots import LETTERS, blank_plot, drawn
-from costprobe.ui.text import ASSUMED, BASES, local, per_million_tokens
+from costprobe.ui.text import BASES, local, per_million_tokens
 from costprobe.unit_costs.compare import (
     Candidate,
     Group,

@@ -13,7 +13,7 @@ import click
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
-from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
+from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import (
@@ -27,7 +27,7 @@ from costprobe.ui.cli.support.option_types import LABEL, Moment
 from costprobe.ui.cli.support.output import echo, echo_coloured, echo_json, echo_lines
 from costprobe.ui.cli.support.place import Place, bad_input, reader_of
 from costprobe.ui.cli.views.plots import series_names, trend_plots
-from costprobe.ui.text import ASSUMED, local
+from costprobe.ui.text import local
 from costprobe.unit_costs.change import change_of, compared_spans
 from costprobe.unit_costs.now import ContinuedSeries, TagChange, continued_series, identity_of
 

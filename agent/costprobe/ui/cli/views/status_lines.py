@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
 from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, unit_price
-from costprobe.core.schema import UNATTRIBUTED
+from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
-from costprobe.ui.text import ASSUMED, CHUNKS, ago, cache_words, joules, kind_prices, local
+from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
     from costprobe.adapters.store.cursors import SinkStatus
