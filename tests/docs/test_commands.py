@@ -13,6 +13,8 @@ from costprobe.ui.cli.main import main
 from docs_pages import DOCS, blocks, page_name, pages
 
 LANGUAGES = ("sh", "console", "bash")
+# Tasks of InfluxDB with our name in theirs.
+TASKS = ("hourly", "deadman")
 
 
 def parted(line):
@@ -49,8 +51,20 @@ def typed(path):
                         yield line, words[follows[0] + 1 :]
 
 
+def mentioned(path):
+    """Return the commands that the sentences of a page name, as (text, words after `costprobe`)."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for named in re.findall(r"`(?:sudo )?costprobe ([a-z][^`|]*)`", text):
+        words = named.split()
+        is_group = isinstance(main.get_command(None, words[0]), click.Group) and len(words) == 1
+        if words[0] not in TASKS and not is_group:
+            yield named, words
+
+
 def test_every_command_exists_with_its_options():
-    commands = [(path, line, words) for path in pages() for line, words in typed(path)]
+    commands = [
+        (path, line, words) for path in pages() for line, words in (*typed(path), *mentioned(path))
+    ]
     assert len(commands) > 60
     unknown = []
     for path, line, words in commands:

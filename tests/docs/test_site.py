@@ -99,6 +99,12 @@ SEARCHES = {
     "troubleshooting": "troubleshooting.html",
     "glossary": "glossary.html",
     "budget": "budgets.html",
+    "email": "howto/slack.html",
+    "upgrade": "installation.html",
+    "docker": "faq.html",
+    "port": "faq.html",
+    "false alarm": "faq.html",
+    "silence": "alerting.html",
 }
 FIRST_HIT = "(page) => document.querySelector('.md-search-result__item a')?.href.includes(page)"
 

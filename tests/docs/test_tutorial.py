@@ -1,10 +1,10 @@
 """The tutorial from its first line to its last, with a real daemon, a real InfluxDB, real HTTP."""
 
-import re
 import time
 
 import pytest
 from docs_pages import BIN, DOCS, Terminal, blocks, commands, replaced, section
+from fakes.page_examples import missing_lines
 from fakes.scenes import WORKER
 from fakes.servers import free_port, require
 
@@ -108,21 +108,7 @@ def test_from_a_configuration_to_an_alert_and_its_end(terminal, tmp_path, own_in
     assert not list((tmp_path / "state").iterdir())
     query = f"curl -sG http://127.0.0.1:{ports['8086']}/query --data-urlencode 'q=SHOW DATABASES'"
     assert "costprobe" not in terminal.type(query)
-    assert not missing_lines("".join(printed))
-
-
-def missing_lines(printed):
-    """The lines of the steps' examples that no command printed; figures, times and the host differ."""
-
-    def shape(line):
-        known = re.sub(r"host=\S+|\b(?:CET|UTC)\b", "", line)
-        return re.sub(r"\d[\d.,:TZe-]*|\b(?:s|min)\b", "0", known).split()
-
-    seen = [shape(line) for line in printed.splitlines()]
-    _, _, steps = TUTORIAL.partition("\n## 3. ")
-    expected = [line for text in blocks(steps, "text").values() for line in text.splitlines()]
-    assert len(expected) > 10
-    return [line for line in expected if shape(line) not in seen]
+    assert missing_lines("tutorial.md", "".join(printed)) == []
 
 
 def wait_for_socket(path):

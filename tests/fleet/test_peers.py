@@ -12,6 +12,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.ui.cli.main import main
 from fakes import fleet_gpus
 from fakes.documents import checked
+from fakes.page_examples import missing_lines
 from fakes.servers import Prometheus, fetch, get, running
 
 DATABASE = "gpus"
@@ -92,7 +93,8 @@ def test_sick_gpu_and_rollout_are_found_with_cause_and_cost(ask):
     energy_share = 1 - 1 / (1 + one["energy_excess_pct"] / 100)
     month = 730 * 0.5 * (3.6 * share + 400 * 3600 * fleet_gpus.PER_J * energy_share)
     assert one["cost_per_month"] == pytest.approx(month, rel=1e-6)
-    assert "2 outliers of 24 GPUs" in ask("outliers")
+    output = ask("outliers", "--within", "label:rack") + ask("change", "driver", "--window", "1h")
+    assert missing_lines("fleet.md", output) == []
     lines = csv.DictReader(io.StringIO(ask("outliers", "--csv")))
     assert {line["host"]: line["cause"] for line in lines} == {"h03": "clock", "h07": "neighbour"}
 

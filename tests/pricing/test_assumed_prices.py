@@ -1,21 +1,30 @@
 """The prices of a host without a configured price: what is printed, written and reported."""
 
+import time
 import tomllib
+from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from costprobe.adapters.clouds.instance import InstanceDetector
 from costprobe.adapters.store.ledger import MemoryLedger
-from costprobe.configuration import validated
+from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.write import Store
+from costprobe.configuration import Config, validated
 from costprobe.core.records import Device, Instance
+from costprobe.core.schema import make_point
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.book import PriceBook, Terms
 from costprobe.pricing.catalogue_files import packaged
 from costprobe.pricing.prices import HostPricing
 from costprobe.probing.rows import terms_document
 from costprobe.ui.cli.support.config_sample import host_sample
-from costprobe.ui.cli.views.status_lines import price_words
+from costprobe.ui.cli.top import snapshot
+from costprobe.ui.cli.views.status_lines import hourly_costs, price_words
+from costprobe.ui.dashboard.now import overview_document
+from costprobe.ui.host_overview import assumed_currencies, overview
 from fakes.clock import FakeClock
+from fakes.command import called
 from fakes.inference_server import InferenceServer
 
 GPUS = [Device(f"gpu{i}", "gpu", f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(8)]
@@ -121,3 +130,53 @@ def test_configured_price_needs_neither_catalogue_nor_instance(tmp_path):
         on_event=lambda _: None,
     )
     assert not list(pricing.jobs())
+
+
+def test_status_states_the_cost_an_hour_and_that_it_is_assumed(tmp_path):
+    plan = {"plan": "on_demand", "per_hour": 1.5, "currency": "EUR", "device": "gpu0"}
+    tariff = {"tariff_per_kwh": 0.3, "currency": "EUR"}
+    raw = {"price": [{**plan, "electricity_included": False}], "electricity": tariff}
+    mine = validated(raw, tmp_path / "costprobe.toml")
+
+    def status(book):
+        terms = {gpu.name: book.terms(gpu.name, 0) for gpu in GPUS}
+        known = [{"device": name, **terms_document(one)} for name, one in terms.items() if one]
+        return {"devices": GPUS, "prices": known}
+
+    unpriced = status(PriceBook([], None, GPUS, prices()))
+    assert hourly_costs(unpriced) == [
+        "$31.92 an hour (assumed, 19.2 to 115 USD/h; set [[price]])",
+    ]
+    assert assumed_currencies(unpriced) == {"USD"}
+    own = status(PriceBook(mine.price, mine.electricity, GPUS))
+    assert hourly_costs(own) == ["€1.5 an hour for gpu0, electricity not included"]
+    assert hourly_costs({}) == []
+
+
+def test_every_answer_with_a_cost_marks_an_assumed_price(tmp_path):
+    now_ns = time.time_ns()
+    run = {"host": "h", "device": "gpu0", "probe": "p"}
+    priced = {**run, "basis": "probe", "plan": "assumed", "currency": "USD"}
+    telemetry = {"host": "h", "device": "gpu0", "kind": "gpu", "currency": "USD"}
+    path = tmp_path / "costprobe.toml"
+    path.write_text(f'[store]\npath = "{tmp_path}/costprobe.db"\n')
+    with closing(Store.open(tmp_path / "costprobe.db", FakeClock(now_ns))) as store:
+        for i in range(1, 61):
+            at_ns = now_ns - i * 30 * 10**9
+            latency = {"latency_p50_ms": 1.0, "throughput_per_s": 1000.0}
+            store.append(
+                [
+                    make_point("probe", {**run, "batch": "1"}, latency, at_ns),
+                    make_point("cost", priced, {"cost_per_inference": 1e-6}, at_ns),
+                    make_point("device", telemetry, {"cost": 0.03, "util_pct": 50.0}, at_ns),
+                ]
+            )
+        price = {"device": "gpu0", "plan": "assumed", "currency": "USD"}
+        store.put_state("status", {"state": "stopped", "host": "h", "prices": [price]})
+    for words in (("trend",), ("compare",), ("report", "--format", "md")):
+        assert "assumed" in called(path, *words).output, words
+    with closing(StoreReader.open(tmp_path / "costprobe.db")) as reader:
+        shown = snapshot(reader, Config(), reader.states(), now_ns)["spending"]
+        assert [one["assumed"] for one in shown] == [True]
+        found = overview_document(overview(reader, Config(), now_ns))["spending"]
+        assert [one["assumed"] for one in found] == [True]

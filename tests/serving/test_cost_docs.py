@@ -1,4 +1,4 @@
-"""The examples of docs/cost.md are computed by the functions that the daemon uses."""
+"""The examples of docs/cost.md are what the functions of the daemon compute."""
 
 import re
 import tomllib
@@ -34,11 +34,9 @@ from fakes.arithmetic import by_hand, is_as_written
 from pydantic import TypeAdapter
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text()
-BLOCKS = [
-    tomllib.loads(block, parse_float=Decimal)
-    for block in re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
-]
-EXAMPLES = [block for block in BLOCKS if "example" in block]
+EXAMPLES = tomllib.loads(
+    Path(__file__).with_name("cost_examples.toml").read_text(), parse_float=Decimal
+)["case"]
 ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR_S = 3600
 SLICES = 7
@@ -313,6 +311,13 @@ def test_every_formula_has_an_example():
     assert all(example["by_hand"] for example in EXAMPLES)
 
 
+def test_page_shows_the_arithmetic_of_each_example():
+    shown = re.findall(r"^  (\w+ = .+ = .+)$", GUIDE, re.MULTILINE)
+    assert shown == [
+        f"{name} = {line}" for case in EXAMPLES for name, line in case["by_hand"].items()
+    ]
+
+
 def test_wrong_example_is_detected():
     assert by_hand("(3 - 1) * ln(1) + 8 / 4") == 2
     assert is_as_written(0.12345, "0.1235")
@@ -323,5 +328,5 @@ def test_wrong_example_is_detected():
 
 
 def test_carbon_configuration_is_valid():
-    (block,) = [block for block in BLOCKS if "carbon" in block and "example" not in block]
-    assert CarbonConfig.model_validate(block["carbon"]).g_per_kwh == 380
+    (block,) = re.findall(r"^```toml\n(\[carbon\].*?)```", GUIDE, re.DOTALL | re.MULTILINE)
+    assert CarbonConfig.model_validate(tomllib.loads(block)["carbon"]).g_per_kwh == 380

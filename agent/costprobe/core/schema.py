@@ -70,6 +70,8 @@ MEASURES: tuple[Measure, ...] = get_args(Measure)
 Part = Literal["busy", "idle", "held", "probing", "unallocated"]
 # Tenant of the cost that no counter attributes.
 UNATTRIBUTED: Final = "unattributed"
+# Plan of a price that nobody configured.
+ASSUMED: Final = "assumed"
 
 
 @dataclass(frozen=True, slots=True)

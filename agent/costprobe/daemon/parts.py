@@ -48,6 +48,7 @@ from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
 from costprobe.pricing.prices import RETRY_S, Feeds, HostPricing, RememberedPrices, TimedFeed
 from costprobe.probing.jobs import StoredHistory
+from costprobe.probing.rows import terms_document
 from costprobe.probing.run import Listeners
 from costprobe.serving.surroundings import (
     Surroundings,
@@ -211,6 +212,7 @@ class Runtime:
             before,
         )
         self.prices = RememberedPrices(book, parts.ledger, parts.clock, carbon)
+        self._devices = [device.name for device in devices]
         self.accounts = Accounts(self.prices, parts.ledger, parts.clock, self.tags, charges=charges)
         self._budgets = self._budget_tracker(config)
         runs = ProbeRuns()
@@ -394,7 +396,11 @@ class Runtime:
 
     def status(self) -> dict[str, Any]:
         """Return the status of each part; the same keys as EMPTY_STATUS."""
+        terms = {name: self.prices.terms_now(name) for name in self._devices}
         return {
+            "prices": [
+                {"device": name, **terms_document(known)} for name, known in terms.items() if known
+            ],
             "probes": self._probes.status(self.schedule) if self._probes is not None else [],
             "services": self._serving.status() if self._serving else [],
             "kubernetes": self._serving.pods_status() if self._serving else {},
@@ -500,6 +506,7 @@ STATUS_EVERY_S = 10.0
 MAX_EARLY_EVENTS = 100
 # The status before the parts are built.
 EMPTY_STATUS: Final[Mapping[str, Any]] = {
+    "prices": [],
     "probes": [],
     "services": [],
     "kubernetes": {},

@@ -412,7 +412,7 @@ class ProductionDetector:
             values["demand"] = math.log(block.sums.device_s / counted)
         total = block.sums.total
         items = total.requests or total.inferences
-        if block.has_traffic and total.tokens and items:
+        if block.has_traffic and total.tokens and items and work > 0:
             values["mix"] = math.log(work / items)
         findings = []
         for metric, value in values.items():

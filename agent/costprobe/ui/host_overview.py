@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from costprobe.configuration import Config
 from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import Point, natural
+from costprobe.core.schema import ASSUMED
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.spend.query import Usual
@@ -59,6 +60,7 @@ class Overview:
         units: Models and services, the most expensive unit first within each basis.
         change: The largest change; None if nothing changed.
         firing: Firing alerts that are not silenced, as stored, the worst first.
+        assumed: Currencies in which a device's price is assumed.
     """
 
     time_ns: int
@@ -68,6 +70,7 @@ class Overview:
     units: Sequence[UnitGroup]
     change: MainChange | None
     firing: Sequence[Mapping[str, Any]]
+    assumed: Collection[str]
 
 
 # Below this level in percent a change has reverted.
@@ -170,7 +173,14 @@ def overview(
         units=unit_groups(reader, now_ns),
         change=main_change(reader, now_ns),
         firing=firing_alerts(states),
+        assumed=assumed_currencies(status),
     )
+
+
+def assumed_currencies(status: Mapping[str, Any] | None) -> Collection[str]:
+    """Return the currencies in which the price of a device is assumed, by the daemon's status."""
+    prices = (status or {}).get("prices", ())
+    return {price["currency"] for price in prices if price["plan"] == ASSUMED}
 
 
 def firing_alerts(states: States) -> Sequence[Mapping[str, Any]]:

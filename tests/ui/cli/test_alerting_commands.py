@@ -332,6 +332,26 @@ def test_replay_reads_csv_with_one_column_per_field(costprobe, tmp_path):
     assert document["rows"] == 2 * len(probe)
 
 
+def test_replay_reads_csv_of_a_service(costprobe, tmp_path):
+    """A week whose server becomes 20 % slower on the last day, with and without names of series."""
+    path = tmp_path / "rows.csv"
+    header = "service,requests,tokens_in,tokens_out,window_s,cost_total,device_busy_s"
+    busy_s = [60 + 2 * (i % 5) + (12 if i > 1700 else 0) for i in range(2016)]
+    lines = [f"{1e9 + 300 * i:.0f},chat,90,45000,15000,300,0.2,{s}" for i, s in enumerate(busy_s)]
+    path.write_text("\n".join([f"time,{header}", *lines]))
+    output = costprobe("replay", "--csv", str(path))
+    assert output.startswith("2,016 rows")
+    assert "device time per token of chat is +" in output
+    named = [line.replace(",", ",cost,", 1) for line in lines]
+    path.write_text("\n".join([f"time,measurement,{header}", *named]))
+    assert costprobe("replay", "--csv", str(path)) == output
+    # A service that costs nothing has no work to compare.
+    path.write_text(
+        "\n".join([f"time,{header}", *(line.replace(",0.2,", ",0,") for line in lines)])
+    )
+    assert "0 incidents" in costprobe("replay", "--csv", str(path))
+
+
 def test_csv_errors_name_file_and_line(costprobe, tmp_path):
     def check(text, words):
         path = tmp_path / "rows.csv"
@@ -343,6 +363,8 @@ def test_csv_errors_name_file_and_line(costprobe, tmp_path):
         [
             ("value\n1", "rows.csv:1: no column `time`"),
             ("time,speed\n1,2", "rows.csv:1: 'speed' is neither a field nor a tag"),
+            ("time,measurement,util_pct\n1,gpu,2", "rows.csv:2: no field gpu.util_pct"),
+            ("time,service,requests\n1,chat,2", "rows.csv:2: a window of a service needs"),
             ("time,value\nsoon,2", "rows.csv:2: 'soon' is not a time"),
             ("time,value\n1,2\n2,fast", "rows.csv:3: 'fast' is not a number"),
             ("time,value\n1,nan", "rows.csv:2: 'nan' is not a number"),

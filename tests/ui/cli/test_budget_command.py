@@ -12,6 +12,7 @@ from costprobe.ui.cli.main import main
 from costprobe.ui.cli.views.status_lines import budget_lines
 from fakes.cases import check_all
 from fakes.clock import FakeClock
+from fakes.page_examples import DOCS, missing_lines
 
 S = 1_000_000_000
 HOUR_S = 3600
@@ -101,6 +102,18 @@ def test_table_notes_and_plot(costprobe, store):
     assert "team (USD, Asia/Kolkata)" in output
     assert "planned" in output
     assert "┤" not in costprobe("budget", "--no-plot")
+
+
+def test_page_shows_the_output_for_its_budgets(costprobe, store):
+    budgets, *_ = re.findall(
+        r"^```toml\n(.*?)```", (DOCS / "budgets.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    service = BUDGETS[BUDGETS.index("[[service]]") :]
+    silent = rows(60, 6.0, "gpu1")[: -10 * 6]
+    store.append([*rows(60, 7.0), *silent, *rows(60, 6.0, service="chat")])
+    output = costprobe("budget", "--no-plot", budgets=budgets + service)
+    # At the end of a month it is.
+    assert missing_lines("budgets.md", output.replace(": EXCEEDED", ": WILL BE EXCEEDED")) == []
 
 
 def test_gaps_and_other_currencies_are_reported(costprobe, store):

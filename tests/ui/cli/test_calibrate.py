@@ -13,6 +13,7 @@ from fakes.batching_llm import CACHED_TOKEN_S, BatchingLlm
 from fakes.calibrated import calibration_row
 from fakes.command import called
 from fakes.documents import checked
+from fakes.page_examples import missing_lines
 
 OPENAI = 'kind = "openai"\nmodel = "m"\n'
 SERVICE = 'engine = "vllm"\ndevices = ["cpu"]\n'
@@ -74,10 +75,12 @@ def test_result_is_printed_with_intervals_and_conforms_to_its_schema():
     row = calibration_row()
     document = calibration_document(row)
     assert checked("calibrate", json.dumps(document)) == document
-    lines = calibration_lines(document, "8 requests in flight")
-    assert lines[0] == "chat on gpu0, 8 requests in flight: 10 windows, intervals of 95 %"
+    load = "8 requests in flight of about 1,000 tokens in and 200 out"
+    lines = calibration_lines(document, load)
+    assert lines[0] == f"chat on gpu0, {load}: 10 windows, intervals of 95 %"
     assert lines[1].startswith("  a million tokens in: 24 device-s (24 device-s to 24 device-s), ")
     assert lines[2].startswith("  a million cached tokens in: 3 device-s (3 device-s to ")
+    assert missing_lines("serving.md", "\n".join(lines).replace("gpu0", "cpu")) == []
     cold = {
         name: None if name.endswith("_j") or "cached" in name else value
         for name, value in document.items()

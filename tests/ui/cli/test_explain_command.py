@@ -12,6 +12,7 @@ from costprobe.ui.cli.main import main
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.documents import checked
+from fakes.page_examples import missing_lines
 
 S = NS_PER_S
 HOUR_S = 3600
@@ -112,6 +113,7 @@ def test_probe_is_explained_as_in_an_alert(explain):
     assert change["change_pct"] == pytest.approx(10, abs=0.1)
     assert "is +10.0 % at constant price (+€0.1 per million)" in change["headline"]
     assert "the price changed at" in change["headline"]
+    assert missing_lines("alerting.md", explain(*PERIODS), having="costprobe explain") == []
     assert (change["cause"], change["causes"][0]["name"]) == ("clock", "clock")
     assert change["causes"][0]["share"]["mean_share"] == pytest.approx(1, abs=0.1)
     assert "nvidia-smi -q -d CLOCK" in change["reason"]

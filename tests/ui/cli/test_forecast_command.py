@@ -11,6 +11,7 @@ from costprobe.core.records import Point
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.documents import checked
+from fakes.page_examples import missing_lines
 
 HOUR_NS = 3600 * 10**9
 DAYS = 60
@@ -104,6 +105,10 @@ def test_growth_of_a_service_and_the_end_of_its_capacity(forecast):
     assert found["devices_needed"]["forecast"] == 2
     assert cost["forecast"] == pytest.approx(now + MONTH_H * 3.6 + more, rel=1e-3)
     assert found["next_device_cost_per_month"] == pytest.approx(MONTH_H * 3.6)
+
+
+def test_page_shows_the_output(forecast):
+    assert missing_lines("growth.md", forecast(rows(time.time_ns()), "--horizon", "90d")) == []
 
 
 def test_text_output_has_the_same_figures(forecast):

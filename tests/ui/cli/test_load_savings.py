@@ -10,6 +10,7 @@ from costprobe.probing.load_curve import FIGURES, LoadCurve, LoadPoint, curve_ro
 from fakes.clock import FakeClock
 from fakes.command import called
 from fakes.documents import checked
+from fakes.page_examples import missing_lines
 
 HOUR_NS = 3600 * NS_PER_S
 CONFIG = """
@@ -86,6 +87,7 @@ def test_savings_state_the_cost_of_the_load_and_the_replicas_that_carry_it(confi
         "at 12 % of saturation (120 of 1,000 generated tokens/s of a replica) it pays 5 times the"
     ) in " ".join(text.split())
     assert "merge 2 replicas into 1: saves $2,628 a month" in text
+    assert missing_lines("savings.md", text) == []
     (answer,) = checked("savings", called(config, "savings", "--json").stdout)
     load = answer["load_curve"]
     assert (load["software"], load["problem"]) == ("unchanged", None)

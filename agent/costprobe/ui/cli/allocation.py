@@ -21,7 +21,7 @@ from costprobe.ui.text import local
 
 _SOURCES: Final = {
     "tenant": "tenants need [service.tenants], see docs/howto/tenants.md",
-    "namespace": "namespaces need [kubernetes], see docs/howto/kubernetes.md",
+    "namespace": "namespaces need [kubernetes], see docs/kubernetes.md",
     "service": "services need a [[service]], see docs/serving.md",
     "model": "models need a [[service]], see docs/serving.md",
 }

@@ -15,7 +15,7 @@ from costprobe.configuration import Config
 from costprobe.core.money import common_scale, money, price_text, scale_words
 from costprobe.core.outside import one_line
 from costprobe.core.records import END_OF_TIME_NS
-from costprobe.core.schema import PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
+from costprobe.core.schema import ASSUMED, PAID_FIELDS, RUN_FIELDS, SERVICE_FIELDS
 from costprobe.core.units import percent, significant
 from costprobe.pricing.catalogue_files import hosted_models
 from costprobe.savings.hosted_apis import HostingChoice, hosting_choices
@@ -262,6 +262,8 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     if len(candidate.plans) > 1:
         plans = ", ".join(candidate.plans)
         yield f"{candidate.name}: its samples were priced under several plans: {plans}"
+    elif ASSUMED in candidate.plans:
+        yield f"{candidate.name}: its price is assumed; set [[price]]"
 
 
 def _verdict(group: Group, limits: str) -> Iterator[str]:

@@ -29,12 +29,14 @@ from costprobe.core.config.location import MAX_FILE_BYTES
 from costprobe.core.incident import Alert
 from costprobe.core.outside import bounded_toml, from_csv_cell
 from costprobe.core.periods import parse_date_ns
-from costprobe.core.records import NS_PER_S, FieldValue, Point
+from costprobe.core.records import NS_PER_S, TOGETHER, FieldValue, Point
 from costprobe.core.schema import SCHEMA, make_point
 from costprobe.core.units import counted
 from costprobe.delivery.contract import NotifierConfig
 from costprobe.drift.message import RowHistory
 from costprobe.drift.monitor import DriftMonitor
+from costprobe.serving.meter import Counts
+from costprobe.serving.tokens import TokenWeighing
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input, reader_of
 from costprobe.ui.cli.support.option_types import Moment
@@ -65,7 +67,8 @@ MEASURED = ("device", "probe", "cost", "serving", "allocation", "tenant", "budge
     "csv_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CSV file of rows instead: as `costprobe export --format csv` writes them, or with a"
-    " column `time` (ISO 8601, seconds or ns since 1970) and columns named like fields and tags.",
+    " column `time` (ISO 8601, seconds or ns since 1970) and columns named like fields and tags;"
+    " `measurement` names the series where several have such a field.",
 )
 @click.option("--events", is_flag=True, help="List every drift and anomaly, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -290,6 +293,8 @@ EXPORTED = ["time", "measurement", "tags", "field", "value"]
 # A file with only times and values is one series of cost.
 BARE = {"value": "cost_reference"}
 TAGS = {tag for measurement in SCHEMA.values() for tag in measurement.tags} | {"host"}
+# Columns of a service's window that divide its cost between input and output tokens.
+COUNTED = ("requests", "tokens_in", "cached_tokens", "tokens_out")
 # Whole numbers from here on are ns since 1970: as seconds they would lie after the year 33,000.
 LEAST_NS = 10**12
 MAX_ROWS = 5_000_000
@@ -323,11 +328,8 @@ def _exported(
         if len(rows) > MAX_ROWS:
             raise bad_input(f"{path}: more than {MAX_ROWS} rows; split the file")
         measurement, field = line["measurement"], line["field"]
-        kind = SCHEMA[measurement].fields.get(field) if measurement in SCHEMA else None
-        if kind is None:
-            raise bad_input(f"{path}:{number}: no field {measurement}.{field}")
         values = rows.setdefault((line["time"], measurement, line["tags"]), {})
-        values[field] = _number_of(path, number, line["value"], kind)
+        values[field] = _value_of(path, number, (measurement, field), line["value"])
     for (stamp, measurement, tags), values in rows.items():
         tags_by_name = dict(
             part.partition("=")[::2] for part in from_csv_cell(tags).split(" ") if part
@@ -341,31 +343,71 @@ def _exported(
 def _wide(
     path: Path, header: list[str], lines: Iterable[tuple[int, Mapping[str, str]]]
 ) -> Iterable[Point]:
-    """Return rows of a file with a column `time` and one for each field and tag."""
+    """Return rows of a file with a column `time` and one for each field and tag.
+
+    Each line is a row of the measurement in the column `measurement`. Without one, columns of services
+    belong to `cost`, and all others to the first measurement with such a field.
+    """
     if "time" not in header:
         raise bad_input(f"{path}:1: no column `time`")
-    fields: dict[str, str] = {}
+    places = ("cost", "serving", *SCHEMA) if "service" in header else tuple(SCHEMA)
+    fields: dict[str, tuple[str, str]] = {}
     for column in header:
-        if column == "time" or column in TAGS:
+        if column in ("time", "measurement") or column in TAGS:
             continue
         field = BARE.get(column, column)
-        homes = [name for name, series in SCHEMA.items() if field in series.fields]
-        if not homes:
+        home = next((name for name in places if field in SCHEMA[name].fields), None)
+        if home is None:
             raise bad_input(f"{path}:1: {column!r} is neither a field nor a tag of a series")
-        fields[column] = homes[0]
+        fields[column] = home, field
     for number, line in lines:
         time_ns = _time_ns(path, number, line["time"])
-        tags = {"device": "csv", "probe": "csv"}
+        kind = {"basis": "serving"} if line.get("service") else {"probe": "csv"}
+        tags = {"device": "csv", **kind}
         tags |= {tag: from_csv_cell(line[tag]) for tag in TAGS if line.get(tag)}
         rows: dict[str, dict[str, FieldValue]] = {}
-        for column, measurement in fields.items():
-            field = BARE.get(column, column)
+        for column, (home, field) in fields.items():
             if line.get(column):
-                kind = SCHEMA[measurement].fields[field]
-                value = _number_of(path, number, line[column], kind)
+                measurement = line.get("measurement") or home
+                value = _value_of(path, number, (measurement, field), line[column])
                 rows.setdefault(measurement, {})[field] = value
         for measurement, values in rows.items():
-            yield make_point(measurement, tags, values, time_ns)
+            is_window = measurement == "cost" and tags.get("basis") == "serving"
+            if is_window:
+                devices = tags["device"].count(TOGETHER) + 1
+                rows[measurement] = _completed_window(path, number, values, devices)
+            yield make_point(measurement, tags, rows[measurement], time_ns)
+
+
+def _completed_window(
+    path: Path, number: int, values: Mapping[str, FieldValue], devices: int
+) -> dict[str, FieldValue]:
+    """Return a service's window with what follows from its other values, where the file lacks it."""
+    known: dict[str, Any] = dict(values)
+    total = known.setdefault("cost_total", known.get("cost_total_hardware"))
+    if "window_s" not in known or total is None:
+        raise bad_input(f"{path}:{number}: a window of a service needs `window_s` and `cost_total`")
+    known.setdefault("cost_total_hardware", total)
+    if "device_busy_s" in known:
+        known.setdefault("device_s", known["window_s"] * devices)
+    if "requests" in known:
+        known.setdefault("inferences", known["requests"])
+    if {"tokens_in", "tokens_out"} & known.keys() and "cost_tokens_out" not in known:
+        counts = Counts(**{name: known.get(name) for name in COUNTED})
+        weights = TokenWeighing().weights("", counts)
+        fresh = (counts.fresh_tokens or 0.0) * weights.token_in
+        part = fresh / (fresh + (counts.tokens_out or 0.0) * weights.token_out or 1.0)
+        known |= {"cost_tokens_in": part * total, "cost_tokens_out": (1 - part) * total}
+    return known
+
+
+def _value_of(path: Path, number: int, place: tuple[str, str], text: str) -> FieldValue:
+    """Parse the value of a measurement's field."""
+    measurement, field = place
+    kind = SCHEMA[measurement].fields.get(field) if measurement in SCHEMA else None
+    if kind is None:
+        raise bad_input(f"{path}:{number}: no field {measurement}.{field}")
+    return _number_of(path, number, text, kind)
 
 
 def _number_of(path: Path, number: int, text: str, kind: type) -> FieldValue:

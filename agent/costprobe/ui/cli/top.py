@@ -28,7 +28,12 @@ from costprobe.ui.cli.support.loaded_config import LoadedConfig, reader_of
 from costprobe.ui.cli.support.option_types import FiniteRange
 from costprobe.ui.cli.support.output import echo_json, is_coloured
 from costprobe.ui.cli.views.status_lines import outbox_document
-from costprobe.ui.host_overview import host_faults, main_change, newest_rows
+from costprobe.ui.host_overview import (
+    assumed_currencies,
+    host_faults,
+    main_change,
+    newest_rows,
+)
 from costprobe.ui.incidents import is_running
 
 # More than a key that is held down sends between two updates.
@@ -168,7 +173,12 @@ def snapshot(reader: StoreReader, config: Config, states: States, now_ns: int) -
         "state": None if status is None else status.get("state"),
         "age_s": age_s,
         "spending": [
-            {"currency": one.currency, "cost_per_h": one.per_hour, "idle_share": one.idle_share}
+            {
+                "currency": one.currency,
+                "cost_per_h": one.per_hour,
+                "assumed": one.currency in assumed_currencies(status),
+                "idle_share": one.idle_share,
+            }
             for one in spending(reader, config.budget, usual, now_ns, ())
         ],
         "power_w": present_power_w(reader, now_ns),

@@ -13,7 +13,7 @@ import click
 from costprobe.adapters.store.read import SeriesValues, StoreReader
 from costprobe.core.outside import csv_cell, nearest
 from costprobe.core.periods import HOUR_NS, TimeSpan, iso
-from costprobe.core.schema import MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
+from costprobe.core.schema import ASSUMED, MEASURES, SCHEMA, SERVING_RATIOS, SERVING_SUMS
 from costprobe.core.units import counted
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import (
@@ -135,6 +135,8 @@ def command(  # noqa: PLR0913 - an option each
         echo(f"no {field} since {local(since_ns)}; check the daemon: costprobe status")
     else:
         echo_lines([*trend_table(measurement, field, shown, changes), *_continued(found)])
+        if any(series.tags.get("plan") == ASSUMED for series in shown):
+            echo("the price is assumed; set [[price]]")
         if any(_is_served(measurement, field, series) for series in shown):
             echo_lines([_compared(spans), *reasons])
         if any(series.is_sampled for series in shown):

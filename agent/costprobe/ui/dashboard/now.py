@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -145,16 +145,17 @@ def overview_document(overview: Overview) -> dict[str, Any]:
         "time_ms": overview.time_ns // NS_PER_MS,
         "host": overview.host,
         "power_w": overview.power_w,
-        "spending": [_spending(spending) for spending in overview.spending],
+        "spending": [_spending(one, overview.assumed) for one in overview.spending],
         "units": [_group(group, overview.time_ns) for group in overview.units],
         "change": None if change is None else _change(change),
     }
 
 
-def _spending(spending: Spending) -> dict[str, Any]:
+def _spending(spending: Spending, assumed: Collection[str]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "currency": spending.currency,
         "cost_per_h": spending.per_hour,
+        "assumed": spending.currency in assumed,
         "idle_share": spending.idle_share,
         "month": None,
     }

@@ -367,8 +367,9 @@ def _figures(report: Report) -> Iterator[KeyFigure]:
         yield KeyFigure("Spend", money(spend.total, spend.currency), spend_change(spend))
     for one in report.overview.spending:
         if one.per_hour is not None:
-            idle = "" if one.idle_share is None else f"{share(one.idle_share)} of it idle"
-            yield KeyFigure("Per hour now", money(one.per_hour, one.currency), idle)
+            notes = ["price assumed"] if one.currency in report.overview.assumed else []
+            notes += [] if one.idle_share is None else [f"{share(one.idle_share)} of it idle"]
+            yield KeyFigure("Per hour now", money(one.per_hour, one.currency), ", ".join(notes))
         if one.month is not None:
             yield _month(one)
     best = _largest_savings(report)

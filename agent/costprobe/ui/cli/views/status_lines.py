@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
 from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, unit_price
-from costprobe.core.schema import UNATTRIBUTED
+from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
 from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
@@ -40,6 +41,7 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     else:
         head = f"NOT RUNNING; last seen {ago(status['age_s'])} ago as {status['state']}"
     lines = [f"costprobe on {status['host']}: {head}"]
+    lines += [f"cost     {words}" for words in hourly_costs(status)]
     lines.append(f"config   {status['config'] or 'none (demo mode)'}")
     if status["config_fault"]:
         lines.append(f"  FAULT  {status['config_fault']}")
@@ -81,6 +83,29 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     errors = {name: job for name, job in status["jobs"].items() if job["last_error"]}
     lines += [f"  FAULT  {name}: {job['last_error']}" for name, job in errors.items()]
     return lines
+
+
+def hourly_costs(status: dict[str, Any]) -> list[str]:
+    """Return what holding the host's devices costs an hour, in each currency, from the JSON of `status`."""
+    found = []
+    # A daemon of an earlier version does not state the prices.
+    prices = status.get("prices", [])
+    for currency in dict.fromkeys(price["currency"] for price in prices):
+        own = [price for price in prices if price["currency"] == currency]
+        sums = {
+            key: math.fsum(float(price[key] or price["price_rate_per_h"]) for price in own)
+            for key in ("price_rate_per_h", "price_rate_low_per_h", "price_rate_high_per_h")
+        }
+        per_hour, low, high = sums.values()
+        words = f"{money(per_hour, currency)} an hour"
+        if len(own) < len(status["devices"]):
+            words += f" for {', '.join(price['device'] for price in own)}"
+        if not all(price["electricity_included"] for price in own):
+            words += ", electricity not included"
+        if any(price["plan"] == ASSUMED for price in own):
+            words += f" (assumed, {range_words(str(low), str(high), currency)}; set [[price]])"
+        found.append(words)
+    return found
 
 
 def _http_lines(http: dict[str, Any]) -> list[str]:

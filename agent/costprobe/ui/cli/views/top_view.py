@@ -84,7 +84,8 @@ def _spending(snapshot: Mapping[str, Any], width: int) -> Iterator[Text]:
     for one in snapshot["spending"]:
         if one["cost_per_h"] is not None:
             idle = "" if one["idle_share"] is None else f", {percent(one['idle_share'])} of it idle"
-            parts.append(f"{money(one['cost_per_h'], one['currency'])} an hour{idle}")
+            assumed = " (price assumed)" if one["assumed"] else ""
+            parts.append(f"{money(one['cost_per_h'], one['currency'])} an hour{assumed}{idle}")
     if snapshot["power_w"] is not None:
         parts.append(f"{snapshot['power_w'] / 1000:.3g} kW")
     if parts:

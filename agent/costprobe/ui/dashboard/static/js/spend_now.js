@@ -6,10 +6,10 @@ import { money, percent, plural, power } from "./format.js";
 import { exact, monthTile, note, tile } from "./tiles.js";
 
 function currencyTiles(one, allocation) {
-  const { currency, cost_per_h: perHour, idle_share: idle } = one;
+  const { currency, cost_per_h: perHour, idle_share: idle, assumed } = one;
   const uses = allocation ? largestUses(allocation) : null;
   return [
-    tile("Spend now", perHour === null ? "–" : [exact(perHour, money(perHour, currency)), el("small", {}, " an hour")],
+    tile("Spend now", perHour === null ? "–" : [exact(perHour, money(perHour, currency)), el("small", {}, ` an hour${assumed ? ", price assumed" : ""}`)],
       uses ?? note("muted", perHour === null ? "no reading in the last hour" : "hardware and electricity")),
     one.month ? monthTile(one) : tile("This month", "…", note("muted", "reading the hours so far")),
     tile("Idle", exact(idle ?? "", percent(idle)),
