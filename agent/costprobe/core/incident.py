@@ -53,7 +53,7 @@ class Alert:
         labels: Labels that identify it (host, device), those of its series (team) and of the rules.
         summary: What happened, in one line.
         detail: Causes and what to do, in one line; empty where `summary` has them.
-        symptoms: Its symptoms, oldest first; of a resolved incident the last ones.
+        symptoms: Its symptoms, oldest first; of a resolved incident all that it had, with their ends.
         since_ns: UTC in ns of the first symptom.
         fired_ns: UTC in ns of its firing; None while pending.
         ended_ns: UTC in ns of its resolution; None before.
@@ -85,7 +85,7 @@ class Alert:
 
     def to_document(self) -> dict[str, Any]:
         """Return the alert as JSON."""
-        return {**_plain(self), "symptoms": [_plain(symptom) for symptom in self.symptoms]}
+        return {**plain(self), "symptoms": [plain(symptom) for symptom in self.symptoms]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Alert:
@@ -98,7 +98,8 @@ class Alert:
         return cls(**{**document, "symptoms": symptoms})
 
 
-def _plain(record: Alert | Symptom) -> dict[str, Any]:
+def plain(record: Alert | Symptom) -> dict[str, Any]:
+    """Return the attributes of a record by name."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
     return {**values, "labels": dict(record.labels)}
 

@@ -22,6 +22,8 @@ from costprobe.alerts.rules.rule import (
     SeriesTable,
     labels_of,
     numeric_field,
+    over,
+    span_text,
     where,
 )
 from costprobe.core.config.fields import Duration, Name, Share, key
@@ -388,6 +390,12 @@ class ThresholdRule(Rule):
             if last_value.since_at_ns is not None
             if time_ns - max(last_value.last_ns or 0, self._resumed_ns) <= last_value.valid_ns
         ]
+
+    def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
+        """Return the value that was reported, in the past tense."""
+        what = symptom.text.replace(f"{symptom.series} is ", f"{symptom.series} was ", 1)
+        span = span_text(symptom.since_ns, ended_ns)
+        return over(symptom, f"back to normal: {what}, from {span}")
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
