@@ -166,21 +166,27 @@ class DriftRule(Rule):
         series = f"{event.metric}{where(labels)}"
         level_pct = event.level_pct if event.level_pct is not None else event.change_pct or 0.0
         min_pct = config.at_least * 100
-        known = self._shifts.get(series)
-        known = known and known.get("next", known)
-        before = None if known is None or known.get("is_over") else known
-        ends_ns = [] if known is None else known.get("ended_at_ns", [])
+        known = self._shifts.get(series, {})
+        known = known.get("next", known)
+        before = {} if known.get("is_over") else known
         is_begun = abs(level_pct) >= min_pct and (
             config.direction == "both" or (config.direction == "up") == (level_pct > 0)
         )
-        if before is not None and _is_back(before, level_pct, min_pct):
+        if before and _is_back(before, level_pct, min_pct):
             _end(before, event, level_pct if abs(level_pct) >= min_pct else 0.0)
-            if is_begun and level_pct * before["level_pct"] < 0 and event.severity != "info":
-                before["next"] = self._shift(event, dict(labels), level_pct, ends_ns, None)
+            # What is worse than before an improvement is another shift.
+            is_begun &= level_pct * before["level_pct"] < 0 and event.severity != "info"
+            before = {}
+        elif before:
+            is_begun = True
+        if not is_begun:
             return
-        if before is None and not is_begun:
+        ends_ns = known.get("ended_at_ns", [])
+        shift = self._shift(event, dict(labels), level_pct, ends_ns, before)
+        if known.get("is_over") and not known.get("is_reported"):
+            known["next"] = shift
             return
-        self._shifts[series] = self._shift(event, dict(labels), level_pct, ends_ns, before)
+        self._shifts[series] = shift
         while len(self._shifts) > MAX_SERIES:
             del self._shifts[next(iter(self._shifts))]
 
@@ -190,16 +196,12 @@ class DriftRule(Rule):
         labels: dict[str, str],
         level_pct: float,
         ends_ns: Sequence[int],
-        before: dict[str, Any] | None,
+        known: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Return the shift of an event; `before` is the same shift until then."""
+        """Return the shift of an event; `known` is the same shift until then, empty for a new one."""
         since_ns = event.since_ns if event.since_ns is not None else event.time_ns
         ends_ns = [end_ns for end_ns in ends_ns if event.time_ns - end_ns < RECUR_NS]
-        known = before or {}
         what, is_named, _ = event.title.partition(" is ")
-        # What is less than before is still the same deterioration, with the cause of its rise.
-        is_less = abs(level_pct) < abs(known.get("level_pct", 0.0))
-        severity = "info" if event.severity == "info" else self._config.severity
         return {
             "labels": labels,
             "what": known.get(
@@ -215,8 +217,8 @@ class DriftRule(Rule):
             "detail": event.detail or (f"At first: {known['began']}" if known else ""),
             "began": known.get("began", event.text),
             # An improvement is reported with severity info.
-            "severity": known["severity"] if is_less else severity,
-            "cause": (not is_less and event.cause) or known.get("cause", ""),
+            "severity": "info" if event.severity == "info" else self._config.severity,
+            "cause": event.cause or known.get("cause", ""),
             "ended_at_ns": ends_ns,
             "is_intermittent": len(ends_ns) >= RECURRENT_ENDS,
             "quiet_at_ns": None,
@@ -228,17 +230,17 @@ class DriftRule(Rule):
         config = self._config
         accept_ns = int(config.accept_after_s * NS_PER_S)
         for series, drift in list(self._shifts.items()):
-            # A shift to the other side is another one: the first is over for one evaluation.
-            if drift.get("is_next_due"):
+            # Between two shifts is an evaluation without one, so that each is an incident.
+            if drift.get("is_reported") and "next" in drift:
                 self._shifts[series] = drift["next"]
                 continue
-            drift["is_next_due"] = "next" in drift
             age_ns = time_ns - drift["reported_at_ns"]
             if drift.get("is_over"):
+                drift["is_reported"] = True
                 if age_ns > RECUR_NS:
                     del self._shifts[series]
             elif age_ns > accept_ns:
-                drift["is_over"] = True
+                drift["is_over"] = drift["is_reported"] = True
                 lasted = format_duration(config.accept_after_s)
                 drift["ending"] = (
                     f"No further change was reported for {lasted}: the new level counts as normal."
