@@ -118,6 +118,7 @@ REVERTED_SHARE = 0.5
 # So has one that is back by all but this share of its largest shift: the level of the first runs after
 # a return is not known better.
 LEFT_SHARE = 0.1
+OVERSHOOT_SHARE = 0.25
 # A shift that returns after this many ends within RECUR_NS is intermittent: it lasts until it has stayed
 # away for `accept_after`.
 RECURRENT_ENDS = 2
@@ -174,12 +175,11 @@ class DriftRule(Rule):
         )
         if before and _is_back(before, level_pct, min_pct):
             _end(before, event, level_pct if abs(level_pct) >= min_pct else 0.0)
-            # What is worse than before an improvement is another shift.
-            is_begun &= level_pct * before["level_pct"] < 0 and event.severity != "info"
+            is_begun &= level_pct * before["level_pct"] < 0
             before = {}
         elif before:
             is_begun = True
-        if not is_begun:
+        if not is_begun or _is_overshoot(known, event, level_pct):
             return
         ends_ns = known.get("ended_at_ns", [])
         shift = self._shift(event, dict(labels), level_pct, ends_ns, before)
@@ -290,6 +290,16 @@ def _is_back(shift: Mapping[str, Any], level_pct: float, min_pct: float) -> bool
     peak_pct = _peak_pct(shift)
     least_pct = max(REVERTED_SHARE * min_pct, LEFT_SHARE * abs(peak_pct))
     return abs(level_pct) < least_pct or level_pct * peak_pct < 0
+
+
+def _is_overshoot(over: Mapping[str, Any], event: Event, level_pct: float) -> bool:
+    """Return whether an improvement is only the inexact level after the return of a shift that is over."""
+    return bool(
+        over.get("is_over")
+        and event.severity == "info"
+        and (event.since_ns or event.time_ns) <= over["reported_at_ns"]
+        and abs(level_pct) < OVERSHOOT_SHARE * abs(_peak_pct(over))
+    )
 
 
 def _end(shift: dict[str, Any], event: Event, left_pct: float) -> None:

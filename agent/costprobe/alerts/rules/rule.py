@@ -210,9 +210,10 @@ def over_until(symptom: Symptom, ended_ns: int) -> Symptom:
 
 
 def span_text(since_ns: int, until_ns: int) -> str:
-    """Format a span for people: "12:04 to 12:08 UTC", with the dates if it is not within a day."""
+    """Format a span for people: "12:04 to 12:08 UTC", with dates or seconds where they differ only in those."""
     since, until = (datetime.fromtimestamp(ns // NS_PER_S, UTC) for ns in (since_ns, until_ns))
     form = "%H:%M" if since.date() == until.date() else "%Y-%m-%d %H:%M"
+    form += ":%S" * (until_ns - since_ns < 60 * NS_PER_S)
     return f"{since:{form}} to {until:{form}} UTC"
 
 
