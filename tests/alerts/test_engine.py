@@ -278,6 +278,36 @@ def test_resolved_incident_reports_what_fired_and_not_what_ended_it():
     )
 
 
+def test_series_that_ends_without_a_good_value_is_not_back_to_normal():
+    tags = {"device": "gpu0", "host": "h1"}
+    hot = rule("hot", "threshold", measurement="device", field="temp_c", above=85)
+    for last, words in (
+        (90.0, "no longer measured (10:40 to 10:50 UTC)"),
+        (80.0, "back to normal"),
+    ):
+        player = Player(engine_of(hot))
+        for seconds, temp_c in ((0, 90.0), (10, 90.0), (20, last)):
+            player.engine.observe(
+                Point("device", tags, {"temp_c": temp_c}, T0 + seconds * NS_PER_S)
+            )
+            player.tick(seconds)
+        player.tick(600)
+        assert player.states == ["firing", "resolved"]
+        assert player.notified[-1][1].summary.startswith(f"{words}: temp_c of gpu0")
+    is_measured = True
+    player = Player(
+        AlertEngine(
+            [rule("drift", "drift")], SETTINGS, (), [hook()], TAGS, is_current=lambda _: is_measured
+        )
+    )
+    player.engine.observe_event(drift_event(8.0, "cooling"))
+    player.tick(0)
+    is_measured = False
+    player.tick(120)
+    text = "no longer measured (10:40 to 10:42 UTC): cost is +8.0 %"
+    assert player.notified[-1][1].summary == text
+
+
 def test_shift_to_the_other_side_is_another_incident():
     player = Player(engine_of(rule("drift", "drift")))
     improved = replace(drift_event(-20.0, "clock"), severity="info")

@@ -37,6 +37,8 @@ MAX_SYMPTOMS = 200
 MAX_CAUSES = 20
 # A drift that grew by this factor is notified again.
 GROWTH = 2.0
+# Kinds of rule whose symptom is reported at its end as it was at its largest; all others as they fired.
+GROWING = ("drift", "budget_exceeded")
 # Series of a drift whose message states money.
 PRICED = ("cost", "serving_time")
 OF_ENERGY = ("energy", "serving_energy")
@@ -56,8 +58,8 @@ class Incident:
         causes: Its causes since it fired, `unknown` included.
         size: Largest shift of its drifts at the last revision, in percent.
         is_priced: Whether a drift of a cost is known to those that were notified.
-        reported: Each present symptom as it fired, or a drift at its largest, by rule and series.
-        ended: Each of them that is over, with its times.
+        reported: Each symptom as it fired, or at its largest, by rule and series.
+        ended: Each of them that is over, as it was and when.
         leading: Rule and series of the last notified summary.
         places: Tags of its rows, those of its first symptoms: with others a query of the newest state
             would not find its end.
@@ -88,21 +90,23 @@ class Incident:
             rules: The rules in force, by name.
             ended: Returns a symptom that is over.
         """
-        present = {_identity(symptom): symptom for symptom in symptoms[:MAX_SYMPTOMS]}
-        for identity in self.reported.keys() - present.keys():
-            last, before = self.reported.pop(identity), self.ended.get(identity)
-            is_first = before is None and len(self.ended) < MAX_SYMPTOMS
-            if is_first or (before and abs(last.value or 0.0) > abs(before.value or 0.0)):
-                self.ended[identity] = ended(last)
+        present = {_identity(symptom): symptom for symptom in symptoms}
+        for identity in self.reported.keys() - present.keys() - self.ended.keys():
+            self.ended[identity] = ended(self.reported[identity])
         for identity, symptom in present.items():
+            self.ended.pop(identity, None)
             known = self.reported.get(identity)
+            if known is None and len(self.reported) >= MAX_SYMPTOMS:
+                continue
             is_larger = (
                 known is not None
-                and rules[symptom.rule].kind == "drift"
+                and rules[symptom.rule].kind in GROWING
                 and abs(symptom.value or 0.0) >= abs(known.value or 0.0)
             )
-            if known is None or is_larger or self.alert.state == "pending":
+            if known is None or self.alert.state == "pending":
                 self.reported[identity] = symptom
+            elif is_larger:
+                self.reported[identity] = replace(symptom, since_ns=known.since_ns)
 
     def revise(self, rules: Mapping[str, RuleConfig]) -> bool:
         """Count a revision if a firing incident has a new cause, or a drift that doubled or is its first of a cost.

@@ -14,11 +14,13 @@ from pydantic import Field
 
 from costprobe.alerts.rules.rule import (
     MAX_SERIES,
+    UNMEASURED,
     Rule,
     RuleConfig,
     SeriesTable,
     labels_of,
     over,
+    over_until,
     span_text,
     where,
 )
@@ -118,7 +120,8 @@ REVERTED_SHARE = 0.5
 # So has one that is back by all but this share of its largest shift: the level of the first runs after
 # a return is not known better.
 LEFT_SHARE = 0.1
-OVERSHOOT_SHARE = 0.25
+# An improvement of less, in percent or as a share of that shift, is none yet.
+OVERSHOOT_PCT, OVERSHOOT_SHARE = 5.0, 0.25
 # A shift that returns after this many ends within RECUR_NS is intermittent: it lasts until it has stayed
 # away for `accept_after`.
 RECURRENT_ENDS = 2
@@ -255,18 +258,24 @@ class DriftRule(Rule):
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
         """Return the largest shift, until it reverted; or the shift that was accepted as normal."""
-        shift = self._shifts.get(symptom.series)
-        if shift is None or "what" not in shift:
-            return super().ended(symptom, ended_ns)
-        since_ns = shift["since_at_ns"]
+        shift = self._shifts.get(symptom.series, {})
+        if not shift.get("is_over"):
+            return over_until(symptom, ended_ns, UNMEASURED)
+        if "what" not in shift:
+            return over_until(symptom, ended_ns)
+        since_ns = symptom.since_ns
         if shift["quiet_at_ns"] is None:
             since = span_text(since_ns, ended_ns).partition(" to ")[0]
             text = f"accepted as normal: {shift['what']} is {shift['level_pct']:+z.1f} % since {since} UTC"
         else:
-            levels = (f"{shift[key]:+z.1f} %" for key in ("peak_pct", "first_pct", "level_pct"))
-            peak, *others = levels
+            peak_pct = max(shift["peak_pct"], symptom.value or 0.0, key=abs)
+            peak, *others = (
+                f"{pct:+z.1f} %" for pct in (peak_pct, shift["first_pct"], shift["level_pct"])
+            )
             most = "" if {peak} == set(others) else "up to "
             span = span_text(since_ns, max(since_ns, shift["quiet_at_ns"]))
+            if shift["is_intermittent"] or since_ns < shift["since_at_ns"]:
+                span += ", with interruptions"
             left = f"; {shift['left_pct']:+.1f} % is left" if shift["left_pct"] else ""
             text = f"back to normal: {shift['what']} was {most}{peak} from {span}{left}"
         return over(symptom, text, shift["ending"], f"It was reported as: {symptom.text};")
@@ -298,7 +307,7 @@ def _is_overshoot(over: Mapping[str, Any], event: Event, level_pct: float) -> bo
         over.get("is_over")
         and event.severity == "info"
         and (event.since_ns or event.time_ns) <= over["reported_at_ns"]
-        and abs(level_pct) < OVERSHOOT_SHARE * abs(_peak_pct(over))
+        and abs(level_pct) < max(OVERSHOOT_PCT, OVERSHOOT_SHARE * abs(_peak_pct(over)))
     )
 
 
@@ -342,6 +351,7 @@ class LoadCurveRule(Rule):
     def __init__(self, config: LoadCurveRuleConfig) -> None:
         self._config = config
         self._shifts: SeriesTable[dict[str, Any]] = SeriesTable()
+        self._accepted: set[str] = set()
 
     def observe(self, row: Point) -> None:
         """Add an event of a changed load curve; one of a level near 0 ends the shift."""
@@ -372,13 +382,21 @@ class LoadCurveRule(Rule):
         """Return the curves that are neither back nor accepted as normal."""
         config = self._config
         accept_ns = int(config.accept_after_s * NS_PER_S)
+        self._accepted = set()
         for labels, shift in list(self._shifts.items()):
             if time_ns - shift["reported_at_ns"] > accept_ns:
                 del self._shifts[labels]
+                self._accepted.add(f"{LOAD_CURVE}{where(labels)}")
         return [
             _symptom(config, f"{LOAD_CURVE}{where(labels)}", shift, dict(labels))
             for labels, shift in self._shifts.items()
         ]
+
+    def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
+        """Return the change until a curve was back, or as it was accepted as normal."""
+        if symptom.series not in self._accepted:
+            return over_until(symptom, ended_ns, "back to normal")
+        return over(symptom, f"accepted as normal: {symptom.text}")
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the shifts."""

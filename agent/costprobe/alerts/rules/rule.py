@@ -204,9 +204,13 @@ def over(symptom: Symptom, text: str, *details: str) -> Symptom:
     return replace(symptom, text=text, detail=" ".join(filter(None, (*details, causes.strip()))))
 
 
-def over_until(symptom: Symptom, ended_ns: int) -> Symptom:
+# What ended without a return: its series has no rows any more, or is not measured any more.
+UNMEASURED = "no longer measured"
+
+
+def over_until(symptom: Symptom, ended_ns: int, how: str = "over") -> Symptom:
     """Return a symptom that is over since a UTC ns, with the text that was reported."""
-    return over(symptom, f"over ({span_text(symptom.since_ns, ended_ns)}): {symptom.text}")
+    return over(symptom, f"{how} ({span_text(symptom.since_ns, ended_ns)}): {symptom.text}")
 
 
 def span_text(since_ns: int, until_ns: int) -> str:

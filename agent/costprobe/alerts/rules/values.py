@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from costprobe.alerts.rules.rule import (
+    UNMEASURED,
     Labels,
     MeasurementName,
     Rule,
@@ -23,6 +24,7 @@ from costprobe.alerts.rules.rule import (
     labels_of,
     numeric_field,
     over,
+    over_until,
     span_text,
     where,
 )
@@ -392,7 +394,10 @@ class ThresholdRule(Rule):
         ]
 
     def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
-        """Return the value that was reported, in the past tense."""
+        """Return the value that was reported, in the past tense; one that ends without a good value is unmeasured."""
+        last = self._last_values.get(tuple(symptom.labels.items()))
+        if last is None or last.since_at_ns is not None:
+            return over_until(symptom, ended_ns, UNMEASURED)
         what = symptom.text.replace(f"{symptom.series} is ", f"{symptom.series} was ", 1)
         span = span_text(symptom.since_ns, ended_ns)
         return over(symptom, f"back to normal: {what}, from {span}")
