@@ -159,6 +159,10 @@ class Incident:
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
         self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
+        self.reported = {
+            series: replace(symptom, since_ns=symptom.since_ns + step_ns)
+            for series, symptom in self.reported.items()
+        }
         if self.quiet_ns is not None:
             self.quiet_ns += step_ns
         self.notified = {
@@ -807,13 +811,13 @@ class AlertEngine:
                 return
             self._fire(incident, history, time_ns)
             return
-        if symptoms or not self._is_held(incident, time_ns):
-            incident.record(
-                symptoms, self._configs, lambda symptom: self._rules.ended(symptom, time_ns)
-            )
+        if not symptoms and self._is_held(incident, time_ns):
+            return
+        incident.record(
+            symptoms, self._configs, lambda symptom: self._rules.ended(symptom, time_ns)
+        )
         if not symptoms:
-            if not self._is_held(incident, time_ns):
-                self._resolve(key, incident, history, time_ns)
+            self._resolve(key, incident, history, time_ns)
             return
         incident.quiet_ns = None
         severity = incident.alert.severity
