@@ -131,11 +131,11 @@ def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> Budget
     )
 
 
-def spent_of(budget: BudgetConfig, book: SpendBook, time_ns: int) -> float:
-    """Return what is spent of a budget in its period until a UTC ns."""
-    so_far = TimeSpan(period_at(budget.period, budget.timezone, time_ns).start_ns, time_ns)
+def spent_since(budget: BudgetConfig, book: SpendBook, hour: int, until_ns: int) -> float:
+    """Return what was spent of a budget from the start of an hour of its book until a UTC ns."""
+    span = TimeSpan(book.start_ns(hour), until_ns)
     return math.fsum(
-        book.between(payer, so_far).cost
+        book.between(payer, span).cost
         for payer in payers_of(budget, book.payers)
         if payer.currency == budget.currency
     )
@@ -223,11 +223,6 @@ class BudgetWatch:
         self._exceeded = False
         self._above = 0
         self._forecast: Literal["no", "yes", "over"] = "no"
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether the budget is exceeded in the period of the last evaluation."""
-        return self._exceeded
 
     def take(self, status: BudgetStatus) -> tuple[BudgetFlags, list[Event]]:
         """Evaluate a status; return the conditions, and events of those that start."""

@@ -23,7 +23,7 @@ from costprobe.spend.budget import (
     budget_point,
     budget_status,
     payers_of,
-    spent_of,
+    spent_since,
 )
 from costprobe.spend.query import SpendBook, Usual, book_name, hours_of, read_spend
 from costprobe.spend.settings import BudgetConfig
@@ -74,6 +74,8 @@ class BudgetTracker:
         self._watches = self._stored_watches()
         self._lock = Lock()
         self._documents: list[dict[str, Any]] = []
+        # Budgets that are not exceeded: the hour of the last evaluation, and what was spent before it.
+        self._open: list[tuple[BudgetConfig, int, float]] = []
         self._started_ns = clock.monotonic_ns()
         self._interval: int | None = None
         self._lacks_costs = True
@@ -94,11 +96,12 @@ class BudgetTracker:
     def _is_newly_exceeded(self) -> bool:
         """Return whether a budget is exceeded that was not at its last evaluation."""
         now_ns = self._clock.time_ns()
-        books = self._read(now_ns)
-        return books is not None and any(
-            spent_of(budget, books[budget.name], now_ns) > float(budget.amount)
-            for budget in self._budgets
-            if not self._watches[budget.name].is_exceeded
+        books = self._read(now_ns) if self._open else None
+        if books is None:
+            return False
+        return any(
+            spent + spent_since(budget, books[budget.name], hour, now_ns) > budget.amount
+            for budget, hour, spent in self._open
         )
 
     def refresh(self) -> None:
@@ -108,10 +111,14 @@ class BudgetTracker:
         if books is None:
             return
         documents = []
-        self._lacks_costs = False
+        self._lacks_costs, self._open = False, []
         for budget in self._budgets:
             status = budget_status(budget, books[budget.name], now_ns)
             flags, events = self._watches[budget.name].take(status)
+            if not flags.is_exceeded:
+                hour = books[budget.name].hour_of(now_ns)
+                spent = status.spent - spent_since(budget, books[budget.name], hour, now_ns)
+                self._open.append((budget, hour, spent))
             if payers_of(budget, books[budget.name].payers):
                 self._ledger.append([budget_point(status, flags, self._tags)])
             else:
