@@ -19,15 +19,7 @@ from costprobe.alerts.rules.kinds import rule_of
 from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.incident import (
-    Alert,
-    Fault,
-    Notice,
-    Silence,
-    Symptom,
-    plain,
-    silence_document,
-)
+from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
 from costprobe.core.periods import is_within
 from costprobe.core.records import NS_PER_S, REMOVED, Event, Point, Severity, natural
 from costprobe.core.schema import SCHEMA, make_point
@@ -151,7 +143,7 @@ class Incident:
         """Return the incident as JSON."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
         texts = {
-            name: {key: plain(symptom) for key, symptom in state[name].items()}
+            name: {key: symptom.to_document() for key, symptom in state[name].items()}
             for name in ("reported", "ended")
         }
         return {**state, **texts, "alert": self.alert.to_document()}
@@ -174,7 +166,7 @@ class Incident:
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
         """Return the incident that `to_document` wrote, also one of an earlier version."""
         alert = Alert.from_document(document["alert"])
-        reported = {_identity(symptom): plain(symptom) for symptom in alert.symptoms}
+        reported = {_identity(symptom): symptom.to_document() for symptom in alert.symptoms}
         known = {"is_priced": bool(document.get("size")), "reported": reported, **document}
         texts = {
             name: {key: Symptom(**symptom) for key, symptom in known.get(name, {}).items()}

@@ -40,6 +40,10 @@ class Symptom:
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     detail: str = ""
 
+    def to_document(self) -> dict[str, Any]:
+        """Return the symptom as JSON."""
+        return _plain(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Alert:
@@ -85,7 +89,8 @@ class Alert:
 
     def to_document(self) -> dict[str, Any]:
         """Return the alert as JSON."""
-        return {**plain(self), "symptoms": [plain(symptom) for symptom in self.symptoms]}
+        symptoms = [symptom.to_document() for symptom in self.symptoms]
+        return {**_plain(self), "symptoms": symptoms}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Alert:
@@ -98,8 +103,7 @@ class Alert:
         return cls(**{**document, "symptoms": symptoms})
 
 
-def plain(record: Alert | Symptom) -> dict[str, Any]:
-    """Return the attributes of a record by name."""
+def _plain(record: Alert | Symptom) -> dict[str, Any]:
     values = {item.name: getattr(record, item.name) for item in fields(record)}
     return {**values, "labels": dict(record.labels)}
 
