@@ -14,8 +14,8 @@ PRICED = (*CHOSEN, "currency")
 EACH = ("host", "device")
 NAME = "$tag_host $tag_device"
 
-_DRIFTS = '{host=~"$host",device=~"$device",probe=~"$probe"}[$__range]'
-_PCT = f"last_over_time(costprobe_event_change_pct{_DRIFTS})"
+_DRIFTS = '{host=~"$host",device=~"$device",probe=~"$probe",kind="drift",metric="cost"}[$__range]'
+_PCT = f"last_over_time(costprobe_event_level_pct{_DRIFTS})"
 _LATEST_DRIFT = f"{_PCT} and topk(1, last_over_time(costprobe_event_time_s{_DRIFTS}) and {_PCT})"
 
 
@@ -68,11 +68,15 @@ def _figures(board: dashboard.Dashboard) -> None:
         )
     )
     drift = Query(
-        'last("change_pct")', "event", over=CHOSEN, every=None, prometheus={"": _LATEST_DRIFT}
+        'last("level_pct")',
+        "event",
+        over=CHOSEN,
+        where=("\"kind\" = 'drift'", "\"metric\" = 'cost'"),
+        every=None,
+        prometheus={"": _LATEST_DRIFT},
     )
-    board.with_panel(
-        figure("Latest drift", "percent", drift, about="Relative to the level before it.")
-    )
+    about = "Of the cost, relative to the level before it; 0 after it has reverted."
+    board.with_panel(figure("Latest drift", "percent", drift, about=about))
     noise = median_of("latency_rel_err", "probe", CHOSEN, " * 100")
     board.with_panel(
         figure("95 % interval of the latency within a run", "percent", noise, steps=bounds(2, 5))

@@ -141,7 +141,14 @@ def test_throttling_gpu_with_five_probes_is_one_alert_that_lists_them():
     assert alert.summary == "cost of a on gpu0 is +8 % (and 6 more series)"
     assert alert.detail == "cause: thermal throttling 12 % of the time"
     assert alert.cause == "thermal throttling"
-    assert player.states == ["firing"]
+    # The drift of the cost is the first message with money.
+    summaries = [alert.summary for _, alert in player.notified]
+    assert summaries == [
+        "throttled_thermal_pct of a on gpu0 is 12, above 5 (and 4 more series)",
+        alert.summary,
+    ]
+    player.tick(18 * 60)
+    assert player.states == ["firing"] * 2
 
 
 def drift_event(level_pct, cause, metric="cost"):
@@ -213,14 +220,111 @@ def test_end_of_a_drift_says_whether_it_reverted_or_counts_as_normal():
             player.engine.observe_event(replace(event, detail="cause: cooling"))
             player.tick(60 * minute)
         player.tick(86_400 + 120)
-        ends[level_pct] = [alert.detail for _, alert in player.notified]
+        resolved = player.notified[-1][1]
+        ends[level_pct] = (resolved.summary, resolved.detail)
     assert ends == {
-        0.0: ["cause: cooling", "It has reverted. cause: cooling"],
-        8.0: [
-            "cause: cooling",
-            "It has not changed for 1d: the new level counts as normal. cause: cooling",
-        ],
+        0.0: (
+            "back to normal: cost was +8.0 % from 10:40 to 10:41 UTC",
+            "It has reverted. It was reported as: cost is +8.0 %; cause: cooling",
+        ),
+        8.0: (
+            "accepted as normal: cost is +8.0 % since 2026-03-02 10:40 UTC",
+            (
+                "No further change was reported for 1d: the new level counts as normal."
+                " It was reported as: cost is +8.0 %; cause: cooling"
+            ),
+        ),
     }
+
+
+def test_resolved_incident_reports_what_fired_and_not_what_ended_it():
+    player = Player(engine_of(rule("drift", "drift")))
+
+    def report(minute, level_pct, metric, detail, probe="a", **more):
+        event = replace(drift_event(level_pct, "cooling", metric), subject={"probe": probe})
+        time_ns = T0 + minute * 60 * NS_PER_S
+        player.engine.observe_event(replace(event, time_ns=time_ns, detail=detail, **more))
+        player.tick(60 * minute)
+        player.restart(rule("drift", "drift"))
+
+    report(0, 30.2, "cost", "cause: cooling. To do: check the fan")
+    report(1, 29.8, "latency", "cause: cooling. To do: check the fan", "b")
+    back = {"severity": "info", "since_ns": T0 + 240 * NS_PER_S}
+    # The level after a return is not known better: this is none of the drift.
+    report(5, 1.2, "cost", "No action is needed", title="cost is -25.0 %", **back)
+    report(6, 0.0, "latency", "", "b", **back)
+    ((_, fired), (_, resolved)) = player.notified
+    assert fired.summary == "cost is +30.2 %"
+    text = "back to normal: cost was +30.2 % from 10:40 to 10:44 UTC; +1.2 % is left"
+    assert resolved.summary == f"{text} (and 1 more series)"
+    assert (
+        resolved.detail == "It has reverted. It was reported as: cost is +30.2 %; cause: cooling."
+    )
+    assert [(s.text, s.value) for s in resolved.symptoms] == [
+        (text, 30.2),
+        ("back to normal: latency was +29.8 % from 10:41 to 10:44 UTC", 29.8),
+    ]
+    row = player.rows[-1]
+    assert (row.tags["state"], row.fields["summary"]) == ("resolved", resolved.summary)
+    # A query of the newest state of each series finds the end.
+    assert (
+        len(
+            {
+                (tuple(sorted(row.tags.items() - {("state", row.tags["state"])})))
+                for row in player.rows
+            }
+        )
+        == 1
+    )
+
+
+def test_series_that_ends_without_a_good_value_is_not_back_to_normal():
+    tags = {"device": "gpu0", "host": "h1"}
+    hot = rule("hot", "threshold", measurement="device", field="temp_c", above=85)
+    for last, words in (
+        (90.0, "no longer measured (10:40 to 10:50 UTC)"),
+        (80.0, "back to normal"),
+    ):
+        player = Player(engine_of(hot))
+        for seconds, temp_c in ((0, 90.0), (10, 90.0), (20, last)):
+            player.engine.observe(
+                Point("device", tags, {"temp_c": temp_c}, T0 + seconds * NS_PER_S)
+            )
+            player.tick(seconds)
+        player.tick(600)
+        assert player.states == ["firing", "resolved"]
+        assert player.notified[-1][1].summary.startswith(f"{words}: temp_c of gpu0")
+    is_measured = True
+    player = Player(
+        AlertEngine(
+            [rule("drift", "drift")], SETTINGS, (), [hook()], TAGS, is_current=lambda _: is_measured
+        )
+    )
+    player.engine.observe_event(drift_event(8.0, "cooling"))
+    player.tick(0)
+    is_measured = False
+    player.tick(120)
+    text = "no longer measured (10:40 to 10:42 UTC): cost is +8.0 %"
+    assert player.notified[-1][1].summary == text
+
+
+def test_shift_to_the_other_side_is_another_incident():
+    player = Player(engine_of(rule("drift", "drift")))
+    improved = replace(drift_event(-20.0, "clock"), severity="info")
+    player.engine.observe_event(improved)
+    player.tick(0)
+    player.engine.observe_event(replace(drift_event(6.0, "cooling"), time_ns=T0 + NS_PER_S))
+    player.tick(60)
+    player.tick(90)
+    # The first level after a return is not exact.
+    player.engine.observe_event(replace(drift_event(0.0, ""), time_ns=T0 + 100 * NS_PER_S))
+    player.engine.observe_event(
+        replace(improved, level_pct=-1.2, since_ns=T0 + 95 * NS_PER_S, time_ns=T0 + 110 * NS_PER_S)
+    )
+    player.tick(120)
+    player.tick(150)
+    assert player.states == ["firing", "resolved"] * 2
+    assert [alert.severity for _, alert in player.notified] == ["info"] * 2 + ["warning"] * 2
 
 
 def test_larger_improvement_in_an_incident_is_not_notified_again():

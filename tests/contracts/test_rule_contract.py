@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from typing import get_args
 
 from costprobe.alerts.rules.kinds import RULES, RuleKind
@@ -108,6 +109,9 @@ def check(kind, of_kind, config, inputs, fires_at_s=FIRES_AT_S):
         assert (symptom.rule, bool(symptom.series), bool(symptom.text)) == ("r", True, True)
         assert T0 <= symptom.since_ns <= at(fires_at_s)
         assert all(isinstance(value, str) for value in symptom.labels.values())
+        over = rule.ended(replace(symptom, detail="Hot. To do: cool it"), at(fires_at_s))
+        assert over.text != symptom.text
+        assert "To do" not in over.detail
 
     restarted = of_kind.rule(config)
     half = inputs[: len(inputs) // 2]

@@ -77,7 +77,7 @@ def test_mail_arrives_with_subject_and_text(sender):
     assert "device=gpu0, host=node7" in text
     assert "since 2026-05-28T20:26:40" in text
     assert resolved["Subject"] == "[RESOLVED] drift warning"
-    assert "until 2026-05-28T20:31:40" in resolved.get_body(("plain", "html")).get_content()
+    assert "resolved 2026-05-28T20:31:40" in resolved.get_body(("plain", "html")).get_content()
     assert sending_processes() == []
 
 

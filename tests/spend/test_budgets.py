@@ -128,6 +128,23 @@ def test_budget_without_costs_is_unknown_until_the_first_and_then_evaluated_at_o
     assert evaluated(30) == [*range(34, 43), 50, 60]
 
 
+def test_exceeded_budget_is_reported_between_two_evaluations(scene):
+    budgets = scene.budgets({**BUDGET, "amount": 1})
+    evaluated = []
+    for _ in range(10):
+        scene.live(1 / 60, 20.0)
+        budgets.refresh_if_due()
+        evaluated += [
+            (status["time_ns"] - NOON) // (60 * S)
+            for status in budgets.status()
+            if status["time_ns"] == scene.clock.time_ns()
+        ]
+    # 1 of 20 an hour is reached after three minutes.
+    assert evaluated == [1, 4, 10]
+    assert [point.fields["exceeded"] for point in scene.ledger.points] == [False, True, True]
+    assert [event.metric for event in scene.events] == ["budget_exceeded"]
+
+
 def test_restart_reads_few_rows_and_repeats_no_event(scene):
     scene.cost(NOON - 60 * HOUR_NS, NOON, 2.0)
     scene.budgets().refresh()

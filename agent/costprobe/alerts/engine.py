@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from costprobe.alerts.rules.kinds import rule_of
-from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig
+from costprobe.alerts.rules.rule import SERIES_TAGS, Rule, RuleConfig, over_until
 from costprobe.alerts.settings import SEVERITIES, AlertingConfig, MaintenanceConfig, matches
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.incident import Alert, Fault, Notice, Silence, Symptom, silence_document
@@ -29,6 +29,11 @@ MAX_SYMPTOMS = 200
 MAX_CAUSES = 20
 # A drift that grew by this factor is notified again.
 GROWTH = 2.0
+# Kinds of rule whose symptom is reported at its end as it was at its largest; all others as they fired.
+GROWING = ("drift", "budget_exceeded")
+# Series of a drift whose message states money.
+PRICED = ("cost", "serving_time")
+OF_ENERGY = ("energy", "serving_energy")
 MAX_HISTORIES = 1000
 HISTORY_NS = 7 * 86_400 * NS_PER_S
 
@@ -44,6 +49,12 @@ class Incident:
         notified: Last severity, UTC ns and revision of notification, by notifier.
         causes: Its causes since it fired, `unknown` included.
         size: Largest shift of its drifts at the last revision, in percent.
+        is_priced: Whether a drift of a cost is known to those that were notified.
+        reported: Each symptom as it fired, or at its largest, by rule and series.
+        ended: Each of them that is over, as it was and when.
+        leading: Rule and series of the last notified summary.
+        places: Tags of its rows, those of its first symptoms: with others a query of the newest state
+            would not find its end.
     """
 
     alert: Alert
@@ -52,9 +63,45 @@ class Incident:
     notified: dict[str, tuple[Severity, int, int]] = field(default_factory=dict)
     causes: list[str] = field(default_factory=list)
     size: float = 0.0
+    is_priced: bool = False
+    reported: dict[str, Symptom] = field(default_factory=dict)
+    ended: dict[str, Symptom] = field(default_factory=dict)
+    leading: str = ""
+    places: dict[str, str] | None = None
+
+    def record(
+        self,
+        symptoms: Sequence[Symptom],
+        rules: Mapping[str, RuleConfig],
+        ended: Callable[[Symptom], Symptom],
+    ) -> None:
+        """Keep what was reported of each symptom, and what is over.
+
+        Args:
+            symptoms: The present symptoms.
+            rules: The rules in force, by name.
+            ended: Returns a symptom that is over.
+        """
+        present = {_identity(symptom): symptom for symptom in symptoms}
+        for identity in self.reported.keys() - present.keys() - self.ended.keys():
+            self.ended[identity] = ended(self.reported[identity])
+        for identity, symptom in present.items():
+            self.ended.pop(identity, None)
+            known = self.reported.get(identity)
+            if known is None and len(self.reported) >= MAX_SYMPTOMS:
+                continue
+            is_larger = (
+                known is not None
+                and rules[symptom.rule].kind in GROWING
+                and abs(symptom.value or 0.0) >= abs(known.value or 0.0)
+            )
+            if known is None or self.alert.state == "pending":
+                self.reported[identity] = symptom
+            elif is_larger:
+                self.reported[identity] = replace(symptom, since_ns=known.since_ns)
 
     def revise(self, rules: Mapping[str, RuleConfig]) -> bool:
-        """Count a revision if a firing incident has a new cause or its drift doubled.
+        """Count a revision if a firing incident has a new cause, or a drift that doubled or is its first of a cost.
 
         Args:
             rules: The rules in force, by name.
@@ -67,7 +114,14 @@ class Incident:
             if rules[symptom.rule].kind == "drift"
             and (symptom.severity != "info" or alert.severity == "info")
         ]
-        size = max((abs(drift.value or 0.0) for drift in drifts), default=0.0)
+        is_priced = any(drift.series.startswith(PRICED) for drift in drifts)
+        # The summary is about the cost: it would not change with the energy.
+        sizes = [
+            abs(drift.value or 0.0)
+            for drift in drifts
+            if not (is_priced and drift.series.startswith(OF_ENERGY))
+        ]
+        size = max(sizes, default=0.0)
         # An outlier or a threshold names a cause too, but only a drift lasts.
         is_of_drift = any(drift.cause == alert.cause for drift in drifts)
         is_known = alert.cause in {"", "unknown", *self.causes}
@@ -75,7 +129,10 @@ class Incident:
         is_doubled = 0 < GROWTH * self.size <= size
         if alert.cause and alert.cause not in self.causes:
             self.causes = [*self.causes, alert.cause][-MAX_CAUSES:]
-        is_revised = alert.fired_ns is not None and (is_new or is_doubled)
+        is_revised = alert.fired_ns is not None and (
+            is_new or is_doubled or is_priced > self.is_priced
+        )
+        self.is_priced = self.is_priced or is_priced
         if is_revised:
             self.alert = replace(alert, revision=alert.revision + 1)
         if is_revised or not self.size:
@@ -85,11 +142,19 @@ class Incident:
     def to_document(self) -> dict[str, Any]:
         """Return the incident as JSON."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {**state, "alert": self.alert.to_document()}
+        texts = {
+            name: {key: symptom.to_document() for key, symptom in state[name].items()}
+            for name in ("reported", "ended")
+        }
+        return {**state, **texts, "alert": self.alert.to_document()}
 
     def shift(self, step_ns: int) -> None:
         """Shift stored instants by a wall-clock step in ns."""
         self.seen_ns = {series: at_ns + step_ns for series, at_ns in self.seen_ns.items()}
+        self.reported = {
+            series: replace(symptom, since_ns=symptom.since_ns + step_ns)
+            for series, symptom in self.reported.items()
+        }
         if self.quiet_ns is not None:
             self.quiet_ns += step_ns
         self.notified = {
@@ -99,8 +164,15 @@ class Incident:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Incident:
-        """Return the incident that `to_document` wrote."""
-        return cls(**{**document, "alert": Alert.from_document(document["alert"])})
+        """Return the incident that `to_document` wrote, also one of an earlier version."""
+        alert = Alert.from_document(document["alert"])
+        reported = {_identity(symptom): symptom.to_document() for symptom in alert.symptoms}
+        known = {"is_priced": bool(document.get("size")), "reported": reported, **document}
+        texts = {
+            name: {key: Symptom(**symptom) for key, symptom in known.get(name, {}).items()}
+            for name in ("reported", "ended")
+        }
+        return cls(**{**known, **texts, "alert": alert})
 
 
 @dataclass(slots=True)
@@ -184,11 +256,19 @@ def new_incident(
     return Incident(with_symptoms(alert, symptoms))
 
 
-def with_symptoms(alert: Alert, symptoms: Sequence[Symptom]) -> Alert:
-    """Return an alert with its current symptoms, its worst severity so far, summary and cause."""
+def with_symptoms(
+    alert: Alert, symptoms: Sequence[Symptom], leading: Symptom | None = None
+) -> Alert:
+    """Return an alert with symptoms, its worst severity so far, summary and cause.
+
+    Args:
+        alert: The alert.
+        symptoms: Its symptoms.
+        leading: The one that the summary is about; None to choose it.
+    """
     worst = max([alert.severity, *(s.severity for s in symptoms)], key=SEVERITIES.__getitem__)
     ordered = sorted(symptoms, key=lambda s: (s.since_ns, s.rule, natural(s.series)))
-    leading = leading_symptom(ordered)
+    leading = leading or leading_symptom(ordered)
     others = len(ordered) - 1
     suffix = f" (and {others} more series)" if others > 1 else " (and 1 more series)" * others
     return replace(
@@ -207,14 +287,17 @@ def is_due(
     """Return whether a symptom has lasted for `for` of its rule."""
     seen_ns = {}
     for symptom in symptoms:
-        identity = f"{symptom.rule}\n{symptom.series}"
+        identity = _identity(symptom)
         seen_ns[identity] = incident.seen_ns.get(identity, time_ns)
     incident.seen_ns = seen_ns
     return any(
-        time_ns - seen_ns[f"{symptom.rule}\n{symptom.series}"]
-        >= rules[symptom.rule].for_s * NS_PER_S
+        time_ns - seen_ns[_identity(symptom)] >= rules[symptom.rule].for_s * NS_PER_S
         for symptom in symptoms
     )
+
+
+def _identity(symptom: Symptom) -> str:
+    return f"{symptom.rule}\n{symptom.series}"
 
 
 def leading_symptom(symptoms: Sequence[Symptom]) -> Symptom:
@@ -222,12 +305,19 @@ def leading_symptom(symptoms: Sequence[Symptom]) -> Symptom:
     return min(symptoms, key=_leading_order)
 
 
-def _leading_order(symptom: Symptom) -> tuple[bool, bool, int, int]:
-    """Sort key of the summary: symptoms with a cause first, then of cost or time, then the worst."""
+def _leading_order(symptom: Symptom) -> tuple[bool, bool, bool, int, float, int]:
+    """Sort key of the summary: symptoms with a cause first, then of cost or time, then the worst.
+
+    A cause of the energy alone leads no summary without its cost.
+    """
+    is_unknown = symptom.cause in {"", "unknown"}
+    is_priced = symptom.series.startswith(PRICED)
     return (
-        symptom.cause in {"", "unknown"},
-        not symptom.series.startswith(("cost", "serving_time")),
+        is_unknown or symptom.series.startswith(OF_ENERGY),
+        not is_priced,
+        is_unknown,
         -SEVERITIES[symptom.severity],
+        -abs(symptom.value or 0.0) * is_priced,
         symptom.since_ns,
     )
 
@@ -493,10 +583,10 @@ class RuleSet:
             symptoms += rule.evaluate(time_ns, selected)
         return symptoms
 
-    def ending(self, symptom: Symptom) -> str:
-        """Return how a symptom ended, as a sentence; empty if its end needs no words."""
+    def ended(self, symptom: Symptom, time_ns: int) -> Symptom:
+        """Return a symptom that is over since an evaluation at a UTC ns."""
         rule = self._rules.get(symptom.rule)
-        return "" if rule is None else rule.ending(symptom.series)
+        return (over_until if rule is None else rule.ended)(symptom, time_ns)
 
     def document(self) -> dict[str, Any]:
         """Return kind and state of each rule as JSON, by its name."""
@@ -706,15 +796,20 @@ class AlertEngine:
                 link = page_link(self._settings.public_url, incident.alert.since_ns)
                 incident.alert = replace(incident.alert, link=link)
             self._incidents[key] = incident
+            incident.record(symptoms, self._configs, lambda symptom: symptom)
             due = is_due(incident, symptoms, self._configs, time_ns)
             if not due or self._is_cooling(symptoms, history, time_ns):
-                self._record(incident.alert, time_ns)
+                self._record(incident, time_ns)
                 return
             self._fire(incident, history, time_ns)
             return
+        if not symptoms and self._is_held(incident, time_ns):
+            return
+        incident.record(
+            symptoms, self._configs, lambda symptom: self._rules.ended(symptom, time_ns)
+        )
         if not symptoms:
-            if not self._is_held(incident, time_ns):
-                self._resolve(key, incident, history, time_ns)
+            self._resolve(key, incident, history, time_ns)
             return
         incident.quiet_ns = None
         severity = incident.alert.severity
@@ -724,18 +819,20 @@ class AlertEngine:
             if due and not self._is_cooling(symptoms, history, time_ns):
                 self._fire(incident, history, time_ns)
         elif incident.revise(self._configs) or incident.alert.severity != severity:
-            self._record(incident.alert, time_ns)
+            incident.leading = _identity(leading_symptom(symptoms))
+            self._record(incident, time_ns)
 
     def _fire(self, incident: Incident, history: IncidentHistory, time_ns: int) -> None:
         history.changes_ns.append(time_ns)
         incident.revise(self._configs)
+        incident.leading = _identity(leading_symptom(incident.alert.symptoms))
         incident.alert = replace(
             incident.alert,
             state="firing",
             fired_ns=time_ns,
             is_flapping=history.is_flapping(self._settings, time_ns),
         )
-        self._record(incident.alert, time_ns)
+        self._record(incident, time_ns)
 
     def _resolve(
         self, key: str, incident: Incident, history: IncidentHistory, time_ns: int
@@ -748,13 +845,13 @@ class AlertEngine:
             if time_ns - incident.quiet_ns < self._settings.flapping_window_s * NS_PER_S:
                 return
         was_firing = incident.alert.state == "firing"
-        ending = self._rules.ending(leading_symptom(incident.alert.symptoms))
-        detail = f"{ending} {incident.alert.detail}".strip()
-        incident.alert = replace(incident.alert, state="resolved", ended_ns=time_ns, detail=detail)
+        ended = tuple(incident.ended.values())
+        alert = with_symptoms(incident.alert, ended, incident.ended.get(incident.leading))
+        incident.alert = replace(alert, state="resolved", ended_ns=time_ns)
         if was_firing:
             history.resolved_ns = time_ns
             history.changes_ns.append(time_ns)
-        self._record(incident.alert, time_ns)
+        self._record(incident, time_ns)
         self._notices += self._notice_rules.ended(incident)
         del self._incidents[key]
 
@@ -773,11 +870,15 @@ class AlertEngine:
         cool_down_s = max(self._configs[symptom.rule].cool_down_s for symptom in symptoms)
         return history.is_cooling(cool_down_s, time_ns)
 
-    def _record(self, alert: Alert, time_ns: int) -> None:
-        """Append a row of `alert`; no two rows have the same time."""
+    def _record(self, incident: Incident, time_ns: int) -> None:
+        """Append a row of `alert`; no two rows have the same time, all of an incident the same places."""
+        alert = incident.alert
         self._last_row_ns = max(time_ns, self._last_row_ns + 1)
         is_silenced = self._notice_rules.is_silenced(alert, time_ns)
-        places = {tag: value for tag, value in common_tags(alert).items() if tag in ROW_TAGS}
+        if incident.places is None:
+            found = common_tags(alert)
+            incident.places = {tag: value for tag, value in found.items() if tag in ROW_TAGS}
         labels = self._labels_of(alert.symptoms[0].labels)
-        tags = {**self._tags, "rule": alert.name, "state": alert.state, **places, **labels}
+        state = {"rule": alert.name, "state": alert.state}
+        tags = {**self._tags, **state, **incident.places, **labels}
         self._points.append(alert_row(alert, tags, self._last_row_ns, is_silenced=is_silenced))

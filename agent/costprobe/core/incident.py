@@ -40,6 +40,10 @@ class Symptom:
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     detail: str = ""
 
+    def to_document(self) -> dict[str, Any]:
+        """Return the symptom as JSON."""
+        return _plain(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Alert:
@@ -53,7 +57,7 @@ class Alert:
         labels: Labels that identify it (host, device), those of its series (team) and of the rules.
         summary: What happened, in one line.
         detail: Causes and what to do, in one line; empty where `summary` has them.
-        symptoms: Its symptoms, oldest first; of a resolved incident the last ones.
+        symptoms: Its symptoms, oldest first; of a resolved incident all that it had, with their ends.
         since_ns: UTC in ns of the first symptom.
         fired_ns: UTC in ns of its firing; None while pending.
         ended_ns: UTC in ns of its resolution; None before.
@@ -85,7 +89,8 @@ class Alert:
 
     def to_document(self) -> dict[str, Any]:
         """Return the alert as JSON."""
-        return {**_plain(self), "symptoms": [_plain(symptom) for symptom in self.symptoms]}
+        symptoms = [symptom.to_document() for symptom in self.symptoms]
+        return {**_plain(self), "symptoms": symptoms}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Alert:

@@ -242,10 +242,10 @@ def text_of(alert: Alert) -> str:
     labels = ", ".join(f"{name}={value}" for name, value in sorted(alert.labels.items()) if value)
     times = [f"since {rfc3339(alert.since_ns)}"]
     if alert.ended_ns is not None:
-        times.append(f"until {rfc3339(alert.ended_ns)}")
+        times.append(f"resolved {rfc3339(alert.ended_ns)}")
     lines = [shortened(alert.summary), *explanation_lines(alert)]
     if alert.link:
         lines.append(alert.link)
     if alert.is_flapping:
         lines.append("Flapping: further ends are not sent.")
-    return "\n".join([*lines, "", shortened(labels), f"{' '.join(times)} · {alert.id}"])
+    return "\n".join([*lines, "", shortened(labels), f"{', '.join(times)} · {alert.id}"])

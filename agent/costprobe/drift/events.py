@@ -133,12 +133,13 @@ def further_shift_event(time_ns: int, log_shift: float, key: Key, change: Change
     )
 
 
-def reversal_event(time_ns: int, key: Key) -> Event:
+def reversal_event(time_ns: int, key: Key, since_ns: int | None = None) -> Event:
     """Return the event of a drift that reverted; what is left of it belongs to the new level.
 
     Args:
         time_ns: UTC in ns.
         key: Its series.
+        since_ns: Start of the level, UTC in ns; None if it was passed slowly.
     """
     device, probe, metric = key
     return Event(
@@ -150,6 +151,7 @@ def reversal_event(time_ns: int, key: Key) -> Event:
         subject={"probe": probe},
         metric=metric,
         level_pct=0.0,
+        since_ns=since_ns,
     )
 
 
@@ -275,6 +277,7 @@ def service_reversal_event(key: tuple[str, str], finding: ProductionFinding) -> 
         subject=_subject(key),
         metric=finding.metric,
         level_pct=0.0,
+        since_ns=round(finding.since_s * NS_PER_S),
     )
 
 

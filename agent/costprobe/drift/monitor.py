@@ -265,6 +265,7 @@ class DriftMonitor:
         self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
     ) -> list[Event]:
         """Return the event of a drift or of its reversal; none for a small one of energy alone."""
+        was_reported = series.base is not None
         if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
             series.base = math.log(finding.before)
             series.began_ns = round(finding.since_s * NS_PER_S)
@@ -274,12 +275,12 @@ class DriftMonitor:
         series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
         if abs(log_shift) < self._settings.least_effect / 2:
             series.base = None
-            return [reversal_event(point.time_ns, key)]
+            return [reversal_event(point.time_ns, key, since_ns)]
         levels_ns = (level_since_ns, since_ns)
         change = change_of(finding, key, levels_ns, point.time_ns, self._history)
         if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
-            return []
+            return [reversal_event(point.time_ns, key, since_ns)] if was_reported else []
         change = self._judged(change, key)
         return [drift_event(finding, point, key, log_shift, since_ns, change)]
 

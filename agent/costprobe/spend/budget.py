@@ -131,6 +131,16 @@ def budget_status(budget: BudgetConfig, book: SpendBook, time_ns: int) -> Budget
     )
 
 
+def spent_since(budget: BudgetConfig, book: SpendBook, hour: int, until_ns: int) -> float:
+    """Return what was spent of a budget from the start of an hour of its book until a UTC ns."""
+    span = TimeSpan(book.start_ns(hour), until_ns)
+    return math.fsum(
+        book.between(payer, span).cost
+        for payer in payers_of(budget, book.payers)
+        if payer.currency == budget.currency
+    )
+
+
 def payers_of(budget: BudgetConfig, payers: Sequence[Payer]) -> list[Payer]:
     """Return the payers that a budget covers, in any currency."""
     if budget.service is not None:

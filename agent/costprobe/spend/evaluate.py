@@ -23,6 +23,7 @@ from costprobe.spend.budget import (
     budget_point,
     budget_status,
     payers_of,
+    spent_since,
 )
 from costprobe.spend.query import SpendBook, Usual, book_name, hours_of, read_spend
 from costprobe.spend.settings import BudgetConfig
@@ -73,6 +74,8 @@ class BudgetTracker:
         self._watches = self._stored_watches()
         self._lock = Lock()
         self._documents: list[dict[str, Any]] = []
+        # Budgets that are not exceeded: the hour of the last evaluation, and what was spent before it.
+        self._open: list[tuple[BudgetConfig, int, float]] = []
         self._started_ns = clock.monotonic_ns()
         self._interval: int | None = None
         self._lacks_costs = True
@@ -81,36 +84,41 @@ class BudgetTracker:
         """Refresh once in each interval of EVERY_NS, aligned to the wall clock.
 
         In the first one after the start each call does while a budget has no costs yet: they are
-        unknown, not 0.
+        unknown, not 0. Each call does that finds a budget newly exceeded.
         """
         is_early = self._clock.monotonic_ns() - self._started_ns < EVERY_NS
         interval = self._clock.time_ns() // EVERY_NS
-        if interval != self._interval or (is_early and self._lacks_costs):
+        is_due = interval != self._interval or (is_early and self._lacks_costs)
+        if is_due or self._is_newly_exceeded():
             self.refresh()
             self._interval = interval
+
+    def _is_newly_exceeded(self) -> bool:
+        """Return whether a budget is exceeded that was not at its last evaluation."""
+        now_ns = self._clock.time_ns()
+        books = self._read(now_ns) if self._open else None
+        if books is None:
+            return False
+        return any(
+            spent + spent_since(budget, books[budget.name], hour, now_ns) > budget.amount
+            for budget, hour, spent in self._open
+        )
 
     def refresh(self) -> None:
         """Read the spend since the last evaluation, and report budgets that are exceeded."""
         now_ns = self._clock.time_ns()
+        books = self._read(now_ns)
+        if books is None:
+            return
         documents = []
-        books = {
-            budget.name: self._book(hour_phase_ns(budget.timezone, now_ns))
-            for budget in self._budgets
-        }
-        with closing(StoreReader.open(self._store_path)) as reader:
-            for book in {book.phase_ns: book for book in books.values()}.values():
-                final_ns = book.final_ns
-                is_read = read_spend(
-                    book, reader, now_ns, self._usual, lambda: self._stop.wait(PAUSE_S)
-                )
-                if not is_read:
-                    return
-                if book.final_ns != final_ns:
-                    self._ledger.put_state(book_name(book.phase_ns), book.to_document())
-        self._lacks_costs = False
+        self._lacks_costs, self._open = False, []
         for budget in self._budgets:
             status = budget_status(budget, books[budget.name], now_ns)
             flags, events = self._watches[budget.name].take(status)
+            if not flags.is_exceeded:
+                hour = books[budget.name].hour_of(now_ns)
+                spent = status.spent - spent_since(budget, books[budget.name], hour, now_ns)
+                self._open.append((budget, hour, spent))
             if payers_of(budget, books[budget.name].payers):
                 self._ledger.append([budget_point(status, flags, self._tags)])
             else:
@@ -136,6 +144,24 @@ class BudgetTracker:
         """Return each budget's status at the last evaluation; empty before the first."""
         with self._lock:
             return list(self._documents)
+
+    def _read(self, now_ns: int) -> dict[str, SpendBook] | None:
+        """Return the spend until now by budget; None if the daemon ends."""
+        books = {
+            budget.name: self._book(hour_phase_ns(budget.timezone, now_ns))
+            for budget in self._budgets
+        }
+        with closing(StoreReader.open(self._store_path)) as reader:
+            for book in {book.phase_ns: book for book in books.values()}.values():
+                final_ns = book.final_ns
+                is_read = read_spend(
+                    book, reader, now_ns, self._usual, lambda: self._stop.wait(PAUSE_S)
+                )
+                if not is_read:
+                    return None
+                if book.final_ns != final_ns:
+                    self._ledger.put_state(book_name(book.phase_ns), book.to_document())
+        return books
 
     def _book(self, phase_ns: int) -> SpendBook:
         """Return the spend book of a phase, restored from the ledger if it is not loaded yet."""

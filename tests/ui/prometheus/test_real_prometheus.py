@@ -66,7 +66,7 @@ def test_expressions_of_the_rules_are_the_ratios_of_the_rows(prometheus):
     groups = json.loads(get(f"{prometheus.url}/api/v1/rules"))["data"]["groups"]
     assert {group["name"]: len(group["rules"]) for group in groups} == {
         "costprobe-cost": 12,
-        "costprobe-alerts": 9,
+        "costprobe-alerts": 10,
     }
     services = 'sum by (service) (increase(costprobe_service_{}_total{{service="chat"}}[1h]))'
     ((labels, share),) = prometheus.query(

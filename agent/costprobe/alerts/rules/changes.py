@@ -7,12 +7,23 @@ none has occurred for a while.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from costprobe.alerts.rules.rule import MAX_SERIES, Rule, RuleConfig, SeriesTable, labels_of, where
+from costprobe.alerts.rules.rule import (
+    MAX_SERIES,
+    UNMEASURED,
+    Rule,
+    RuleConfig,
+    SeriesTable,
+    labels_of,
+    over,
+    over_until,
+    span_text,
+    where,
+)
 from costprobe.core.columns import number
 from costprobe.core.config.fields import Duration, Share, key
 from costprobe.core.incident import Fault, Symptom
@@ -106,6 +117,11 @@ class AnomalyRule(Rule):
 
 # Below this share of the smallest shift, the series has reverted.
 REVERTED_SHARE = 0.5
+# So has one that is back by all but this share of its largest shift: the level of the first runs after
+# a return is not known better.
+LEFT_SHARE = 0.1
+# An improvement of less, in percent or as a share of that shift, is none yet.
+OVERSHOOT_PCT, OVERSHOOT_SHARE = 5.0, 0.25
 # A shift that returns after this many ends within RECUR_NS is intermittent: it lasts until it has stayed
 # away for `accept_after`.
 RECURRENT_ENDS = 2
@@ -154,58 +170,83 @@ class DriftRule(Rule):
         series = f"{event.metric}{where(labels)}"
         level_pct = event.level_pct if event.level_pct is not None else event.change_pct or 0.0
         min_pct = config.at_least * 100
-        known = self._shifts.get(series)
-        before = None if known is None or known.get("is_over") else known
-        ends_ns = [] if known is None else known.get("ended_at_ns", [])
-        if abs(level_pct) < REVERTED_SHARE * min_pct:
-            if before is not None:
-                before["ended_at_ns"] = [*ends_ns, event.time_ns][-MAX_ENDS:]
-                before["is_over"] = not before.get("is_intermittent")
-                before["quiet_at_ns"] = before["reported_at_ns"] = event.time_ns
-                before["ending"] = "It has reverted."
+        known = self._shifts.get(series, {})
+        known = known.get("next", known)
+        before = {} if known.get("is_over") else known
+        is_begun = abs(level_pct) >= min_pct and (
+            config.direction == "both" or (config.direction == "up") == (level_pct > 0)
+        )
+        if before and _is_back(before, level_pct, min_pct):
+            _end(before, event, level_pct if abs(level_pct) >= min_pct else 0.0)
+            is_begun &= level_pct * before["level_pct"] < 0
+            before = {}
+        elif before:
+            is_begun = True
+        if not is_begun or _is_overshoot(known, event, level_pct):
             return
-        is_selected = config.direction == "both" or (config.direction == "up") == (level_pct > 0)
-        if before is None and (abs(level_pct) < min_pct or not is_selected):
+        ends_ns = known.get("ended_at_ns", [])
+        shift = self._shift(event, dict(labels), level_pct, ends_ns, before)
+        if known.get("is_over") and not known.get("is_reported"):
+            known["next"] = shift
             return
-        if before is not None and not is_selected:
-            del self._shifts[series]
-            return
+        self._shifts[series] = shift
+        while len(self._shifts) > MAX_SERIES:
+            del self._shifts[next(iter(self._shifts))]
+
+    def _shift(
+        self,
+        event: Event,
+        labels: dict[str, str],
+        level_pct: float,
+        ends_ns: Sequence[int],
+        known: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the shift of an event; `known` is the same shift until then, empty for a new one."""
         since_ns = event.since_ns if event.since_ns is not None else event.time_ns
         ends_ns = [end_ns for end_ns in ends_ns if event.time_ns - end_ns < RECUR_NS]
-        self._shifts[series] = {
-            "labels": dict(labels),
+        what, is_named, _ = event.title.partition(" is ")
+        return {
+            "labels": labels,
+            "what": known.get(
+                "what", what if is_named else f"{event.metric}{where(labels_of(labels))}"
+            ),
             "level_pct": level_pct,
-            "since_at_ns": since_ns if before is None else before["since_at_ns"],
+            "first_pct": known.get("first_pct", known.get("level_pct", level_pct)),
+            "peak_pct": max(level_pct, _peak_pct(known), key=abs),
+            "since_at_ns": known.get("since_at_ns", since_ns),
             "reported_at_ns": event.time_ns,
             "text": event.title,
             # A further shift is reported with the cause of the first.
-            "detail": event.detail or (f"At first: {before['began']}" if before else ""),
-            "began": before["began"] if before else event.text,
+            "detail": event.detail or (f"At first: {known['began']}" if known else ""),
+            "began": known.get("began", event.text),
             # An improvement is reported with severity info.
-            "severity": "info" if event.severity == "info" else config.severity,
-            "cause": event.cause or (before or {}).get("cause", ""),
+            "severity": "info" if event.severity == "info" else self._config.severity,
+            "cause": event.cause or known.get("cause", ""),
             "ended_at_ns": ends_ns,
             "is_intermittent": len(ends_ns) >= RECURRENT_ENDS,
             "quiet_at_ns": None,
             "is_over": False,
         }
-        while len(self._shifts) > MAX_SERIES:
-            del self._shifts[next(iter(self._shifts))]
 
     def evaluate(self, time_ns: int, faults: Collection[Fault]) -> list[Symptom]:  # noqa: ARG002 - of the contract
         """Return the shifts that have neither reverted nor been accepted as normal."""
         config = self._config
         accept_ns = int(config.accept_after_s * NS_PER_S)
         for series, drift in list(self._shifts.items()):
+            # Between two shifts is an evaluation without one, so that each is an incident.
+            if drift.get("is_reported") and "next" in drift:
+                self._shifts[series] = drift["next"]
+                continue
             age_ns = time_ns - drift["reported_at_ns"]
             if drift.get("is_over"):
+                drift["is_reported"] = True
                 if age_ns > RECUR_NS:
                     del self._shifts[series]
             elif age_ns > accept_ns:
-                drift["is_over"] = True
+                drift["is_over"] = drift["is_reported"] = True
                 lasted = format_duration(config.accept_after_s)
                 drift["ending"] = (
-                    f"It has not changed for {lasted}: the new level counts as normal."
+                    f"No further change was reported for {lasted}: the new level counts as normal."
                     if drift["quiet_at_ns"] is None
                     else f"It has not come back for {lasted}."
                 )
@@ -215,9 +256,29 @@ class DriftRule(Rule):
             if not drift.get("is_over")
         ]
 
-    def ending(self, series: str) -> str:
-        """Return whether a shift reverted, or was accepted as normal."""
-        return str(self._shifts.get(series, {}).get("ending", ""))
+    def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
+        """Return the largest shift, until it reverted; or the shift that was accepted as normal."""
+        shift = self._shifts.get(symptom.series, {})
+        if not shift.get("is_over"):
+            return over_until(symptom, ended_ns, UNMEASURED)
+        if "what" not in shift:
+            return over_until(symptom, ended_ns)
+        since_ns = symptom.since_ns
+        if shift["quiet_at_ns"] is None:
+            since = span_text(since_ns, ended_ns).partition(" to ")[0]
+            text = f"accepted as normal: {shift['what']} is {shift['level_pct']:+z.1f} % since {since} UTC"
+        else:
+            peak_pct = max(shift["peak_pct"], symptom.value or 0.0, key=abs)
+            peak, *others = (
+                f"{pct:+z.1f} %" for pct in (peak_pct, shift["first_pct"], shift["level_pct"])
+            )
+            most = "" if {peak} == set(others) else "up to "
+            span = span_text(since_ns, max(since_ns, shift["quiet_at_ns"]))
+            if shift["is_intermittent"] or since_ns < shift["since_at_ns"]:
+                span += ", with interruptions"
+            left = f"; {shift['left_pct']:+.1f} % is left" if shift["left_pct"] else ""
+            text = f"back to normal: {shift['what']} was {most}{peak} from {span}{left}"
+        return over(symptom, text, shift["ending"], f"It was reported as: {symptom.text};")
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the shifts."""
@@ -226,6 +287,38 @@ class DriftRule(Rule):
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Restore a state."""
         self._shifts = {str(series): dict(drift) for series, drift in document.items()}
+
+
+def _peak_pct(shift: Mapping[str, Any]) -> float:
+    """Return the largest shift so far; 0 without one."""
+    return float(shift.get("peak_pct", shift.get("level_pct", 0.0)))
+
+
+def _is_back(shift: Mapping[str, Any], level_pct: float, min_pct: float) -> bool:
+    """Return whether a level is that before a shift, or on its other side."""
+    peak_pct = _peak_pct(shift)
+    least_pct = max(REVERTED_SHARE * min_pct, LEFT_SHARE * abs(peak_pct))
+    return abs(level_pct) < least_pct or level_pct * peak_pct < 0
+
+
+def _is_overshoot(over: Mapping[str, Any], event: Event, level_pct: float) -> bool:
+    """Return whether an improvement is only the inexact level after the return of a shift that is over."""
+    return bool(
+        over.get("is_over")
+        and event.severity == "info"
+        and (event.since_ns or event.time_ns) <= over["reported_at_ns"]
+        and abs(level_pct) < max(OVERSHOOT_PCT, OVERSHOOT_SHARE * abs(_peak_pct(over)))
+    )
+
+
+def _end(shift: dict[str, Any], event: Event, left_pct: float) -> None:
+    """Record the end of a shift; an intermittent one is quiet for now."""
+    began_ns = event.time_ns if event.since_ns is None else event.since_ns
+    shift["ended_at_ns"] = [*shift.get("ended_at_ns", []), event.time_ns][-MAX_ENDS:]
+    shift["is_over"] = not shift.get("is_intermittent")
+    shift["quiet_at_ns"], shift["reported_at_ns"] = began_ns, event.time_ns
+    shift["left_pct"] = left_pct
+    shift["ending"] = "It has reverted."
 
 
 def _recurrence(shift: dict[str, Any]) -> str:
@@ -258,6 +351,7 @@ class LoadCurveRule(Rule):
     def __init__(self, config: LoadCurveRuleConfig) -> None:
         self._config = config
         self._shifts: SeriesTable[dict[str, Any]] = SeriesTable()
+        self._accepted: set[str] = set()
 
     def observe(self, row: Point) -> None:
         """Add an event of a changed load curve; one of a level near 0 ends the shift."""
@@ -288,13 +382,21 @@ class LoadCurveRule(Rule):
         """Return the curves that are neither back nor accepted as normal."""
         config = self._config
         accept_ns = int(config.accept_after_s * NS_PER_S)
+        self._accepted = set()
         for labels, shift in list(self._shifts.items()):
             if time_ns - shift["reported_at_ns"] > accept_ns:
                 del self._shifts[labels]
+                self._accepted.add(f"{LOAD_CURVE}{where(labels)}")
         return [
             _symptom(config, f"{LOAD_CURVE}{where(labels)}", shift, dict(labels))
             for labels, shift in self._shifts.items()
         ]
+
+    def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
+        """Return the change until a curve was back, or as it was accepted as normal."""
+        if symptom.series not in self._accepted:
+            return over_until(symptom, ended_ns, "back to normal")
+        return over(symptom, f"accepted as normal: {symptom.text}")
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the shifts."""

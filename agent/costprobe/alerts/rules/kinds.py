@@ -99,14 +99,6 @@ def _validated(tables: Iterable[Mapping[str, Any]]) -> tuple[RuleConfig, ...]:
 DEFAULT_RULES = _validated(
     (
         {"name": "drift", "kind": "drift", "group": PERFORMANCE, "group_by": OF_PERFORMANCE},
-        # What costs more because of its traffic is no fault of a device or a server.
-        {
-            "name": "demand",
-            "kind": "drift",
-            "metrics": ("demand", "mix"),
-            "at_least": 0.1,
-            "group_by": ("host", "service"),
-        },
         # Curves are measured by hand: what a later one is compared with changes after a week.
         {
             "name": "load-curve",

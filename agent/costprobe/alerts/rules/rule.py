@@ -8,6 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field
@@ -15,7 +17,7 @@ from pydantic import AfterValidator, Field
 from costprobe.core.config.fields import Label, Match, Name, Pause, Section, key
 from costprobe.core.incident import Fault, Symptom
 from costprobe.core.outside import nearest
-from costprobe.core.records import Event, Point, Severity
+from costprobe.core.records import NS_PER_S, Event, Point, Severity
 from costprobe.core.schema import SCHEMA
 
 
@@ -51,6 +53,9 @@ def numeric_field(measurement: str | None, field: str) -> str:
 # Most series that a rule tracks; beyond it the least recently seen are dropped.
 MAX_SERIES = 2000
 SERIES_TAGS = ("device", "probe", "service", "served_model", "sink", "notifier", "budget")
+
+# What a detail ends with: what to do, or that there is nothing.
+TO_DO = "To do: "
 
 Labels = tuple[tuple[str, str], ...]
 Value = TypeVar("Value")
@@ -130,9 +135,14 @@ class Rule(ABC):
     def observe_event(self, event: Event) -> None:  # noqa: B027 - optional
         """Add a drift or an anomaly."""
 
-    def ending(self, series: str) -> str:  # noqa: ARG002 - of the contract
-        """Return how the last symptom of a series ended, as a sentence; empty if its end needs no words."""
-        return ""
+    def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
+        """Return a symptom that is over, as a resolved incident reports it: what it was, and when.
+
+        Args:
+            symptom: As it was reported while it lasted.
+            ended_ns: UTC in ns of the first evaluation without it.
+        """
+        return over_until(symptom, ended_ns)
 
     def forget_device(self, device: str) -> None:  # noqa: B027 - optional
         """Drop the series of a device that does not exist any more."""
@@ -180,6 +190,35 @@ class SeriesTable(OrderedDict[Labels, Value]):
         for entry in document:
             values = {key: value for key, value in entry.items() if key != "labels"}
             self.put(tuple(entry["labels"].items()), of_document(**values))
+
+
+def over(symptom: Symptom, text: str, *details: str) -> Symptom:
+    """Return a symptom that is over, without what to do.
+
+    Args:
+        symptom: As it was reported.
+        text: What it was, and when.
+        details: Sentences before its own causes.
+    """
+    causes, *_ = symptom.detail.replace("No action is needed", TO_DO).partition(TO_DO)
+    return replace(symptom, text=text, detail=" ".join(filter(None, (*details, causes.strip()))))
+
+
+# What ended without a return: its series has no rows any more, or is not measured any more.
+UNMEASURED = "no longer measured"
+
+
+def over_until(symptom: Symptom, ended_ns: int, how: str = "over") -> Symptom:
+    """Return a symptom that is over since a UTC ns, with the text that was reported."""
+    return over(symptom, f"{how} ({span_text(symptom.since_ns, ended_ns)}): {symptom.text}")
+
+
+def span_text(since_ns: int, until_ns: int) -> str:
+    """Format a span for people: "12:04 to 12:08 UTC", with dates or seconds where they differ only in those."""
+    since, until = (datetime.fromtimestamp(ns // NS_PER_S, UTC) for ns in (since_ns, until_ns))
+    form = "%H:%M" if since.date() == until.date() else "%Y-%m-%d %H:%M"
+    form += ":%S" * (until_ns - since_ns < 60 * NS_PER_S)
+    return f"{since:{form}} to {until:{form}} UTC"
 
 
 def labels_of(tags: Mapping[str, str]) -> Labels:

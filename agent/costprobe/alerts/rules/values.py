@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from costprobe.alerts.rules.rule import (
+    UNMEASURED,
     Labels,
     MeasurementName,
     Rule,
@@ -22,6 +23,9 @@ from costprobe.alerts.rules.rule import (
     SeriesTable,
     labels_of,
     numeric_field,
+    over,
+    over_until,
+    span_text,
     where,
 )
 from costprobe.core.config.fields import Duration, Name, Share, key
@@ -388,6 +392,15 @@ class ThresholdRule(Rule):
             if last_value.since_at_ns is not None
             if time_ns - max(last_value.last_ns or 0, self._resumed_ns) <= last_value.valid_ns
         ]
+
+    def ended(self, symptom: Symptom, ended_ns: int) -> Symptom:
+        """Return the value that was reported, in the past tense; one that ends without a good value is unmeasured."""
+        last = self._last_values.get(tuple(symptom.labels.items()))
+        if last is None or last.since_at_ns is not None:
+            return over_until(symptom, ended_ns, UNMEASURED)
+        what = symptom.text.replace(f"{symptom.series} is ", f"{symptom.series} was ", 1)
+        span = span_text(symptom.since_ns, ended_ns)
+        return over(symptom, f"back to normal: {what}, from {span}")
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the last value of each series."""
