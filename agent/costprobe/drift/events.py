@@ -21,6 +21,7 @@ from costprobe.drift.message import (
     UNCHANGED,
     WORDS,
     ChangeFacts,
+    FurtherShift,
     Key,
     MoneyChange,
     change_message,
@@ -66,70 +67,39 @@ _SAME_AS_PROBE: Final = 0.5
 
 
 def drift_event(
-    finding: Finding,
-    point: Point,
-    key: Key,
-    log_shift: float,
-    since_ns: int,
-    change: ChangeFacts,
+    finding: Finding, point: Point, key: Key, log_shift: float, change: ChangeFacts
 ) -> Event:
-    """Return the event of a new drift.
+    """Return the event of a drift that is new or has changed.
 
     Args:
-        finding: The drift.
+        finding: All of the drift, from the level before it.
         point: The row that completed its detection.
         key: Its series.
-        log_shift: Its distance from the level before all active drifts, in log units.
-        since_ns: Start of the new level, UTC in ns.
+        log_shift: Its distance from the level before it, in log units; 0 after a return.
         change: The drift with its causes, from `change_of`.
     """
     device, probe, metric = key
     before, after = _levels(finding, point, metric)
     message = change_message(change)
+    cause = change.explanation.name
+    # A further shift without a cause of its own has that of the first.
+    is_first = change.further is None or cause != UNKNOWN
     return Event(
         kind="drift",
         severity=_severity(change),
         title=message.headline,
         time_ns=point.time_ns,
-        detail=message.reason,
+        detail=message.reason if is_first else "",
         device=device,
         subject={"probe": probe},
         before=before,
         after=after,
-        cause=change.explanation.name,
+        cause=cause if is_first else "",
         metric=metric,
         change_pct=finding.change_pct,
         level_pct=math.expm1(log_shift) * 100,
-        since_ns=since_ns,
-        **money_a_month(change.money),
-    )
-
-
-def further_shift_event(time_ns: int, log_shift: float, key: Key, change: ChangeFacts) -> Event:
-    """Return the event of a drift that grew.
-
-    Args:
-        time_ns: UTC in ns.
-        log_shift: Its distance from the level before it, in log units.
-        key: Its series.
-        change: All of it with its causes, from `change_of`.
-    """
-    device, probe, metric = key
-    message = change_message(change, "shifted further, to")
-    cause = change.explanation.name
-    return Event(
-        kind="drift",
-        severity=_severity(change),
-        title=message.headline,
-        time_ns=time_ns,
-        # Without a cause of its own it has that of the drift.
-        detail="" if cause == UNKNOWN else message.reason,
-        device=device,
-        subject={"probe": probe},
-        cause="" if cause == UNKNOWN else cause,
-        metric=metric,
-        level_pct=math.expm1(log_shift) * 100,
-        **money_a_month(change.money),
+        since_ns=change.since_ns,
+        **money_a_month(change),
     )
 
 
@@ -212,7 +182,7 @@ def _disturbance(fields: Mapping[str, FieldValue]) -> str:
 def production_event(
     key: tuple[str, str],
     finding: ProductionFinding,
-    log_shift: float,
+    further: FurtherShift | None,
     change: ProductionChange | None,
     explained: Explanation,
 ) -> Event:
@@ -220,8 +190,8 @@ def production_event(
 
     Args:
         key: Service and served model; "" for the whole service.
-        finding: The change.
-        log_shift: Its distance from the last settled level, in log units.
+        finding: All of the change, from the last settled level.
+        further: The part that is new since it was reported; None in its first report.
         change: Decomposition of the cost between two periods; None where one is not covered.
         explained: Its causes; "unknown" without one that explains half of it.
     """
@@ -242,6 +212,7 @@ def production_event(
         money=_money(finding, change),
         split=split,
         action=_advice(finding, change) if name == driver else action_of(name),
+        further=further,
     )
     message = change_message(facts)
     return Event(
@@ -254,9 +225,9 @@ def production_event(
         cause=name,
         metric=finding.metric,
         change_pct=facts.change_pct,
-        level_pct=math.expm1(log_shift) * 100,
+        level_pct=facts.change_pct,
         since_ns=facts.since_ns,
-        **money_a_month(facts.money),
+        **money_a_month(facts),
     )
 
 

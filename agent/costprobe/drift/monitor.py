@@ -12,17 +12,17 @@ import binascii
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from statistics import fmean, median, pvariance
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.units import HOUR_S
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
 from costprobe.drift.detector import Detector
 from costprobe.drift.events import (
     anomaly_event,
     drift_event,
-    further_shift_event,
     production_event,
     reversal_event,
     service_reversal_event,
@@ -30,6 +30,7 @@ from costprobe.drift.events import (
 from costprobe.drift.findings import STATE_PREFIX, Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     ChangeFacts,
+    FurtherShift,
     Key,
     RowHistory,
     change_of,
@@ -37,6 +38,7 @@ from costprobe.drift.message import (
     efficiency_explanation,
     saturation,
 )
+from costprobe.drift.normal import DAY_S
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange, production_change
@@ -49,6 +51,10 @@ USUAL_RUNS = 4
 PRODUCTION_PREFIX = "production "
 # A shift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
+# A drift that has grown within a day by more than the error of the means of so many hours, and by this share
+# of the least effect, has not settled. It is judged so long after its last report.
+STILL_S, STILL_HOURS = 20 * HOUR_S, 6
+STILL_ERRORS, STILL_LEAST = 3.0, 0.125
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
 # Divisions among models by which a model has a device time of its own.
@@ -64,7 +70,9 @@ ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
 
 # What is stored of a series beside its detector.
-STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "contended")
+STORED = (
+    *("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "before_ns", "contended"),
+)
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
@@ -77,12 +85,14 @@ class MonitoredSeries:
 
     Attributes:
         detector: Its detector.
-        base: Logarithm of the level from which the current drift is measured; None without a drift.
-        reported_ns: UTC in ns of the last reported drift.
-        reported_shift: Its distance from `base`, in log units.
-        since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
+        base: Logarithm of the level before the current drift, from which it is measured; None before the
+            first drift, and after a reversal.
+        reported_ns: UTC in ns of the last report of the drift; of its detection before the first.
+        reported_shift: Distance from `base` as reported, in log units; 0 while it is too small.
+        since_ns: Start of the current level, which is that of the last shift, UTC in ns; 0 before
             the first.
         began_ns: Start of the current drift, which may have grown since, UTC in ns.
+        before_ns: Start of the level before it, UTC in ns.
         pending: An anomaly that is a step if the next value confirms it.
         contended: Whether others used the device in each of the last RECENT_RUNS runs.
     """
@@ -93,6 +103,7 @@ class MonitoredSeries:
     reported_shift: float = 0.0
     since_ns: int = 0
     began_ns: int = 0
+    before_ns: int = 0
     pending: tuple[Finding, Event] | None = None
     contended: Sequence[bool] = ()
 
@@ -118,6 +129,7 @@ class MonitoredSeries:
             self.reported_ns = step.of_ns(self.reported_ns)
             self.since_ns = step.of_ns(self.since_ns)
             self.began_ns = step.of_ns(self.began_ns)
+            self.before_ns = step.of_ns(self.before_ns)
 
 
 class DriftMonitor:
@@ -205,7 +217,8 @@ class DriftMonitor:
             try:
                 device, probe, metric = document["key"]
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                series = MonitoredSeries(detector, **{name: document[name] for name in STORED})
+                known = {name: document[name] for name in STORED if name in document}
+                series = MonitoredSeries(detector, **known)
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(
                     f"the state of a detector is damaged ({error}); it restarts its warm-up"
@@ -225,70 +238,111 @@ class DriftMonitor:
             series.pending = None
             if not _confirms(finding, value):
                 events.append(event)
-        drifts = []
-        detector = series.detector_of(point)
+        detector, shift = series.detector_of(point), None
         for finding in detector.update(point.time_ns / NS_PER_S, value):
             if finding.kind == "anomaly":
                 if not series.is_free(point):
                     series.pending = finding, anomaly_event(finding, point, key)
             elif detector is series.detector:
-                drifts += self._drift_events(finding, series, point, key)
-        events += drifts
-        if not drifts and series.base is not None:
-            events += self._further_shift(series, series.base, point, key)
+                shift = finding
+        if shift is not None and (event := self._begun(shift, series, point, key)):
+            return [*events, event]
+        if series.base is not None:
+            events += self._drift_events(shift, series, series.base, point, key)
         return events
 
-    def _further_shift(
-        self, series: MonitoredSeries, base: float, point: Point, key: Key
-    ) -> list[Event]:
-        """Return an event if an active drift reverts or grows without a detection of its own."""
-        log_shift = series.detector.level - base
-        smallest = self._settings.least_effect
-        if abs(log_shift) < smallest / 2:
-            series.base, series.since_ns = None, point.time_ns
-            return [reversal_event(point.time_ns, key)]
-        if abs(log_shift) < abs(series.reported_shift) + max(
-            smallest, abs(series.reported_shift) / 3
-        ):
-            return []
-        series.reported_shift, series.reported_ns = log_shift, point.time_ns
-        series.since_ns = point.time_ns
-        levels = math.exp(base), math.exp(series.detector.level)
-        finding = Finding(
-            "drift", point.time_ns / NS_PER_S, series.began_ns / NS_PER_S, *levels, log_shift
-        )
-        levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
-        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
-        return [further_shift_event(point.time_ns, log_shift, key, self._judged(change, key))]
+    def _begun(
+        self, shift: Finding, series: MonitoredSeries, point: Point, key: Key
+    ) -> Event | None:
+        """Add a shift: to the drift, or as the first of a new one after the last has settled.
+
+        Returns:
+            The event of a return to the level before the settled drift.
+        """
+        level_ns, series.since_ns = series.since_ns, round(shift.since_s * NS_PER_S)
+        is_settled = point.time_ns - series.reported_ns > SETTLED_NS
+        if series.base is not None and not is_settled:
+            return None
+        left = math.inf if series.base is None else math.log(shift.after) - series.base
+        is_back = series.reported_shift != 0 and abs(left) < self._settings.least_effect
+        former_ns = series.began_ns
+        series.base, series.reported_shift = math.log(shift.before), 0.0
+        series.before_ns, series.began_ns = level_ns, series.since_ns
+        series.reported_ns = point.time_ns
+        if not is_back:
+            return None
+        series.base = None
+        change = self._change(shift, series, point, key)
+        return drift_event(shift, point, key, 0.0, replace(change, back_to_ns=former_ns))
 
     def _drift_events(
-        self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
+        self, shift: Finding | None, series: MonitoredSeries, base: float, point: Point, key: Key
     ) -> list[Event]:
-        """Return the event of a drift or of its reversal; none for a small one of energy alone."""
-        if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
-            series.base = math.log(finding.before)
-            series.began_ns = round(finding.since_s * NS_PER_S)
-        log_shift = math.log(finding.after) - series.base
-        series.reported_shift, series.reported_ns = log_shift, point.time_ns
-        level_since_ns = series.since_ns
-        series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
-        if abs(log_shift) < self._settings.least_effect / 2:
-            series.base = None
+        """Return the event of a drift that is new, has changed, or has reverted; none for a small one."""
+        reported, smallest = series.reported_shift, self._settings.least_effect
+        still = None if shift else self._growing(series, base)
+        level = series.detector.level if still is None else still
+        log_shift = level - base
+        reverted = max(smallest / 2, min(smallest, abs(reported) / 2))
+        if reported and log_shift * reported < reverted * abs(reported):
+            # What is left of it belongs to the new level; the opposite is a drift of its own.
+            is_opposite = log_shift * reported < -reverted * abs(reported)
+            series.base = base if is_opposite else None
+            series.reported_shift = 0.0
+            series.since_ns = series.since_ns if shift else point.time_ns
+            series.before_ns, series.began_ns = series.began_ns, series.since_ns
+            series.reported_ns = point.time_ns
             return [reversal_event(point.time_ns, key)]
-        levels_ns = (level_since_ns, since_ns)
-        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
+        grown = abs(log_shift - reported)
+        is_larger = grown >= smallest and (shift or grown >= abs(reported) / 3)
+        if not is_larger and still is None:
+            return []
+        whole = Finding(
+            "drift",
+            point.time_ns / NS_PER_S,
+            series.began_ns / NS_PER_S,
+            math.exp(base),
+            math.exp(level),
+            log_shift,
+        )
+        change = self._change(whole, series, point, key)
         if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
             return []
-        change = self._judged(change, key)
-        return [drift_event(finding, point, key, log_shift, since_ns, change)]
+        if reported:
+            further = FurtherShift(log_shift - reported, series.reported_ns)
+            if shift:
+                further = FurtherShift(shift.change, series.since_ns)
+            change = replace(change, further=further)
+        series.reported_shift, series.reported_ns = log_shift, point.time_ns
+        return [drift_event(whole, point, key, log_shift, change)]
 
-    def _judged(self, change: ChangeFacts, key: Key) -> ChangeFacts:
-        """Return a change of the energy as no deterioration if the inferences cost less: a higher clock."""
-        device, probe, metric = key
-        cost = self._series.get((device, probe, "cost")) if metric == "energy" else None
-        is_cheaper = cost is not None and cost.base is not None and cost.detector.level < cost.base
-        return replace(change, is_worse=False) if is_cheaper else change
+    def _growing(self, series: MonitoredSeries, base: float) -> float | None:
+        """Return the present level of a drift that grows too slowly for a shift; None for another.
+
+        It is judged before a day without a report, after which a level counts as normal, by the same hours of
+        the day before.
+        """
+        model = series.detector.series
+        silent_s = model.last_s - series.reported_ns / NS_PER_S
+        level_s = model.last_s - series.since_ns / NS_PER_S
+        if not (series.reported_shift and STILL_S < silent_s <= DAY_S):
+            return None
+        now, before = model.week.hours(STILL_HOURS), model.week.hours(STILL_HOURS, lag=24)
+        if level_s < DAY_S + STILL_HOURS * HOUR_S or len(now) + len(before) < 2 * STILL_HOURS:
+            return None
+        level, sign = fmean(now), math.copysign(1.0, series.reported_shift)
+        # From their own scatter: a ramp looks like correlated noise to the model of the series.
+        error = math.sqrt((pvariance(now) + pvariance(before)) / (STILL_HOURS - 1))
+        least = max(STILL_LEAST * self._settings.least_effect, STILL_ERRORS * error)
+        is_larger = (level - base - series.reported_shift) * sign > 0
+        return level if is_larger and (level - fmean(before)) * sign > least else None
+
+    def _change(
+        self, whole: Finding, series: MonitoredSeries, point: Point, key: Key
+    ) -> ChangeFacts:
+        levels_ns = (series.before_ns, series.began_ns)
+        return change_of(whole, key, levels_ns, point.time_ns, self._history)
 
     def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
         """Return whether a small shift of the energy has no drift of another series beside it."""
@@ -382,6 +436,7 @@ class ProductionMonitor:
             for shift in monitored.shifts.values():
                 shift.moved_ns = step.of_ns(shift.moved_ns)
                 shift.since_s = step.of_s(shift.since_s)
+                shift.began_s = step.of_s(shift.began_s)
 
     def rewind(self, now_ns: int) -> None:
         """Shift restored states that were saved while the wall clock was ahead of now_ns.
@@ -404,7 +459,10 @@ class ProductionMonitor:
                 "window_s": self._settings.serving_window_s,
                 "state": monitored.detector.document(),
                 "shifts": {
-                    metric: [shift.log_shift, shift.reported, shift.moved_ns, shift.since_s]
+                    metric: [
+                        *(shift.log_shift, shift.reported, shift.moved_ns),
+                        *(shift.since_s, shift.began_s),
+                    ]
                     for metric, shift in monitored.shifts.items()
                 },
             }
@@ -426,9 +484,9 @@ class ProductionMonitor:
                     continue
                 monitored = self._monitored()
                 monitored.detector.restore(document["state"])
-                for metric, (log_shift, reported, moved_ns, *since_s) in document["shifts"].items():
+                for metric, (log_shift, reported, moved_ns, *times_s) in document["shifts"].items():
                     monitored.shifts[metric] = _Shift(
-                        float(log_shift), float(reported), int(moved_ns), *map(float, since_s)
+                        float(log_shift), float(reported), int(moved_ns), *map(float, times_s)
                     )
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 problems.append(
@@ -449,17 +507,17 @@ class ProductionMonitor:
         return [
             event
             for finding in monitored.detector.update(rows)
-            if (event := self._event(key, monitored, finding, probes)) is not None
+            for event in self._events(key, monitored, finding, probes)
         ]
 
-    def _event(
+    def _events(
         self,
         key: ServiceKey,
         monitored: _Monitored,
         finding: ProductionFinding,
         probes: Probes,
-    ) -> Event | None:
-        """Return the event of a shift or of its reversal; None for one that changes a known shift little."""
+    ) -> list[Event]:
+        """Return the events of a shift or of its reversal; none for one that changes a known shift little."""
         time_ns = round(finding.time_s * NS_PER_S)
         shift = monitored.shifts.setdefault(finding.metric, _Shift())
         if time_ns - shift.moved_ns > SETTLED_NS:
@@ -476,20 +534,30 @@ class ProductionMonitor:
         shift.log_shift += finding.change
         is_efficiency = finding.metric in monitored.detector.efforts
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
-        if before and abs(shift.log_shift) < least / 2:
-            shift.log_shift = shift.reported = 0.0
-            return service_reversal_event(key, finding)
+        events = []
+        if before and shift.log_shift * before < least / 2 * abs(before):
+            events.append(service_reversal_event(key, finding))
+            if shift.log_shift * before > -least * abs(before):
+                shift.log_shift = shift.reported = 0.0
+                return events
+            # The opposite is a change of its own.
+            before = 0.0
         if abs(shift.log_shift - before) < max(least, abs(before) / 3):
-            return None
-        finding = replace(finding, since_s=shift.since_s, change=shift.log_shift - before)
+            return events
+        if not before:
+            shift.began_s = shift.since_s
+        further = FurtherShift(shift.log_shift - before, round(shift.since_s * NS_PER_S))
+        finding = replace(finding, since_s=shift.began_s, change=shift.log_shift)
         shift.reported = shift.log_shift
         periods = monitored.detector.periods(finding.since_s, finding.time_s)
         change = None if periods is None else self._change(monitored.detector, periods, probes)
         if finding.metric == "demand" and change is not None and change.driver == "efficiency":
             # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
-            return None
+            return events
         explained = self._explanation(key[0], monitored.detector, finding, change)
-        return production_event(key, finding, shift.log_shift, change, explained)
+        event = production_event(key, finding, further if before else None, change, explained)
+        # Two events of a series need two times.
+        return [*events, replace(event, time_ns=time_ns + len(events))]
 
     def _explanation(
         self,
@@ -524,7 +592,7 @@ class ProductionMonitor:
         probes: Probes,
     ) -> ProductionChange | None:
         try:
-            return production_change(
+            change = production_change(
                 periods.before,
                 periods.after,
                 control=self._control(periods, probes),
@@ -532,6 +600,7 @@ class ProductionMonitor:
             )
         except ValueError:
             return None
+        return replace(change, spend_per_s=detector.spend_change(*periods.after_s))
 
     def _control(self, periods: Periods, probes: Probes) -> float | None:
         """Return the probes' time per inference on the same devices, later over earlier."""
@@ -569,10 +638,11 @@ class _Shift:
     """The shift of one monitored series since its last settled level, and as reported, in log units.
 
     Shifts too small to be reported add up: a change that is found in two steps is one, which began with
-    the first at `since_s`.
+    the first at `since_s`. The reported shift began at `began_s`.
     """
 
     log_shift: float = 0.0
     reported: float = 0.0
     moved_ns: int = 0
     since_s: float = 0.0
+    began_s: float = 0.0

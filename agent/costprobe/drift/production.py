@@ -46,6 +46,7 @@ from costprobe.unit_costs.change import (
     as_one,
     kind_prices,
     production_sums,
+    spend_change,
     work_of,
 )
 
@@ -338,6 +339,29 @@ class ProductionDetector:
             if after is not None and before is not None:
                 return Periods(span, (since_s, until_s), before, after)
         return None
+
+    def spend_change(self, since_s: float, until_s: float) -> float | None:
+        """Return the change of what is spent since an instant, currency per s; None without one.
+
+        The later half of the time is compared with the same hours on a day before it, and a week before:
+        devices that follow the hour of the week, or that were added before, are no change. The smaller counts.
+
+        Args:
+            since_s: UTC in s.
+            until_s: UTC in s.
+        """
+        middle_s = (since_s + until_s) / 2
+        days = max(1, math.ceil((until_s - since_s) / DAY_S))
+        after = self._sums(middle_s, until_s)
+        before = [
+            self._sums(middle_s - lag * DAY_S, until_s - lag * DAY_S)
+            for lag in (days, max(days, 7))
+        ]
+        changes = [spend_change(sums, after) for sums in before if sums and after]
+        known = [change for change in changes if change is not None]
+        if len(known) < len(changes) or not known or min(known) * max(known) <= 0:
+            return None
+        return min(known, key=abs)
 
     def effect_of_load(self, periods: Periods) -> float:
         """Return the change of device time per work that the change of load explains, in log units."""
