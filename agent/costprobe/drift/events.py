@@ -30,7 +30,7 @@ from costprobe.drift.message import (
     money_of,
 )
 from costprobe.drift.production import ProductionFinding
-from costprobe.unit_costs.change import Driver, Part, ProductionChange
+from costprobe.unit_costs.change import LEAST_PART, Driver, Part, ProductionChange
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
 
@@ -280,8 +280,9 @@ def _money(finding: ProductionFinding, change: ProductionChange | None) -> Money
     """
     if change is None:
         return None
-    paid = money_of(change, _PARTS[finding.metric])
-    return paid if paid.amount * finding.change > 0 else None
+    parts = _PARTS[finding.metric]
+    effect = math.fsum(change.parts.get(part, 0.0) for part in parts)
+    return money_of(change, parts) if effect * finding.change > LEAST_PART else None
 
 
 def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:

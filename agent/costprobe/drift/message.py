@@ -271,7 +271,9 @@ def _headline(change: ChangeFacts, zone: tzinfo | None) -> str:
     paid, price, further = change.money, change.price, change.further
     basis = f" {change.basis}" if change.basis else ""
     amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
-    text = f"{change.what} is {change.change_pct:+z.1f} %{basis}{amount} since {at(change.since_ns)}"
+    text = (
+        f"{change.what} is {change.change_pct:+z.1f} %{basis}{amount} since {at(change.since_ns)}"
+    )
     if paid is not None and paid.per_month is not None:
         text += f", {_month_text(paid, paid.per_month)}"
     if further is not None:
@@ -392,7 +394,9 @@ def change_of(
     # Compare with the runs of the previous level only, or with the last few where it was short.
     before = [run for run in before if run.time_ns >= before_ns] or before[-MIN_RUNS_BEFORE:]
     is_up = (finding.change > 0) != (metric == "throughput")
-    is_traded = is_up and metric in _MAY_RISE and bool(before and after) and _is_cheaper(before, after)
+    is_traded = (
+        is_up and metric in _MAY_RISE and bool(before and after) and _is_cheaper(before, after)
+    )
     is_worse = is_up and not is_traded
     change = ChangeFacts(
         what=f"{WORDS[metric]} of {probe} on {device}",
@@ -639,7 +643,7 @@ def money_of(change: ProductionChange, parts: Collection[Part] | None = None) ->
     spend = change.spend_per_s
     is_power = parts is not None and set(parts) <= POWER
     if is_power:
-        spend = each * rate_per_s if rate_per_s and each else None
+        spend = each * rate_per_s if rate_per_s else None
     return MoneyChange(
         amount=each * scale,
         unit=unit,

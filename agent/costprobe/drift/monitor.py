@@ -55,6 +55,16 @@ SETTLED_NS = 86_400 * NS_PER_S
 # of the least effect, has not settled. It is judged so long after its last report.
 STILL_S, STILL_HOURS = 20 * HOUR_S, 6
 STILL_ERRORS, STILL_LEAST = 3.0, 0.125
+# Values that its level is worth.
+STILL_VALUES = 24
+# What is found of a step within so many values of its start is a better estimate of the same step.
+SAME_STEP = 12
+# A new level of at most so many values is not reported while values lie beyond it, by this share of the shift
+# and these standard deviations.
+MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
+# The load model of the energy learns a new device time for days: so long a change below this share of that of
+# the time is its effect.
+AFTER_EFFECT_NS, AFTER_EFFECT = 4 * SETTLED_NS, 0.6
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
 # Divisions among models by which a model has a device time of its own.
@@ -281,7 +291,9 @@ class DriftMonitor:
         """Return the event of a drift that is new, has changed, or has reverted; none for a small one."""
         reported, smallest = series.reported_shift, self._settings.least_effect
         still = None if shift else self._growing(series, base)
-        level = series.detector.level if still is None else still
+        if still is not None:
+            series.detector.series.rebase(still, STILL_VALUES)
+        level = series.detector.level
         log_shift = level - base
         reverted = max(smallest / 2, min(smallest, abs(reported) / 2))
         if reported and log_shift * reported < reverted * abs(reported):
@@ -295,7 +307,9 @@ class DriftMonitor:
             return [reversal_event(point.time_ns, key)]
         grown = abs(log_shift - reported)
         is_larger = grown >= smallest and (shift or grown >= abs(reported) / 3)
-        if not is_larger and still is None:
+        if (not is_larger and still is None) or (
+            not reported and _is_moving(series.detector, base)
+        ):
             return []
         whole = Finding(
             "drift",
@@ -309,10 +323,11 @@ class DriftMonitor:
         if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
             return []
-        if reported:
-            further = FurtherShift(log_shift - reported, series.reported_ns)
-            if shift:
-                further = FurtherShift(shift.change, series.since_ns)
+        further = FurtherShift(log_shift - reported, series.reported_ns)
+        if shift:
+            further = FurtherShift(shift.change, series.since_ns)
+        same_s = SAME_STEP * series.detector.series.interval_s
+        if reported and further.since_ns - series.began_ns > same_s * NS_PER_S:
             change = replace(change, further=further)
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
         return [drift_event(whole, point, key, log_shift, change)]
@@ -352,6 +367,29 @@ class DriftMonitor:
         others: tuple[Metric, ...] = ("cost", "latency", "throughput")
         found = (self._series.get((device, probe, other)) for other in others)
         return all(series is None or series.base is None for series in found)
+
+
+def _is_moving(detector: Detector, base: float) -> bool:
+    """Return whether the latest values lie beyond a new level, which then follows.
+
+    A run, or a few, may have only a part of a step.
+    """
+    model = detector.series
+    if model.level_count > MOVING_VALUES:
+        return False
+    latest = list(model.recent)[-LATEST_VALUES:]
+    sign = math.copysign(1.0, model.level - base)
+    share = MOVING_SHARE * abs(model.level - base)
+    if not any(
+        (value - model.level) * sign > share + MOVING_SIGMAS * error
+        for value, error in (
+            (latest[-1], model.sigma_all),
+            (median(latest), model.sigma_all / math.sqrt(LATEST_VALUES)),
+        )
+    ):
+        return False
+    model.rebase(median(latest), LATEST_VALUES)
+    return True
 
 
 def _is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -523,6 +561,8 @@ class ProductionMonitor:
         if time_ns - shift.moved_ns > SETTLED_NS:
             shift.log_shift = 0.0
             shift.reported = 0.0
+            if finding.metric == "serving_energy" and _is_after_effect(finding, monitored.shifts):
+                return []
         shift.moved_ns = time_ns
         before = shift.reported
         unreported = shift.log_shift - before
@@ -631,6 +671,13 @@ class ProductionMonitor:
 class _Monitored:
     detector: ProductionDetector
     shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+
+
+def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:
+    """Return whether a change of the energy is what a recent change of the device time leaves."""
+    time = shifts.get("serving_time", _Shift())
+    age_ns = round(finding.time_s * NS_PER_S) - time.moved_ns
+    return age_ns < AFTER_EFFECT_NS and abs(finding.change) < AFTER_EFFECT * abs(time.reported)
 
 
 @dataclass(slots=True)

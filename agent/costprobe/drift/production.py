@@ -343,25 +343,25 @@ class ProductionDetector:
     def spend_change(self, since_s: float, until_s: float) -> float | None:
         """Return the change of what is spent since an instant, currency per s; None without one.
 
-        The later half of the time is compared with the same hours on a day before it, and a week before:
-        devices that follow the hour of the week, or that were added before, are no change. The smaller counts.
+        The later half of the time is compared with that just before, and with the same hours of a day and of the
+        week before: devices that were added earlier, or follow the hour, are no change. The smallest counts.
 
         Args:
             since_s: UTC in s.
             until_s: UTC in s.
         """
-        middle_s = (since_s + until_s) / 2
-        days = max(1, math.ceil((until_s - since_s) / DAY_S))
+        middle_s, days = (since_s + until_s) / 2, math.ceil((until_s - since_s) / DAY_S)
+        lags_s = until_s - since_s, days * DAY_S, max(days, 7) * DAY_S
         after = self._sums(middle_s, until_s)
-        before = [
-            self._sums(middle_s - lag * DAY_S, until_s - lag * DAY_S)
-            for lag in (days, max(days, 7))
+        before = [self._sums(middle_s - lag_s, until_s - lag_s) for lag_s in lags_s]
+        changes = [
+            spend_change(sums, after) or 0.0
+            for sums in before
+            if after is not None and sums is not None
         ]
-        changes = [spend_change(sums, after) for sums in before if sums and after]
-        known = [change for change in changes if change is not None]
-        if len(known) < len(changes) or not known or min(known) * max(known) <= 0:
+        if not changes or min(changes) * max(changes) <= 0:
             return None
-        return min(known, key=abs)
+        return min(changes, key=abs)
 
     def effect_of_load(self, periods: Periods) -> float:
         """Return the change of device time per work that the change of load explains, in log units."""
