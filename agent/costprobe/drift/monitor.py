@@ -62,8 +62,8 @@ SAME_STEP = 12
 # A new level of at most so many values is not reported while values lie beyond it, by this share of the shift
 # and these standard deviations.
 MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
-# The load model of the energy learns a new device time for days: so long a change below this share of that of
-# the time is its effect.
+# The load model of the energy learns a new device time for days: so long, a change below this share of that of
+# the time is its effect. In the first day it is reported with it.
 AFTER_EFFECT_NS, AFTER_EFFECT = 4 * SETTLED_NS, 0.6
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
@@ -255,8 +255,8 @@ class DriftMonitor:
                     series.pending = finding, anomaly_event(finding, point, key)
             elif detector is series.detector:
                 shift = finding
-        if shift is not None and (event := self._begun(shift, series, point, key)):
-            return [*events, event]
+        if shift is not None and (back := self._begun(shift, series, point, key)):
+            return [*events, back]
         if series.base is not None:
             events += self._drift_events(shift, series, series.base, point, key)
         return events
@@ -306,7 +306,7 @@ class DriftMonitor:
             series.reported_ns = point.time_ns
             return [reversal_event(point.time_ns, key)]
         grown = abs(log_shift - reported)
-        is_larger = grown >= smallest and (shift or grown >= abs(reported) / 3)
+        is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
         if (not is_larger and still is None) or (
             not reported and _is_moving(series.detector, base)
         ):
@@ -561,8 +561,9 @@ class ProductionMonitor:
         if time_ns - shift.moved_ns > SETTLED_NS:
             shift.log_shift = 0.0
             shift.reported = 0.0
-            if finding.metric == "serving_energy" and _is_after_effect(finding, monitored.shifts):
-                return []
+        is_energy = finding.metric == "serving_energy" and not shift.reported
+        if is_energy and _is_after_effect(finding, monitored.shifts):
+            return []
         shift.moved_ns = time_ns
         before = shift.reported
         unreported = shift.log_shift - before
@@ -674,10 +675,11 @@ class _Monitored:
 
 
 def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:
-    """Return whether a change of the energy is what a recent change of the device time leaves."""
+    """Return whether a change of the energy is what one of the device time left, after its first day."""
     time = shifts.get("serving_time", _Shift())
     age_ns = round(finding.time_s * NS_PER_S) - time.moved_ns
-    return age_ns < AFTER_EFFECT_NS and abs(finding.change) < AFTER_EFFECT * abs(time.reported)
+    is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
+    return SETTLED_NS < age_ns < AFTER_EFFECT_NS and is_small
 
 
 @dataclass(slots=True)
