@@ -12,7 +12,7 @@ import binascii
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median, pvariance
+from statistics import fmean, median, pstdev, pvariance
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
@@ -59,6 +59,10 @@ STILL_ERRORS, STILL_LEAST = 3.0, 0.125
 STILL_VALUES = 24
 # What is found of a step within so many values of its start is a better estimate of the same step.
 SAME_STEP = 12
+# The level is that of so many latest values if it differs from theirs by so many standard errors.
+BEHIND_ERRORS = 2.5
+# A shift is a step if at least this share of it came after the last values before its start.
+BESIDE, AT_ONCE = 6, 0.75
 # A new level of at most so many values is not reported while values lie beyond it, by this share of the shift
 # and these standard deviations.
 MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
@@ -311,6 +315,8 @@ class DriftMonitor:
             not reported and _is_moving(series.detector, base)
         ):
             return []
+        level = _caught_up(series.detector)
+        log_shift = level - base
         whole = Finding(
             "drift",
             point.time_ns / NS_PER_S,
@@ -324,7 +330,7 @@ class DriftMonitor:
             series.base = None
             return []
         further = FurtherShift(log_shift - reported, series.reported_ns)
-        if shift:
+        if shift and _is_step(shift, series.detector):
             further = FurtherShift(shift.change, series.since_ns)
         same_s = SAME_STEP * series.detector.series.interval_s
         if reported and further.since_ns - series.began_ns > same_s * NS_PER_S:
@@ -367,6 +373,27 @@ class DriftMonitor:
         others: tuple[Metric, ...] = ("cost", "latency", "throughput")
         found = (self._series.get((device, probe, other)) for other in others)
         return all(series is None or series.base is None for series in found)
+
+
+def _is_step(shift: Finding, detector: Detector) -> bool:
+    """Return whether most of a shift came at once, and not before its estimated start."""
+    model = detector.series
+    lasted = round((shift.time_s - shift.since_s) / model.interval_s) + 1
+    before = list(model.recent)[-lasted - BESIDE : -lasted]
+    if len(before) < BESIDE:
+        return False
+    return (math.log(shift.after) - median(before)) / shift.change > AT_ONCE
+
+
+def _caught_up(detector: Detector) -> float:
+    """Return the level, which is moved to the latest values if they have left it: that of a ramp lags."""
+    model = detector.series
+    latest = list(model.recent)[-SAME_STEP:]
+    error = pstdev(latest) / math.sqrt(len(latest))
+    is_behind = abs(median(latest) - model.level) > BEHIND_ERRORS * error
+    if is_behind and model.level_count >= SAME_STEP:
+        model.rebase(median(latest), len(latest))
+    return model.level
 
 
 def _is_moving(detector: Detector, base: float) -> bool:
