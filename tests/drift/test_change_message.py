@@ -56,7 +56,8 @@ CASES = [
         replace(CHANGE, price=PricePart(at("2026-11-22T23:00"), -0.011, -900.0)),
         (
             f"{HEAD} (+$0.0049 per 1,000) {SINCE}; the price changed at 2026-11-22 23:00 UTC: its own"
-            f" part is -$0.011 per 1,000, both together -$0.0061 per 1,000, worth $274.3 {CAPACITY}"
+            " part is -$0.011 per 1,000, both together -$0.0061 per 1,000, -$274.3 a month if this device is"
+            " fully used"
         ),
         None,
     ),

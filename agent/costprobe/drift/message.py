@@ -274,8 +274,8 @@ def _headline(change: ChangeFacts, zone: tzinfo | None) -> str:
     text = (
         f"{change.what} is {change.change_pct:+z.1f} %{basis}{amount} since {at(change.since_ns)}"
     )
-    if paid is not None and paid.per_month is not None:
-        text += f", {_month_text(paid, paid.per_month)}"
+    if paid is not None and paid.per_month is not None and abs(change.change_pct) >= SHOWN_PCT:
+        text += f", {_month_text(paid)}"
     if further is not None:
         more = " more" if further.log_shift * change.change_pct > 0 else ""
         further_pct = math.expm1(further.log_shift) * 100
@@ -288,12 +288,14 @@ def _headline(change: ChangeFacts, zone: tzinfo | None) -> str:
             f" both together {_signed(paid.amount + price.amount, paid)}"
         )
         if paid.per_month is not None:
-            text += f", {_month_text(paid, paid.per_month + price.per_month)}"
+            month = _plus(paid.per_month + price.per_month, paid.currency)
+            text += f", {month} a month if this device is fully used"
     return text
 
 
-def _month_text(paid: MoneyChange, per_month: float) -> str:
-    """Return what a change is worth in a month: the sign of capacity is that of the change."""
+def _month_text(paid: MoneyChange) -> str:
+    """Return what a change is worth in a month; the sign of capacity is that of the change."""
+    per_month = paid.per_month or 0.0
     if paid.of == "capacity":
         worth = money(abs(per_month), paid.currency)
         return f"worth {worth} a month of this device's capacity if it is fully used"

@@ -315,8 +315,9 @@ class DriftMonitor:
             not reported and _is_moving(series.detector, base)
         ):
             return []
-        level = _caught_up(series.detector)
-        log_shift = level - base
+        if still is None:
+            level = _caught_up(series.detector)
+            log_shift = level - base
         whole = Finding(
             "drift",
             point.time_ns / NS_PER_S,
