@@ -10,7 +10,7 @@ import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.drift.message import demand_causes
-from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.monitor import DriftMonitor, spend_since
 from costprobe.drift.production import ProductionDetector
 from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
@@ -138,7 +138,7 @@ def test_change_of_spend_is_that_since_a_change():
         detector.update([Point("cost", tags, {**row.fields, **of_devices}, row.time_ns)])
     changed_s = demand.START_S + start_s
     changes = [
-        detector.spend_change(since_s, since_s + 3 * 3600)
+        spend_since(detector, since_s, since_s + 3 * 3600)
         for since_s in (changed_s, changed_s - 6 * 3600)
     ]
     assert changes == [pytest.approx(price_per_h / 3600), None]

@@ -38,10 +38,10 @@ from costprobe.drift.message import (
     efficiency_explanation,
     saturation,
 )
-from costprobe.drift.normal import DAY_S
+from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
 from costprobe.drift.settings import DetectionConfig
-from costprobe.unit_costs.change import ProductionChange, production_change
+from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
 
 # A run beside other work does not enter the baseline, unless half of the last eight were such runs:
 # then it is the normal state of the device, or a lasting neighbour, which is a drift.
@@ -350,7 +350,7 @@ class DriftMonitor:
         level_s = model.last_s - series.since_ns / NS_PER_S
         if not (series.reported_shift and STILL_S < silent_s <= DAY_S):
             return None
-        now, before = model.week.hours(STILL_HOURS), model.week.hours(STILL_HOURS, lag=24)
+        now, before = (_hours(model.week, STILL_HOURS, lag) for lag in (0, 24))
         if level_s < DAY_S + STILL_HOURS * HOUR_S or len(now) + len(before) < 2 * STILL_HOURS:
             return None
         level, sign = fmean(now), math.copysign(1.0, series.reported_shift)
@@ -374,6 +374,13 @@ class DriftMonitor:
         others: tuple[Metric, ...] = ("cost", "latency", "throughput")
         found = (self._series.get((device, probe, other)) for other in others)
         return all(series is None or series.base is None for series in found)
+
+
+def _hours(week: WeekMemory, count: int, lag: int) -> list[float]:
+    """Return the known means of so many hours, of which the last ended `lag` hours ago."""
+    ended = week.hour - lag
+    means = (week.means[hour % HOURS] for hour in range(ended - count, ended))
+    return [mean for mean in means if not math.isnan(mean)]
 
 
 def _is_step(shift: Finding, detector: Detector) -> bool:
@@ -669,7 +676,7 @@ class ProductionMonitor:
             )
         except ValueError:
             return None
-        return replace(change, spend_per_s=detector.spend_change(*periods.after_s))
+        return replace(change, spend_per_s=spend_since(detector, *periods.after_s))
 
     def _control(self, periods: Periods, probes: Probes) -> float | None:
         """Return the probes' time per inference on the same devices, later over earlier."""
@@ -700,6 +707,27 @@ class ProductionMonitor:
 class _Monitored:
     detector: ProductionDetector
     shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
+
+
+def spend_since(detector: ProductionDetector, since_s: float, until_s: float) -> float | None:
+    """Return the change of what is spent on a service since an instant, currency per s; None without one.
+
+    The later half of the time is compared with that just before, and with the same hours of a day and of the
+    week before: devices that were added earlier, or follow the hour, are no change. The smallest counts.
+
+    Args:
+        detector: The service's detector.
+        since_s: UTC in s.
+        until_s: UTC in s.
+    """
+    middle_s, days = (since_s + until_s) / 2, math.ceil((until_s - since_s) / DAY_S)
+    lags_s = until_s - since_s, days * DAY_S, max(days, 7) * DAY_S
+    after = detector.sums(middle_s, until_s)
+    before = [detector.sums(middle_s - lag_s, until_s - lag_s) for lag_s in lags_s]
+    changes = [spend_change(sums, after) or 0.0 for sums in before if sums and after]
+    if not changes or min(changes) * max(changes) <= 0:
+        return None
+    return min(changes, key=abs)
 
 
 def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:

@@ -833,12 +833,6 @@ class WeekMemory:
         shifts = [mean - before for mean in after if mean is not None and before is not None]
         return max(shifts, key=abs, default=None)
 
-    def hours(self, count: int, lag: int = 0) -> list[float]:
-        """Return the known means of so many hours, of which the last ended `lag` hours ago."""
-        ended = self.hour - lag
-        means = (self.means[hour % HOURS] for hour in range(ended - count, ended))
-        return [mean for mean in means if not math.isnan(mean)]
-
     def wander(self, chance: float, since_hour: int) -> float:
         """Return the standard deviation of slow changes of the level; 0 until it can be estimated.
 

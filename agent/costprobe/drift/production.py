@@ -46,7 +46,6 @@ from costprobe.unit_costs.change import (
     as_one,
     kind_prices,
     production_sums,
-    spend_change,
     work_of,
 )
 
@@ -330,38 +329,15 @@ class ProductionDetector:
             until_s: UTC in s.
         """
         length_s = until_s - since_s
-        after = self._sums(since_s, until_s)
+        after = self.sums(since_s, until_s)
         shifts_s = [7 * DAY_S, *(days * DAY_S for days in range(1, 7))]
         spans = [(since_s - shift, until_s - shift) for shift in shifts_s if shift >= length_s]
         spans.append((since_s - max(length_s, DAY_S), since_s))
         for span in spans:
-            before = self._sums(*span)
+            before = self.sums(*span)
             if after is not None and before is not None:
                 return Periods(span, (since_s, until_s), before, after)
         return None
-
-    def spend_change(self, since_s: float, until_s: float) -> float | None:
-        """Return the change of what is spent since an instant, currency per s; None without one.
-
-        The later half of the time is compared with that just before, and with the same hours of a day and of the
-        week before: devices that were added earlier, or follow the hour, are no change. The smallest counts.
-
-        Args:
-            since_s: UTC in s.
-            until_s: UTC in s.
-        """
-        middle_s, days = (since_s + until_s) / 2, math.ceil((until_s - since_s) / DAY_S)
-        lags_s = until_s - since_s, days * DAY_S, max(days, 7) * DAY_S
-        after = self._sums(middle_s, until_s)
-        before = [self._sums(middle_s - lag_s, until_s - lag_s) for lag_s in lags_s]
-        changes = [
-            spend_change(sums, after) or 0.0
-            for sums in before
-            if after is not None and sums is not None
-        ]
-        if not changes or min(changes) * max(changes) <= 0:
-            return None
-        return min(changes, key=abs)
 
     def effect_of_load(self, periods: Periods) -> float:
         """Return the change of device time per work that the change of load explains, in log units."""
@@ -374,7 +350,7 @@ class ProductionDetector:
             math.log(work[0] / before.device_s), math.log(work[1] / after.device_s)
         )
 
-    def _sums(self, since_s: float, until_s: float) -> ProductionSums | None:
+    def sums(self, since_s: float, until_s: float) -> ProductionSums | None:
         """Return the sums of a period; None where blocks cover too little of it."""
         blocks = [block.sums for block in self._blocks if since_s < block.end_s <= until_s]
         covered_s = math.fsum(sums.window_s for sums in blocks)
