@@ -302,7 +302,7 @@ class DriftMonitor:
         reverted = max(smallest / 2, min(smallest, abs(reported) / 2))
         if reported and log_shift * reported < reverted * abs(reported):
             # What is left of it belongs to the new level; the opposite is a drift of its own.
-            is_opposite = log_shift * reported < -reverted * abs(reported)
+            is_opposite = log_shift * reported < -smallest * abs(reported)
             series.base = base if is_opposite else None
             series.reported_shift = 0.0
             series.since_ns = series.since_ns if shift else point.time_ns
@@ -311,6 +311,10 @@ class DriftMonitor:
             return [reversal_event(point.time_ns, key)]
         grown = abs(log_shift - reported)
         is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
+        same_ns = round(SAME_STEP * series.detector.series.interval_s * NS_PER_S)
+        if not (reported or shift) and point.time_ns - series.reported_ns > same_ns:
+            # A shift that the detector held back is adopted as well: what is new of a small one is less.
+            is_larger = is_larger and grown < 2 * smallest
         if (not is_larger and still is None) or (
             not reported and _is_moving(series.detector, base)
         ):
@@ -333,8 +337,7 @@ class DriftMonitor:
         further = FurtherShift(log_shift - reported, series.reported_ns)
         if shift and _is_step(shift, series.detector):
             further = FurtherShift(shift.change, series.since_ns)
-        same_s = SAME_STEP * series.detector.series.interval_s
-        if reported and further.since_ns - series.began_ns > same_s * NS_PER_S:
+        if reported and further.since_ns - series.began_ns > same_ns:
             change = replace(change, further=further)
         series.reported_shift, series.reported_ns = log_shift, point.time_ns
         return [drift_event(whole, point, key, log_shift, change)]
