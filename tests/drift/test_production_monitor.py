@@ -243,11 +243,11 @@ def test_software_of_the_service_is_a_candidate_and_that_of_other_probes_is_not(
     assert events_of_service([*others, driver, server], "chat", ["gpu0"]) == [server, driver]
 
 
-def two_steps(start_s, first, second):
-    """Yield a week of rows with a factor on device time from an instant on, and another six hours later."""
-    for row in demand.rows(demand.DemandRecipe(5, days=7, server="additive", is_quiet=True)):
+def two_steps(start_s, first, second, days=7, hours=6):
+    """Yield rows with a factor on device time from an instant on, and another some hours later."""
+    for row in demand.rows(demand.DemandRecipe(5, days, server="additive", is_quiet=True)):
         since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
-        slower = 1.0 if since_s <= 0 else first if since_s < 6 * 3600 else second
+        slower = 1.0 if since_s <= 0 else first if since_s < hours * 3600 else second
         busy_s = row.fields["device_busy_s"] * slower
         yield Point("cost", row.tags, {**row.fields, "device_busy_s": busy_s}, row.time_ns)
 
@@ -267,6 +267,14 @@ def test_change_that_reverts_ends_its_incident_although_a_little_of_it_is_left()
         rule.observe_event(event)
     assert "device time per token of chat reverted" in [event.title for event in events]
     assert rule.evaluate(events[-1].time_ns, ()) == []
+
+
+def test_return_to_the_level_before_a_change_that_had_settled_is_no_change():
+    events = events_of(two_steps(6.2 * DAY_S, 1.2, 1.0, days=9, hours=40))
+    _, back = (event for event in events if event.metric == "serving_time")
+    assert (back.severity, back.level_pct) == ("info", 0)
+    assert back.change_pct == pytest.approx(-16.7, abs=3)
+    assert re.search("; it is back at the level before 2026-03-08 0.:00 UTC$", back.title)
 
 
 def test_small_shift_before_does_not_hide_a_larger_one_of_the_other_direction():

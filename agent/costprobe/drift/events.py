@@ -182,18 +182,21 @@ def _disturbance(fields: Mapping[str, FieldValue]) -> str:
 def production_event(
     key: tuple[str, str],
     finding: ProductionFinding,
-    further: FurtherShift | None,
     change: ProductionChange | None,
     explained: Explanation,
+    *,
+    further: FurtherShift | None,
+    back_to_ns: int | None,
 ) -> Event:
     """Return the event of a change.
 
     Args:
         key: Service and served model; "" for the whole service.
         finding: All of the change, from the last settled level.
-        further: The part that is new since it was reported; None in its first report.
         change: Decomposition of the cost between two periods; None where one is not covered.
         explained: Its causes; "unknown" without one that explains half of it.
+        further: The part that is new since it was reported; None in its first report.
+        back_to_ns: Start of the change before whose level the series is again; None for another change.
     """
     driver = CAUSES[finding.metric]
     name = driver if explained.name == UNKNOWN else explained.name
@@ -213,6 +216,7 @@ def production_event(
         split=split,
         action=_advice(finding, change) if name == driver else action_of(name),
         further=further,
+        back_to_ns=back_to_ns,
     )
     message = change_message(facts)
     return Event(
@@ -225,7 +229,7 @@ def production_event(
         cause=name,
         metric=finding.metric,
         change_pct=facts.change_pct,
-        level_pct=facts.change_pct,
+        level_pct=facts.change_pct if back_to_ns is None else 0.0,
         since_ns=facts.since_ns,
         **money_a_month(facts),
     )

@@ -594,23 +594,11 @@ class ProductionMonitor:
         probes: Probes,
     ) -> list[Event]:
         """Return the events of a shift or of its reversal; none for one that changes a known shift little."""
-        time_ns = round(finding.time_s * NS_PER_S)
         shift = monitored.shifts.setdefault(finding.metric, _Shift())
-        if time_ns - shift.moved_ns > SETTLED_NS:
-            shift.log_shift = 0.0
-            shift.reported = 0.0
-        is_energy = finding.metric == "serving_energy" and not shift.reported
-        if is_energy and _is_after_effect(finding, monitored.shifts):
+        if finding.metric == "serving_energy" and _is_after_effect(finding, monitored.shifts):
             return []
-        shift.moved_ns = time_ns
-        before = shift.reported
-        unreported = shift.log_shift - before
-        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
-            # Not a part of this change, which would hide it: the level from which it began.
-            shift.log_shift = before
-        if shift.log_shift == before:
-            shift.since_s = finding.since_s
-        shift.log_shift += finding.change
+        settled = shift.add(finding)
+        before, former_ns = shift.reported, round(shift.began_s * NS_PER_S)
         is_efficiency = finding.metric in monitored.detector.efforts
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
         events = []
@@ -620,23 +608,53 @@ class ProductionMonitor:
                 shift.log_shift = shift.reported = 0.0
                 return events
             # The opposite is a change of its own.
-            before = 0.0
+            before, shift.since_s = 0.0, finding.since_s
         if abs(shift.log_shift - before) < max(least, abs(before) / 3):
             return events
         if not before:
             shift.began_s = shift.since_s
-        further = FurtherShift(shift.log_shift - before, round(shift.since_s * NS_PER_S))
-        finding = replace(finding, since_s=shift.began_s, change=shift.log_shift)
+        is_back = settled * finding.change < 0 and abs(settled + finding.change) < least / 2
+        event = self._report(
+            key,
+            monitored,
+            replace(finding, since_s=shift.began_s, change=shift.log_shift),
+            probes,
+            further=FurtherShift(shift.log_shift - before, round(shift.since_s * NS_PER_S))
+            if before
+            else None,
+            back_to_ns=former_ns if is_back else None,
+        )
         shift.reported = shift.log_shift
-        periods = monitored.detector.periods(finding.since_s, finding.time_s)
-        change = None if periods is None else self._change(monitored.detector, periods, probes)
+        if is_back:
+            shift.log_shift = shift.reported = 0.0
+        # Two events of a series need two times.
+        return [*events, replace(event, time_ns=event.time_ns + len(events))] if event else events
+
+    def _report(
+        self,
+        key: ServiceKey,
+        monitored: _Monitored,
+        finding: ProductionFinding,
+        probes: Probes,
+        *,
+        further: FurtherShift | None,
+        back_to_ns: int | None,
+    ) -> Event | None:
+        """Return the event of all of a change; None for one of demand that is one of efficiency."""
+        detector = monitored.detector
+        latest_s = finding.since_s if further is None else further.since_ns / NS_PER_S
+        periods = detector.periods(latest_s, finding.time_s)
+        change = None if periods is None else self._change(detector, periods, probes)
+        if change is not None:
+            spend_per_s = spend_since(detector, finding.since_s, finding.time_s)
+            change = replace(change, spend_per_s=spend_per_s)
         if finding.metric == "demand" and change is not None and change.driver == "efficiency":
             # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
-            return events
-        explained = self._explanation(key[0], monitored.detector, finding, change)
-        event = production_event(key, finding, further if before else None, change, explained)
-        # Two events of a series need two times.
-        return [*events, replace(event, time_ns=time_ns + len(events))]
+            return None
+        explained = self._explanation(key[0], detector, finding, change)
+        return production_event(
+            key, finding, change, explained, further=further, back_to_ns=back_to_ns
+        )
 
     def _explanation(
         self,
@@ -671,7 +689,7 @@ class ProductionMonitor:
         probes: Probes,
     ) -> ProductionChange | None:
         try:
-            change = production_change(
+            return production_change(
                 periods.before,
                 periods.after,
                 control=self._control(periods, probes),
@@ -679,7 +697,6 @@ class ProductionMonitor:
             )
         except ValueError:
             return None
-        return replace(change, spend_per_s=spend_since(detector, *periods.after_s))
 
     def _control(self, periods: Periods, probes: Probes) -> float | None:
         """Return the probes' time per inference on the same devices, later over earlier."""
@@ -735,10 +752,12 @@ def spend_since(detector: ProductionDetector, since_s: float, until_s: float) ->
 
 def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:
     """Return whether a change of the energy is what one of the device time left, after its first day."""
-    time = shifts.get("serving_time", _Shift())
-    age_ns = round(finding.time_s * NS_PER_S) - time.moved_ns
+    time, energy = (shifts.get(name, _Shift()) for name in ("serving_time", "serving_energy"))
+    time_ns = round(finding.time_s * NS_PER_S)
+    is_its_own = energy.reported and time_ns - energy.moved_ns <= SETTLED_NS
     is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
-    return SETTLED_NS < age_ns < AFTER_EFFECT_NS and is_small
+    is_recent = SETTLED_NS < time_ns - time.moved_ns < AFTER_EFFECT_NS
+    return is_recent and is_small and not is_its_own
 
 
 @dataclass(slots=True)
@@ -754,3 +773,18 @@ class _Shift:
     moved_ns: int = 0
     since_s: float = 0.0
     began_s: float = 0.0
+
+    def add(self, finding: ProductionFinding) -> float:
+        """Add what was found; return the reported shift that had settled before, else 0."""
+        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
+        if time_ns - self.moved_ns > SETTLED_NS:
+            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
+        self.moved_ns = time_ns
+        unreported = self.log_shift - self.reported
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            self.log_shift = self.reported
+        if self.log_shift == self.reported:
+            self.since_s = finding.since_s
+        self.log_shift += finding.change
+        return settled
