@@ -82,19 +82,18 @@ def drift_event(
     before, after = _levels(finding, point, metric)
     message = change_message(change)
     cause = change.explanation.name
-    # A further shift without a cause of its own has that of the first.
-    is_first = change.further is None or cause != UNKNOWN
     return Event(
         kind="drift",
         severity=_severity(change),
         title=message.headline,
         time_ns=point.time_ns,
-        detail=message.reason if is_first else "",
+        detail=message.reason,
         device=device,
         subject={"probe": probe},
         before=before,
         after=after,
-        cause=cause if is_first else "",
+        # Without a known cause a further shift keeps that of the first.
+        cause="" if change.further and cause == UNKNOWN else cause,
         metric=metric,
         change_pct=finding.change_pct,
         level_pct=math.expm1(log_shift) * 100,
