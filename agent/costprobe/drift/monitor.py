@@ -306,8 +306,7 @@ class DriftMonitor:
             series.base = base if is_opposite else None
             series.reported_shift = 0.0
             series.since_ns = series.since_ns if shift else point.time_ns
-            series.before_ns, series.began_ns = series.began_ns, series.since_ns
-            series.reported_ns = point.time_ns
+            series.began_ns, series.reported_ns = series.since_ns, point.time_ns
             return [reversal_event(point.time_ns, key)]
         grown = abs(log_shift - reported)
         is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
