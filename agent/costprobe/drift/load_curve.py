@@ -315,6 +315,4 @@ def _money(new: LoadPoint, ratio: float, unit: str, currency: str) -> MoneyChang
         unit=scale_words(scale, unit),
         currency=currency,
         per_month=capacity_worth(each * new.work_per_s, 1 / ratio),
-        rate_per_s=new.work_per_s,
-        counted=f"{unit}s",
     )

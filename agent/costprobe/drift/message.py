@@ -483,7 +483,6 @@ def with_amounts(
         currency=currency,
         per_month=capacity_worth(constant.cost / constant.time_s, 1 + change.change_pct / 100),
         rate_per_s=1 / new.time_s,
-        counted="inferences",
     )
     price = None
     if price_changed_ns:
