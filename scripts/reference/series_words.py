@@ -320,9 +320,11 @@ MEASUREMENTS: Mapping[str, Words] = {
     "event": Words(
         "Something that happened: [drift, anomalies and alerts](../alerting.md).",
         {
-            "change_pct": "Change of the series, in percent.",
-            "level_pct": "Level relative to its first baseline, in percent; near 0: it has returned.",
-            "cost_per_month": "Change of spend in a month at the present rate, in `currency`.",
+            "change_pct": "Change of the series, in percent; of a drift all of it since `since_ns`.",
+            "level_pct": "Level relative to that before the drift, in percent; near 0: it has returned.",
+            "cost_per_month": "Worth of the change in a month of 730 h, in `currency`: of a service the change of what"
+            " is spent; of a probe the part of its device's price that the change takes while the device is"
+            " fully used. A change of price at the same time is included.",
             "currency": "ISO 4217 code of `cost_per_month`.",
             "since_ns": "Estimated start of the change, UTC in ns since 1970.",
             "title": "One line; of an annotation its text.",

@@ -8,6 +8,7 @@ from costprobe.core.records import NS_PER_S
 from costprobe.drift.causes import Cause, Explanation, Share
 from costprobe.drift.message import (
     ChangeFacts,
+    FurtherShift,
     MoneyChange,
     PricePart,
     change_message,
@@ -31,7 +32,7 @@ CHANGE = ChangeFacts(
     is_worse=True,
     explanation=Explanation("cooling", (COOLING, NEIGHBOUR, TRACE)),
     basis="at constant price",
-    money=MoneyChange(0.0049, "1,000", "USD", 625.7, 152.4, "inferences"),
+    money=MoneyChange(0.0049, "1,000", "USD", 625.7),
     split="95 % of it is time per inference",
 )
 FAN = "To do: check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)"
@@ -39,7 +40,8 @@ UNKNOWN = (
     "To do: compare the runs before and after with `costprobe trend`, and look for changes then"
 )
 HEAD = "cost per inference of ranker on gpu0 is +12.3 % at constant price"
-SINCE = "since 09:35 UTC, +$625.7 a month at the present rate of 152 inferences/s"
+CAPACITY = "a month of this device's capacity if it is fully used"
+SINCE = f"since 09:35 UTC, worth $625.7 {CAPACITY}"
 
 CASES = [
     (
@@ -51,10 +53,11 @@ CASES = [
         ),
     ),
     (
-        replace(CHANGE, price=PricePart(at("2026-11-22T23:00"), -0.011)),
+        replace(CHANGE, price=PricePart(at("2026-11-22T23:00"), -0.011, -900.0)),
         (
             f"{HEAD} (+$0.0049 per 1,000) {SINCE}; the price changed at 2026-11-22 23:00 UTC: its own"
-            " part is -$0.011 per 1,000, both together -$0.0061 per 1,000"
+            " part is -$0.011 per 1,000, both together -$0.0061 per 1,000, -$274.3 a month if this device is"
+            " fully used"
         ),
         None,
     ),
@@ -69,16 +72,41 @@ CASES = [
         None,
     ),
     (
-        replace(CHANGE, money=replace(CHANGE.money, rate_per_s=18_181.8, per_month=None)),
+        replace(CHANGE, money=replace(CHANGE.money, per_month=None)),
         f"{HEAD} (+$0.0049 per 1,000) since 09:35 UTC",
         None,
     ),
     (
-        replace(CHANGE, money=replace(CHANGE.money, rate_per_s=18_181.8)),
-        (
-            f"{HEAD} (+$0.0049 per 1,000) since 09:35 UTC, +$625.7 a month at the present rate of 18,182"
-            " inferences/s"
+        replace(CHANGE, money=replace(CHANGE.money, per_month=-1825.0, of="spend")),
+        f"{HEAD} (+$0.0049 per 1,000) since 09:35 UTC, spend -$1,825 a month",
+        None,
+    ),
+    (
+        replace(
+            CHANGE,
+            money=MoneyChange(
+                0.02, "million tokens", "USD", 5.0, "electricity", 18_181.8, "tokens"
+            ),
         ),
+        (
+            f"{HEAD} (+$0.02 per million tokens) since 09:35 UTC, electricity +$5 a month at the present"
+            " rate of 18,182 tokens/s"
+        ),
+        None,
+    ),
+    (
+        replace(CHANGE, money=None, further=FurtherShift(0.02, at("2026-11-23T10:00"))),
+        f"{HEAD} since 09:35 UTC; +2.0 % more since 10:00 UTC",
+        None,
+    ),
+    (
+        replace(CHANGE, money=None, further=FurtherShift(-0.1, at("2026-11-23T10:00"))),
+        f"{HEAD} since 09:35 UTC; -9.5 % since 10:00 UTC",
+        None,
+    ),
+    (
+        replace(CHANGE, money=None, back_to_ns=at("2026-11-21T09:35")),
+        f"{HEAD} since 09:35 UTC; it is back at the level before 2026-11-21 09:35 UTC",
         None,
     ),
     (

@@ -155,8 +155,71 @@ def test_ramp_is_reported_again_when_it_continues():
     first, *further = series.of("drift")
     assert first.change_pct < 5
     assert further
-    assert all("shifted further" in event.title for event in further)
-    assert further[-1].level_pct == pytest.approx(12, abs=3)
+    assert all(" more since " in event.title for event in further)
+    assert {event.since_ns for event in further} == {first.since_ns}
+    assert further[-1].level_pct == further[-1].change_pct == pytest.approx(12, abs=1)
+
+
+def test_slow_ramp_is_one_incident_while_it_grows():
+    """The shifts of 0.7 % a day are further apart than the day after which a level counts as normal."""
+    series, rule = Series(), DriftRule(DriftRuleConfig(name="drift", kind="drift"))
+    for index in range(14 * 288):
+        for event in series.run(slow=1 + 0.1 * max(0, index - 864) / 4032):
+            rule.observe_event(event)
+        rule.evaluate(series.rows[-1].time_ns, ())
+        shifts = [shift for shift in rule.document().values() if shift["is_over"]]
+        assert not shifts, index
+    first, *further = series.of("drift", "cost")
+    assert {event.since_ns for event in further} == {first.since_ns}
+    true_pct = 10 * (14 * 288 - 864) / 4032
+    assert further[-1].level_pct == pytest.approx(true_pct, abs=1)
+
+
+def test_ends_of_a_drift_are_no_drifts_of_their_own():
+    """A part of it, all of it, and the opposite; a warning stays one while the cost is higher."""
+    found = {}
+    for name, later in (("part", 1.12), ("all", 1.0), ("a little", 1.012), ("opposite", 0.92)):
+        series = Series()
+        series.run(QUIET)
+        series.run(60, slow=1.3)
+        series.run(60, slow=later)
+        found[name] = [
+            (event.severity, round(event.level_pct)) for event in series.of("drift", "cost")
+        ]
+    assert found == {
+        "part": [("warning", 30), ("warning", 12)],
+        "all": [("warning", 30), ("info", 0)],
+        "a little": [("warning", 30), ("info", 0)],
+        "opposite": [("warning", 30), ("info", 0), ("info", -8)],
+    }
+
+
+def test_step_that_a_run_had_a_part_of_is_one_event():
+    series = Series()
+    series.run(QUIET)
+    for slow in (1.06, 1.15, 1.24):
+        series.run(slow=slow)
+    series.run(60, slow=1.3)
+    assert [round(event.level_pct) for event in series.of("drift", "cost")] == [30]
+
+
+def test_larger_batch_that_lowers_the_cost_is_no_deterioration_of_the_latency():
+    series = Series()
+    series.run(QUIET)
+    series.run(30, latency_p50_ms=11.0, throughput_per_s=2115.0)
+    (latency,) = series.of("drift", "latency")
+    assert (round(latency.change_pct), latency.severity) == (38, "info")
+    assert latency.detail.endswith("No action is needed")
+
+
+def test_shift_below_the_smallest_reported_one_is_no_event():
+    series = Series()
+    series.run(QUIET)
+    series.run(200, slow=1.014)
+    assert [event for event in series.events if event.kind == "drift"] == []
+    # Together with the next it is more.
+    series.run(60, slow=1.03)
+    assert [round(event.level_pct) for event in series.of("drift")] == [3]
 
 
 def test_further_shift_names_a_cause_that_shows_later():
@@ -171,7 +234,7 @@ def test_further_shift_names_a_cause_that_shows_later():
     first, *further = series.of("drift", "cost")
     assert first.cause == "unknown"
     assert further[-1].cause == "clock"
-    assert "shifted further" in further[-1].title
+    assert " more since " in further[-1].title
     assert "nvidia-smi -q -d CLOCK" in further[-1].detail
 
 
@@ -185,6 +248,9 @@ def test_drift_is_measured_from_the_level_of_the_last_drift():
     assert up.title.startswith("cost per inference of e on gpu0 is +1")
     assert down.change_pct == pytest.approx(-9, abs=1)
     assert down.title.startswith("cost per inference of e on gpu0 is -9.")
+    # It is no drift, but the end of the first.
+    assert down.title.endswith("it is back at the level before 2026-03-07 00:00 UTC")
+    assert (down.level_pct, down.severity) == (0, "info")
 
 
 def test_level_of_the_last_drift_survives_a_restart():
@@ -194,7 +260,7 @@ def test_level_of_the_last_drift_survives_a_restart():
     documents = json.loads(json.dumps(series.monitor.documents()))
     series.monitor = DriftMonitor(DetectionConfig(), series.history)
     series.monitor.restore(documents.values())
-    assert "is -9." in series.run(30)[-1].title
+    assert "back at the level before" in series.run(30)[-1].title
 
 
 def test_runs_with_jitter_are_assigned_to_the_correct_side_of_a_change():
@@ -284,9 +350,12 @@ def test_price_change_beside_a_drift_is_stated_apart_in_money():
     (drift,) = series.of("drift", "cost")
     assert drift.title == (
         "cost per inference of e on gpu0 is +10.0 % at constant price (+€0.05 per million) since"
-        " 00:20 UTC, +€238.9 a month at the present rate of 1,818 inferences/s; the price changed at"
-        " 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million"
+        " 00:20 UTC, worth €238.9 a month of this device's capacity if it is fully used; the price changed"
+        " at 00:00 UTC: its own part is -€0.11 per million, both together -€0.06 per million, -€286.7"
+        " a month if this device is fully used"
     )
+    # An hour at 3.6 costs as much as before at 2.88, where 1.1 times the device did the same.
+    assert drift.cost_per_month == pytest.approx((2.88 - 3.6 / 1.1) * 730, rel=1e-3)
     assert "price" not in drift.cause
 
 

@@ -53,11 +53,12 @@ def test_message_states_load_amount_money_since_and_what_changed_with_it():
     slower = measured(3, (0.9, 0.8, 0.7), "def")
     # 240 a second for two replicas: nearest to the point of 100, which costs 10 instead of 11.11.
     found = event([BEFORE, slower], load=PresentLoad(240.0, 2))
-    month = 240 * 730 * 3600 * (1e-3 / 90 - 1e-3 / 100)
+    # Of 1e-3 a second a tenth is lost.
+    month = 1e-4 * 730 * 3600
     assert found.title == (
         "cost per million generated tokens of the load curve of chat on gpu0 at 1 in flight is +11.1 %"
         " at constant price (+$1.111 per million generated tokens) since 2026-01-05 00:00 UTC,"
-        " +$700.8 a month at the present rate of 240 generated tokens/s"
+        " worth $262.8 a month of this device's capacity if it is fully used"
     )
     assert found.cost_per_month == pytest.approx(month)
     assert found.detail == (
@@ -76,7 +77,7 @@ def test_same_software_names_the_clock_and_no_price_the_throughput():
     assert missing_lines("load.md", f"{clocked.title}\n{clocked.detail}") == []
     # Without production the load with most work: 1000 → 700.
     assert "generated tokens/s 1,000 → 700 at 16 in flight" in clocked.detail
-    assert "at the present rate of 700 generated tokens/s" in clocked.title
+    assert "worth $788.4 a month" in clocked.title
     unknown = event([BEFORE, slower])
     assert "cause: unknown, no other monitored signal changed" in unknown.detail
     assert "To do: compare the server's options" in unknown.detail

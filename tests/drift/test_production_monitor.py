@@ -10,7 +10,8 @@ import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.drift.message import demand_causes
-from costprobe.drift.monitor import DriftMonitor
+from costprobe.drift.monitor import DriftMonitor, spend_since
+from costprobe.drift.production import ProductionDetector
 from costprobe.drift.runs import events_of_service
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange
@@ -61,7 +62,8 @@ def test_lasting_change_of_efficiency_is_found_within_six_hours():
         assert event.subject == {"service": "chat"}
         assert event.change_pct == pytest.approx((factor - 1) * 100, abs=4)
         assert "is speed" in event.detail
-        assert "a month at the present rate of" in event.title
+        # The same devices at the same prices.
+        assert (" a month" in event.title, event.cost_per_month) == (False, None)
     assert not late
 
 
@@ -115,10 +117,48 @@ def test_time_and_energy_of_one_change_do_not_state_the_same_money():
     recipe = demand.DemandRecipe(3, 7, "additive", slower_from_s=6.4 * DAY_S, slower=1.35)
     found = {event.metric: event for event in events_of(demand.rows(recipe))}
     assert found["serving_energy"].change_pct > 0
-    assert (
-        abs(found["serving_energy"].cost_per_month or 0)
-        < 0.1 * found["serving_time"].cost_per_month
+    assert "million tokens" in found["serving_time"].title
+    assert "million tokens" not in found["serving_energy"].title
+
+
+def test_change_of_spend_is_that_since_a_change():
+    """A device that was added days before is no part of it, nor is another traffic."""
+    start_s, price_per_h = 8.4 * DAY_S, 2.5
+    detector = ProductionDetector(DetectionConfig().serving_detector, 1800.0)
+    for row in demand.rows(demand.DemandRecipe(2, 9, is_quiet=True)):
+        since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
+        names = [f"gpu{index}" for index in range(2 + (since_s > -3 * DAY_S) + (since_s > 0))]
+        hours = len(names) * row.fields["window_s"] / 3600
+        of_devices = {
+            "device_s": hours * 3600,
+            "cost_total_hardware": hours * price_per_h,
+            "cost_total_energy": 0.0,
+        }
+        tags = {**row.tags, "device": "+".join(names)}
+        detector.update([Point("cost", tags, {**row.fields, **of_devices}, row.time_ns)])
+    changed_s = demand.START_S + start_s
+    changes = [
+        spend_since(detector, since_s, since_s + 3 * 3600)
+        for since_s in (changed_s, changed_s - 6 * 3600)
+    ]
+    assert changes == [pytest.approx(price_per_h / 3600), None]
+
+
+def test_energy_that_follows_a_slower_server_days_later_is_no_incident_of_its_own():
+    recipe = demand.DemandRecipe(3, 13, "additive", slower_from_s=7.4 * DAY_S, slower=1.35)
+    found = [event for event in events_of(demand.rows(recipe)) if event.metric in EFFICIENCY]
+    assert {event.metric for event in found} == {"serving_time", "serving_energy"}
+    assert all(hours_after(event, 7.4 * DAY_S) < 24 for event in found)
+
+
+def test_further_shift_of_a_service_states_all_of_it_and_then_its_own_part():
+    start_s = 6.2 * DAY_S
+    first, further = (
+        event for event in events_of(two_steps(start_s, 1.2, 1.5)) if event.metric == "serving_time"
     )
+    assert further.since_ns == first.since_ns
+    assert further.change_pct == further.level_pct == pytest.approx(50, abs=6)
+    assert re.search(r"is \+[45]\d\.\d % .*; \+2\d\.\d % more since \d\d:\d\d UTC", further.title)
 
 
 def test_collapse_of_demand_is_reported_as_demand():
@@ -203,11 +243,11 @@ def test_software_of_the_service_is_a_candidate_and_that_of_other_probes_is_not(
     assert events_of_service([*others, driver, server], "chat", ["gpu0"]) == [server, driver]
 
 
-def two_steps(start_s, first, second):
-    """Yield a week of rows with a factor on device time from an instant on, and another six hours later."""
-    for row in demand.rows(demand.DemandRecipe(5, days=7, server="additive", is_quiet=True)):
+def two_steps(start_s, first, second, days=7, hours=6):
+    """Yield rows with a factor on device time from an instant on, and another some hours later."""
+    for row in demand.rows(demand.DemandRecipe(5, days, server="additive", is_quiet=True)):
         since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
-        slower = 1.0 if since_s <= 0 else first if since_s < 6 * 3600 else second
+        slower = 1.0 if since_s <= 0 else first if since_s < hours * 3600 else second
         busy_s = row.fields["device_busy_s"] * slower
         yield Point("cost", row.tags, {**row.fields, "device_busy_s": busy_s}, row.time_ns)
 
@@ -227,6 +267,14 @@ def test_change_that_reverts_ends_its_incident_although_a_little_of_it_is_left()
         rule.observe_event(event)
     assert "device time per token of chat reverted" in [event.title for event in events]
     assert rule.evaluate(events[-1].time_ns, ()) == []
+
+
+def test_return_to_the_level_before_a_change_that_had_settled_is_no_change():
+    events = events_of(two_steps(6.2 * DAY_S, 1.2, 1.0, days=9, hours=40))
+    _, back = (event for event in events if event.metric == "serving_time")
+    assert (back.severity, back.level_pct) == ("info", 0)
+    assert back.change_pct == pytest.approx(-16.7, abs=3)
+    assert re.search("; it is back at the level before 2026-03-08 0.:00 UTC$", back.title)
 
 
 def test_small_shift_before_does_not_hide_a_larger_one_of_the_other_direction():

@@ -349,7 +349,7 @@ _REASON = (
 )
 _DRIFT = (
     "cost per inference of encoder on gpu0 is +8.4 % at constant price (+$0.03 per million)"
-    " since 09:40 UTC, +$212.4 a month at the present rate of 2,700 inferences/s"
+    " since 09:40 UTC, worth $212.4 a month of this device's capacity if it is fully used"
 )
 _BUDGET = "budget gpus: the forecast for November 2026 is above the $23,500 that are planned"
 

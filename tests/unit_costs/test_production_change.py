@@ -11,6 +11,7 @@ from costprobe.unit_costs.change import (
     ProductionSums,
     production_change,
     production_sums,
+    spend_change,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,3 +199,27 @@ def test_periods_without_a_ratio_are_errors():
         production_change(sums, idle)
     with pytest.raises(ValueError, match="currencies"):
         production_change(sums, replace(sums, currency="EUR"))
+
+
+def test_change_of_spend_is_that_of_devices_and_prices_and_not_of_the_traffic():
+    def sums(devices, hardware_per_h, tokens, electricity=0.0):
+        names = tuple(f"gpu{index}" for index in range(devices))
+        hardware = devices * hardware_per_h * 24
+        done = {"": ModelSums(tokens, tokens_in_cost=hardware)}
+        held_s, energy_j = devices * 86_400.0, 1e6 * electricity
+        return ProductionSums(
+            86_400.0, hardware, electricity, None, held_s, None, energy_j, done, names, "USD"
+        )
+
+    before = sums(4, 2.5, 1e9)
+    months = {
+        "one device less, more traffic": (sums(3, 2.5, 2e9), -2.5 * 730),
+        "a lower price": (sums(4, 2.0, 1e9), -4 * 0.5 * 730),
+        "both": (sums(3, 3.0, 1e9), (9 - 10) * 730),
+        "more traffic": (sums(4, 2.5, 2e9), None),
+    }
+    for name, (after, month) in months.items():
+        change = spend_change(before, after)
+        assert month == (None if change is None else pytest.approx(change * 730 * 3600)), name
+        assert production_change(before, after).spend_per_s == change
+    assert spend_change(sums(4, 2.5, 1e9, 1.0), sums(4, 2.5, 1e9, 2.0)) is None

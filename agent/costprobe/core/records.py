@@ -379,10 +379,11 @@ class Event:
         cause: Named cause, where one is known.
         metric: The metric that drifted or was an outlier: cost, latency, energy or throughput; of a budget its
             condition.
-        change_pct: Relative change in percent.
-        level_pct: Current level relative to the first baseline, in percent; near 0 after a reversal.
+        change_pct: Relative change in percent; of a drift all of it since `since_ns`.
+        level_pct: Current level relative to that before the drift, in percent; near 0 after a reversal.
         since_ns: Start of the change, UTC in ns; earlier than its detection.
-        cost_per_month: Change of spend in a month at the present rate, in `currency`.
+        cost_per_month: Worth of the change in a month of 730 h, in `currency`, a change of price included: of
+            a service the change of what is spent, of a probe `unit_costs.change.capacity_worth`.
         currency: ISO 4217 code of it.
     """
 

@@ -21,6 +21,7 @@ from costprobe.drift.message import (
     UNCHANGED,
     WORDS,
     ChangeFacts,
+    FurtherShift,
     Key,
     MoneyChange,
     change_message,
@@ -29,7 +30,7 @@ from costprobe.drift.message import (
     money_of,
 )
 from costprobe.drift.production import ProductionFinding
-from costprobe.unit_costs.change import Driver, Part, ProductionChange
+from costprobe.unit_costs.change import LEAST_PART, Driver, Part, ProductionChange
 
 _UNITS: Mapping[Metric, str] = {"latency": "ms", "energy": "J", "throughput": "per second"}
 
@@ -66,26 +67,21 @@ _SAME_AS_PROBE: Final = 0.5
 
 
 def drift_event(
-    finding: Finding,
-    point: Point,
-    key: Key,
-    log_shift: float,
-    since_ns: int,
-    change: ChangeFacts,
+    finding: Finding, point: Point, key: Key, log_shift: float, change: ChangeFacts
 ) -> Event:
-    """Return the event of a new drift.
+    """Return the event of a drift that is new or has changed.
 
     Args:
-        finding: The drift.
+        finding: All of the drift, from the level before it.
         point: The row that completed its detection.
         key: Its series.
-        log_shift: Its distance from the level before all active drifts, in log units.
-        since_ns: Start of the new level, UTC in ns.
+        log_shift: Its distance from the level before it, in log units; 0 after a return.
         change: The drift with its causes, from `change_of`.
     """
     device, probe, metric = key
     before, after = _levels(finding, point, metric)
     message = change_message(change)
+    cause = change.explanation.name
     return Event(
         kind="drift",
         severity=_severity(change),
@@ -96,50 +92,23 @@ def drift_event(
         subject={"probe": probe},
         before=before,
         after=after,
-        cause=change.explanation.name,
+        # Without a known cause a further shift keeps that of the first.
+        cause="" if change.further and cause == UNKNOWN else cause,
         metric=metric,
         change_pct=finding.change_pct,
         level_pct=math.expm1(log_shift) * 100,
-        since_ns=since_ns,
-        **money_a_month(change.money),
+        since_ns=change.since_ns,
+        **money_a_month(change),
     )
 
 
-def further_shift_event(time_ns: int, log_shift: float, key: Key, change: ChangeFacts) -> Event:
-    """Return the event of a drift that grew.
-
-    Args:
-        time_ns: UTC in ns.
-        log_shift: Its distance from the level before it, in log units.
-        key: Its series.
-        change: All of it with its causes, from `change_of`.
-    """
-    device, probe, metric = key
-    message = change_message(change, "shifted further, to")
-    cause = change.explanation.name
-    return Event(
-        kind="drift",
-        severity=_severity(change),
-        title=message.headline,
-        time_ns=time_ns,
-        # Without a cause of its own it has that of the drift.
-        detail="" if cause == UNKNOWN else message.reason,
-        device=device,
-        subject={"probe": probe},
-        cause="" if cause == UNKNOWN else cause,
-        metric=metric,
-        level_pct=math.expm1(log_shift) * 100,
-        **money_a_month(change.money),
-    )
-
-
-def reversal_event(time_ns: int, key: Key, since_ns: int | None = None) -> Event:
+def reversal_event(time_ns: int, key: Key, since_ns: int) -> Event:
     """Return the event of a drift that reverted; what is left of it belongs to the new level.
 
     Args:
         time_ns: UTC in ns.
         key: Its series.
-        since_ns: Start of the level, UTC in ns; None if it was passed slowly.
+        since_ns: Start of the level, UTC in ns.
     """
     device, probe, metric = key
     return Event(
@@ -214,18 +183,21 @@ def _disturbance(fields: Mapping[str, FieldValue]) -> str:
 def production_event(
     key: tuple[str, str],
     finding: ProductionFinding,
-    log_shift: float,
     change: ProductionChange | None,
     explained: Explanation,
+    *,
+    further: FurtherShift | None,
+    back_to_ns: int | None,
 ) -> Event:
     """Return the event of a change.
 
     Args:
         key: Service and served model; "" for the whole service.
-        finding: The change.
-        log_shift: Its distance from the last settled level, in log units.
+        finding: All of the change, from the last settled level.
         change: Decomposition of the cost between two periods; None where one is not covered.
         explained: Its causes; "unknown" without one that explains half of it.
+        further: The part that is new since it was reported; None in its first report.
+        back_to_ns: Start of the change before whose level the series is again; None for another change.
     """
     driver = CAUSES[finding.metric]
     name = driver if explained.name == UNKNOWN else explained.name
@@ -244,6 +216,8 @@ def production_event(
         money=_money(finding, change),
         split=split,
         action=_advice(finding, change) if name == driver else action_of(name),
+        further=further,
+        back_to_ns=back_to_ns,
     )
     message = change_message(facts)
     return Event(
@@ -256,9 +230,9 @@ def production_event(
         cause=name,
         metric=finding.metric,
         change_pct=facts.change_pct,
-        level_pct=math.expm1(log_shift) * 100,
+        level_pct=facts.change_pct if back_to_ns is None else 0.0,
         since_ns=facts.since_ns,
-        **money_a_month(facts.money),
+        **money_a_month(facts),
     )
 
 
@@ -312,8 +286,9 @@ def _money(finding: ProductionFinding, change: ProductionChange | None) -> Money
     """
     if change is None:
         return None
-    paid = money_of(change, _PARTS[finding.metric])
-    return paid if paid.amount * finding.change > 0 else None
+    parts = _PARTS[finding.metric]
+    effect = math.fsum(change.parts.get(part, 0.0) for part in parts)
+    return money_of(change, parts) if effect * finding.change > LEAST_PART else None
 
 
 def _advice(finding: ProductionFinding, change: ProductionChange | None) -> str:

@@ -17,12 +17,13 @@ from costprobe.core.money import price_scale, scale_words
 from costprobe.core.records import BOARD, NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.statistics import student_quantile
-from costprobe.core.units import HOUR_S, MONTH_H, counted, significant
+from costprobe.core.units import counted, significant
 from costprobe.drift.causes import UNKNOWN, Explanation, causes
 from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
 from costprobe.drift.message import ChangeFacts, MoneyChange, change_message, money_a_month
 from costprobe.drift.runs import Comparison, Conditions, sample_of
 from costprobe.probing.load_curve import LoadCurve, LoadPoint
+from costprobe.unit_costs.change import capacity_worth
 
 # Fewer common points cannot be distinguished from noise.
 POINTS_MIN: Final = 2
@@ -250,7 +251,7 @@ def _changed(
     unit = "generated token" if has_tokens else "request"
     found = causes(replace(compared, sign=1 if is_worse else -1))
     name = found[0].name if found else UNKNOWN
-    paid = _money(new, ratio, unit, newest.currency, load)
+    paid = _money(new, ratio, unit, newest.currency)
     per = "million generated tokens" if has_tokens else "request"
     what = "throughput" if paid is None else f"cost per {per}"
     facts = ChangeFacts(
@@ -279,7 +280,7 @@ def _changed(
         cause=name,
         level_pct=shift.change.throughput_pct,
         since_ns=shift.since_ns,
-        **money_a_month(paid),
+        **money_a_month(facts),
     )
 
 
@@ -300,9 +301,7 @@ def _at_all_loads(shift: CurveShift) -> str:
     )
 
 
-def _money(
-    new: LoadPoint, ratio: float, unit: str, currency: str, load: PresentLoad | None
-) -> MoneyChange | None:
+def _money(new: LoadPoint, ratio: float, unit: str, currency: str) -> MoneyChange | None:
     """Return the change of the cost at a load, at the price of the newest curve; None without one.
 
     A server that does less takes so much longer for the same work.
@@ -310,14 +309,10 @@ def _money(
     if new.cost is None or not currency:
         return None
     each = new.cost / _MILLION if new["tokens_out_per_s"] else new.cost
-    more = each * (1 - ratio)
-    rate_per_s = load.per_s if load is not None and load.per_s else new.work_per_s
     scale = _MILLION if new["tokens_out_per_s"] else price_scale(each)
     return MoneyChange(
-        amount=more * scale,
+        amount=each * (1 - ratio) * scale,
         unit=scale_words(scale, unit),
         currency=currency,
-        per_month=more * rate_per_s * MONTH_H * HOUR_S,
-        rate_per_s=rate_per_s,
-        counted=f"{unit}s",
+        per_month=capacity_worth(each * new.work_per_s, 1 / ratio),
     )

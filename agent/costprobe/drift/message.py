@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from statistics import fmean
 from types import MappingProxyType
-from typing import Final, Protocol, TypedDict
+from typing import Final, Literal, NamedTuple, Protocol, TypedDict
 
 from costprobe.adapters.engines.tables import KV_FULL
 from costprobe.core.columns import numbers
 from costprobe.core.money import money, price_scale, scale_words
 from costprobe.core.records import NS_PER_S, Point
-from costprobe.core.units import HOUR_S, MONTH_H, percent, significant
+from costprobe.core.units import percent, significant
 from costprobe.drift.actions import action_of
 from costprobe.drift.causes import (
     AROUND_RUNS,
@@ -45,9 +45,11 @@ from costprobe.drift.runs import (
 )
 from costprobe.unit_costs.change import (
     LEAST_PART,
+    MONTH_S,
     CostFactors,
     Part,
     ProductionChange,
+    capacity_worth,
     split_change,
 )
 
@@ -55,6 +57,11 @@ from costprobe.unit_costs.change import (
 MAX_CAUSES: Final = 4
 # A share below this is not worth a line.
 LEAST_CAUSE: Final = 0.01
+# Series that may rise while an inference costs less: with a larger batch, with a higher clock.
+_MAY_RISE: Final = ("latency", "energy")
+CHEAPER: Final = 0.02
+# Parts that are paid for electricity, at any number of devices.
+POWER: Final[frozenset[Part]] = frozenset({"busy power", "idle power", "mean power"})
 # A smaller change is shown as 0.0 %.
 SHOWN_PCT: Final = 0.05
 
@@ -118,8 +125,10 @@ class MoneyChange:
         amount: Change, currency per unit.
         unit: What the cost is divided by: "1,000", "million tokens".
         currency: ISO 4217 code.
-        per_month: Change of spend in a month of 730 h at the present rate; None if there is none.
-        rate_per_s: The present rate, in `counted` per second.
+        per_month: What it is worth in a month of 730 h; None if nothing else is spent.
+        of: What that is a part of: of the capacity of a device that is fully used, because a probe has no
+            bill; of what is spent on a service; of the electricity of its present rate.
+        rate_per_s: The rate of that month, in `counted` per second.
         counted: What the rate counts: "inferences".
     """
 
@@ -127,6 +136,7 @@ class MoneyChange:
     unit: str
     currency: str
     per_month: float | None = None
+    of: Literal["capacity", "spend", "electricity"] = "capacity"
     rate_per_s: float | None = None
     counted: str = ""
 
@@ -138,10 +148,24 @@ class PricePart:
     Attributes:
         time_ns: Time of the price change, UTC in ns.
         amount: Its own part, currency per unit of the MoneyChange.
+        per_month: That in a month of 730 h.
     """
 
     time_ns: int
     amount: float
+    per_month: float
+
+
+class FurtherShift(NamedTuple):
+    """The part of a change that is new since it was last reported.
+
+    Attributes:
+        log_shift: Its size, in log units.
+        since_ns: Its start, UTC in ns.
+    """
+
+    log_shift: float
+    since_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +184,9 @@ class ChangeFacts:
         price: A price change at about the same time, which is not a part of `money`.
         split: What the change consists of: "95 % of it is time per inference".
         action: What to do; empty for the action of the first cause.
+        further: The part that is new since the change was reported; None in its first report.
+        back_to_ns: Start of the drift before whose level the series is again, UTC in ns; None for another
+            change.
     """
 
     what: str
@@ -173,6 +200,8 @@ class ChangeFacts:
     price: PricePart | None = None
     split: str = ""
     action: str = ""
+    further: FurtherShift | None = None
+    back_to_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,24 +237,23 @@ class RowHistory(Protocol):
         ...
 
 
-def money_a_month(paid: MoneyChange | None) -> MonthlyMoney:
-    """Return what a change costs in a month, as fields of its event; empty if it is unknown."""
+def money_a_month(change: ChangeFacts) -> MonthlyMoney:
+    """Return what a change is worth in a month, with that of its price, as fields of its event."""
+    paid = change.money
     if paid is None or paid.per_month is None:
         return {}
-    return {"cost_per_month": paid.per_month, "currency": paid.currency}
+    of_price = 0.0 if change.price is None else change.price.per_month
+    return {"cost_per_month": paid.per_month + of_price, "currency": paid.currency}
 
 
-def change_message(
-    change: ChangeFacts, verb: str = "is", zone: tzinfo | None = UTC
-) -> ChangeMessage:
+def change_message(change: ChangeFacts, zone: tzinfo | None = UTC) -> ChangeMessage:
     """Return the message of a change.
 
     Args:
         change: The change.
-        verb: Words between the series and the change in percent.
         zone: Zone of the times; None for the host's.
     """
-    return ChangeMessage(_headline(change, verb, zone), _reason(change))
+    return ChangeMessage(_headline(change, zone), _reason(change))
 
 
 def _clock_time(time_ns: int, now_ns: int, zone: tzinfo | None) -> str:
@@ -236,28 +264,46 @@ def _clock_time(time_ns: int, now_ns: int, zone: tzinfo | None) -> str:
     return f"{then:%H:%M %Z}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M %Z}"
 
 
-def _headline(change: ChangeFacts, verb: str, zone: tzinfo | None) -> str:
-    paid = change.money
+def _headline(change: ChangeFacts, zone: tzinfo | None) -> str:
+    def at(time_ns: int) -> str:
+        return _clock_time(time_ns, change.now_ns, zone)
+
+    paid, price, further = change.money, change.price, change.further
     basis = f" {change.basis}" if change.basis else ""
     amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
-    since = _clock_time(change.since_ns, change.now_ns, zone)
-    text = f"{change.what} {verb} {change.change_pct:+z.1f} %{basis}{amount} since {since}"
-    if paid is None:
-        return text
-    if paid.per_month is not None:
-        text += f", {_plus(paid.per_month, paid.currency)} a month at the present rate"
+    text = (
+        f"{change.what} is {change.change_pct:+z.1f} %{basis}{amount} since {at(change.since_ns)}"
+    )
+    if paid is not None and paid.per_month is not None and abs(change.change_pct) >= SHOWN_PCT:
+        text += f", {_month_text(paid)}"
+    if further is not None:
+        more = " more" if further.log_shift * change.change_pct > 0 else ""
+        further_pct = math.expm1(further.log_shift) * 100
+        text += f"; {further_pct:+z.1f} %{more} since {at(further.since_ns)}"
+    if change.back_to_ns is not None:
+        text += f"; it is back at the level before {at(change.back_to_ns)}"
+    if paid is not None and price is not None:
         text += (
-            ""
-            if paid.rate_per_s is None
-            else f" of {significant(paid.rate_per_s, 3)} {paid.counted}/s"
+            f"; the price changed at {at(price.time_ns)}: its own part is {_signed(price.amount, paid)},"
+            f" both together {_signed(paid.amount + price.amount, paid)}"
         )
-    if change.price is not None:
-        total = _signed(paid.amount + change.price.amount, paid)
-        text += (
-            f"; the price changed at {_clock_time(change.price.time_ns, change.now_ns, zone)}: its own part"
-            f" is {_signed(change.price.amount, paid)}, both together {total}"
-        )
+        if paid.per_month is not None:
+            month = _plus(paid.per_month + price.per_month, paid.currency)
+            text += f", {month} a month if this device is fully used"
     return text
+
+
+def _month_text(paid: MoneyChange) -> str:
+    """Return what a change is worth in a month; the sign of capacity is that of the change."""
+    per_month = paid.per_month or 0.0
+    if paid.of == "capacity":
+        worth = money(abs(per_month), paid.currency)
+        return f"worth {worth} a month of this device's capacity if it is fully used"
+    month = f"{_plus(per_month, paid.currency)} a month"
+    if paid.of == "spend":
+        return f"spend {month}"
+    rate = significant(paid.rate_per_s or 0.0, 3)
+    return f"electricity {month} at the present rate of {rate} {paid.counted}/s"
 
 
 def _reason(change: ChangeFacts) -> str:
@@ -349,7 +395,11 @@ def change_of(
         since_ns = after[0].time_ns
     # Compare with the runs of the previous level only, or with the last few where it was short.
     before = [run for run in before if run.time_ns >= before_ns] or before[-MIN_RUNS_BEFORE:]
-    is_worse = (finding.change > 0) != (metric == "throughput")
+    is_up = (finding.change > 0) != (metric == "throughput")
+    is_traded = (
+        is_up and metric in _MAY_RISE and bool(before and after) and _is_cheaper(before, after)
+    )
+    is_worse = is_up and not is_traded
     change = ChangeFacts(
         what=f"{WORDS[metric]} of {probe} on {device}",
         change_pct=finding.change_pct,
@@ -367,9 +417,15 @@ def change_of(
 
     if not (before and after):
         return change
-    sign = 0 if metric == "energy" else 1 if is_worse else -1
+    sign = 0 if metric == "energy" or is_traded else 1 if is_worse else -1
     change = replace(change, explanation=explain_change(before, after, events, metric, sign))
     return _with_money(change, before, after) if metric == "cost" else change
+
+
+def _is_cheaper(before: Sequence[DetectionRun], after: Sequence[DetectionRun]) -> bool:
+    """Return whether an inference costs less, at constant prices."""
+    old, new = factors(before), factors(after)
+    return new.at_prices_of(old).cost < (1 - CHEAPER) * old.cost
 
 
 def _with_money(
@@ -418,7 +474,6 @@ def with_amounts(
     split = f"{share * 100:.0f} % of it is {factor}" if is_shown else ""
     if currency is None:
         return replace(change, split=split)
-    rate_per_s = 1 / new.time_s
     # Of the level, like the percentage: the latest runs have noise, and a daily pattern.
     each = old.cost * change.change_pct / 100
     scale = price_scale(old.cost)
@@ -426,15 +481,13 @@ def with_amounts(
         amount=each * scale,
         unit=scale_words(scale) if scale > 1 else "inference",
         currency=currency,
-        per_month=each * rate_per_s * MONTH_H * HOUR_S,
-        rate_per_s=rate_per_s,
-        counted="inferences",
+        per_month=capacity_worth(constant.cost / constant.time_s, 1 + change.change_pct / 100),
+        rate_per_s=1 / new.time_s,
     )
-    price = (
-        PricePart(price_changed_ns, (new.cost - constant.cost) * scale)
-        if price_changed_ns
-        else None
-    )
+    price = None
+    if price_changed_ns:
+        of_price = new.cost - constant.cost
+        price = PricePart(price_changed_ns, of_price * scale, of_price / new.time_s * MONTH_S)
     return replace(change, split=split, money=paid, price=price)
 
 
@@ -588,11 +641,16 @@ def money_of(change: ProductionChange, parts: Collection[Part] | None = None) ->
         each = mean * math.fsum(change.parts.get(part, 0.0) for part in parts)
     unit, scale = unit_of(change)
     rate_per_s = change.rate_per_s
+    spend = change.spend_per_s
+    is_power = parts is not None and set(parts) <= POWER
+    if is_power:
+        spend = each * rate_per_s if rate_per_s else None
     return MoneyChange(
         amount=each * scale,
         unit=unit,
         currency=change.currency,
-        per_month=None if rate_per_s is None else each * rate_per_s * MONTH_H * HOUR_S,
+        per_month=None if spend is None else spend * MONTH_S,
+        of="electricity" if is_power else "spend",
         rate_per_s=rate_per_s,
         counted=f"{change.unit}s",
     )

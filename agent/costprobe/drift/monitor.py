@@ -12,17 +12,17 @@ import binascii
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from statistics import fmean, median, pstdev, pvariance
 from typing import Any
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
+from costprobe.core.units import HOUR_S
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
 from costprobe.drift.detector import Detector
 from costprobe.drift.events import (
     anomaly_event,
     drift_event,
-    further_shift_event,
     production_event,
     reversal_event,
     service_reversal_event,
@@ -30,6 +30,7 @@ from costprobe.drift.events import (
 from costprobe.drift.findings import STATE_PREFIX, Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     ChangeFacts,
+    FurtherShift,
     Key,
     RowHistory,
     change_of,
@@ -37,9 +38,10 @@ from costprobe.drift.message import (
     efficiency_explanation,
     saturation,
 )
+from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
 from costprobe.drift.settings import DetectionConfig
-from costprobe.unit_costs.change import ProductionChange, production_change
+from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
 
 # A run beside other work does not enter the baseline, unless half of the last eight were such runs:
 # then it is the normal state of the device, or a lasting neighbour, which is a drift.
@@ -49,6 +51,24 @@ USUAL_RUNS = 4
 PRODUCTION_PREFIX = "production "
 # A shift older than this is the new normal: the next one is measured from it.
 SETTLED_NS = 86_400 * NS_PER_S
+# A drift that has grown within a day by more than the error of the means of so many hours, and by this share
+# of the least effect, has not settled. It is judged so long after its last report.
+STILL_S, STILL_HOURS = 20 * HOUR_S, 6
+STILL_ERRORS, STILL_LEAST = 3.0, 0.125
+# Values that its level is worth.
+STILL_VALUES = 24
+# What is found of a step within so many values of its start is a better estimate of the same step.
+SAME_STEP = 12
+# The level is that of so many latest values if it differs from theirs by so many standard errors.
+BEHIND_ERRORS = 2.5
+# A shift is a step if at least this share of it came after the last values before its start.
+BESIDE, AT_ONCE = 6, 0.75
+# A new level of at most so many values is not reported while values lie beyond it, by this share of the shift
+# and these standard deviations.
+MOVING_VALUES, LATEST_VALUES, MOVING_SHARE, MOVING_SIGMAS = 8, 3, 0.1, 2.0
+# The load model of the energy learns a new device time for days: so long, a change below this share of that of
+# the time is its effect. In the first day it is reported with it.
+AFTER_EFFECT_NS, AFTER_EFFECT = 4 * SETTLED_NS, 0.6
 # Smallest shift of demand or mix, in log units.
 LEAST_DEPARTURE = 0.1
 # Divisions among models by which a model has a device time of its own.
@@ -64,7 +84,9 @@ ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
 
 # What is stored of a series beside its detector.
-STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "contended")
+STORED = (
+    *("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "before_ns", "contended"),
+)
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
@@ -77,12 +99,14 @@ class MonitoredSeries:
 
     Attributes:
         detector: Its detector.
-        base: Logarithm of the level from which the current drift is measured; None without a drift.
-        reported_ns: UTC in ns of the last reported drift.
-        reported_shift: Its distance from `base`, in log units.
-        since_ns: Start of the current level, which is that of the last drift, UTC in ns; 0 before
+        base: Logarithm of the level before the current drift, from which it is measured; None before the
+            first drift, and after a reversal.
+        reported_ns: UTC in ns of the last report of the drift; of its detection before the first.
+        reported_shift: Distance from `base` as reported, in log units; 0 while it is too small.
+        since_ns: Start of the current level, which is that of the last shift, UTC in ns; 0 before
             the first.
         began_ns: Start of the current drift, which may have grown since, UTC in ns.
+        before_ns: Start of the level before it, UTC in ns.
         pending: An anomaly that is a step if the next value confirms it.
         contended: Whether others used the device in each of the last RECENT_RUNS runs.
     """
@@ -93,6 +117,7 @@ class MonitoredSeries:
     reported_shift: float = 0.0
     since_ns: int = 0
     began_ns: int = 0
+    before_ns: int = 0
     pending: tuple[Finding, Event] | None = None
     contended: Sequence[bool] = ()
 
@@ -118,6 +143,7 @@ class MonitoredSeries:
             self.reported_ns = step.of_ns(self.reported_ns)
             self.since_ns = step.of_ns(self.since_ns)
             self.began_ns = step.of_ns(self.began_ns)
+            self.before_ns = step.of_ns(self.before_ns)
 
 
 class DriftMonitor:
@@ -205,7 +231,8 @@ class DriftMonitor:
             try:
                 device, probe, metric = document["key"]
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))
-                series = MonitoredSeries(detector, **{name: document[name] for name in STORED})
+                known = {name: document[name] for name in STORED if name in document}
+                series = MonitoredSeries(detector, **known)
             except (KeyError, TypeError, ValueError, binascii.Error) as error:
                 problems.append(
                     f"the state of a detector is damaged ({error}); it restarts its warm-up"
@@ -225,71 +252,121 @@ class DriftMonitor:
             series.pending = None
             if not _confirms(finding, value):
                 events.append(event)
-        drifts = []
-        detector = series.detector_of(point)
+        detector, shift = series.detector_of(point), None
         for finding in detector.update(point.time_ns / NS_PER_S, value):
             if finding.kind == "anomaly":
                 if not series.is_free(point):
                     series.pending = finding, anomaly_event(finding, point, key)
             elif detector is series.detector:
-                drifts += self._drift_events(finding, series, point, key)
-        events += drifts
-        if not drifts and series.base is not None:
-            events += self._further_shift(series, series.base, point, key)
+                shift = finding
+        if shift is not None and (back := self._begun(shift, series, point, key)):
+            return [*events, back]
+        if series.base is not None:
+            events += self._drift_events(shift, series, series.base, point, key)
         return events
 
-    def _further_shift(
-        self, series: MonitoredSeries, base: float, point: Point, key: Key
-    ) -> list[Event]:
-        """Return an event if an active drift reverts or grows without a detection of its own."""
-        log_shift = series.detector.level - base
-        smallest = self._settings.least_effect
-        if abs(log_shift) < smallest / 2:
-            series.base, series.since_ns = None, point.time_ns
-            return [reversal_event(point.time_ns, key)]
-        if abs(log_shift) < abs(series.reported_shift) + max(
-            smallest, abs(series.reported_shift) / 3
-        ):
-            return []
-        series.reported_shift, series.reported_ns = log_shift, point.time_ns
-        series.since_ns = point.time_ns
-        levels = math.exp(base), math.exp(series.detector.level)
-        finding = Finding(
-            "drift", point.time_ns / NS_PER_S, series.began_ns / NS_PER_S, *levels, log_shift
-        )
-        levels_ns = (series.began_ns - SETTLED_NS, series.began_ns)
-        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
-        return [further_shift_event(point.time_ns, log_shift, key, self._judged(change, key))]
+    def _begun(
+        self, shift: Finding, series: MonitoredSeries, point: Point, key: Key
+    ) -> Event | None:
+        """Add a shift: to the drift, or as the first of a new one after the last has settled.
+
+        Returns:
+            The event of a return to the level before the settled drift.
+        """
+        level_ns, series.since_ns = series.since_ns, round(shift.since_s * NS_PER_S)
+        is_settled = point.time_ns - series.reported_ns > SETTLED_NS
+        if series.base is not None and not is_settled:
+            return None
+        left = math.inf if series.base is None else math.log(shift.after) - series.base
+        is_back = series.reported_shift != 0 and abs(left) < self._settings.least_effect
+        former_ns = series.began_ns
+        series.base, series.reported_shift = math.log(shift.before), 0.0
+        series.before_ns, series.began_ns = level_ns, series.since_ns
+        series.reported_ns = point.time_ns
+        if not is_back:
+            return None
+        series.base = None
+        change = self._change(shift, series, point, key)
+        return drift_event(shift, point, key, 0.0, replace(change, back_to_ns=former_ns))
 
     def _drift_events(
-        self, finding: Finding, series: MonitoredSeries, point: Point, key: Key
+        self, shift: Finding | None, series: MonitoredSeries, base: float, point: Point, key: Key
     ) -> list[Event]:
-        """Return the event of a drift or of its reversal; none for a small one of energy alone."""
-        was_reported = series.base is not None
-        if series.base is None or point.time_ns - series.reported_ns > SETTLED_NS:
-            series.base = math.log(finding.before)
-            series.began_ns = round(finding.since_s * NS_PER_S)
-        log_shift = math.log(finding.after) - series.base
-        series.reported_shift, series.reported_ns = log_shift, point.time_ns
-        level_since_ns = series.since_ns
-        series.since_ns = since_ns = round(finding.since_s * NS_PER_S)
-        if abs(log_shift) < self._settings.least_effect / 2:
-            series.base = None
-            return [reversal_event(point.time_ns, key, since_ns)]
-        levels_ns = (level_since_ns, since_ns)
-        change = change_of(finding, key, levels_ns, point.time_ns, self._history)
+        """Return the event of a drift that is new, has changed, or has reverted; none for a small one."""
+        reported, smallest = series.reported_shift, self._settings.least_effect
+        still = None if shift else self._growing(series, base)
+        if still is not None:
+            series.detector.series.rebase(still, STILL_VALUES)
+        level = series.detector.level
+        log_shift = level - base
+        reverted = max(smallest / 2, min(smallest, abs(reported) / 2))
+        if reported and log_shift * reported < reverted * abs(reported):
+            # What is left of it belongs to the new level; the opposite is a drift of its own.
+            is_opposite = log_shift * reported < -smallest * abs(reported)
+            series.base = base if is_opposite else None
+            series.reported_shift = 0.0
+            series.since_ns = series.since_ns if shift else point.time_ns
+            series.began_ns, series.reported_ns = series.since_ns, point.time_ns
+            return [reversal_event(point.time_ns, key, series.since_ns)]
+        grown = abs(log_shift - reported)
+        is_larger = grown >= (smallest if shift else max(smallest, abs(reported) / 3))
+        same_ns = round(SAME_STEP * series.detector.series.interval_s * NS_PER_S)
+        if not (reported or shift) and point.time_ns - series.reported_ns > same_ns:
+            # A shift that the detector held back is adopted as well: what is new of a small one is less.
+            is_larger = is_larger and grown < 2 * smallest
+        if (not is_larger and still is None) or (
+            not reported and _is_moving(series.detector, base)
+        ):
+            return []
+        if still is None:
+            level = _caught_up(series.detector)
+            log_shift = level - base
+        whole = Finding(
+            "drift",
+            point.time_ns / NS_PER_S,
+            series.began_ns / NS_PER_S,
+            math.exp(base),
+            math.exp(level),
+            log_shift,
+        )
+        change = self._change(whole, series, point, key)
         if change.explanation.name == UNKNOWN and self._is_energy_alone(log_shift, key):
             series.base = None
-            return [reversal_event(point.time_ns, key, since_ns)] if was_reported else []
-        change = self._judged(change, key)
-        return [drift_event(finding, point, key, log_shift, since_ns, change)]
+            return [reversal_event(point.time_ns, key, series.since_ns)] if reported else []
+        further = FurtherShift(log_shift - reported, series.reported_ns)
+        if shift and _is_step(shift, series.detector):
+            further = FurtherShift(shift.change, series.since_ns)
+        if reported and further.since_ns - series.began_ns > same_ns:
+            change = replace(change, further=further)
+        series.reported_shift, series.reported_ns = log_shift, point.time_ns
+        return [drift_event(whole, point, key, log_shift, change)]
 
-    def _judged(self, change: ChangeFacts, key: Key) -> ChangeFacts:
-        """Return a change of the energy as no deterioration if the inferences cost less: a higher clock."""
-        device, probe, metric = key
-        cost = self._series.get((device, probe, "cost")) if metric == "energy" else None
-        is_cheaper = cost is not None and cost.base is not None and cost.detector.level < cost.base
-        return replace(change, is_worse=False) if is_cheaper else change
+    def _growing(self, series: MonitoredSeries, base: float) -> float | None:
+        """Return the present level of a drift that grows too slowly for a shift; None for another.
+
+        It is judged before a day without a report, after which a level counts as normal, by the same hours of
+        the day before.
+        """
+        model = series.detector.series
+        silent_s = model.last_s - series.reported_ns / NS_PER_S
+        level_s = model.last_s - series.since_ns / NS_PER_S
+        if not (series.reported_shift and STILL_S < silent_s <= DAY_S):
+            return None
+        now, before = (_hours(model.week, STILL_HOURS, lag) for lag in (0, 24))
+        if level_s < DAY_S + STILL_HOURS * HOUR_S or len(now) + len(before) < 2 * STILL_HOURS:
+            return None
+        level, sign = fmean(now), math.copysign(1.0, series.reported_shift)
+        # From their own scatter: a ramp looks like correlated noise to the model of the series.
+        error = math.sqrt((pvariance(now) + pvariance(before)) / (STILL_HOURS - 1))
+        least = max(STILL_LEAST * self._settings.least_effect, STILL_ERRORS * error)
+        is_larger = (level - base - series.reported_shift) * sign > 0
+        return level if is_larger and (level - fmean(before)) * sign > least else None
+
+    def _change(
+        self, whole: Finding, series: MonitoredSeries, point: Point, key: Key
+    ) -> ChangeFacts:
+        levels_ns = (series.before_ns, series.began_ns)
+        return change_of(whole, key, levels_ns, point.time_ns, self._history)
 
     def _is_energy_alone(self, log_shift: float, key: Key) -> bool:
         """Return whether a small shift of the energy has no drift of another series beside it."""
@@ -299,6 +376,57 @@ class DriftMonitor:
         others: tuple[Metric, ...] = ("cost", "latency", "throughput")
         found = (self._series.get((device, probe, other)) for other in others)
         return all(series is None or series.base is None for series in found)
+
+
+def _hours(week: WeekMemory, count: int, lag: int) -> list[float]:
+    """Return the known means of so many hours, of which the last ended `lag` hours ago."""
+    ended = week.hour - lag
+    means = (week.means[hour % HOURS] for hour in range(ended - count, ended))
+    return [mean for mean in means if not math.isnan(mean)]
+
+
+def _is_step(shift: Finding, detector: Detector) -> bool:
+    """Return whether most of a shift came at once, and not before its estimated start."""
+    model = detector.series
+    lasted = round((shift.time_s - shift.since_s) / model.interval_s) + 1
+    before = list(model.recent)[-lasted - BESIDE : -lasted]
+    if len(before) < BESIDE:
+        return False
+    return (math.log(shift.after) - median(before)) / shift.change > AT_ONCE
+
+
+def _caught_up(detector: Detector) -> float:
+    """Return the level, which is moved to the latest values if they have left it: that of a ramp lags."""
+    model = detector.series
+    latest = list(model.recent)[-SAME_STEP:]
+    error = pstdev(latest) / math.sqrt(len(latest))
+    is_behind = abs(median(latest) - model.level) > BEHIND_ERRORS * error
+    if is_behind and model.level_count >= SAME_STEP:
+        model.rebase(median(latest), len(latest))
+    return model.level
+
+
+def _is_moving(detector: Detector, base: float) -> bool:
+    """Return whether the latest values lie beyond a new level, which then follows.
+
+    A run, or a few, may have only a part of a step.
+    """
+    model = detector.series
+    if model.level_count > MOVING_VALUES:
+        return False
+    latest = list(model.recent)[-LATEST_VALUES:]
+    sign = math.copysign(1.0, model.level - base)
+    share = MOVING_SHARE * abs(model.level - base)
+    if not any(
+        (value - model.level) * sign > share + MOVING_SIGMAS * error
+        for value, error in (
+            (latest[-1], model.sigma_all),
+            (median(latest), model.sigma_all / math.sqrt(LATEST_VALUES)),
+        )
+    ):
+        return False
+    model.rebase(median(latest), LATEST_VALUES)
+    return True
 
 
 def _is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -383,6 +511,7 @@ class ProductionMonitor:
             for shift in monitored.shifts.values():
                 shift.moved_ns = step.of_ns(shift.moved_ns)
                 shift.since_s = step.of_s(shift.since_s)
+                shift.began_s = step.of_s(shift.began_s)
 
     def rewind(self, now_ns: int) -> None:
         """Shift restored states that were saved while the wall clock was ahead of now_ns.
@@ -405,7 +534,10 @@ class ProductionMonitor:
                 "window_s": self._settings.serving_window_s,
                 "state": monitored.detector.document(),
                 "shifts": {
-                    metric: [shift.log_shift, shift.reported, shift.moved_ns, shift.since_s]
+                    metric: [
+                        *(shift.log_shift, shift.reported, shift.moved_ns),
+                        *(shift.since_s, shift.began_s),
+                    ]
                     for metric, shift in monitored.shifts.items()
                 },
             }
@@ -427,9 +559,9 @@ class ProductionMonitor:
                     continue
                 monitored = self._monitored()
                 monitored.detector.restore(document["state"])
-                for metric, (log_shift, reported, moved_ns, *since_s) in document["shifts"].items():
+                for metric, (log_shift, reported, moved_ns, *times_s) in document["shifts"].items():
                     monitored.shifts[metric] = _Shift(
-                        float(log_shift), float(reported), int(moved_ns), *map(float, since_s)
+                        float(log_shift), float(reported), int(moved_ns), *map(float, times_s)
                     )
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 problems.append(
@@ -450,47 +582,78 @@ class ProductionMonitor:
         return [
             event
             for finding in monitored.detector.update(rows)
-            if (event := self._event(key, monitored, finding, probes)) is not None
+            for event in self._events(key, monitored, finding, probes)
         ]
 
-    def _event(
+    def _events(
         self,
         key: ServiceKey,
         monitored: _Monitored,
         finding: ProductionFinding,
         probes: Probes,
-    ) -> Event | None:
-        """Return the event of a shift or of its reversal; None for one that changes a known shift little."""
-        time_ns = round(finding.time_s * NS_PER_S)
+    ) -> list[Event]:
+        """Return the events of a shift or of its reversal; none for one that changes a known shift little."""
         shift = monitored.shifts.setdefault(finding.metric, _Shift())
-        if time_ns - shift.moved_ns > SETTLED_NS:
-            shift.log_shift = 0.0
-            shift.reported = 0.0
-        shift.moved_ns = time_ns
-        before = shift.reported
-        unreported = shift.log_shift - before
-        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
-            # Not a part of this change, which would hide it: the level from which it began.
-            shift.log_shift = before
-        if shift.log_shift == before:
-            shift.since_s = finding.since_s
-        shift.log_shift += finding.change
+        if finding.metric == "serving_energy" and _is_after_effect(finding, monitored.shifts):
+            return []
+        settled = shift.add(finding)
+        before, former_ns = shift.reported, round(shift.began_s * NS_PER_S)
         is_efficiency = finding.metric in monitored.detector.efforts
         least = self._settings.serving_effect if is_efficiency else LEAST_DEPARTURE
-        if before and abs(shift.log_shift) < least / 2:
-            shift.log_shift = shift.reported = 0.0
-            return service_reversal_event(key, finding)
+        events = []
+        if before and shift.log_shift * before < least / 2 * abs(before):
+            events.append(service_reversal_event(key, finding))
+            if shift.log_shift * before > -least * abs(before):
+                shift.log_shift = shift.reported = 0.0
+                return events
+            # The opposite is a change of its own.
+            before, shift.since_s = 0.0, finding.since_s
         if abs(shift.log_shift - before) < max(least, abs(before) / 3):
-            return None
-        finding = replace(finding, since_s=shift.since_s, change=shift.log_shift - before)
+            return events
+        if not before:
+            shift.began_s = shift.since_s
+        is_back = settled * finding.change < 0 and abs(settled + finding.change) < least / 2
+        event = self._report(
+            key,
+            monitored,
+            replace(finding, since_s=shift.began_s, change=shift.log_shift),
+            probes,
+            further=FurtherShift(shift.log_shift - before, round(shift.since_s * NS_PER_S))
+            if before
+            else None,
+            back_to_ns=former_ns if is_back else None,
+        )
         shift.reported = shift.log_shift
-        periods = monitored.detector.periods(finding.since_s, finding.time_s)
-        change = None if periods is None else self._change(monitored.detector, periods, probes)
+        if is_back:
+            shift.log_shift = shift.reported = 0.0
+        # Two events of a series need two times.
+        return [*events, replace(event, time_ns=event.time_ns + len(events))] if event else events
+
+    def _report(
+        self,
+        key: ServiceKey,
+        monitored: _Monitored,
+        finding: ProductionFinding,
+        probes: Probes,
+        *,
+        further: FurtherShift | None,
+        back_to_ns: int | None,
+    ) -> Event | None:
+        """Return the event of all of a change; None for one of demand that is one of efficiency."""
+        detector = monitored.detector
+        latest_s = finding.since_s if further is None else further.since_ns / NS_PER_S
+        periods = detector.periods(latest_s, finding.time_s)
+        change = None if periods is None else self._change(detector, periods, probes)
+        if change is not None:
+            spend_per_s = spend_since(detector, finding.since_s, finding.time_s)
+            change = replace(change, spend_per_s=spend_per_s)
         if finding.metric == "demand" and change is not None and change.driver == "efficiency":
             # Fewer tokens of devices that are as busy as before: a drift of `serving_time`.
             return None
-        explained = self._explanation(key[0], monitored.detector, finding, change)
-        return production_event(key, finding, shift.log_shift, change, explained)
+        explained = self._explanation(key[0], detector, finding, change)
+        return production_event(
+            key, finding, change, explained, further=further, back_to_ns=back_to_ns
+        )
 
     def _explanation(
         self,
@@ -565,15 +728,62 @@ class _Monitored:
     shifts: dict[ServingMetric, _Shift] = field(default_factory=dict)
 
 
+def spend_since(detector: ProductionDetector, since_s: float, until_s: float) -> float | None:
+    """Return the change of what is spent on a service since an instant, currency per s; None without one.
+
+    The later half of the time is compared with that just before, and with the same hours of a day and of the
+    week before: devices that were added earlier, or follow the hour, are no change. The smallest counts.
+
+    Args:
+        detector: The service's detector.
+        since_s: UTC in s.
+        until_s: UTC in s.
+    """
+    middle_s, days = (since_s + until_s) / 2, math.ceil((until_s - since_s) / DAY_S)
+    lags_s = until_s - since_s, days * DAY_S, max(days, 7) * DAY_S
+    after = detector.sums(middle_s, until_s)
+    before = [detector.sums(middle_s - lag_s, until_s - lag_s) for lag_s in lags_s]
+    changes = [spend_change(sums, after) or 0.0 for sums in before if sums and after]
+    if not changes or min(changes) * max(changes) <= 0:
+        return None
+    return min(changes, key=abs)
+
+
+def _is_after_effect(finding: ProductionFinding, shifts: Mapping[ServingMetric, _Shift]) -> bool:
+    """Return whether a change of the energy is what one of the device time left, after its first day."""
+    time, energy = (shifts.get(name, _Shift()) for name in ("serving_time", "serving_energy"))
+    time_ns = round(finding.time_s * NS_PER_S)
+    is_its_own = energy.reported and time_ns - energy.moved_ns <= SETTLED_NS
+    is_small = abs(finding.change) < AFTER_EFFECT * abs(time.reported)
+    is_recent = SETTLED_NS < time_ns - time.moved_ns < AFTER_EFFECT_NS
+    return is_recent and is_small and not is_its_own
+
+
 @dataclass(slots=True)
 class _Shift:
     """The shift of one monitored series since its last settled level, and as reported, in log units.
 
     Shifts too small to be reported add up: a change that is found in two steps is one, which began with
-    the first at `since_s`.
+    the first at `since_s`. The reported shift began at `began_s`.
     """
 
     log_shift: float = 0.0
     reported: float = 0.0
     moved_ns: int = 0
     since_s: float = 0.0
+    began_s: float = 0.0
+
+    def add(self, finding: ProductionFinding) -> float:
+        """Add what was found; return the reported shift that had settled before, else 0."""
+        time_ns, settled = round(finding.time_s * NS_PER_S), 0.0
+        if time_ns - self.moved_ns > SETTLED_NS:
+            settled, self.log_shift, self.reported = self.reported, 0.0, 0.0
+        self.moved_ns = time_ns
+        unreported = self.log_shift - self.reported
+        if finding.change * unreported < 0 and abs(finding.change) > 2 * abs(unreported):
+            # Not a part of this change, which would hide it: the level from which it began.
+            self.log_shift = self.reported
+        if self.log_shift == self.reported:
+            self.since_s = finding.since_s
+        self.log_shift += finding.change
+        return settled

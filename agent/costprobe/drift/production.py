@@ -329,12 +329,12 @@ class ProductionDetector:
             until_s: UTC in s.
         """
         length_s = until_s - since_s
-        after = self._sums(since_s, until_s)
+        after = self.sums(since_s, until_s)
         shifts_s = [7 * DAY_S, *(days * DAY_S for days in range(1, 7))]
         spans = [(since_s - shift, until_s - shift) for shift in shifts_s if shift >= length_s]
         spans.append((since_s - max(length_s, DAY_S), since_s))
         for span in spans:
-            before = self._sums(*span)
+            before = self.sums(*span)
             if after is not None and before is not None:
                 return Periods(span, (since_s, until_s), before, after)
         return None
@@ -350,7 +350,7 @@ class ProductionDetector:
             math.log(work[0] / before.device_s), math.log(work[1] / after.device_s)
         )
 
-    def _sums(self, since_s: float, until_s: float) -> ProductionSums | None:
+    def sums(self, since_s: float, until_s: float) -> ProductionSums | None:
         """Return the sums of a period; None where blocks cover too little of it."""
         blocks = [block.sums for block in self._blocks if since_s < block.end_s <= until_s]
         covered_s = math.fsum(sums.window_s for sums in blocks)

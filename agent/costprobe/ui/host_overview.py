@@ -29,7 +29,7 @@ class MainChange:
         detail: Causes and what to do.
         cause: Named cause; empty if unknown.
         change_pct: Change in percent; None for a price.
-        cost_per_month: Change of spend in a month at the present rate, in the currency.
+        cost_per_month: What it is worth in a month, in the currency, as its event has it.
         currency: ISO 4217 code.
         since_ns: Start of the change, UTC in ns.
         tags: Tags of its series.

@@ -35,6 +35,7 @@ from costprobe.core.columns import RowColumns, number, numbers
 from costprobe.core.periods import DAY_NS, WEEK_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
 from costprobe.core.schema import SERVING_RATIOS
+from costprobe.core.units import HOUR_S, MONTH_H
 
 Factor = Literal[
     "hardware price", "time per inference", "electricity price", "energy per inference"
@@ -82,6 +83,10 @@ DRIVERS: Final[Mapping[Part, Driver]] = MappingProxyType(
 )
 # A driver of the change is larger than this, in log units.
 LEAST_PART: Final = 1e-9
+# The month that amounts are stated for.
+MONTH_S: Final = MONTH_H * HOUR_S
+# Prices that differ by less, as a share, are the same.
+SAME_PRICE: Final = 1e-3
 # A span with a lower coverage is not compared: it lacks hours of the day that the other has.
 COMPARED_SHARE: Final = 0.9
 
@@ -162,6 +167,19 @@ def split_change(before: CostFactors, after: CostFactors) -> CostChange:
     """
     parts = log_mean_parts(cost_terms(before), cost_terms(after))
     return CostChange(math.log(after.cost / before.cost), {name: parts[name] for name in _FACTORS})
+
+
+def capacity_worth(price_per_s: float, ratio: float) -> float:
+    """Return what a change of the cost per inference is worth in a month of a device that is fully used.
+
+    The device costs the same before and after. Of its price the share 1 - 1/ratio pays for what the same
+    work did not take before; it is negative for an improvement: what the work would have taken more.
+
+    Args:
+        price_per_s: Currency per device-second, with the electricity of a device that is fully used.
+        ratio: Cost per inference at constant prices, later over earlier.
+    """
+    return price_per_s * MONTH_S * (1 - 1 / ratio)
 
 
 def log_mean_parts(
@@ -483,6 +501,7 @@ class ProductionChange:
             without one.
         currency: ISO 4217 code of the costs.
         rate_per_s: Units per second in the later period; None if the length of its windows is unknown.
+        spend_per_s: From `spend_change`.
     """
 
     unit: Unit
@@ -494,6 +513,7 @@ class ProductionChange:
     control: float | None = None
     currency: str = ""
     rate_per_s: float | None = None
+    spend_per_s: float | None = None
 
     @property
     def log_ratio(self) -> float:
@@ -597,7 +617,31 @@ def production_change(
         control=control,
         currency=after.currency,
         rate_per_s=counts[1] / after.window_s if after.window_s else None,
+        spend_per_s=spend_change(before, after),
     )
+
+
+def spend_change(before: ProductionSums, after: ProductionSums) -> float | None:
+    """Return the change of what is spent on a service, currency per s.
+
+    None with the same devices at the same prices, whatever they do: what is left is the electricity of
+    another traffic. None also if the length of the windows is unknown.
+    """
+    if min(before.window_s, after.window_s, before.device_s, after.device_s) <= 0:
+        return None
+    sides = [
+        (
+            sums.hardware / sums.device_s,
+            sums.electricity / sums.energy_j if sums.energy_j else 0.0,
+        )
+        for sums in (before, after)
+    ]
+    is_same_price = all(
+        math.isclose(old, new, rel_tol=SAME_PRICE) for old, new in zip(*sides, strict=True)
+    )
+    if is_same_price and set(before.devices) == set(after.devices):
+        return None
+    return after.cost / after.window_s - before.cost / before.window_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -436,8 +436,6 @@ def _drift(change: MainChange) -> str:
         words.append(f"cause: {change.cause.replace('_', ' ')}")
     text = "; ".join(words)
     text = f"{text[:1].upper()}{text[1:]}"
-    if change.cost_per_month is not None and "a month" not in text:
-        text += f"; {money(change.cost_per_month, change.currency)} a month at the present rate"
     also = f" {change.others} other series changed, too." if change.others else ""
     return f"{text}.{also}"
 

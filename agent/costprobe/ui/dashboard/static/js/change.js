@@ -13,6 +13,12 @@ const subjectOf = (tags) => {
   return [name, tags.device].filter(Boolean).join(" on ") || "the host";
 };
 
+/** A probe has no bill: its change is worth a part of its device. */
+function monthText(amount, isLess, { currency, tags }) {
+  return tags.probe ? `worth about ${money(amount, currency)} a month of a fully used device`
+    : `about ${money(amount, currency)} ${isLess ? "less" : "more"} a month`;
+}
+
 /** Show the largest change of the answer of `/api/overview`. */
 export function showChange({ change }) {
   const place = byId("change");
@@ -33,7 +39,7 @@ export function showChange({ change }) {
       pct === null ? [el("strong", {}, text(change.title)), ` since ${when(change.since_ms, nowMs)}${more}`]
         : [el("strong", {}, changeText(pct)), ` ${subjectOf(change.tags)} since ${when(change.since_ms, nowMs)}${more}`],
       perMonth === null ? null
-        : el("span", { class: "month" }, `about ${money(Math.abs(perMonth), change.currency)} ${perMonth < 0 ? "less" : "more"} a month`)),
+        : el("span", { class: "month" }, monthText(Math.abs(perMonth), perMonth < 0, change))),
     el("p", { class: "reason", title: text(change.title) }, text(change.detail || (change.cause ? `cause: ${change.cause}` : change.title))));
 }
 
