@@ -1,12 +1,6 @@
-"""The two levels around a change of a series: change point, robust slopes, shares of causes.
+"""The two levels around a change of a series: change point, robust slopes, parts of the change.
 
-Shares of a change are the expected effects of several causes, corrected by the change that was
-observed: Bayesian variable selection with normal mixtures. A cause's effect is a mixture, in
-which "no effect" is a component without width, and the change is the sum of all effects and of
-the noise. The few components are enumerated, so that the posterior is exact (George and
-McCulloch, "Variable selection via Gibbs sampling", 1993, describe the model; no sampling is
-needed at this size).
-
+The parts are the expected effects of several causes, corrected by the change that was observed.
 The levels are runs of a series with the means of their signals. The change point comes with how
 exactly it is known. A robust regression relates the runs of one level to one signal.
 """
@@ -16,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from statistics import fmean, median, pvariance
 
 from costprobe.core.statistics import MAD_TO_SIGMA, MEDIAN_ERROR, first_least
 from costprobe.drift.findings import Metric
 from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
 
-# A measurement without noise would let rounding errors decide.
-LEAST_ERROR = 1e-4
+# An effect that was measured or computed lies within so many of its standard errors.
+REACH = 2.0
 
 # Values further from the median of their level, in units of the noise, are clipped: outliers.
 CLIP_NOISE = 6.0
@@ -50,93 +44,65 @@ LEAST_EXPLAINED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """A normal component of an expected effect.
-
-    Attributes:
-        weight: Its probability.
-        mean: Expected effect, in log units.
-        error: Standard deviation.
-    """
-
-    weight: float
-    mean: float
-    error: float
-
-    def scaled(self, factor: float, shift: float = 0.0) -> Component:
-        """Return the effect of a signal that moved by a factor of its unit, plus a constant."""
-        return Component(self.weight, self.mean * factor + shift, abs(self.error * factor))
-
-
-# The weights add up to 1.
-Effect = tuple[Component, ...]
-
-
-NONE: Effect = (Component(1.0, 0.0, 0.0),)
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its standard deviation."""
+    """A number with its standard deviation, in log units where it is an effect."""
 
     mean: float
     error: float
 
+    def times(self, factor: float, shift: float = 0.0) -> Estimate:
+        """Return the effect of a signal that moved by a factor of its unit, plus a constant."""
+        return Estimate(self.mean * factor + shift, abs(self.error * factor))
 
-def scaled(effect: Effect, factor: float, shift: float = 0.0) -> Effect:
-    """Return an effect times a factor, plus a constant."""
-    return tuple(component.scaled(factor, shift) for component in effect)
+    def plus(self, other: Estimate) -> Estimate:
+        """Return the sum with an independent estimate."""
+        return Estimate(self.mean + other.mean, math.hypot(self.error, other.error))
 
-
-def updated(effect: Effect, measured: Estimate) -> Effect:
-    """Return an effect after an independent measurement of it."""
-    variance = measured.error**2
-    found = []
-    for component in effect:
-        total = component.error**2 + variance
-        gain = component.error**2 / total
-        distance = measured.mean - component.mean
-        weight = component.weight * math.exp(-distance * distance / total / 2) / math.sqrt(total)
-        mean = component.mean + gain * distance
-        found.append(Component(weight, mean, math.sqrt(gain * variance)))
-    total_weight = math.fsum(component.weight for component in found)
-    if total_weight <= 0:  # A measurement far outside of everything expected.
-        return (Component(1.0, measured.mean, measured.error),)
-    return tuple(Component(c.weight / total_weight, c.mean, c.error) for c in found)
+    def with_measured(self, measured: Estimate | None) -> Estimate:
+        """Return the estimate after an independent measurement of the same number."""
+        if measured is None:
+            return self
+        variance = self.error**2 + measured.error**2
+        gain = self.error**2 / variance
+        mean = self.mean + gain * (measured.mean - self.mean)
+        return Estimate(mean, measured.error * math.sqrt(gain))
 
 
-def parts_of(change: Estimate, effects: Sequence[Effect]) -> list[Estimate]:
-    """Return the part of a change that each effect has, given that they and the noise add up to it.
+NONE = Estimate(0.0, 0.0)
+
+
+def parts_of(change: float, effects: Sequence[tuple[Estimate, bool]]) -> list[Estimate]:
+    """Return the part of a change that each effect has, given that they add up to it.
+
+    The rest that the expected effects leave is divided by their variances (least squares). A bounded effect
+    stays within REACH of its errors.
 
     Args:
-        change: The observed change and the standard error of its measurement, in log units.
-        effects: Expected effects; at least one.
+        change: The observed change, in log units.
+        effects: Expected effects, and whether each is bounded; one at least is not, and has an error.
     """
-    noise = max(change.error, LEAST_ERROR) ** 2
-    weights, means, variances = [], [], []
-    for chosen in product(*effects):
-        total = noise + math.fsum(component.error**2 for component in chosen)
-        rest = change.mean - math.fsum(component.mean for component in chosen)
-        weights.append(
-            math.fsum(math.log(component.weight) for component in chosen if component.weight)
-            - math.log(total) / 2
-            - rest * rest / total / 2
+    fixed: dict[int, float] = {}
+    while True:
+        rest = change - math.fsum(
+            fixed.get(index, effect.mean) for index, (effect, _) in enumerate(effects)
         )
-        gains = [component.error**2 / total for component in chosen]
-        means.append([c.mean + gain * rest for c, gain in zip(chosen, gains, strict=True)])
-        variances.append([c.error**2 * (1 - gain) for c, gain in zip(chosen, gains, strict=True)])
-    top = max(weights)
-    likely = [math.exp(weight - top) for weight in weights]
-    total = math.fsum(likely)
-    parts = []
-    for index in range(len(effects)):
-        mean = math.fsum(w * m[index] for w, m in zip(likely, means, strict=True)) / total
-        square = math.fsum(
-            w * (v[index] + (m[index] - mean) ** 2)
-            for w, m, v in zip(likely, means, variances, strict=True)
-        )
-        parts.append(Estimate(mean, math.sqrt(square / total)))
-    return parts
+        free = [index for index in range(len(effects)) if index not in fixed]
+        total = math.fsum(effects[index][0].error ** 2 for index in free)
+        gains = {index: effects[index][0].error ** 2 / total for index in free}
+        beyond = {
+            index: math.copysign(REACH * effects[index][0].error, rest)
+            for index in free
+            if effects[index][1] and abs(gains[index] * rest) > REACH * effects[index][0].error
+        }
+        if not beyond:
+            break
+        fixed |= {index: effects[index][0].mean + reach for index, reach in beyond.items()}
+    return [
+        Estimate(fixed[index], 0.0)
+        if index in fixed
+        else Estimate(effect.mean + gains[index] * rest, effect.error * math.sqrt(1 - gains[index]))
+        for index, (effect, _) in enumerate(effects)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
