@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median, pvariance
+from statistics import fmean, median, variance
 
 from costprobe.core.statistics import MAD_TO_SIGMA, MEDIAN_ERROR, first_least
 from costprobe.drift.findings import Metric
-from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
+from costprobe.drift.runs import DetectionRun, signal_of
 
 # An effect that was measured or computed lies within so many of its standard errors.
 REACH = 2.0
@@ -24,8 +24,8 @@ REACH = 2.0
 CLIP_NOISE = 6.0
 # Smallest noise of a logarithm that counts: a short history shows less than it has.
 LEAST_NOISE = 0.008
-# Fewer runs have no outliers.
-MEDIAN_RUNS = 3
+# Parts of a level whose means show its noise.
+PARTS = 8
 
 # Rise of the sum of squares, in variances of the noise, within which a change point is as likely:
 # the 95 % quantile of the likelihood ratio with one degree of freedom, doubled because the position is
@@ -171,8 +171,10 @@ class Levels:
         center = median(known)
         return max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value - center) for value in known))
 
-    def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
-        """Return the values before and after without outliers."""
+    def _sides(
+        self, value_of: Callable[[DetectionRun], float | None]
+    ) -> list[list[tuple[float, float]]]:
+        """Return the values before and after without outliers, as from `_clipped`."""
         limit = CLIP_NOISE * self._noise(value_of)
         return [_clipped(runs, value_of, limit) for runs in (self.before, self.after)]
 
@@ -201,31 +203,47 @@ def _log_power(run: DetectionRun) -> float | None:
 
 def _clipped(
     runs: Sequence[DetectionRun], value_of: Callable[[DetectionRun], float | None], limit: float
-) -> list[float]:
-    """Return the values of runs; of those with and without a neighbour, each within a limit of its median."""
+) -> list[tuple[float, float]]:
+    """Return the values of runs, and their distance from the median of those with or without a neighbour.
+
+    The distance is at most the limit: further ones are outliers.
+    """
+    known = [
+        (bool(run.device.get("contended")), value)
+        for run in runs
+        if (value := value_of(run)) is not None
+    ]
+    centers = {
+        flag: median(values)
+        for flag in (True, False)
+        if (values := [value for is_contended, value in known if is_contended is flag])
+    }
     found = []
-    for is_contended in (True, False):
-        values = [
-            value
-            for run in runs
-            if bool(run.device.get("contended")) is is_contended
-            if (value := value_of(run)) is not None
-        ]
-        if len(values) >= MEDIAN_RUNS:
-            center = median(values)
-            values = [min(max(value, center - limit), center + limit) for value in values]
-        found += values
+    for flag, value in known:
+        distance = min(max(value - centers[flag], -limit), limit)
+        found.append((centers[flag] + distance, distance))
     return found
 
 
-def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Return the difference of two means and its standard error."""
-    sides = (before, after)
-    # A neighbour that comes and goes is no noise: the calmer side; few runs have no variance of their own.
-    known = [side for side in sides if len(side) >= LEAST_INDEPENDENT] or sides
-    spread = min(pvariance(side) for side in known)
-    error = math.fsum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
-    return Estimate(fmean(after) - fmean(before), math.sqrt(error))
+def _change(
+    before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
+) -> Estimate:
+    """Return the difference of two means and its standard error, by the noise of the longer side.
+
+    A neighbour that comes and goes is no noise.
+    """
+    spread = _variance_of([distance for _, distance in max((before, after), key=len)])
+    error = math.sqrt(spread / len(before) + spread / len(after))
+    means = [fmean(value for value, _ in side) for side in (before, after)]
+    return Estimate(means[1] - means[0], error)
+
+
+def _variance_of(values: Sequence[float]) -> float:
+    """Return the variance of a run: that of the means of consecutive parts, because runs are alike nearby."""
+    count = min(PARTS, len(values))
+    ends = [round(index * len(values) / count) for index in range(count + 1)]
+    means = [fmean(values[start:end]) for start, end in pairwise(ends)]
+    return variance(means) * len(values) / count if count > 1 else 0.0
 
 
 def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:

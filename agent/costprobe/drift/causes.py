@@ -20,10 +20,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from costprobe.core.records import BATCH, BOARD, Point
+from costprobe.drift.actions import LOWERED, action_of
 from costprobe.drift.before_after import (
+    LEAST_NOISE,
     NONE,
     Estimate,
     Levels,
@@ -126,8 +128,11 @@ EXPLAINED = 0.5
 QUANTILE = 1.645
 # A smaller counteracting share is noise.
 LEAST_COUNTERACTION = 0.1
-# A smaller change has no shares.
-LEAST_CHANGE = 1e-3
+# A smaller share is none.
+LEAST_SHARE = 0.005
+# A difference within so many of its standard errors may be noise; a smaller one than LEAST_NOISE is not
+# explained in any case.
+NOISE_ERRORS = 3.0
 
 # Runs around the start of a drift that locate it and its signals.
 AROUND_RUNS = 24
@@ -194,11 +199,23 @@ class Explanation:
             half of the change.
         causes: The candidates, the largest share first.
         explained: Share of the change that they explain together; None if not computed.
+        noise: Noise of the difference, in log units, if the change is not beyond it: then there are no
+            causes. Else None.
     """
 
     name: str
     causes: tuple[Cause, ...] = ()
     explained: Share | None = None
+    noise: float | None = None
+
+    @property
+    def action(self) -> str:
+        """What to do about a deterioration; empty for one within the noise."""
+        if self.noise is not None:
+            return ""
+        first = [cause for cause in self.causes if cause.name == self.name]
+        is_lowered = any("power_limit_w" in cause.signals for cause in first)
+        return action_of(LOWERED if is_lowered else self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -770,12 +787,12 @@ def _software_of(
     return old, new
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Part of time and of power in the logarithm of a series."""
+class _WeightedChange(NamedTuple):
+    """The change of a factor of a series, and its weight in the logarithm of the series."""
 
-    time: float
-    power: float
+    factor: Literal["time", "power"]
+    weight: float
+    change: Estimate
 
 
 def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
@@ -785,19 +802,25 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
         causes: Candidates, in the order of their likelihood without shares.
         levels: Runs of both levels.
     """
+    parts = _weighted_changes(levels)
+    total = NONE
+    for _, weight, change in parts:
+        total = total.plus(change.times(weight))
+    noise = max(LEAST_NOISE, NOISE_ERRORS * total.error)
+    if abs(total.mean) < noise:
+        return Explanation(UNKNOWN, noise=noise)
     if not causes:
         return Explanation(UNKNOWN)
     causes, chain = _chained(causes, levels)
     effects = [_expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
-    shares = _shares(levels, effects)
-    if shares is None:
-        return Explanation(causes[0].name, tuple(causes))
-    *found, rest = shares
+    *found, rest = _shares(parts, total.mean, effects)
     explained = Share(1 - rest.mean, 1 - rest.high, 1 - rest.low)
     ranked = sorted(
         (
             replace(cause, share=share, method=effect.method)
             for cause, effect, share in zip(causes, effects, found, strict=True)
+            # What was measured, and explains nothing, is no candidate.
+            if abs(share.mean) >= LEAST_SHARE or effect.method == "remainder"
         ),
         key=lambda cause: -round(cause.share.mean, 2) if cause.share else 0.0,
     )
@@ -847,38 +870,32 @@ def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]
     return {**parts, **{name: (1 - covered) / len(uncounted) for name in uncounted}}
 
 
-def _shares(levels: Levels, effects: Sequence[ExpectedEffect]) -> list[Share] | None:
-    """Return the share of each effect and of what is unknown; None without a change."""
-    weights = _weights(levels)
-    sides = [(weights.time, levels.time_change(), [effect.time for effect in effects])]
-    power = levels.power_change() if weights.power else None
-    if power is not None:
-        sides.append((weights.power, power, [effect.power for effect in effects]))
-    total = math.fsum(weight * change.mean for weight, change, _ in sides)
-    if abs(total) < LEAST_CHANGE:
-        return None
-    sums = [Estimate(0.0, 0.0)] * (len(effects) + 1)
-    for weight, change, expected in sides:
-        unknown = Estimate(
-            0.0, math.hypot(change.error, min(UNKNOWN_PART * abs(change.mean), UNKNOWN_MOST))
-        )
-        bounded = [effect.is_bounded for effect in effects]
-        parts = parts_of(change.mean, [*zip(expected, bounded, strict=True), (unknown, False)])
+def _weighted_changes(levels: Levels) -> list[_WeightedChange]:
+    """Return the changes of time, and of power where the series depends on it."""
+    time = _WeightedChange("time", 1.0, levels.time_change())
+    power = levels.power_change() if levels.metric in {"cost", "energy"} else None
+    if power is None:
+        return [time]
+    weight = 1.0
+    if levels.metric == "cost":
+        sides = [factors(runs) for runs in (levels.before, levels.after)]
+        costs = math.fsum(side.cost for side in sides)
+        weight = math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
+    return [time, _WeightedChange("power", weight, power)]
+
+
+def _shares(
+    changes: Sequence[_WeightedChange], total: float, effects: Sequence[ExpectedEffect]
+) -> list[Share]:
+    """Return the share of each effect and of what is unknown."""
+    sums = [NONE] * (len(effects) + 1)
+    for factor, weight, change in changes:
+        most = min(UNKNOWN_PART * abs(change.mean), UNKNOWN_MOST)
+        expected = [(getattr(effect, factor), effect.is_bounded) for effect in effects]
+        unknown = Estimate(0.0, math.hypot(change.error, most)), False
+        parts = parts_of(change.mean, [*expected, unknown])
         sums = [former.plus(part.times(weight)) for former, part in zip(sums, parts, strict=True)]
-    shares = [_share(part.mean / total, part.error / abs(total)) for part in sums]
-    return _complete(shares)
-
-
-def _weights(levels: Levels) -> _Weights:
-    if levels.metric == "energy":
-        return _Weights(1.0, 1.0)
-    if levels.metric != "cost":
-        return _Weights(1.0, 0.0)
-    sides = [factors(runs) for runs in (levels.before, levels.after)]
-    costs = math.fsum(side.cost for side in sides)
-    return _Weights(
-        1.0, math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
-    )
+    return _complete([_share(part.mean / total, part.error / abs(total)) for part in sums])
 
 
 def _share(mean: float, error: float) -> Share:
