@@ -199,7 +199,7 @@ class Explanation:
             half of the change.
         causes: The candidates, the largest share first.
         explained: Share of the change that they explain together; None if not computed.
-        noise: Noise of the difference, in log units, if the change is not beyond it: then there are no
+        noise: Noise of the difference, as a share, if the change is not beyond it: then there are no
             causes. Else None.
     """
 
@@ -279,6 +279,10 @@ def explain_change(
             found.append(replace(cause, coincides=timing and timing == "coincident"))
     earlier = settled if whole else settled[-LATEST_RUNS:]
     levels = Levels(metric, earlier, latest, settled)
+    change = _total(_weighted_changes(levels))
+    noise = max(LEAST_NOISE, NOISE_ERRORS * change.error)
+    if abs(change.mean) < noise:
+        return Explanation(UNKNOWN, noise=math.expm1(noise))
     return explanation_of(found, levels)
 
 
@@ -541,11 +545,12 @@ def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expect
     if found is None:
         error = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
         found = ExpectedEffect(Estimate(0.0, error), UNMEASURED_POWER, "remainder")
-    is_early = cause.coincides is False
-    part = chain_share * (EARLY if is_early else 1.0)
-    is_bounded = is_early or kind not in EXCHANGED
+    part = chain_share * (EARLY if cause.coincides is False else 1.0)
     return ExpectedEffect(
-        found.time.times(part), found.power.times(part), found.method, is_bounded=is_bounded
+        found.time.times(part),
+        found.power.times(part),
+        found.method,
+        is_bounded=kind not in EXCHANGED,
     )
 
 
@@ -803,13 +808,8 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
         levels: Runs of both levels.
     """
     parts = _weighted_changes(levels)
-    total = NONE
-    for _, weight, change in parts:
-        total = total.plus(change.times(weight))
-    noise = max(LEAST_NOISE, NOISE_ERRORS * total.error)
-    if abs(total.mean) < noise:
-        return Explanation(UNKNOWN, noise=noise)
-    if not causes:
+    total = _total(parts)
+    if not causes or abs(total.mean) < LEAST_NOISE:
         return Explanation(UNKNOWN)
     causes, chain = _chained(causes, levels)
     effects = [_expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
@@ -817,15 +817,23 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
     explained = Share(1 - rest.mean, 1 - rest.high, 1 - rest.low)
     ranked = sorted(
         (
-            replace(cause, share=share, method=effect.method)
+            (share, replace(cause, share=_if_known(share), method=effect.method))
             for cause, effect, share in zip(causes, effects, found, strict=True)
             # What was measured, and explains nothing, is no candidate.
             if abs(share.mean) >= LEAST_SHARE or effect.method == "remainder"
         ),
-        key=lambda cause: -round(cause.share.mean, 2) if cause.share else 0.0,
+        key=lambda pair: -round(pair[0].mean, 2),
     )
-    name = ranked[0].name if explained.mean >= EXPLAINED else UNKNOWN
-    return Explanation(name, tuple(ranked), explained)
+    if not ranked:
+        return Explanation(UNKNOWN)
+    candidates = tuple(cause for _, cause in ranked)
+    name = candidates[0].name if explained.mean >= EXPLAINED else UNKNOWN
+    return Explanation(name, candidates, explained)
+
+
+def _if_known(share: Share) -> Share | None:
+    """Return a share; None for one of 0 to 100 %, which says nothing."""
+    return None if share.low < LEAST_SHARE and share.high > 1 - LEAST_SHARE else share
 
 
 def _chained(
@@ -882,6 +890,14 @@ def _weighted_changes(levels: Levels) -> list[_WeightedChange]:
         costs = math.fsum(side.cost for side in sides)
         weight = math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
     return [time, _WeightedChange("power", weight, power)]
+
+
+def _total(changes: Sequence[_WeightedChange]) -> Estimate:
+    """Return the change of the logarithm of the series."""
+    total = NONE
+    for _, weight, change in changes:
+        total = total.plus(change.times(weight))
+    return total
 
 
 def _shares(
