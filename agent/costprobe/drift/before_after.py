@@ -274,6 +274,16 @@ def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
     return best, likely[0], likely[-1]
 
 
+def clipped(values: Sequence[float]) -> list[float]:
+    """Return values of which none is further from their median than CLIP_NOISE of their noise."""
+    if not values:
+        return []
+    center = median(values)
+    noise = max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value - center) for value in values))
+    low, high = center - CLIP_NOISE * noise, center + CLIP_NOISE * noise
+    return [min(max(value, low), high) for value in values]
+
+
 def slope_of(
     groups: Sequence[Sequence[tuple[float, float]]],
     least_distance: float,

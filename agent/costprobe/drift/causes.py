@@ -130,9 +130,9 @@ QUANTILE = 1.645
 LEAST_COUNTERACTION = 0.1
 # A smaller share is none.
 LEAST_SHARE = 0.005
-# A difference within so many of its standard errors may be noise; a smaller one than LEAST_NOISE is not
-# explained in any case.
-NOISE_ERRORS = 3.0
+# A difference within so many of its standard errors may be noise, also where a detector found it in more
+# runs; a smaller one than LEAST_NOISE is not explained in any case.
+NOISE_ERRORS, DETECTED_ERRORS = 4.0, 3.0
 
 # Runs around the start of a drift that locate it and its signals.
 AROUND_RUNS = 24
@@ -243,8 +243,11 @@ def explain_change(
     sign: int,
     *,
     whole: bool = False,
+    observed: float | None = None,
 ) -> Explanation:
     """Return the causes of a change that did not begin after it, the most likely first.
+
+    Of a change within the noise of its runs there are none.
 
     Args:
         before: Runs of the level before, oldest first; at least one.
@@ -253,6 +256,7 @@ def explain_change(
         metric: The series that changed.
         sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
         whole: Whether all runs represent their level, as those of two periods; else the latest do.
+        observed: The reported change of level, in log units; None for one that a detector found.
     """
     around = [*before[-AROUND_RUNS:], *after]
     split = len(around) - len(after)
@@ -280,8 +284,9 @@ def explain_change(
     earlier = settled if whole else settled[-LATEST_RUNS:]
     levels = Levels(metric, earlier, latest, settled)
     change = _total(_weighted_changes(levels))
-    noise = max(LEAST_NOISE, NOISE_ERRORS * change.error)
-    if abs(change.mean) < noise:
+    errors = DETECTED_ERRORS if observed is None else NOISE_ERRORS
+    noise = max(LEAST_NOISE, errors * change.error)
+    if min(abs(change.mean), abs(change.mean if observed is None else observed)) < noise:
         return Explanation(UNKNOWN, noise=math.expm1(noise))
     return explanation_of(found, levels)
 
