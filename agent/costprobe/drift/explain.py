@@ -41,8 +41,8 @@ WINDOW_NS: Final = 2 * DAY_NS
 SEARCH_ERRORS: Final = 6.0
 SUBJECTS: Final = ("device", "probe", "service")
 # Why two periods are compared: they were given; since an open incident began; before and after the largest
-# change of the window; or its halves, where nothing changed.
-Basis = Literal["given", "incident", "change", "halves"]
+# change of the window; around one that reverted; or the halves of the window, where nothing changed.
+Basis = Literal["given", "incident", "change", "reverted", "halves"]
 
 
 class ComparedPeriods(NamedTuple):
@@ -159,19 +159,25 @@ class Explaining:
         starts = [at_ns for labels, at_ns in self._starts if labels.items() <= tags.items()]
         if starts:
             began_ns = min(starts)
-            return self._split(began_ns - DAY_NS, began_ns), "incident"
+            return self._around(began_ns - DAY_NS, began_ns, began_ns), "incident"
         since_ns = self._now_ns - WINDOW_NS
         if "probe" in tags:
             runs = self._runs(tags, TimeSpan(since_ns, self._now_ns))
             since_ns = runs[0].time_ns if runs else since_ns
-            changed_ns = _changed_ns(runs)
-            if changed_ns is not None:
-                return self._split(since_ns, changed_ns), "change"
+            began = _largest_change(runs)
+            if began is not None:
+                changed_ns = runs[began[0]].time_ns
+                ended = _largest_change(runs[began[0] :])
+                if ended is None or ended[1] * began[1] > 0:
+                    return self._around(since_ns, changed_ns, changed_ns), "change"
+                ended_ns = runs[began[0] + ended[0]].time_ns
+                return self._around(since_ns, changed_ns, ended_ns), "reverted"
         # The traffic of a service differs by the hour: it has no change point, but the day before.
-        return self._split(since_ns, (since_ns + self._now_ns) // 2), "halves"
+        middle_ns = (since_ns + self._now_ns) // 2
+        return self._around(since_ns, middle_ns, middle_ns), "halves"
 
-    def _split(self, since_ns: int, changed_ns: int) -> ComparedPeriods:
-        return ComparedPeriods(TimeSpan(since_ns, changed_ns), TimeSpan(changed_ns, self._now_ns))
+    def _around(self, since_ns: int, changed_ns: int, ended_ns: int) -> ComparedPeriods:
+        return ComparedPeriods(TimeSpan(since_ns, changed_ns), TimeSpan(ended_ns, self._now_ns))
 
     def _runs(self, tags: Mapping[str, str], span: TimeSpan) -> list[DetectionRun]:
         times_ns = span.start_ns, span.end_ns
@@ -244,18 +250,6 @@ def _incident_starts(reader: StoreReader) -> list[tuple[Mapping[str, str], int]]
         if symptom["series"].partition(" ")[0] in metrics
         if (since_ns := symptom["since_ns"])
     ]
-
-
-def _changed_ns(runs: Sequence[DetectionRun]) -> int | None:
-    """Return the time of the first run after the largest change of level, or after its reversal; None without."""
-    found = _largest_change(runs)
-    if found is None:
-        return None
-    index, change = found
-    later = _largest_change(runs[index:])
-    if later is not None and later[1] * change < 0:
-        index += later[0]
-    return runs[index].time_ns
 
 
 def _largest_change(runs: Sequence[DetectionRun]) -> tuple[int, float] | None:
