@@ -98,7 +98,7 @@ def test_drift_event_has_size_start_and_reversal():
     assert drift.level_pct == pytest.approx(10, abs=2)
     assert abs(drift.since_ns - began_ns) <= 2 * EVERY_NS
     assert (drift.severity, drift.device, drift.subject) == ("warning", "gpu0", {"probe": "e"})
-    assert "no other monitored signal changed" in drift.detail
+    assert "no monitored signal explains it" in drift.detail
     series.run(30)
     back = series.of("drift")[-1]
     assert back.title == "latency of e on gpu0 reverted"

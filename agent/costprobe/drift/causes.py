@@ -27,6 +27,7 @@ from costprobe.drift.actions import LOWERED, action_of
 from costprobe.drift.before_after import (
     LEAST_NOISE,
     NONE,
+    REACH,
     Estimate,
     Levels,
     change_point,
@@ -82,6 +83,7 @@ TEMPERATURE_DISTANCE_C = 2.0
 # Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
 # Williams et al. 2009).
 TIME_OF_CLOCK = Estimate(0.85, 0.2)
+MOST_OF_CLOCK = TIME_OF_CLOCK.mean + REACH * TIME_OF_CLOCK.error
 TIME_OF_MEMORY_CLOCK = Estimate(0.5, 0.25)
 # Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
 POWER_OF_CLOCK = Estimate(1.2, 0.5)
@@ -370,6 +372,33 @@ def causes(compared: Comparison) -> tuple[Cause, ...]:
     return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
 
 
+def sufficient_causes(compared: Comparison, change: float) -> tuple[Cause, ...]:
+    """Return the signals that changed, without throttling and clocks that cannot explain half of a change.
+
+    Args:
+        compared: The conditions before and after.
+        change: The change, in log units.
+    """
+
+    def is_sufficient(cause: Cause) -> bool:
+        if cause.name not in {*THROTTLING, CLOCK}:
+            return True
+        names = ("sm_clock_mhz", THROTTLING.get(cause.name, ""))
+        (clock, counter) = (
+            [side.signals[name].mean for side in sides if name in side.signals] for name in names
+        )
+        if len(clock) == len(sides):
+            most = abs(math.log(clock[0] / clock[1])) * MOST_OF_CLOCK
+        elif len(counter) == len(sides):
+            most = abs(_lost_between(*counter))
+        else:
+            return True
+        return most >= EXPLAINED * abs(change)
+
+    sides = (compared.before, compared.after)
+    return tuple(cause for cause in causes(compared) if is_sufficient(cause))
+
+
 def _board(compared: Comparison) -> Cause | None:
     old, new = compared.before.software.get(BOARD), compared.after.software.get(BOARD)
     return None if old == new else Cause(BOARD, f"another board: {old or 'none'} → {new or 'none'}")
@@ -584,13 +613,15 @@ def _of_clock(levels: Levels) -> ExpectedEffect | None:
 
 def _lost_time(levels: Levels) -> float | None:
     """Return the logarithm of the time that throttling took if nothing ran meanwhile; None if unknown."""
-    shares = [
-        [min(MOST_SHARE_PCT, value) for value in means]
-        for counter in dict.fromkeys(THROTTLING.values())
-        if (means := levels.means(counter)) is not None
-    ]
-    lost = math.fsum(math.log((100 - before) / (100 - after)) for before, after in shares)
-    return lost or None
+    counters = dict.fromkeys(THROTTLING.values())
+    means = [found for counter in counters if (found := levels.means(counter)) is not None]
+    return math.fsum(_lost_between(*shares) for shares in means) or None
+
+
+def _lost_between(before_pct: float, after_pct: float) -> float:
+    """Return the logarithm of the time of a pass, later over earlier, if nothing ran in these shares of it."""
+    before, after = (100 - min(pct, MOST_SHARE_PCT) for pct in (before_pct, after_pct))
+    return math.log(before / after)
 
 
 def _of_memory_clock(levels: Levels) -> ExpectedEffect | None:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Final, Literal, NamedTuple, get_args
 
 from costprobe.adapters.store.read import StoreReader
+from costprobe.core.columns import number
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import NS_PER_S, Point, natural
 from costprobe.drift.before_after import LEAST_NOISE, Levels, change_point, clipped
@@ -40,8 +41,8 @@ WINDOW_NS: Final = 2 * DAY_NS
 # A change is looked for at each run: it is found beyond so many standard errors.
 SEARCH_ERRORS: Final = 6.0
 SUBJECTS: Final = ("device", "probe", "service")
-# Why two periods are compared: they were given; since an open incident began; before and after the largest
-# change of the window; around one that reverted; or the halves of the window, where nothing changed.
+# Why two periods are compared: they were given; since an open incident began; around drifts that reverted;
+# before and after the largest change of the window; or its halves, where nothing changed.
 Basis = Literal["given", "incident", "change", "reverted", "halves"]
 
 
@@ -160,18 +161,16 @@ class Explaining:
         if starts:
             began_ns = min(starts)
             return self._around(began_ns - DAY_NS, began_ns, began_ns), "incident"
+        reverted = _reverted(self.events(tags))
+        if reverted:
+            return self._around(reverted[0] - DAY_NS, *reverted), "reverted"
         since_ns = self._now_ns - WINDOW_NS
         if "probe" in tags:
             runs = self._runs(tags, TimeSpan(since_ns, self._now_ns))
             since_ns = runs[0].time_ns if runs else since_ns
-            began = _largest_change(runs)
-            if began is not None:
-                changed_ns = runs[began[0]].time_ns
-                ended = _largest_change(runs[began[0] :])
-                if ended is None or ended[1] * began[1] > 0:
-                    return self._around(since_ns, changed_ns, changed_ns), "change"
-                ended_ns = runs[began[0] + ended[0]].time_ns
-                return self._around(since_ns, changed_ns, ended_ns), "reverted"
+            changed_ns = _changed_ns(runs)
+            if changed_ns is not None:
+                return self._around(since_ns, changed_ns, changed_ns), "change"
         # The traffic of a service differs by the hour: it has no change point, but the day before.
         middle_ns = (since_ns + self._now_ns) // 2
         return self._around(since_ns, middle_ns, middle_ns), "halves"
@@ -252,14 +251,23 @@ def _incident_starts(reader: StoreReader) -> list[tuple[Mapping[str, str], int]]
     ]
 
 
-def _largest_change(runs: Sequence[DetectionRun]) -> tuple[int, float] | None:
-    """Return the index and the size of the largest change of level; None within the noise."""
+def _changed_ns(runs: Sequence[DetectionRun]) -> int | None:
+    """Return the time of the first run after the largest change of level; None within the noise."""
     found = change_point(clipped([math.log(run.time_s) for run in runs]))
     if found is None or not RUNS_MIN <= found[0] <= len(runs) - RUNS_MIN:
         return None
     change = Levels("throughput", runs[: found[0]], runs[found[0] :], runs).time_change()
     is_found = abs(change.mean) > max(LEAST_NOISE, SEARCH_ERRORS * change.error)
-    return (found[0], change.mean) if is_found else None
+    return runs[found[0]].time_ns if is_found else None
+
+
+def _reverted(rows: Sequence[Point]) -> tuple[int, int] | None:
+    """Return start and end, UTC in ns, of the drifts of some events, if the last of them has reverted."""
+    drifts = [row for row in rows if row.tags.get("kind") == "drift" and "level_pct" in row.fields]
+    starts = [int(at_ns) for row in drifts if (at_ns := number(row, "since_ns"))]
+    if not starts or drifts[-1].fields["level_pct"]:
+        return None
+    return min(starts), drifts[-1].time_ns
 
 
 def _too_few(before: int, after: int, what: str) -> str:

@@ -284,7 +284,7 @@ def _causes_text(explanation: Explanation) -> str:
     ]
     if not listed:
         is_known = explanation.name != UNKNOWN
-        name = explanation.name if is_known else f"{UNKNOWN}, no other monitored signal changed"
+        name = explanation.name if is_known else f"{UNKNOWN}, no monitored signal explains it"
         return f"cause: {name}"
     is_alone = len(listed) == 1
     texts = [_cause_text(cause, is_alone=is_alone) for cause in listed[:MAX_CAUSES]]

@@ -44,7 +44,7 @@ _BASIS: Final[Mapping[Basis, str]] = {
     "given": "",
     "incident": ": since an open incident began",
     "change": ": since the largest change of two days; no incident is open",
-    "reverted": ": around a change that reverted; no incident is open",
+    "reverted": ": around a drift that reverted; no incident is open",
     "halves": "; no incident is open",
 }
 
