@@ -311,6 +311,16 @@ def test_single_outlier_is_reported_as_an_anomaly_one_run_later():
     assert anomalies[0].change_pct == pytest.approx(100, abs=5)
 
 
+def test_throttling_names_an_outlier_only_if_it_lasted_for_half_of_it():
+    causes = {}
+    for throttled_pct in (5.0, 60.0):
+        series = Series()
+        series.run(QUIET)
+        series.run(slow=2.0, throttled_power_pct=throttled_pct)
+        causes[throttled_pct] = {event.cause for event in series.run() if event.metric == "latency"}
+    assert causes == {5.0: {""}, 60.0: {"power limit"}}
+
+
 def test_occasional_contention_does_not_enter_the_baseline():
     quiet, disturbed = Series(), Series()
     for _ in range(QUIET // 4):

@@ -235,7 +235,7 @@ def test_no_cause_of_a_change_within_the_noise():
 
 
 def test_share_between_0_and_100_percent_is_none():
-    """An update and an annotation in the same run cannot be told apart."""
+    """An update and an annotation in the same run cannot be distinguished."""
     note = Point("event", {"kind": "annotation"}, {"title": "deployed"}, 60 * 300 * NS_PER_S)
     after = runs(12, 60, 1.2, fingerprint="g")
     found = explained(runs(60), after, note, software_event(60, driver="560"))

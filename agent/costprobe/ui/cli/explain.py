@@ -180,7 +180,9 @@ def _message(change: PeriodChange, zone: tzinfo | None) -> ChangeMessage:
     if facts.explanation.noise is None:
         return change_message(facts, zone=zone)
     noise = f"no change beyond its noise of ±{percent(facts.explanation.noise, 1)}"
-    return ChangeMessage(f"{facts.what}: {noise}", "only the price changed" if facts.price else "")
+    if facts.price is None:
+        return ChangeMessage(f"{facts.what}: {noise}", "")
+    return ChangeMessage(f"{facts.what}: {noise} at constant price", "only the price changed")
 
 
 def _change_lines(change: PeriodChange) -> Iterator[str]:
