@@ -109,9 +109,9 @@ TOKENS_ERROR = 0.1
 
 # What changed before the series did has had its effect already.
 EARLY = 0.15
-# What changes without any signal, as a share of the change and at most; beyond it only what no cause can
-# explain is unknown.
-UNKNOWN_PART, UNKNOWN_MOST = 0.1, 0.02
+# What changes without any signal, as a share of the change, at least and at most; beyond it only what no
+# cause can explain is unknown.
+UNKNOWN_PART, UNKNOWN_LEAST, UNKNOWN_MOST = 0.1, 1e-4, 0.02
 
 Method = Literal["history", "physics", "remainder"]
 
@@ -942,9 +942,9 @@ def _shares(
     """Return the share of each effect and of what is unknown."""
     sums = [NONE] * (len(effects) + 1)
     for factor, weight, change in changes:
-        most = min(UNKNOWN_PART * abs(change.mean), UNKNOWN_MOST)
+        usual = min(max(UNKNOWN_LEAST, UNKNOWN_PART * abs(change.mean)), UNKNOWN_MOST)
         expected = [(getattr(effect, factor), effect.is_bounded) for effect in effects]
-        unknown = Estimate(0.0, math.hypot(change.error, most)), False
+        unknown = Estimate(0.0, math.hypot(change.error, usual)), False
         parts = parts_of(change.mean, [*expected, unknown])
         sums = [former.plus(part.times(weight)) for former, part in zip(sums, parts, strict=True)]
     return _complete([_share(part.mean / total, part.error / abs(total)) for part in sums])

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from costprobe.adapters.store.database import decoding
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
@@ -107,7 +108,7 @@ def command(
     periods = _periods(since_ns, between, later, now_ns)
     tags = {name: value for name, value in selected.items() if value}
     settings = LoadedConfig(config)
-    with reader_of(settings) as reader:
+    with decoding(settings.store_path), reader_of(settings) as reader:
         check_names(reader, lambda: settings.config, tags)
         explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
