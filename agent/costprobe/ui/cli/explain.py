@@ -108,9 +108,10 @@ def command(
     periods = _periods(since_ns, between, later, now_ns)
     tags = {name: value for name, value in selected.items() if value}
     settings = LoadedConfig(config)
-    with decoding(settings.store_path), reader_of(settings) as reader:
+    with reader_of(settings) as reader:
         check_names(reader, lambda: settings.config, tags)
-        explaining = Explaining(reader, periods, now_ns)
+        with decoding(settings.store_path):
+            explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
         events = explaining.events(tags)
     echo_answer(_document(found, events), _lines(found, events), as_json=as_json)
