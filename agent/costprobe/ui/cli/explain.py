@@ -98,8 +98,8 @@ def command(
     """Explain the change of cost between two periods, as an alert does.
 
     Without periods, the time since the open incident of a series began is compared with the day before. Without an
-    incident, the largest change of a probe in the last two days is looked for; of a service the last day is
-    compared with the day before.
+    incident these are the times around a drift that has reverted, else before and after the largest change of two
+    days; for a service the last day and the day before.
 
     For each probe and service: the change in money, its exact parts (price, time, energy; of services
     idle time, speed and mix), the causes with their shares, and the events and annotations.
