@@ -85,6 +85,7 @@ class ScriptedHost:
         memory_cap: The same of the memory's clock.
         throttled_thermal: Share of the time throttled by temperature.
         throttled_power: Share of the time throttled by power for another reason than a lower limit.
+        flagged_power: Share of the time that the driver counts as throttled by power, at the same clock.
         power_limit: Power limit as a share of the usual one, which is above the power.
         slowdown: Further factor on the time per inference.
         power_factor: Further factor on the power.
@@ -106,6 +107,7 @@ class ScriptedHost:
     memory_cap: float = 1.0
     throttled_thermal: float = 0.0
     throttled_power: float = 0.0
+    flagged_power: float = 0.0
     power_limit: float = 1.0
     slowdown: float = 1.0
     power_factor: float = 1.0
@@ -137,7 +139,7 @@ class ScriptedHost:
     def power_throttled(self, device: Physics) -> float:
         """Return the share of the time that the driver counts as throttled by power."""
         is_limited = BASE_CLOCK_MHZ * self._limited(device) <= self.clock_mhz(device)
-        return LIMITED_SHARE if is_limited else self.throttled_power
+        return LIMITED_SHARE if is_limited else self.throttled_power + self.flagged_power
 
     def _limited(self, device: Physics) -> float:
         """Return the clock at which the power is the limit, as a share of the base clock."""
@@ -282,6 +284,10 @@ def _only_heat(host: ScriptedHost, size: float) -> None:
     host.temp_c += 12 * size
 
 
+def _only_flag(host: ScriptedHost, size: float) -> None:
+    host.flagged_power += 0.5 * size
+
+
 SCRIPTS: Mapping[str, Script] = {
     "cooling": _cooling,
     "thermal throttling": _thermal,
@@ -305,6 +311,13 @@ SCRIPTS: Mapping[str, Script] = {
     "update without effect": _only_update,
     "annotation without effect": _only_annotation,
     "heat without effect": _only_heat,
+    "power flag without effect": _only_flag,
 }
 # Scripts that change no time.
-HARMLESS = ("price", "update without effect", "annotation without effect", "heat without effect")
+HARMLESS = (
+    "price",
+    "update without effect",
+    "annotation without effect",
+    "heat without effect",
+    "power flag without effect",
+)

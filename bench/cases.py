@@ -167,6 +167,13 @@ def _beside_heat(rng: random.Random, number: int, nth: int) -> ScriptedCase:
     return _case(rng, number, "beside heat", hour, changes=changes)
 
 
+def _beside_a_flag(rng: random.Random, number: int, nth: int) -> ScriptedCase:
+    """Return an update, or another change, after which the driver counts throttling at the same clock."""
+    hour, name = _settled_h(rng), ("software: driver", "unknown")[nth % 2]
+    changes = _at(rng, hour, name, "power flag without effect")
+    return _case(rng, number, "beside a flag", hour, changes=changes)
+
+
 def _missing(rng: random.Random, number: int, nth: int) -> ScriptedCase:
     hour, (name, fields, called) = _settled_h(rng), MISSING[nth % len(MISSING)]
     more = {"changes": _at(rng, hour, name), "named": {name: called}}
@@ -217,6 +224,7 @@ _FAMILIES: Sequence[Callable[[random.Random, int, int], ScriptedCase]] = (
     _update_one_run_later,
     _price_in_the_same_hour,
     _beside_heat,
+    _beside_a_flag,
     _prompts,
     _missing,
     _recovery,

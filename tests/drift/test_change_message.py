@@ -120,7 +120,7 @@ CASES = [
     (
         replace(CHANGE, split="", explanation=Explanation("unknown")),
         None,
-        f"cause: unknown, no other monitored signal changed. {UNKNOWN}",
+        f"cause: unknown, no monitored signal explains it. {UNKNOWN}",
     ),
     (
         replace(

@@ -98,7 +98,7 @@ def test_drift_event_has_size_start_and_reversal():
     assert drift.level_pct == pytest.approx(10, abs=2)
     assert abs(drift.since_ns - began_ns) <= 2 * EVERY_NS
     assert (drift.severity, drift.device, drift.subject) == ("warning", "gpu0", {"probe": "e"})
-    assert "no other monitored signal changed" in drift.detail
+    assert "no monitored signal explains it" in drift.detail
     series.run(30)
     back = series.of("drift")[-1]
     assert back.title == "latency of e on gpu0 reverted"
@@ -378,6 +378,16 @@ def test_single_outlier_is_reported_as_an_anomaly_one_run_later():
     assert anomalies[0].time_ns == T0 + QUIET * EVERY_NS
     assert anomalies[0].cause == "neighbour"
     assert anomalies[0].change_pct == pytest.approx(100, abs=5)
+
+
+def test_throttling_names_an_outlier_only_if_it_lasted_for_half_of_it():
+    causes = {}
+    for throttled_pct in (5.0, 60.0):
+        series = Series()
+        series.run(QUIET)
+        series.run(slow=2.0, throttled_power_pct=throttled_pct)
+        causes[throttled_pct] = {event.cause for event in series.run() if event.metric == "latency"}
+    assert causes == {5.0: {""}, 60.0: {"power limit"}}
 
 
 def test_occasional_contention_does_not_enter_the_baseline():

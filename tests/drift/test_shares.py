@@ -178,10 +178,70 @@ def test_counteracting_cause_has_a_negative_share():
     assert found.explained.mean == pytest.approx(1, abs=0.1)
 
 
-def test_throttling_that_the_readings_of_the_clock_missed_has_its_effect():
-    after = runs(12, 60, 1.15, throttled_power_pct=40.0)
-    found = explained(runs(60), after)
-    assert shares(found) == {"power limit": pytest.approx(1, abs=0.1)}
+def test_throttling_explains_at_most_the_fall_of_the_clock_and_its_own_duration():
+    """A driver raises the flag while clock and limit are as before; or no clock is known."""
+    driver = software_event(60, driver="560")
+    limit = {"power_limit_w": 700.0}
+    no_clock = {"sm_clock_mhz": None, **limit}
+    hot = {"throttled_thermal_pct": 32.0, "temp_max_c": 80.0}
+    wrong = {}
+    for name, was, now, slow, rows, expected in (
+        ("update", limit, {"throttled_power_pct": 32.0}, 1.12, (driver,), {"software: driver": 1}),
+        ("nothing else", limit, {"throttled_power_pct": 32.0}, 1.12, (), {}),
+        ("heat", limit, hot, 1.28, (), {}),
+        ("small fall", limit, {"throttled_power_pct": 32.0, "sm_clock_mhz": 1940.0}, 1.28, (), {}),
+        ("no clock", no_clock, {"throttled_power_pct": 32.0}, 1.15, (), {"power limit": 1}),
+        ("shorter", no_clock, {"throttled_power_pct": 5.0}, 1.28, (), {"power limit": 0.2}),
+        (
+            "a clock that fell further",
+            limit,
+            {"throttled_power_pct": 5.0, "sm_clock_mhz": 1584.0},
+            1.25,
+            (),
+            {"power limit": 0.25, "clock": 0.75},
+        ),
+    ):
+        after = runs(12, 60, slow, fingerprint="g" if rows else "f", **{**was, **now})
+        found = explained(runs(60, **was), after, *rows)
+        large = {cause: share for cause, share in shares(found).items() if share > 0.1}
+        if large != {cause: pytest.approx(share, abs=0.1) for cause, share in expected.items()}:
+            wrong[name] = found
+        if max(expected.values(), default=0) < 0.5 and found.name != "unknown":
+            wrong[name] = found
+        if "-pl" in found.action:
+            wrong[name] = found.action
+    assert wrong == {}
+
+
+def test_no_cause_of_a_change_within_the_noise():
+    """A driver update without effect, on a quiet and on a noisy host; a step beyond its noise has causes."""
+    rng = random.Random(3)
+    for noise, slow, is_beyond in ((0.0, 1.004, False), (0.2, 1.02, False), (0.05, 1.2, True)):
+        before, after = (
+            runs(
+                60,
+                60 * side,
+                lambda _, f=factor, n=noise: f * rng.lognormvariate(0, n),
+                fingerprint=print_of,
+            )
+            for side, factor, print_of in ((0, 1.0, "f"), (1, slow, "g"))
+        )
+        found = explained(before, after, software_event(60, driver="560"))
+        if is_beyond:
+            assert (found.name, found.noise) == ("software: driver", None)
+        else:
+            assert (found.name, found.causes, found.action) == ("unknown", (), "")
+            assert found.noise > slow - 1
+
+
+def test_share_between_0_and_100_percent_is_none():
+    """An update and an annotation in the same run cannot be distinguished."""
+    note = Point("event", {"kind": "annotation"}, {"title": "deployed"}, 60 * 300 * NS_PER_S)
+    after = runs(12, 60, 1.2, fingerprint="g")
+    found = explained(runs(60), after, note, software_event(60, driver="560"))
+    for cause in found.causes:
+        assert cause.share is None or not (cause.share.low < 0.01 and cause.share.high > 0.99)
+    assert found.explained.mean > 0.9
 
 
 def test_lowered_power_limit_has_the_change_only_where_it_throttles():
@@ -204,6 +264,8 @@ def test_lowered_power_limit_has_the_change_only_where_it_throttles():
         found = explained(runs(60, **was), runs(12, 60, 1.3, **now))
         if found.name != expected or shares(found)[expected] < 0.9:
             wrong[name] = found
+        if ("nvidia-smi -pl" in found.action) != (expected == "power limit"):
+            wrong[name] = found.action
     assert wrong == {}
 
 

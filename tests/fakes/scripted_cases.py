@@ -24,3 +24,6 @@ cases = sys.modules["cases"].cases
 large_cases = sys.modules["large_cases"].large_cases
 answer_of = sys.modules["case_answers"].answer_of
 score_of = sys.modules["case_scores"].score_of
+rows_of = sys.modules["case_rows"].rows_of
+CaseRows = sys.modules["case_answers"].CaseRows
+ScriptedChange = sys.modules["scripted_case"].ScriptedChange

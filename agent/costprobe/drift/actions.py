@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from costprobe.core.records import BOARD
 
+# A power limit that is lower than before.
+LOWERED = "lowered power limit"
 _ACTIONS: Mapping[str, str] = {
     BOARD: "compare the boards with `nvidia-smi -L`, and accept the new level or replace the board",
     "software": "roll back the update, or accept the new level if it was intended",
@@ -15,8 +17,8 @@ _ACTIONS: Mapping[str, str] = {
     "memory errors": "drain the device and check it with `nvidia-smi -q -d ECC`",
     "cooling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE`)",
     "thermal throttling": "check fan and airflow (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`)",
-    "power limit": "check the power limit and the power supply (`nvidia-smi -q -d POWER`); restore the limit"
-    " with `nvidia-smi -pl WATTS`",
+    "power limit": "compare the power with its limit, and check the power supply (`nvidia-smi -q -d POWER`)",
+    LOWERED: "restore the limit with `nvidia-smi -pl WATTS`, or accept the new level if it was intended",
     "clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
     "memory clock": "check clock limits and power states (`nvidia-smi -q -d CLOCK`)",
     "prompt lengths": "compare the probe's prompts with those before",

@@ -1,12 +1,6 @@
-"""The two levels around a change of a series: change point, robust slopes, shares of causes.
+"""The two levels around a change of a series: change point, robust slopes, parts of the change.
 
-Shares of a change are the expected effects of several causes, corrected by the change that was
-observed: Bayesian variable selection with normal mixtures. A cause's effect is a mixture, in
-which "no effect" is a component without width, and the change is the sum of all effects and of
-the noise. The few components are enumerated, so that the posterior is exact (George and
-McCulloch, "Variable selection via Gibbs sampling", 1993, describe the model; no sampling is
-needed at this size).
-
+The parts are the expected effects of several causes, corrected by the change that was observed.
 The levels are runs of a series with the means of their signals. The change point comes with how
 exactly it is known. A robust regression relates the runs of one level to one signal.
 """
@@ -16,22 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
-from statistics import fmean, median, pvariance
+from itertools import pairwise
+from statistics import fmean, median, variance
 
 from costprobe.core.statistics import MAD_TO_SIGMA, MEDIAN_ERROR, first_least
 from costprobe.drift.findings import Metric
-from costprobe.drift.runs import LEAST_INDEPENDENT, DetectionRun, signal_of
+from costprobe.drift.runs import DetectionRun, signal_of
 
-# A measurement without noise would let rounding errors decide.
-LEAST_ERROR = 1e-4
+# An effect that was measured or computed lies within so many of its standard errors.
+REACH = 2.0
 
 # Values further from the median of their level, in units of the noise, are clipped: outliers.
 CLIP_NOISE = 6.0
 # Smallest noise of a logarithm that counts: a short history shows less than it has.
 LEAST_NOISE = 0.008
-# Fewer runs have no outliers.
-MEDIAN_RUNS = 3
+# Parts of a level whose means show its noise.
+PARTS = 8
 
 # Rise of the sum of squares, in variances of the noise, within which a change point is as likely:
 # the 95 % quantile of the likelihood ratio with one degree of freedom, doubled because the position is
@@ -50,93 +44,65 @@ LEAST_EXPLAINED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """A normal component of an expected effect.
-
-    Attributes:
-        weight: Its probability.
-        mean: Expected effect, in log units.
-        error: Standard deviation.
-    """
-
-    weight: float
-    mean: float
-    error: float
-
-    def scaled(self, factor: float, shift: float = 0.0) -> Component:
-        """Return the effect of a signal that moved by a factor of its unit, plus a constant."""
-        return Component(self.weight, self.mean * factor + shift, abs(self.error * factor))
-
-
-# The weights add up to 1.
-Effect = tuple[Component, ...]
-
-
-NONE: Effect = (Component(1.0, 0.0, 0.0),)
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its standard deviation."""
+    """A number with its standard deviation, in log units where it is an effect."""
 
     mean: float
     error: float
 
+    def times(self, factor: float, shift: float = 0.0) -> Estimate:
+        """Return the effect of a signal that moved by a factor of its unit, plus a constant."""
+        return Estimate(self.mean * factor + shift, abs(self.error * factor))
 
-def scaled(effect: Effect, factor: float, shift: float = 0.0) -> Effect:
-    """Return an effect times a factor, plus a constant."""
-    return tuple(component.scaled(factor, shift) for component in effect)
+    def plus(self, other: Estimate) -> Estimate:
+        """Return the sum with an independent estimate."""
+        return Estimate(self.mean + other.mean, math.hypot(self.error, other.error))
 
-
-def updated(effect: Effect, measured: Estimate) -> Effect:
-    """Return an effect after an independent measurement of it."""
-    variance = measured.error**2
-    found = []
-    for component in effect:
-        total = component.error**2 + variance
-        gain = component.error**2 / total
-        distance = measured.mean - component.mean
-        weight = component.weight * math.exp(-distance * distance / total / 2) / math.sqrt(total)
-        mean = component.mean + gain * distance
-        found.append(Component(weight, mean, math.sqrt(gain * variance)))
-    total_weight = math.fsum(component.weight for component in found)
-    if total_weight <= 0:  # A measurement far outside of everything expected.
-        return (Component(1.0, measured.mean, measured.error),)
-    return tuple(Component(c.weight / total_weight, c.mean, c.error) for c in found)
+    def with_measured(self, measured: Estimate | None) -> Estimate:
+        """Return the estimate after an independent measurement of the same number."""
+        if measured is None:
+            return self
+        variance = self.error**2 + measured.error**2
+        gain = self.error**2 / variance
+        mean = self.mean + gain * (measured.mean - self.mean)
+        return Estimate(mean, measured.error * math.sqrt(gain))
 
 
-def parts_of(change: Estimate, effects: Sequence[Effect]) -> list[Estimate]:
-    """Return the part of a change that each effect has, given that they and the noise add up to it.
+NONE = Estimate(0.0, 0.0)
+
+
+def parts_of(change: float, effects: Sequence[tuple[Estimate, bool]]) -> list[Estimate]:
+    """Return the part of a change that each effect has, given that they add up to it.
+
+    The rest that the expected effects leave is divided by their variances (least squares). A bounded effect
+    stays within REACH of its errors.
 
     Args:
-        change: The observed change and the standard error of its measurement, in log units.
-        effects: Expected effects; at least one.
+        change: The observed change, in log units.
+        effects: Expected effects, and whether each is bounded; one at least is not, and has an error.
     """
-    noise = max(change.error, LEAST_ERROR) ** 2
-    weights, means, variances = [], [], []
-    for chosen in product(*effects):
-        total = noise + math.fsum(component.error**2 for component in chosen)
-        rest = change.mean - math.fsum(component.mean for component in chosen)
-        weights.append(
-            math.fsum(math.log(component.weight) for component in chosen if component.weight)
-            - math.log(total) / 2
-            - rest * rest / total / 2
+    fixed: dict[int, float] = {}
+    while True:
+        rest = change - math.fsum(
+            fixed.get(index, effect.mean) for index, (effect, _) in enumerate(effects)
         )
-        gains = [component.error**2 / total for component in chosen]
-        means.append([c.mean + gain * rest for c, gain in zip(chosen, gains, strict=True)])
-        variances.append([c.error**2 * (1 - gain) for c, gain in zip(chosen, gains, strict=True)])
-    top = max(weights)
-    likely = [math.exp(weight - top) for weight in weights]
-    total = math.fsum(likely)
-    parts = []
-    for index in range(len(effects)):
-        mean = math.fsum(w * m[index] for w, m in zip(likely, means, strict=True)) / total
-        square = math.fsum(
-            w * (v[index] + (m[index] - mean) ** 2)
-            for w, m, v in zip(likely, means, variances, strict=True)
-        )
-        parts.append(Estimate(mean, math.sqrt(square / total)))
-    return parts
+        free = [index for index in range(len(effects)) if index not in fixed]
+        total = math.fsum(effects[index][0].error ** 2 for index in free)
+        gains = {index: effects[index][0].error ** 2 / total for index in free}
+        beyond = {
+            index: math.copysign(REACH * effects[index][0].error, rest)
+            for index in free
+            if effects[index][1] and abs(gains[index] * rest) > REACH * effects[index][0].error
+        }
+        if not beyond:
+            break
+        fixed |= {index: effects[index][0].mean + reach for index, reach in beyond.items()}
+    return [
+        Estimate(fixed[index], 0.0)
+        if index in fixed
+        else Estimate(effect.mean + gains[index] * rest, effect.error * math.sqrt(1 - gains[index]))
+        for index, (effect, _) in enumerate(effects)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +171,10 @@ class Levels:
         center = median(known)
         return max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value - center) for value in known))
 
-    def _sides(self, value_of: Callable[[DetectionRun], float | None]) -> list[list[float]]:
-        """Return the values before and after without outliers."""
+    def _sides(
+        self, value_of: Callable[[DetectionRun], float | None]
+    ) -> list[list[tuple[float, float]]]:
+        """Return the values before and after without outliers, as from `_clipped`."""
         limit = CLIP_NOISE * self._noise(value_of)
         return [_clipped(runs, value_of, limit) for runs in (self.before, self.after)]
 
@@ -235,31 +203,47 @@ def _log_power(run: DetectionRun) -> float | None:
 
 def _clipped(
     runs: Sequence[DetectionRun], value_of: Callable[[DetectionRun], float | None], limit: float
-) -> list[float]:
-    """Return the values of runs; of those with and without a neighbour, each within a limit of its median."""
+) -> list[tuple[float, float]]:
+    """Return the values of runs, and their distance from the median of those with or without a neighbour.
+
+    The distance is at most the limit: further ones are outliers.
+    """
+    known = [
+        (bool(run.device.get("contended")), value)
+        for run in runs
+        if (value := value_of(run)) is not None
+    ]
+    centers = {
+        flag: median(values)
+        for flag in (True, False)
+        if (values := [value for is_contended, value in known if is_contended is flag])
+    }
     found = []
-    for is_contended in (True, False):
-        values = [
-            value
-            for run in runs
-            if bool(run.device.get("contended")) is is_contended
-            if (value := value_of(run)) is not None
-        ]
-        if len(values) >= MEDIAN_RUNS:
-            center = median(values)
-            values = [min(max(value, center - limit), center + limit) for value in values]
-        found += values
+    for flag, value in known:
+        distance = min(max(value - centers[flag], -limit), limit)
+        found.append((centers[flag] + distance, distance))
     return found
 
 
-def _change(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Return the difference of two means and its standard error."""
-    sides = (before, after)
-    # A neighbour that comes and goes is no noise: the calmer side; few runs have no variance of their own.
-    known = [side for side in sides if len(side) >= LEAST_INDEPENDENT] or sides
-    spread = min(pvariance(side) for side in known)
-    error = math.fsum(spread / min(len(side), LEAST_INDEPENDENT) for side in sides)
-    return Estimate(fmean(after) - fmean(before), math.sqrt(error))
+def _change(
+    before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
+) -> Estimate:
+    """Return the difference of two means and its standard error, by the noise of the longer side.
+
+    A neighbour that comes and goes is no noise.
+    """
+    spread = _variance_of([distance for _, distance in max((before, after), key=len)])
+    error = math.sqrt(spread / len(before) + spread / len(after))
+    means = [fmean(value for value, _ in side) for side in (before, after)]
+    return Estimate(means[1] - means[0], error)
+
+
+def _variance_of(values: Sequence[float]) -> float:
+    """Return the variance of a run: that of the means of consecutive parts, because runs are alike nearby."""
+    count = min(PARTS, len(values))
+    ends = [round(index * len(values) / count) for index in range(count + 1)]
+    means = [fmean(values[start:end]) for start, end in pairwise(ends)]
+    return variance(means) * len(values) / count if count > 1 else 0.0
 
 
 def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
@@ -288,6 +272,16 @@ def change_point(values: Sequence[float]) -> tuple[int, int, int] | None:
     floor = explained[best] - AS_LIKELY * noise * noise
     likely = [index for index, gain in explained.items() if gain >= floor]
     return best, likely[0], likely[-1]
+
+
+def clipped(values: Sequence[float]) -> list[float]:
+    """Return values of which none is further from their median than CLIP_NOISE of their noise."""
+    if not values:
+        return []
+    center = median(values)
+    noise = max(LEAST_NOISE, MAD_TO_SIGMA * median(abs(value - center) for value in values))
+    low, high = center - CLIP_NOISE * noise, center + CLIP_NOISE * noise
+    return [min(max(value, low), high) for value in values]
 
 
 def slope_of(

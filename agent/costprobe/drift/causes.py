@@ -20,20 +20,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from costprobe.core.records import BATCH, BOARD, Point
+from costprobe.drift.actions import LOWERED, action_of
 from costprobe.drift.before_after import (
+    LEAST_NOISE,
     NONE,
-    Component,
-    Effect,
+    REACH,
     Estimate,
     Levels,
     change_point,
     parts_of,
-    scaled,
     slope_of,
-    updated,
 )
 from costprobe.drift.findings import Metric
 from costprobe.drift.runs import (
@@ -60,7 +59,7 @@ SHARE_ERRORS = 2.5
 TOKENS_SHARE = 0.05
 # A difference of waiting that lengthens a pass by as much as is worth naming.
 WAITED_PCT = 2.0
-MOST_WAITED_PCT = 99.9
+MOST_SHARE_PCT = 99.9
 # Software in the order in which it names a change: what is deployed precedes what it brings along.
 SOFTWARE = (
     "model",
@@ -80,57 +79,39 @@ UNKNOWN = "unknown"
 CLOCK_DISTANCE = 0.03
 TEMPERATURE_DISTANCE_C = 2.0
 
+# Expected effects are a mean and its standard error; each lies within two of them.
 # Time over 1/clock: 1 for a compute-bound pass, less where it waits for the memory (roofline model,
 # Williams et al. 2009).
-TIME_OF_CLOCK: Effect = (
-    Component(0.4, 1.0, 0.04),
-    Component(0.3, 0.85, 0.1),
-    Component(0.2, 0.6, 0.15),
-    Component(0.1, 0.3, 0.15),
-)
-TIME_OF_MEMORY_CLOCK: Effect = (Component(0.5, 0.2, 0.15), Component(0.5, 0.7, 0.2))
+TIME_OF_CLOCK = Estimate(0.85, 0.2)
+MOST_OF_CLOCK = TIME_OF_CLOCK.mean + REACH * TIME_OF_CLOCK.error
+TIME_OF_MEMORY_CLOCK = Estimate(0.5, 0.25)
 # Power over clock: static power does not follow it, dynamic power follows clock x voltage squared.
-POWER_OF_CLOCK: Effect = (
-    Component(0.4, 0.7, 0.2),
-    Component(0.4, 1.2, 0.4),
-    Component(0.2, 2.0, 0.5),
-)
+POWER_OF_CLOCK = Estimate(1.2, 0.5)
 # Leakage per degree Celsius.
-POWER_OF_TEMPERATURE: Effect = (Component(1.0, 0.002, 0.0015),)
+POWER_OF_TEMPERATURE = Estimate(0.002, 0.0015)
 # Time of a run beside another process: alone half as often (two processes share in turns), rarely
 # more, little where the other one is mostly idle.
-TIME_OF_CONTENTION: Effect = (
-    Component(0.1, 0.0, 0.0),
-    Component(0.2, 0.1, 0.08),
-    Component(0.45, 0.3, 0.15),
-    Component(0.25, 0.6, 0.25),
-)
-POWER_OF_CONTENTION: Effect = (Component(1.0, 0.0, 0.15),)
-# Time over throttled share of the time, where the clock is unknown or hardly fell.
-LEAST_CLOCK_OF_THROTTLING = 0.1
-TIME_OF_THROTTLING: Effect = (Component(0.7, 0.35, 0.2), Component(0.3, 0.8, 0.4))
+TIME_OF_CONTENTION = Estimate(0.35, 0.2)
+POWER_OF_CONTENTION = Estimate(0.0, 0.15)
+# Time over the throttled time, where the clock is unknown: at most all of the time that was throttled
+# is lost.
+TIME_OF_THROTTLING = Estimate(0.5, 0.25)
 # Time over 1/power limit, where neither the clock nor the throttled time is known: the limit may be above
 # the power; the clock goes with the power to the 1/3 (voltage follows it) to 1.
-TIME_OF_LIMIT: Effect = (Component(0.3, 0.0, 0.0), Component(0.7, 0.5, 0.25))
+TIME_OF_LIMIT = Estimate(0.4, 0.3)
 # Time per inference over 1/batch: the fixed part of a pass.
-TIME_OF_BATCH: Effect = (
-    Component(0.2, 0.1, 0.08),
-    Component(0.4, 0.35, 0.2),
-    Component(0.3, 0.7, 0.2),
-    Component(0.1, 1.0, 0.05),
-)
-POWER_OF_BATCH: Effect = (Component(1.0, 0.0, 0.2),)
+TIME_OF_BATCH = Estimate(0.5, 0.25)
+POWER_OF_BATCH = Estimate(0.0, 0.2)
 # Time of a request over its tokens, where the times to and between tokens are unknown.
-TIME_OF_OUTPUT: Effect = (Component(1.0, 0.85, 0.2),)
-TIME_OF_INPUT: Effect = (Component(1.0, 0.15, 0.15),)
+TIME_OF_OUTPUT = Estimate(0.85, 0.2)
+TIME_OF_INPUT = Estimate(0.15, 0.15)
 TOKENS_ERROR = 0.1
 
-# A part of the unmeasured effects has no usual size. Without it a change by a factor of five would be
-# attributed to the cause whose effects vary most, instead of the one that coincides.
-RARE, ANY_SIZE = 0.1, 1.0
-
 # What changed before the series did has had its effect already.
-EARLY_PROBABILITY = 0.15
+EARLY = 0.15
+# What changes without any signal, as a share of the change, at least and at most; beyond it only what no
+# cause can explain is unknown.
+UNKNOWN_PART, UNKNOWN_LEAST, UNKNOWN_MOST = 0.1, 1e-4, 0.02
 
 Method = Literal["history", "physics", "remainder"]
 
@@ -141,9 +122,6 @@ THROTTLING = {
     "power limit": "throttled_power_pct",
 }
 CLOCK = "clock"
-# Throttling for a share of the time reduces the mean clock by at most so many times that share: more is
-# a limit of the clock itself. Drivers count the time in throttling differently, hence above 1.
-THROTTLING_REACH = 4.0
 # Smallest change of the power limit, in log units.
 LEAST_LIMIT = 0.01
 # Below this share together the causes do not explain the change.
@@ -152,8 +130,11 @@ EXPLAINED = 0.5
 QUANTILE = 1.645
 # A smaller counteracting share is noise.
 LEAST_COUNTERACTION = 0.1
-# A smaller change has no shares.
-LEAST_CHANGE = 1e-3
+# A smaller share is none.
+LEAST_SHARE = 0.005
+# A difference within so many of its standard errors may be noise, also where a detector found it in more
+# runs; a smaller one than LEAST_NOISE is not explained in any case.
+NOISE_ERRORS, DETECTED_ERRORS = 4.0, 3.0
 
 # Runs around the start of a drift that locate it and its signals.
 AROUND_RUNS = 24
@@ -220,11 +201,23 @@ class Explanation:
             half of the change.
         causes: The candidates, the largest share first.
         explained: Share of the change that they explain together; None if not computed.
+        noise: Noise of the difference, as a share, if the change is not beyond it: then there are no
+            causes. Else None.
     """
 
     name: str
     causes: tuple[Cause, ...] = ()
     explained: Share | None = None
+    noise: float | None = None
+
+    @property
+    def action(self) -> str:
+        """What to do about a deterioration; empty for one within the noise."""
+        if self.noise is not None:
+            return ""
+        first = [cause for cause in self.causes if cause.name == self.name]
+        is_lowered = any("power_limit_w" in cause.signals for cause in first)
+        return action_of(LOWERED if is_lowered else self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +228,13 @@ class ExpectedEffect:
         time: On the time per inference, or on the latency.
         power: On the power.
         method: Where it comes from.
+        is_bounded: Whether it was measured or computed, so that the change cannot be of any size.
     """
 
-    time: Effect
-    power: Effect
+    time: Estimate
+    power: Estimate
     method: Method
+    is_bounded: bool = True
 
 
 def explain_change(
@@ -250,8 +245,11 @@ def explain_change(
     sign: int,
     *,
     whole: bool = False,
+    observed: float | None = None,
 ) -> Explanation:
     """Return the causes of a change that did not begin after it, the most likely first.
+
+    Of a change within the noise of its runs there are none.
 
     Args:
         before: Runs of the level before, oldest first; at least one.
@@ -260,6 +258,7 @@ def explain_change(
         metric: The series that changed.
         sign: 1 for a deterioration, -1 for an improvement, 0 if signals may move either way.
         whole: Whether all runs represent their level, as those of two periods; else the latest do.
+        observed: The reported change of level, in log units; None for one that a detector found.
     """
     around = [*before[-AROUND_RUNS:], *after]
     split = len(around) - len(after)
@@ -286,6 +285,11 @@ def explain_change(
             found.append(replace(cause, coincides=timing and timing == "coincident"))
     earlier = settled if whole else settled[-LATEST_RUNS:]
     levels = Levels(metric, earlier, latest, settled)
+    change = _total(_weighted_changes(levels))
+    errors = DETECTED_ERRORS if observed is None else NOISE_ERRORS
+    noise = max(LEAST_NOISE, errors * change.error)
+    if min(abs(change.mean), abs(change.mean if observed is None else observed)) < noise:
+        return Explanation(UNKNOWN, noise=math.expm1(noise))
     return explanation_of(found, levels)
 
 
@@ -366,6 +370,33 @@ def causes(compared: Comparison) -> tuple[Cause, ...]:
     Without their shares, what is deployed precedes what the device does, and a cause its effect.
     """
     return tuple(cause for rule in RULES if (cause := rule(compared)) is not None)
+
+
+def sufficient_causes(compared: Comparison, change: float) -> tuple[Cause, ...]:
+    """Return the signals that changed, without throttling and clocks that cannot explain half of a change.
+
+    Args:
+        compared: The conditions before and after.
+        change: The change, in log units.
+    """
+
+    def is_sufficient(cause: Cause) -> bool:
+        if cause.name not in {*THROTTLING, CLOCK}:
+            return True
+        names = ("sm_clock_mhz", THROTTLING.get(cause.name, ""))
+        (clock, counter) = (
+            [side.signals[name].mean for side in sides if name in side.signals] for name in names
+        )
+        if len(clock) == len(sides):
+            most = abs(math.log(clock[0] / clock[1])) * MOST_OF_CLOCK
+        elif len(counter) == len(sides):
+            most = abs(_lost_between(*counter))
+        else:
+            return True
+        return most >= EXPLAINED * abs(change)
+
+    sides = (compared.before, compared.after)
+    return tuple(cause for cause in causes(compared) if is_sufficient(cause))
 
 
 def _board(compared: Comparison) -> Cause | None:
@@ -515,38 +546,22 @@ def _share_text(name: str, moved: tuple[float, float]) -> str:
     return f"{name} {was}{after:.0f} % of the time"
 
 
-def _possible(probability: float, error: float, mean: float = 0.0) -> Effect:
-    """Return an effect that may be absent, and is rarely of any size."""
-    return (
-        Component(1 - probability, 0.0, 0.0),
-        Component(probability * (1 - RARE), mean, error),
-        Component(probability * RARE, mean, ANY_SIZE),
-    )
-
-
-# What changed without any signal: rare, and of any size.
-UNKNOWN_TIME = _possible(0.05, 0.2)
-
-
-UNKNOWN_POWER = _possible(0.1, 0.1)
-
-
-# Causes whose size no signal measures: probability of an effect, and its standard deviation.
-UNMEASURED: Mapping[str, Effect] = {
-    "software": _possible(0.5, 0.15),
-    "software: model": _possible(0.8, 0.4),
-    "software: weights": _possible(0.6, 0.3),
-    "software: dtype": _possible(0.9, 0.5),
-    "software: inputs": _possible(0.8, 0.4),
-    "annotation": _possible(0.5, 0.25),
-    "board": _possible(0.5, 0.12),
-    "memory errors": _possible(0.2, 0.1),
-    "memory pressure": _possible(0.6, 0.15, 0.15),
-    "temperature": _possible(0.2, 0.1),
+# Causes whose size no signal measures: standard deviation of their effect on time.
+UNMEASURED: Mapping[str, float] = {
+    "software": 0.15,
+    "software: model": 0.4,
+    "software: weights": 0.3,
+    "software: dtype": 0.5,
+    "software: inputs": 0.4,
+    ANNOTATION: 0.25,
+    BOARD: 0.12,
+    "memory errors": 0.05,
+    "memory pressure": 0.15,
+    "temperature": 0.05,
 }
-
-
-UNMEASURED_POWER = _possible(0.4, 0.08)
+# Those of them that may have any size: something was exchanged.
+EXCHANGED = ("software", ANNOTATION, BOARD)
+UNMEASURED_POWER = Estimate(0.0, 0.05)
 
 
 def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> ExpectedEffect:
@@ -562,50 +577,58 @@ def _expected_effect(cause: Cause, levels: Levels, chain_share: float) -> Expect
     measure = _MEASURES.get(kind)
     found = None if measure is None else measure(levels)
     if found is None:
-        time = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
-        found = ExpectedEffect(time, UNMEASURED_POWER, "remainder")
-    time, power = scaled(found.time, chain_share), scaled(found.power, chain_share)
-    if cause.coincides is False:
-        time, power = _early(time), _early(power)
-    return ExpectedEffect(time, power, found.method)
-
-
-def _early(effect: Effect) -> Effect:
-    absent = Component(1 - EARLY_PROBABILITY, 0.0, 0.0)
-    likely = (Component(c.weight * EARLY_PROBABILITY, c.mean, c.error) for c in effect)
-    return absent, *likely
+        error = UNMEASURED.get(cause.name, UNMEASURED.get(kind, UNMEASURED["software"]))
+        found = ExpectedEffect(Estimate(0.0, error), UNMEASURED_POWER, "remainder")
+    part = chain_share * (EARLY if cause.coincides is False else 1.0)
+    return ExpectedEffect(
+        found.time.times(part),
+        found.power.times(part),
+        found.method,
+        is_bounded=kind not in EXCHANGED,
+    )
 
 
 def _of_clock(levels: Levels) -> ExpectedEffect | None:
     slower = levels.log_fall("sm_clock_mhz")
-    hotter_c = levels.rise("temp_c") or 0.0
-    counters = ("throttled_thermal_pct", "throttled_power_pct")
-    throttled = math.fsum(levels.rise(counter) or 0.0 for counter in counters) / 100
-    if slower is None or abs(slower) < LEAST_CLOCK_OF_THROTTLING * abs(throttled):
-        # A few readings of the clock may miss what the counters of the driver do not.
-        if throttled:
-            return ExpectedEffect(
-                scaled(TIME_OF_THROTTLING, throttled), UNMEASURED_POWER, "physics"
-            )
+    if slower is None:
+        lost = _lost_time(levels)
+        if lost is not None:
+            return ExpectedEffect(TIME_OF_THROTTLING.times(lost), UNMEASURED_POWER, "physics")
         lower = levels.log_fall("power_limit_w")
         return (
-            ExpectedEffect(scaled(TIME_OF_LIMIT, lower), UNMEASURED_POWER, "physics")
+            ExpectedEffect(TIME_OF_LIMIT.times(lower), UNMEASURED_POWER, "physics")
             if lower
             else None
         )
     # Power that follows the clock shows that its variation is real, also where time hardly does.
     is_real = slope_of(_clock_and_power(levels), CLOCK_DISTANCE) is not None
     slope = slope_of(_inverse_clock(levels), CLOCK_DISTANCE, is_exact=is_real)
-    time, method = _measured(TIME_OF_CLOCK, slope)
-    warmer = _sum_of(POWER_OF_CLOCK, -slower, scaled(POWER_OF_TEMPERATURE, hotter_c)[0])
-    return ExpectedEffect(scaled(time, slower), warmer, method)
+    hotter = POWER_OF_TEMPERATURE.times(levels.rise("temp_c") or 0.0)
+    return ExpectedEffect(
+        TIME_OF_CLOCK.with_measured(slope).times(slower),
+        POWER_OF_CLOCK.times(-slower).plus(hotter),
+        "physics" if slope is None else "history",
+    )
+
+
+def _lost_time(levels: Levels) -> float | None:
+    """Return the logarithm of the time that throttling took if nothing ran meanwhile; None if unknown."""
+    counters = dict.fromkeys(THROTTLING.values())
+    means = [found for counter in counters if (found := levels.means(counter)) is not None]
+    return math.fsum(_lost_between(*shares) for shares in means) or None
+
+
+def _lost_between(before_pct: float, after_pct: float) -> float:
+    """Return the logarithm of the time of a pass, later over earlier, if nothing ran in these shares of it."""
+    before, after = (100 - min(pct, MOST_SHARE_PCT) for pct in (before_pct, after_pct))
+    return math.log(before / after)
 
 
 def _of_memory_clock(levels: Levels) -> ExpectedEffect | None:
     slower = levels.log_fall("mem_clock_mhz")
     if slower is None:
         return None
-    return ExpectedEffect(scaled(TIME_OF_MEMORY_CLOCK, slower), UNMEASURED_POWER, "physics")
+    return ExpectedEffect(TIME_OF_MEMORY_CLOCK.times(slower), UNMEASURED_POWER, "physics")
 
 
 def _of_contention(levels: Levels) -> ExpectedEffect | None:
@@ -613,22 +636,22 @@ def _of_contention(levels: Levels) -> ExpectedEffect | None:
     # Of a GPU's probe it is one of two ways to be beside others.
     is_all = levels.means("cpu_others_pct") is not None
     if waited is not None and (is_all or abs(waited[1] - waited[0]) >= WAITED_PCT):
-        waited = min(waited[0], MOST_WAITED_PCT), min(waited[1], MOST_WAITED_PCT)
+        waited = min(waited[0], MOST_SHARE_PCT), min(waited[1], MOST_SHARE_PCT)
         longer = math.log((100 - waited[0]) / (100 - waited[1]))
-        time: Effect = (Component(1.0, longer, 0.02 + 0.2 * abs(longer)),)
+        time = Estimate(longer, 0.02 + 0.2 * abs(longer))
         return ExpectedEffect(time, POWER_OF_CONTENTION, "physics")
     shares = levels.means("contended_share")
     if shares is None:
         return None
     # Another neighbour has another effect: each level has its own.
-    was = levels.contended_slowdown(levels.before)
-    slower, method = _measured(TIME_OF_CONTENTION, levels.contended_slowdown(levels.after))
+    was, now = (levels.contended_slowdown(side) for side in (levels.before, levels.after))
+    slower = TIME_OF_CONTENTION.with_measured(now)
     more = shares[1] - shares[0]
-    power = scaled(POWER_OF_CONTENTION, more)
-    if was is None:
-        return ExpectedEffect(scaled(slower, more), power, method)
-    former = Component(1.0, -shares[0] * was.mean, shares[0] * was.error)
-    return ExpectedEffect(_sum_of(slower, shares[1], former), power, "history")
+    time = slower.times(more)
+    if was is not None:
+        time = slower.times(shares[1]).plus(was.times(-shares[0]))
+    method: Method = "physics" if now is None and was is None else "history"
+    return ExpectedEffect(time, POWER_OF_CONTENTION.times(more), method)
 
 
 def _of_batch(levels: Levels) -> ExpectedEffect | None:
@@ -638,7 +661,7 @@ def _of_batch(levels: Levels) -> ExpectedEffect | None:
     smaller = math.log(before / after)
     # A pass of a smaller batch is shorter, though an inference takes longer.
     shift = -smaller if levels.metric == "latency" else 0.0
-    return ExpectedEffect(scaled(TIME_OF_BATCH, smaller, shift), POWER_OF_BATCH, "physics")
+    return ExpectedEffect(TIME_OF_BATCH.times(smaller, shift), POWER_OF_BATCH, "physics")
 
 
 def _of_tokens(levels: Levels) -> ExpectedEffect | None:
@@ -647,14 +670,13 @@ def _of_tokens(levels: Levels) -> ExpectedEffect | None:
     more_in = math.log(inputs[1] / inputs[0]) if inputs and min(inputs) > 0 else 0.0
     more_out = math.log(outputs[1] / outputs[0]) if outputs and min(outputs) > 0 else 0.0
     if first is None or between is None or outputs is None:
-        time = _sum_of(TIME_OF_OUTPUT, more_out, scaled(TIME_OF_INPUT, more_in)[0])
+        time = TIME_OF_OUTPUT.times(more_out).plus(TIME_OF_INPUT.times(more_in))
         return ExpectedEffect(time, NONE, "physics")
     # At the speed of the level before: the first token goes with the input, the others with the output.
     was_ms = first[0] + between[0] * outputs[0]
     is_ms = first[0] * math.exp(more_in) + between[0] * outputs[1]
     longer = math.log(is_ms / was_ms) if was_ms > 0 else 0.0
-    time = (Component(1.0, longer, TOKENS_ERROR * abs(longer)),)
-    return ExpectedEffect(time, NONE, "physics")
+    return ExpectedEffect(Estimate(longer, TOKENS_ERROR * abs(longer)), NONE, "physics")
 
 
 def _of_heat(levels: Levels) -> ExpectedEffect | None:
@@ -662,11 +684,13 @@ def _of_heat(levels: Levels) -> ExpectedEffect | None:
     if hotter_c is None:
         return None
     slope = slope_of(_temperature_and_power(levels), TEMPERATURE_DISTANCE_C)
-    power, method = _measured(POWER_OF_TEMPERATURE, slope)
     # Heat alone does not slow a device whose clock and counters are known.
     is_known = levels.means("sm_clock_mhz") is not None
-    time = NONE if is_known else UNMEASURED["temperature"]
-    return ExpectedEffect(time, scaled(power, hotter_c), method)
+    return ExpectedEffect(
+        NONE if is_known else Estimate(0.0, UNMEASURED["temperature"]),
+        POWER_OF_TEMPERATURE.with_measured(slope).times(hotter_c),
+        "physics" if slope is None else "history",
+    )
 
 
 _MEASURES: Mapping[str, Callable[[Levels], ExpectedEffect | None]] = {
@@ -701,19 +725,6 @@ def _clock_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
 def _temperature_and_power(levels: Levels) -> list[list[tuple[float, float]]]:
     """Return temperature and ln(power) of the runs of each level."""
     return [levels.log_powers("temp_c", runs) for runs in (levels.history, levels.after)]
-
-
-def _measured(physics: Effect, slope: Estimate | None) -> tuple[Effect, Method]:
-    """Return an effect per unit of its signal, with the regression over the series' own runs."""
-    return (physics, "physics") if slope is None else (updated(physics, slope), "history")
-
-
-def _sum_of(effect: Effect, factor: float, other: Component) -> Effect:
-    """Return a scaled effect plus an independent normal one."""
-    return tuple(
-        Component(c.weight, c.mean * factor + other.mean, math.hypot(c.error * factor, other.error))
-        for c in effect
-    )
 
 
 def is_annotation_of(row: Point, device: str, probe: str) -> bool:
@@ -817,12 +828,12 @@ def _software_of(
     return old, new
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Part of time and of power in the logarithm of a series."""
+class _WeightedChange(NamedTuple):
+    """The change of a factor of a series, and its weight in the logarithm of the series."""
 
-    time: float
-    power: float
+    factor: Literal["time", "power"]
+    weight: float
+    change: Estimate
 
 
 def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
@@ -832,24 +843,33 @@ def explanation_of(causes: Sequence[Cause], levels: Levels) -> Explanation:
         causes: Candidates, in the order of their likelihood without shares.
         levels: Runs of both levels.
     """
-    if not causes:
+    parts = _weighted_changes(levels)
+    total = _total(parts)
+    if not causes or abs(total.mean) < LEAST_NOISE:
         return Explanation(UNKNOWN)
     causes, chain = _chained(causes, levels)
     effects = [_expected_effect(cause, levels, chain.get(cause.name, 1.0)) for cause in causes]
-    shares = _shares(levels, effects)
-    if shares is None:
-        return Explanation(causes[0].name, tuple(causes))
-    *found, rest = shares
+    *found, rest = _shares(parts, total.mean, effects)
     explained = Share(1 - rest.mean, 1 - rest.high, 1 - rest.low)
     ranked = sorted(
         (
-            replace(cause, share=share, method=effect.method)
+            (share, replace(cause, share=_if_known(share), method=effect.method))
             for cause, effect, share in zip(causes, effects, found, strict=True)
+            # What was measured, and explains nothing, is no candidate.
+            if abs(share.mean) >= LEAST_SHARE or effect.method == "remainder"
         ),
-        key=lambda cause: -round(cause.share.mean, 2) if cause.share else 0.0,
+        key=lambda pair: -round(pair[0].mean, 2),
     )
-    name = ranked[0].name if explained.mean >= EXPLAINED else UNKNOWN
-    return Explanation(name, tuple(ranked), explained)
+    if not ranked:
+        return Explanation(UNKNOWN)
+    candidates = tuple(cause for _, cause in ranked)
+    name = candidates[0].name if explained.mean >= EXPLAINED else UNKNOWN
+    return Explanation(name, candidates, explained)
+
+
+def _if_known(share: Share) -> Share | None:
+    """Return a share; None for one of 0 to 100 %, which says nothing."""
+    return None if share.low < LEAST_SHARE and share.high > 1 - LEAST_SHARE else share
 
 
 def _chained(
@@ -882,7 +902,9 @@ def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]
     total = math.fsum(times.values())
     means = levels.means("sm_clock_mhz")
     fall = abs(1 - means[1] / means[0]) if means and means[0] > 0 else 0.0
-    covered = min(1.0, THROTTLING_REACH * total / fall if fall else 1.0) if total else 0.0
+    # Throttling for a share of the time lowers the mean clock by at most that share: more is a limit of
+    # the clock itself.
+    covered = min(1.0, total / fall if fall else 1.0) if total else 0.0
     is_limited = abs(levels.log_fall("power_limit_w") or 0.0) > LEAST_LIMIT
     if is_limited and times.get("power limit"):
         # The limit itself moved, and held the clock.
@@ -892,39 +914,40 @@ def _parts_of_clock(names: Sequence[str], levels: Levels) -> Mapping[str, float]
     return {**parts, **{name: (1 - covered) / len(uncounted) for name in uncounted}}
 
 
-def _shares(levels: Levels, effects: Sequence[ExpectedEffect]) -> list[Share] | None:
-    """Return the share of each effect and of what is unknown; None without a change."""
-    time = levels.time_change()
-    times = parts_of(time, [*(effect.time for effect in effects), UNKNOWN_TIME])
-    weights = _weights(levels)
-    total = weights.time * time.mean
-    power = levels.power_change() if weights.power else None
-    powers = [Estimate(0.0, 0.0)] * len(times)
-    if power is not None:
-        powers = parts_of(power, [*(effect.power for effect in effects), UNKNOWN_POWER])
-        total += weights.power * power.mean
-    if abs(total) < LEAST_CHANGE:
-        return None
-    shares = [
-        _share(
-            (weights.time * slow.mean + weights.power * watts.mean) / total,
-            math.hypot(weights.time * slow.error, weights.power * watts.error) / abs(total),
-        )
-        for slow, watts in zip(times, powers, strict=True)
-    ]
-    return _complete(shares)
+def _weighted_changes(levels: Levels) -> list[_WeightedChange]:
+    """Return the changes of time, and of power where the series depends on it."""
+    time = _WeightedChange("time", 1.0, levels.time_change())
+    power = levels.power_change() if levels.metric in {"cost", "energy"} else None
+    if power is None:
+        return [time]
+    weight = 1.0
+    if levels.metric == "cost":
+        sides = [factors(runs) for runs in (levels.before, levels.after)]
+        costs = math.fsum(side.cost for side in sides)
+        weight = math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
+    return [time, _WeightedChange("power", weight, power)]
 
 
-def _weights(levels: Levels) -> _Weights:
-    if levels.metric == "energy":
-        return _Weights(1.0, 1.0)
-    if levels.metric != "cost":
-        return _Weights(1.0, 0.0)
-    sides = [factors(runs) for runs in (levels.before, levels.after)]
-    costs = math.fsum(side.cost for side in sides)
-    return _Weights(
-        1.0, math.fsum(side.electricity for side in sides) / costs if costs > 0 else 0.0
-    )
+def _total(changes: Sequence[_WeightedChange]) -> Estimate:
+    """Return the change of the logarithm of the series."""
+    total = NONE
+    for _, weight, change in changes:
+        total = total.plus(change.times(weight))
+    return total
+
+
+def _shares(
+    changes: Sequence[_WeightedChange], total: float, effects: Sequence[ExpectedEffect]
+) -> list[Share]:
+    """Return the share of each effect and of what is unknown."""
+    sums = [NONE] * (len(effects) + 1)
+    for factor, weight, change in changes:
+        usual = min(max(UNKNOWN_LEAST, UNKNOWN_PART * abs(change.mean)), UNKNOWN_MOST)
+        expected = [(getattr(effect, factor), effect.is_bounded) for effect in effects]
+        unknown = Estimate(0.0, math.hypot(change.error, usual)), False
+        parts = parts_of(change.mean, [*expected, unknown])
+        sums = [former.plus(part.times(weight)) for former, part in zip(sums, parts, strict=True)]
+    return _complete([_share(part.mean / total, part.error / abs(total)) for part in sums])
 
 
 def _share(mean: float, error: float) -> Share:

@@ -14,8 +14,7 @@ from typing import Final
 from costprobe.core.money import price_scale, price_text
 from costprobe.core.records import NS_PER_S, Event, FieldValue, Point, Severity
 from costprobe.core.units import significant
-from costprobe.drift.actions import action_of
-from costprobe.drift.causes import THROTTLED_PCT, UNKNOWN, Cause, Explanation
+from costprobe.drift.causes import EXPLAINED, THROTTLED_PCT, UNKNOWN, Cause, Explanation
 from costprobe.drift.findings import Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     UNCHANGED,
@@ -144,7 +143,7 @@ def anomaly_event(finding: Finding, point: Point, key: Key) -> Event:
         subject={"probe": probe},
         before=before,
         after=after,
-        cause=_disturbance(point.fields),
+        cause=_disturbance(point.fields, finding.change),
         metric=metric,
         change_pct=finding.change_pct,
     )
@@ -168,14 +167,18 @@ def _severity(change: ChangeFacts) -> Severity:
     return "warning" if change.is_worse else "info"
 
 
-def _disturbance(fields: Mapping[str, FieldValue]) -> str:
-    """Return the disturbance of a single run that its row shows; empty if none."""
+def _disturbance(fields: Mapping[str, FieldValue], change: float) -> str:
+    """Return the disturbance of a single run that its row shows; empty if none explains half of its change.
+
+    Throttling costs at most the time that it lasted.
+    """
+    explained_pct = -math.expm1(-EXPLAINED * abs(change)) * 100
     if fields.get("contended") is True:
         return "neighbour"
     names = {"throttled_thermal_pct": "thermal throttling", "throttled_power_pct": "power limit"}
     for field, name in names.items():
         value = fields.get(field)
-        if isinstance(value, int | float) and value > THROTTLED_PCT:
+        if isinstance(value, int | float) and value > max(THROTTLED_PCT, explained_pct):
             return name
     return ""
 
@@ -215,7 +218,7 @@ def production_event(
         explanation=Explanation(driver, (Cause(driver, ""), *explained.causes)),
         money=_money(finding, change),
         split=split,
-        action=_advice(finding, change) if name == driver else action_of(name),
+        action=_advice(finding, change) if name == driver else explained.action,
         further=further,
         back_to_ns=back_to_ns,
     )

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from costprobe.adapters.store.read import StoreReader
+from costprobe.core.columns import number
 from costprobe.core.periods import TimeSpan
-from costprobe.core.records import Point, natural
+from costprobe.core.records import NS_PER_S, Point, natural
+from costprobe.drift.before_after import LEAST_NOISE, Levels, change_point, clipped
 from costprobe.drift.causes import Events, events_among
+from costprobe.drift.findings import Metric, ServingMetric
 from costprobe.drift.periods import PeriodChange, probe_change, service_change
 from costprobe.drift.runs import (
     DEVICE_ROWS,
@@ -32,6 +35,15 @@ EVENTS_MAX: Final = 2_000
 # Blocks of a service next to the boundary of the periods whose conditions are read.
 BLOCKS_MAX: Final = 48
 BLOCK_S: Final = 1800.0
+# The time before an incident that is compared with it, and the time in which a change is looked for.
+DAY_NS: Final = 86_400 * NS_PER_S
+WINDOW_NS: Final = 2 * DAY_NS
+# A change is looked for at each run: it is found beyond so many standard errors.
+SEARCH_ERRORS: Final = 6.0
+SUBJECTS: Final = ("device", "probe", "service")
+# Why two periods are compared: they were given; since an open incident began; around drifts that reverted;
+# before and after the largest change of the window; or its halves, where nothing changed.
+Basis = Literal["given", "incident", "change", "reverted", "halves"]
 
 
 class ComparedPeriods(NamedTuple):
@@ -47,11 +59,15 @@ class ExplainedSeries:
 
     Attributes:
         tags: Its device and probe, or its service.
+        periods: The compared periods.
+        basis: Why these.
         change: The change; None if it is unknown.
         problem: Why it is unknown; else empty.
     """
 
     tags: Mapping[str, str]
+    periods: ComparedPeriods
+    basis: Basis
     change: PeriodChange | None
     problem: str = ""
 
@@ -61,15 +77,20 @@ class Explaining:
 
     Args:
         reader: The store.
-        periods: The two periods.
+        periods: The two periods; None for those that each series suggests.
         now_ns: Present UTC in ns.
     """
 
-    def __init__(self, reader: StoreReader, periods: ComparedPeriods, now_ns: int) -> None:
+    def __init__(self, reader: StoreReader, periods: ComparedPeriods | None, now_ns: int) -> None:
         self._reader = reader
-        self._periods = periods
+        self._given = periods
         self._now_ns = now_ns
-        since_ns, until_ns = periods.before.start_ns, periods.after.end_ns + 1
+        self._starts = [] if periods else _incident_starts(reader)
+        if periods:
+            since_ns, until_ns = periods.before.start_ns, periods.after.end_ns + 1
+        else:
+            starts_ns = [start_ns - DAY_NS for _, start_ns in self._starts]
+            since_ns, until_ns = min([now_ns - WINDOW_NS, *starts_ns]), now_ns + 1
         self._events = reader.newest("event", since_ns, until_ns, limit=EVENTS_MAX)
 
     def series(self, selected: Mapping[str, str]) -> Iterator[ExplainedSeries]:
@@ -101,30 +122,61 @@ class Explaining:
 
     def _probe(self, device: str, probe: str) -> ExplainedSeries:
         tags = {"device": device, "probe": probe}
-        before, after = (self._runs(tags, span) for span in self._periods)
+        periods, basis = self._periods_of(tags)
+        before, after = (self._runs(tags, span) for span in periods)
         problem = _too_few(len(before), len(after), "runs")
         if problem:
-            return ExplainedSeries(tags, None, problem)
+            return ExplainedSeries(tags, periods, basis, None, problem)
         events = events_among(self.events(tags))
-        change = probe_change((device, probe), before, after, events, self._now_ns)
-        return ExplainedSeries(tags, change)
+        change = probe_change(
+            (device, probe), before, after, events, self._now_ns, whole=basis != "incident"
+        )
+        return ExplainedSeries(tags, periods, basis, change)
 
     def _service(self, service: str) -> ExplainedSeries:
         tags = {"service": service}
-        rows = [self._windows(service, span) for span in self._periods]
+        periods, basis = self._periods_of(tags)
+        rows = [self._windows(service, span) for span in periods]
         problem = _too_few(len(rows[0]), len(rows[1]), "windows")
         if problem:
-            return ExplainedSeries(tags, None, problem)
+            return ExplainedSeries(tags, periods, basis, None, problem)
         before, after = (production_sums(side) for side in rows)
         if before is None or after is None:
-            return ExplainedSeries(tags, None, "no windows of the whole service")
-        times_ns = self._periods.after.start_ns, self._now_ns
+            problem = "no windows of the whole service"
+            return ExplainedSeries(tags, periods, basis, None, problem)
+        times_ns = periods.after.start_ns, self._now_ns
         try:
             runs = self._blocks(service, rows, (before, after))
-            change = service_change(service, before, after, self._control(after), times_ns, runs)
+            control = self._control(after, periods)
+            change = service_change(service, before, after, control, times_ns, runs)
         except ValueError as error:
-            return ExplainedSeries(tags, None, str(error))
-        return ExplainedSeries(tags, change)
+            return ExplainedSeries(tags, periods, basis, None, str(error))
+        return ExplainedSeries(tags, periods, basis, change)
+
+    def _periods_of(self, tags: Mapping[str, str]) -> tuple[ComparedPeriods, Basis]:
+        """Return the periods to compare of a series, and why these."""
+        if self._given is not None:
+            return self._given, "given"
+        starts = [at_ns for labels, at_ns in self._starts if labels.items() <= tags.items()]
+        if starts:
+            began_ns = min(starts)
+            return self._around(began_ns - DAY_NS, began_ns, began_ns), "incident"
+        reverted = _reverted(self.events(tags))
+        if reverted:
+            return self._around(reverted[0] - DAY_NS, *reverted), "reverted"
+        since_ns = self._now_ns - WINDOW_NS
+        if "probe" in tags:
+            runs = self._runs(tags, TimeSpan(since_ns, self._now_ns))
+            since_ns = runs[0].time_ns if runs else since_ns
+            changed_ns = _changed_ns(runs)
+            if changed_ns is not None:
+                return self._around(since_ns, changed_ns, changed_ns), "change"
+        # The traffic of a service differs by the hour: it has no change point, but the day before.
+        middle_ns = (since_ns + self._now_ns) // 2
+        return self._around(since_ns, middle_ns, middle_ns), "halves"
+
+    def _around(self, since_ns: int, changed_ns: int, ended_ns: int) -> ComparedPeriods:
+        return ComparedPeriods(TimeSpan(since_ns, changed_ns), TimeSpan(ended_ns, self._now_ns))
 
     def _runs(self, tags: Mapping[str, str], span: TimeSpan) -> list[DetectionRun]:
         times_ns = span.start_ns, span.end_ns
@@ -168,14 +220,12 @@ class Explaining:
         )
         return before, after, events_among(events)
 
-    def _control(self, after: ProductionSums) -> float | None:
+    def _control(self, after: ProductionSums, periods: ComparedPeriods) -> float | None:
         """Return the time per inference of the probes on a service's devices, later over earlier."""
         logs = []
         for device in after.devices:
             for probe in {s.tags["probe"] for s in self._of("probe", {"device": device})}:
-                sides = [
-                    self._runs({"device": device, "probe": probe}, span) for span in self._periods
-                ]
+                sides = [self._runs({"device": device, "probe": probe}, span) for span in periods]
                 if all(sides):
                     before_s, after_s = (factors(side).time_s for side in sides)
                     logs.append(math.log(after_s / before_s))
@@ -186,6 +236,38 @@ def subject_of(row: Point) -> str:
     """Return what an event concerns: "ranker on gpu0"; empty for the whole host."""
     named = row.tags.get("service") or row.tags.get("probe", "")
     return " on ".join(part for part in (named, row.tags.get("device", "")) if part)
+
+
+def _incident_starts(reader: StoreReader) -> list[tuple[Mapping[str, str], int]]:
+    """Return subject and start, UTC in ns, of each drift in an open incident."""
+    document = reader.state("alerts")
+    metrics = {*get_args(Metric), *get_args(ServingMetric)}
+    return [
+        ({tag: symptom["labels"][tag] for tag in SUBJECTS if tag in symptom["labels"]}, since_ns)
+        for alert in (document or {}).get("alerts", ())
+        for symptom in alert["symptoms"]
+        if symptom["series"].partition(" ")[0] in metrics
+        if (since_ns := symptom["since_ns"])
+    ]
+
+
+def _changed_ns(runs: Sequence[DetectionRun]) -> int | None:
+    """Return the time of the first run after the largest change of level; None within the noise."""
+    found = change_point(clipped([math.log(run.time_s) for run in runs]))
+    if found is None or not RUNS_MIN <= found[0] <= len(runs) - RUNS_MIN:
+        return None
+    change = Levels("throughput", runs[: found[0]], runs[found[0] :], runs).time_change()
+    is_found = abs(change.mean) > max(LEAST_NOISE, SEARCH_ERRORS * change.error)
+    return runs[found[0]].time_ns if is_found else None
+
+
+def _reverted(rows: Sequence[Point]) -> tuple[int, int] | None:
+    """Return start and end, UTC in ns, of the drifts of some events, if the last of them has reverted."""
+    drifts = [row for row in rows if row.tags.get("kind") == "drift" and "level_pct" in row.fields]
+    starts = [int(at_ns) for row in drifts if (at_ns := number(row, "since_ns"))]
+    if not starts or drifts[-1].fields["level_pct"]:
+        return None
+    return min(starts), drifts[-1].time_ns
 
 
 def _too_few(before: int, after: int, what: str) -> str:

@@ -18,7 +18,7 @@ from costprobe.core.records import BOARD, NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.statistics import student_quantile
 from costprobe.core.units import counted, significant
-from costprobe.drift.causes import UNKNOWN, Explanation, causes
+from costprobe.drift.causes import UNKNOWN, Explanation, sufficient_causes
 from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN
 from costprobe.drift.message import ChangeFacts, MoneyChange, change_message, money_a_month
 from costprobe.drift.runs import Comparison, Conditions, sample_of
@@ -249,7 +249,7 @@ def _changed(
     is_worse = shift.change.throughput_pct < 0
     has_tokens = bool(new["tokens_out_per_s"])
     unit = "generated token" if has_tokens else "request"
-    found = causes(replace(compared, sign=1 if is_worse else -1))
+    found = sufficient_causes(replace(compared, sign=1 if is_worse else -1), math.log(ratio))
     name = found[0].name if found else UNKNOWN
     paid = _money(new, ratio, unit, newest.currency)
     per = "million generated tokens" if has_tokens else "request"

@@ -19,7 +19,6 @@ from costprobe.core.columns import numbers
 from costprobe.core.money import money, price_scale, scale_words
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import percent, significant
-from costprobe.drift.actions import action_of
 from costprobe.drift.causes import (
     AROUND_RUNS,
     LATEST_RUNS,
@@ -310,8 +309,13 @@ def _reason(change: ChangeFacts) -> str:
     if abs(change.change_pct) < SHOWN_PCT:
         return "only the price changed" if change.price else "there is nothing to explain"
     parts = [change.split] if change.split else []
+    noise = change.explanation.noise
+    if noise is not None:
+        # The detector found it in more runs than those whose conditions are compared.
+        least = f"differ by less than their noise of ±{percent(noise, 1)}"
+        return f"cause: unknown, the runs before and after it {least}"
     parts.append(_causes_text(change.explanation))
-    action = change.action or action_of(change.explanation.name)
+    action = change.action or change.explanation.action
     return f"{'; '.join(parts)}. {f'To do: {action}' if change.is_worse else 'No action is needed'}"
 
 
@@ -326,7 +330,7 @@ def _causes_text(explanation: Explanation) -> str:
     ]
     if not listed:
         is_known = explanation.name != UNKNOWN
-        name = explanation.name if is_known else f"{UNKNOWN}, no other monitored signal changed"
+        name = explanation.name if is_known else f"{UNKNOWN}, no monitored signal explains it"
         return f"cause: {name}"
     is_alone = len(listed) == 1
     texts = [_cause_text(cause, is_alone=is_alone) for cause in listed[:MAX_CAUSES]]

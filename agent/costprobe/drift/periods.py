@@ -9,7 +9,15 @@ from types import MappingProxyType
 from typing import Final
 
 from costprobe.core.money import price_scale, scale_words
-from costprobe.drift.causes import UNKNOWN, Cause, Events, Explanation, explain_change
+from costprobe.drift.before_after import LEAST_NOISE
+from costprobe.drift.causes import (
+    LATEST_RUNS,
+    UNKNOWN,
+    Cause,
+    Events,
+    Explanation,
+    explain_change,
+)
 from costprobe.drift.findings import Metric
 from costprobe.drift.message import (
     SAME_PRICE,
@@ -85,6 +93,8 @@ def probe_change(
     after: Sequence[DetectionRun],
     events: Events,
     now_ns: int,
+    *,
+    whole: bool,
 ) -> PeriodChange:
     """Return the change of a probe's cost per inference, or of its time without prices.
 
@@ -94,14 +104,16 @@ def probe_change(
         after: Runs of the later period; at least one.
         events: Returns the rows of `event` between two UTC ns.
         now_ns: Present UTC in ns.
+        whole: Whether all runs of the later period represent its level; else the latest do.
     """
     device, probe = series
-    old, new = factors(before), factors(after)
+    old, new = factors(before), factors(after if whole else after[-LATEST_RUNS:])
     is_priced = _is_priced(before, after)
     constant = new.at_prices_of(old)
     ratio = constant.cost / old.cost if is_priced else new.time_s / old.time_s
     metric: Metric = "cost" if is_priced else "throughput"
-    found = explain_change(before, after, events, metric, 1 if ratio >= 1 else -1, whole=True)
+    sign, change = 1 if ratio >= 1 else -1, math.log(ratio)
+    found = explain_change(before, after, events, metric, sign, whole=whole, observed=change)
     what = WORDS["cost"] if is_priced else "time per inference"
     facts = ChangeFacts(
         what=f"{what} of {probe} on {device}",
@@ -114,8 +126,8 @@ def probe_change(
     )
     if not is_priced:
         before_ms, after_ms = old.time_s * MS_PER_S, new.time_s * MS_PER_S
-        whole = ChangePart(what, math.log(ratio), after_ms - before_ms)
-        return PeriodChange(facts, before_ms, after_ms, "ms", "", (whole,))
+        total = ChangePart(what, math.log(ratio), after_ms - before_ms)
+        return PeriodChange(facts, before_ms, after_ms, "ms", "", (total,))
     is_same_price = math.isclose(new.cost, constant.cost, rel_tol=SAME_PRICE)
     changed_ns = None if is_same_price else price_change_ns([*before, *after])
     currency = after[-1].currency
@@ -180,12 +192,16 @@ def _service_explanation(
     driver = change.driver
     if driver is None:
         return Explanation(UNKNOWN)
+    if abs(change.log_ratio) < LEAST_NOISE:
+        return Explanation(UNKNOWN, noise=math.expm1(LEAST_NOISE))
     found = Explanation(UNKNOWN)
     if driver == "demand":
         found = Explanation(UNKNOWN, tuple(demand_causes(change)))
     elif driver == "efficiency" and before and after:
         sign = 1 if change.drivers["efficiency"] > 0 else -1
         found = explain_change(before, after, events, "throughput", sign, whole=True)
+        if found.noise is not None and abs(change.log_ratio) < math.log1p(found.noise):
+            return found
     name = driver if found.name == UNKNOWN else found.name
     return Explanation(name, (Cause(driver, ""), *found.causes), found.explained)
 

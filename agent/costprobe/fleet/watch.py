@@ -32,7 +32,6 @@ from costprobe.core.schema import make_point
 from costprobe.core.units import counted, format_duration
 from costprobe.delivery.contract import SinkConfig
 from costprobe.delivery.kinds import build_sink
-from costprobe.drift.actions import action_of
 from costprobe.drift.causes import UNKNOWN
 from costprobe.fleet.answers import ARRIVED_NS, FleetAnswers, FleetPeriod, fleet_period
 from costprobe.fleet.hosts import ALONE, silent_hosts
@@ -809,7 +808,7 @@ def _outlier_fault(one: Outlier) -> Fault:
         "warning",
         {"host": one.host, **({"device": one.device} if one.device else {})},
         cause=one.explanation.name,
-        detail=f"{causes}: {action_of(one.explanation.name)}; peers: {peers}",
+        detail=f"{causes}: {one.explanation.action}; peers: {peers}",
         value=largest(one) * 100,
     )
 

@@ -115,7 +115,8 @@ def test_probe_is_explained_as_in_an_alert(explain):
     assert "the price changed at" in change["headline"]
     assert missing_lines("alerting.md", explain(*PERIODS), having="costprobe explain") == []
     assert (change["cause"], change["causes"][0]["name"]) == ("clock", "clock")
-    assert change["causes"][0]["share"]["mean_share"] == pytest.approx(1, abs=0.1)
+    # The deployment of another service on this host has what the clock leaves.
+    assert change["causes"][0]["share"]["mean_share"] == pytest.approx(0.85, abs=0.05)
     assert "nvidia-smi -q -d CLOCK" in change["reason"]
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, tzinfo
+from typing import Any, Final
 
 import click
 
+from costprobe.adapters.store.database import decoding
 from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.periods import TimeSpan
 from costprobe.core.records import Point
-from costprobe.core.units import counted, significant
-from costprobe.drift.actions import action_of
+from costprobe.core.units import counted, percent, significant
 from costprobe.drift.causes import Cause, Share
-from costprobe.drift.explain import ComparedPeriods, ExplainedSeries, Explaining, subject_of
-from costprobe.drift.message import change_message
+from costprobe.drift.explain import (
+    Basis,
+    ComparedPeriods,
+    ExplainedSeries,
+    Explaining,
+    subject_of,
+)
+from costprobe.drift.message import ChangeMessage, change_message
 from costprobe.drift.periods import PeriodChange
 from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.known_names import (
@@ -34,11 +41,19 @@ from costprobe.ui.text import local
 EVENTS_SHOWN = 20
 # Two durations before now are not read at the same instant.
 SAME_NS = 1_000_000_000
+_BASIS: Final[Mapping[Basis, str]] = {
+    "given": "",
+    "incident": ": since an open incident began",
+    "change": ": since the largest change of two days; no incident is open",
+    "reverted": ": around a drift that reverted; no incident is open",
+    "halves": "; no incident is open",
+}
 
 
 @click.command(
     cls=ExampleCommand,
     examples=(
+        "costprobe explain  # since an open incident began, or the largest change of two days",
         "costprobe explain --since 24h  # the last day against the day before",
         (
             "costprobe explain --probe ranker --between 8d 7d --and 24h 0h"
@@ -50,7 +65,7 @@ SAME_NS = 1_000_000_000
     "--since",
     "since_ns",
     type=Moment(),
-    help="Compare the time since then with as long before it (default: 24h).",
+    help="Compare the time since then with as long before it.",
 )
 @click.option(
     "--between",
@@ -82,6 +97,10 @@ def command(
 ) -> None:
     """Explain the change of cost between two periods, as an alert does.
 
+    Without periods, the time since the open incident of a series began is compared with the day before. Without an
+    incident these are the times around a drift that has reverted, else before and after the largest change of two
+    days; for a service the last day and the day before.
+
     For each probe and service: the change in money, its exact parts (price, time, energy; of services
     idle time, speed and mix), the causes with their shares, and the events and annotations.
     """
@@ -91,10 +110,11 @@ def command(
     settings = LoadedConfig(config)
     with reader_of(settings) as reader:
         check_names(reader, lambda: settings.config, tags)
-        explaining = Explaining(reader, periods, now_ns)
+        with decoding(settings.store_path):
+            explaining = Explaining(reader, periods, now_ns)
         found = list(explaining.series(tags))
         events = explaining.events(tags)
-    echo_answer(_document(periods, found, events), _lines(periods, found, events), as_json=as_json)
+    echo_answer(_document(found, events), _lines(found, events), as_json=as_json)
 
 
 def _periods(
@@ -102,12 +122,13 @@ def _periods(
     between: tuple[int, int] | None,
     later: tuple[int, int] | None,
     now_ns: int,
-) -> ComparedPeriods:
+) -> ComparedPeriods | None:
     if (between is None) != (later is None) or (between is not None and since_ns is not None):
         raise bad_input("give --since, or --between A B and --and C D")
+    if since_ns is not None:
+        between, later = (2 * since_ns - now_ns, since_ns), (since_ns, now_ns)
     if between is None or later is None:
-        start_ns = now_ns - 86_400 * 10**9 if since_ns is None else since_ns
-        between, later = (2 * start_ns - now_ns, start_ns), (start_ns, now_ns)
+        return None
     if 0 < between[1] - later[0] < SAME_NS:
         between = between[0], later[0]
     if not 0 <= between[0] < between[1] <= later[0] < later[1]:
@@ -117,20 +138,24 @@ def _periods(
     return ComparedPeriods(TimeSpan(*between), TimeSpan(*later))
 
 
-def _lines(
-    periods: ComparedPeriods, found: Sequence[ExplainedSeries], events: Sequence[Point]
-) -> Iterator[str]:
-    before, after = (f"{local(span.start_ns)} to {local(span.end_ns)}" for span in periods)
-    yield f"{after} against {before}"
+def _lines(found: Sequence[ExplainedSeries], events: Sequence[Point]) -> Iterator[str]:
     if not found:
         yield "no series in the store; see costprobe status"
-    for series in found:
         yield ""
+    compared = ""
+    for series in found:
+        before, after = (
+            f"{local(span.start_ns)} to {local(span.end_ns)}" for span in series.periods
+        )
+        heading = f"{after} against {before}{_BASIS[series.basis]}"
+        if heading != compared:
+            yield from (heading, "")
+            compared = heading
         if series.change is None:
             yield one_line(f"{_name(series)}: {series.problem}")
         else:
             yield from _change_lines(series.change)
-    yield ""
+        yield ""
     yield "events" if events else "no events in these periods"
     if len(events) > EVENTS_SHOWN:
         yield f"  {counted(len(events) - EVENTS_SHOWN, 'older event')} not shown"
@@ -151,10 +176,22 @@ def _name(series: ExplainedSeries) -> str:
     return tags.get("service") or f"{tags['probe']} on {tags['device']}"
 
 
+def _message(change: PeriodChange, zone: tzinfo | None) -> ChangeMessage:
+    """Return the message of a change, which states a noise where there is no change beyond it."""
+    facts = change.facts
+    if facts.explanation.noise is None:
+        return change_message(facts, zone=zone)
+    noise = f"no change beyond its noise of ±{percent(facts.explanation.noise, 1)}"
+    if facts.price is None:
+        return ChangeMessage(f"{facts.what}: {noise}", "")
+    return ChangeMessage(f"{facts.what}: {noise} at constant price", "only the price changed")
+
+
 def _change_lines(change: PeriodChange) -> Iterator[str]:
-    message = change_message(change.facts, zone=None)
+    message = _message(change, None)
     yield one_line(message.headline)
-    yield one_line(f"  {message.reason}")
+    if message.reason:
+        yield one_line(f"  {message.reason}")
     rows = [
         ("before", "", _value(change.before, change)),
         (
@@ -178,14 +215,8 @@ def _value(value: float, change: PeriodChange) -> str:
     return f"{money(value, change.currency)} per {change.unit}"
 
 
-def _document(
-    periods: ComparedPeriods, found: Sequence[ExplainedSeries], events: Sequence[Point]
-) -> dict[str, Any]:
+def _document(found: Sequence[ExplainedSeries], events: Sequence[Point]) -> dict[str, Any]:
     return {
-        **{
-            name: {"since_ns": span.start_ns, "until_ns": span.end_ns}
-            for name, span in zip(("before", "after"), periods, strict=True)
-        },
         "series": [_series(series) for series in found],
         "events": [_event(row) for row in events],
     }
@@ -196,15 +227,20 @@ def _series(series: ExplainedSeries) -> dict[str, Any]:
     change = series.change
     return {
         **tags,
+        "basis": series.basis,
+        **{
+            name: {"since_ns": span.start_ns, "until_ns": span.end_ns}
+            for name, span in zip(("before", "after"), series.periods, strict=True)
+        },
         "problem": series.problem or None,
         "change": None if change is None else _change(change),
     }
 
 
 def _change(change: PeriodChange) -> dict[str, Any]:
-    facts, message = change.facts, change_message(change.facts)
-    paid = facts.money
+    facts, message = change.facts, _message(change, UTC)
     cause = facts.explanation
+    paid = facts.money if cause.noise is None else None
     return {
         "headline": message.headline,
         "reason": message.reason,
@@ -223,10 +259,11 @@ def _change(change: PeriodChange) -> dict[str, Any]:
             }
             for part in change.parts
         ],
+        "noise_pct": None if cause.noise is None else cause.noise * 100,
         "cause": cause.name,
         "explained": _share(cause.explained),
         "causes": [_cause(one) for one in cause.causes],
-        "action": facts.action or action_of(cause.name),
+        "action": facts.action or cause.action,
     }
 
 

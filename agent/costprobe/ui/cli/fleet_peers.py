@@ -12,7 +12,6 @@ from costprobe.core.money import money
 from costprobe.core.outside import one_line
 from costprobe.core.records import SOFTWARE_TAGS
 from costprobe.core.units import counted, percent
-from costprobe.drift.actions import action_of
 from costprobe.fleet.outliers import fleet_outliers
 from costprobe.fleet.peers import (
     FALSE_SHARE,
@@ -176,7 +175,7 @@ def _details(one: Outlier) -> Iterator[str]:
     texts = "; ".join(cause.text for cause in one.explanation.causes) or "no signal differs"
     peers = ", ".join(part for part in one.peers if part)
     yield f"{one_line(name)}: {', '.join(parts)}, compared with {one.peer_count:,} of {one_line(peers)}"
-    yield f"  {one_line(texts)}: {action_of(one.explanation.name)}"
+    yield f"  {one_line(texts)}: {one.explanation.action}"
     if one.cost is not None:
         yield f"  {_a_month(one.cost)}"
 
