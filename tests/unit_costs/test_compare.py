@@ -181,7 +181,11 @@ def runs_of(rng, change, *, noise, drift, runs=10):
 def test_planted_change_is_found_and_none_is_not():
     """In 1,000 comparisons: the interval covers the truth as often as it states, and alarms are rare."""
     rng = random.Random(7)
-    for change, noise, wanted in ((0.0, 0.02, "within"), (0.1, 0.02, "dearer"), (0.0, 0.1, None)):
+    for change, noise, wanted in (
+        (0.0, 0.02, "within"),
+        (0.1, 0.02, "more_expensive"),
+        (0.0, 0.1, None),
+    ):
         for is_paired in (False, True):
             found, covered = Counter(), 0
             for _ in range(1000):
@@ -192,7 +196,7 @@ def test_planted_change_is_found_and_none_is_not():
                 found[verdict(interval, 0.05)] += 1
             assert 930 <= covered <= 970, (change, noise, is_paired)
             # One in forty is 25.
-            assert found["dearer" if change == 0 else "within"] <= 40, found
+            assert found["more_expensive" if change == 0 else "within"] <= 40, found
             assert wanted is None or found[wanted] >= 950, found
 
 
@@ -208,7 +212,7 @@ def test_interval_of_two_spreads_is_that_of_welch():
 
 def test_change_is_above_the_limit_only_where_it_is_an_increase():
     for change, wanted in (
-        ((0.08, 0.01, 0.15), "dearer"),
+        ((0.08, 0.01, 0.15), "more_expensive"),
         ((0.08, -0.01, 0.17), "inconclusive"),
         ((0.04, 0.01, 0.07), "inconclusive"),
         ((0.01, -0.03, 0.05), "within"),

@@ -189,7 +189,7 @@ def summarized(values: Sequence[float]) -> Summary | None:
 
 
 # Whether a change is above a limit: surely an increase and above it, surely not above it, or unknown.
-Verdict = Literal["dearer", "within", "inconclusive"]
+Verdict = Literal["more_expensive", "within", "inconclusive"]
 
 
 def change_of(
@@ -235,7 +235,7 @@ def verdict(change: ConfidenceInterval, limit: float) -> Verdict:
         limit: Largest acceptable increase, relative.
     """
     if change.value > limit and change.low > 0:
-        return "dearer"
+        return "more_expensive"
     return "within" if change.high <= limit else "inconclusive"
 
 

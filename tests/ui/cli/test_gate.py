@@ -1,4 +1,4 @@
-"""Whether a change made an inference dearer: runs against those of another probe, or of a file."""
+"""Whether a change made an inference more expensive: runs against those of another probe, or of a file."""
 
 import json
 
@@ -23,10 +23,10 @@ def config(tmp_path):
 
 
 @pytest.mark.processes
-def test_dearer_inference_fails_with_its_change(config, tmp_path):
+def test_more_expensive_inference_fails_with_its_change(config, tmp_path):
     words = ("probe", "dear", "--against", "cheap", *AT_ONCE, "--json")
     found = checked("probe", called(config, *words, code=1).stdout)
-    assert (found["verdict"], found["alternating"]) == ("dearer", True)
+    assert (found["verdict"], found["alternating"]) == ("more_expensive", True)
     changes = [found[name] for name in ("change_pct", "change_low_pct", "change_high_pct")]
     assert changes == pytest.approx([20.0] * 3)
     assert found["base"]["cost_per_inference"] * 1.2 == pytest.approx(

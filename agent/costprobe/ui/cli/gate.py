@@ -1,4 +1,4 @@
-"""Whether a change made an inference dearer: several runs of a probe against those of another, or of a file."""
+"""Whether a change made an inference more expensive: several runs of a probe against those of another, or of a file."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class GateReport:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether an inference became dearer than the limit; None without a base or a limit."""
+        """Whether an inference became more expensive than the limit; None without a base or a limit."""
         change = self._change
         return None if change is None or self.limit is None else verdict(change, self.limit)
 
@@ -360,8 +360,8 @@ class GateReport:
         yield f"change {_signed(change.value)}, 95 % interval {interval}{limit}"
         if self.limit is None:
             return
-        if self.verdict == "dearer":
-            yield "FAILED: an inference became dearer, by more than the limit"
+        if self.verdict == "more_expensive":
+            yield "FAILED: an inference is more expensive, by more than the limit"
         elif self.verdict == "within":
             yield "passed: the whole interval is within the limit"
         else:

@@ -279,13 +279,13 @@ _OPTIONS = {
 )
 @click.option(
     "--against",
-    help="Run several times, and test whether an inference is dearer than in a file of --save, or than"
-    " that of another probe, which is run in turn.",
+    help="Run several times, and test whether an inference is more expensive than in a file of --save, or"
+    " than that of another probe, which is run in turn.",
 )
 @click.option(
     "--fail-above",
     type=Percent(),
-    help='With --against: exit with 1 if it is dearer by more than this, such as "5%".',
+    help='With --against: exit with 1 if it is more expensive by more than this, such as "5%".',
 )
 @click.option(
     "--naive",
@@ -337,8 +337,8 @@ def command(  # noqa: PLR0913 - click passes each option
 
     With --naive it shows what common mistakes of timing report on this machine: nothing is stored.
 
-    With --against it answers whether a change made an inference dearer: exit code 1 if it did, by more
-    than --fail-above, and 0 if not, or if the runs cannot tell. Nothing is stored.
+    With --against it answers whether a change made an inference more expensive: exit code 1 if it did,
+    by more than --fail-above, and 0 if not, or if the runs do not decide it. Nothing is stored.
     """
     settings = LoadedConfig(config)
     probe = _chosen(settings.config, name, body, model)
@@ -357,7 +357,7 @@ def command(  # noqa: PLR0913 - click passes each option
         wanted = gates.RUNS if runs is None else runs
         gated = _gated(settings, probe, device, base, runs=wanted, save=save, limit=fail_above)
         echo_answer(gated.document(), gated.lines(), as_json=as_json)
-        if gated.verdict == "dearer":
+        if gated.verdict == "more_expensive":
             raise SystemExit(1)
         return
     if cold_start:
