@@ -1,8 +1,10 @@
 """Whether a change made an inference more expensive: runs against those of another probe, or of a file."""
 
 import json
+from dataclasses import replace
 
 import pytest
+from costprobe.ui.cli.gate import GateReport, ProbeRuns, RunFigure
 from fakes.command import called
 from fakes.documents import checked
 from fakes.scenes import WORKER
@@ -44,6 +46,36 @@ def test_more_expensive_inference_fails_with_its_change(config, tmp_path):
     done = called(config, "probe", "dear", "--against", base, *AT_ONCE, code=2)
     differing = "probe cheap and now dear, batch 8 and now 4, dtype bf16 and now fp32"
     assert f"the base cannot be compared: {differing}; save the base anew" in done.output
+
+
+def test_runs_that_others_delayed_are_left_out_if_enough_remain():
+    def runs(times_s, delayed=()):
+        figures = (RunFigure(x, None, True, n in delayed) for n, x in enumerate(times_s))
+        return ProbeRuns(
+            probe="p",
+            device="cpu",
+            model="m",
+            batch=1,
+            dtype=None,
+            threads=1,
+            concurrency=None,
+            software={},
+            time_ns=1,
+            runs=tuple(figures),
+        )
+
+    base = runs([9e-3, 1.0e-3, 1.02e-3, 1.0e-3, 1.01e-3, 1.02e-3, 1.0e-3], {0})
+    now = runs([1.1e-3, 1.11e-3, 1.1e-3, 7e-3, 1.11e-3, 1.12e-3, 1.1e-3], {3})
+    for is_paired, counts in ((True, (5, 5)), (False, (6, 6))):
+        report = GateReport(base, now, is_paired, 0.05, None)
+        found = report.document()
+        assert (found["base"]["runs_used"], found["now"]["runs_used"]) == counts
+        assert found["verdict"] == "more_expensive", found
+        assert "in which others delayed nearly all passes" in "\n".join(report.lines())
+    few = replace(now, runs=tuple(replace(run, delayed=True) for run in now.runs))
+    report = GateReport(base, few, is_paired=True, limit=0.05, terms=None)
+    assert (report.verdict, report.document()["now"]["runs_used"]) == ("inconclusive", 7)
+    assert "inconclusive, and not failed" in [*report.lines()][-1]
 
 
 def test_wrong_bases_and_options_are_one_error(config, tmp_path):

@@ -41,6 +41,8 @@ _SAME: Final = {
     "threads": "threads",
     "concurrency": "concurrency",
 }
+# A run is delayed if its threads waited for more than this share of their time, and too few of its passes did not.
+_DELAYED_PCT: Final = 10.0
 # A fact of the software that changes with what a latency means.
 _TIMING: Final = "timing"
 
@@ -53,11 +55,13 @@ class RunFigure:
         device_s: Seconds of the device.
         energy_j: Joules; None where electricity is part of the price, or the energy is unknown.
         contended: Whether others used the device; None where unknown.
+        delayed: Whether they delayed nearly all passes, so that the time is that of delayed ones.
     """
 
     device_s: float
     energy_j: float | None
     contended: bool | None
+    delayed: bool = False
 
     def cost(self, terms: Terms) -> float | None:
         """Return the cost of an inference; None where the energy is needed and unknown."""
@@ -248,11 +252,13 @@ def _figure(run: MeasuredRun, *, pays_energy: bool) -> RunFigure:
     energy_j = None
     if pays_energy and run.energy is not None:
         energy_j = energy_per_inference(run.energy, run.result).per_inference_j
-    contended = run.activity.get("contended")
+    contended, waited_pct = run.activity.get("contended"), run.result.fields.get("cpu_wait_pct")
+    has_waited = isinstance(waited_pct, float) and waited_pct > _DELAYED_PCT
     return RunFigure(
         run.result.inferring_s / run.result.inferences,
         energy_j,
         contended if isinstance(contended, bool) else None,
+        has_waited and not run.result.fields.get("samples_delayed"),
     )
 
 
@@ -285,16 +291,30 @@ class GateReport:
         return {"now": self.now} if self.base is None else {"base": self.base, "now": self.now}
 
     @property
+    def _used(self) -> dict[str, list[RunFigure]]:
+        """The runs that others did not delay, or whole pairs of them; all where these are too few."""
+        if self.base is not None and self.is_paired:
+            pairs = list(zip(self.base.runs, self.now.runs, strict=True))
+            kept = [pair for pair in pairs if not (pair[0].delayed or pair[1].delayed)]
+            pairs = kept if len(kept) >= RUNS_MIN else pairs
+            return {"base": [pair[0] for pair in pairs], "now": [pair[1] for pair in pairs]}
+        used = {}
+        for name, one in self._sides.items():
+            alone = [run for run in one.runs if not run.delayed]
+            used[name] = alone if len(alone) >= RUNS_MIN else list(one.runs)
+        return used
+
+    @property
     def _figures(self) -> tuple[dict[str, list[float]], str]:
         """Costs of an inference in each run, with their currency; its seconds where a cost is unknown."""
         if self.terms is not None:
             costs = {
-                name: [cost for run in one.runs if (cost := run.cost(self.terms)) is not None]
-                for name, one in self._sides.items()
+                name: [cost for run in runs if (cost := run.cost(self.terms)) is not None]
+                for name, runs in self._used.items()
             }
-            if all(len(costs[name]) == len(one.runs) for name, one in self._sides.items()):
+            if all(len(costs[name]) == len(runs) for name, runs in self._used.items()):
                 return costs, self.terms.rate.currency
-        return {name: [run.device_s for run in one.runs] for name, one in self._sides.items()}, ""
+        return {name: [run.device_s for run in runs] for name, runs in self._used.items()}, ""
 
     @property
     def _change(self) -> ConfidenceInterval | None:
@@ -317,6 +337,7 @@ class GateReport:
                     **asdict(one),
                     "cost_per_inference": _mean(figures[name]) if currency else None,
                     "deviation_pct": _deviation(figures[name]) * 100,
+                    "runs_used": len(figures[name]),
                 }
                 for name, one in self._sides.items()
             },
@@ -335,14 +356,19 @@ class GateReport:
         scale = common_scale(_mean(one) for one in figures.values()) if currency else 1000
         unit = f"per {scale_words(scale)}" if currency else "ms per inference"
         rows = [("", unit, "between runs", "runs", "contended")]
-        for name, one in self._sides.items():
+        used = self._used
+        for name, runs in used.items():
             mean = _mean(figures[name]) * scale
-            contended = sum(run.contended is True for run in one.runs)
+            contended = sum(run.contended is True for run in runs)
             shown = money(mean, currency) if currency else f"{mean:.4g}"
             spread = f"±{percent(_deviation(figures[name]), 1)}"
-            rows.append((name, shown, spread, str(len(one.runs)), str(contended)))
+            rows.append((name, shown, spread, str(len(runs)), str(contended)))
         yield f"{self.now.probe} on {self.now.device} ({self.now.model}), batch {self.now.batch}"
         yield from table_lines(rows)
+        for name, one in self._sides.items():
+            if len(used[name]) < len(one.runs):
+                left_out = f"{len(one.runs) - len(used[name])} of {len(one.runs)} runs"
+                yield f"{name}: without {left_out}, in which others delayed nearly all passes"
         if self.terms is not None and not currency:
             yield "by time alone: electricity is paid apart, and the energy of a run is unknown"
         if self.base is not None:
