@@ -84,6 +84,7 @@ class PassDelays:
         waited_s: Reads the seconds that the probe's threads have waited; None if unknown.
         stolen_share: Returns the share of the processors that the hypervisor took since the last call.
         latency_ms: Approximate latency of a pass.
+        clock: The host's clock in s.
     """
 
     def __init__(
@@ -91,12 +92,13 @@ class PassDelays:
         waited_s: Callable[[], float] | None,
         stolen_share: Callable[[], float],
         latency_ms: float,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._waited_s, self._stolen_share = waited_s, stolen_share
-        began_s = time.perf_counter()
+        began_s = clock()
         for _ in range(READINGS):
             self._read()
-        reading_ms = (time.perf_counter() - began_s) / READINGS * 1000
+        reading_ms = (clock() - began_s) / READINGS * 1000
         self._group = max(1, ceil(reading_ms / (READING_SHARE * max(latency_ms, 1e-3))))
         self._readings_s: list[float] = []
         self._passes = 0
@@ -137,8 +139,11 @@ def pass_delays(
     """
     with ExitStack() as stack:
         opened = []
-        with suppress(OSError):  # a kernel without CONFIG_SCHED_INFO
-            opened = [stack.enter_context(file.open("rb", buffering=0)) for file in files]
+        for file in files:
+            with suppress(
+                OSError
+            ):  # a kernel without CONFIG_SCHED_INFO, or a thread that has ended
+                opened.append(stack.enter_context(file.open("rb", buffering=0)))
 
         def waited_s() -> float:
             waited_ns = 0
