@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -16,6 +19,12 @@ from costprobe_probes.host_memory import enclosing_groups
 OTHERS_SHARE = 0.1
 STEAL_SHARE = 0.05
 WAIT_SHARE = 0.1
+# A pass was delayed if the probe's threads waited for more than this share of it.
+DELAY_SHARE = 0.01
+# Largest share of the time that reading what they waited may take.
+READING_SHARE = 0.01
+READINGS = 5
+SCHEDSTAT_BYTES = 128
 # Shorter spans have too few ticks.
 LEAST_SPAN_S = 0.2
 NS_PER_S = 1e9
@@ -64,6 +73,88 @@ class Contention(NamedTuple):
     wait_pct: Optional[float] = None  # noqa: UP045 - as above
 
 
+class PassDelays:
+    """Finds the timed passes that others delayed.
+
+    Passes are judged one by one; of passes so short that reading would take more than a hundredth of
+    the time, by the smallest groups of which it does not. Time that the hypervisor took has ticks of
+    10 ms: it counts for a block of passes.
+
+    Args:
+        waited_s: Reads the seconds that the probe's threads have waited; None if unknown.
+        stolen_share: Returns the share of the processors that the hypervisor took since the last call.
+        latency_ms: Approximate latency of a pass.
+        clock: The host's clock in s.
+    """
+
+    def __init__(
+        self,
+        waited_s: Callable[[], float] | None,
+        stolen_share: Callable[[], float],
+        latency_ms: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._waited_s, self._stolen_share = waited_s, stolen_share
+        began_s = clock()
+        for _ in range(READINGS):
+            self._read()
+        reading_ms = (clock() - began_s) / READINGS * 1000
+        self._group = max(1, ceil(reading_ms / (READING_SHARE * max(latency_ms, 1e-3))))
+        self._readings_s: list[float] = []
+        self._passes = 0
+
+    def before_pass(self) -> None:
+        """Read before the first pass of a group."""
+        if self._passes % self._group == 0:
+            self._readings_s.append(self._read())
+        self._passes += 1
+
+    def of_block(self, latencies_ms: Sequence[float]) -> list[bool]:
+        """Return for each pass of a block that ended whether it was delayed."""
+        readings_s = [*self._readings_s, self._read()]
+        self._readings_s, self._passes = [], 0
+        is_stolen = self._stolen_share() > STEAL_SHARE
+        delayed = []
+        for number, (before_s, after_s) in enumerate(zip(readings_s, readings_s[1:])):
+            group = latencies_ms[number * self._group : (number + 1) * self._group]
+            waited_ms = (after_s - before_s) * 1000
+            is_delayed = self._waited_s is None or waited_ms > DELAY_SHARE * sum(group)
+            delayed += [is_stolen or is_delayed] * len(group)
+        return delayed
+
+    def _read(self) -> float:
+        return 0.0 if self._waited_s is None else self._waited_s()
+
+
+@contextmanager
+def pass_delays(
+    files: Iterable[Path], stolen_share: Callable[[], float], latency_ms: float
+) -> Iterator[PassDelays]:
+    """Keep the schedstat of threads open, to read in microseconds how long they waited.
+
+    Args:
+        files: Their schedstat; of a thread that has ended nothing is read.
+        stolen_share: As for PassDelays.
+        latency_ms: Approximate latency of a pass.
+    """
+    with ExitStack() as stack:
+        opened = []
+        for file in files:
+            with suppress(
+                OSError
+            ):  # a kernel without CONFIG_SCHED_INFO, or a thread that has ended
+                opened.append(stack.enter_context(file.open("rb", buffering=0)))
+
+        def waited_s() -> float:
+            waited_ns = 0
+            for file in opened:
+                with suppress(OSError):
+                    waited_ns += int(os.pread(file.fileno(), SCHEDSTAT_BYTES, 0).split()[1])
+            return waited_ns / NS_PER_S
+
+        yield PassDelays(waited_s if opened else None, stolen_share, latency_ms)
+
+
 class CpuMeter:
     """Reads the processors that this process may use: its affinity, which a cpuset bounds too.
 
@@ -76,6 +167,19 @@ class CpuMeter:
         self._root = Path(root)
         self._allowed = allowed or frozenset(os.sched_getaffinity(0))
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
+
+    def delays(self, latency_ms: float) -> AbstractContextManager[PassDelays]:
+        """Return what finds the delayed passes of the present threads, of about this latency."""
+        last = (time.monotonic(), self._ticks()[1])
+
+        def stolen_share() -> float:
+            nonlocal last
+            (before_s, before), last = last, (time.monotonic(), self._ticks()[1])
+            whole_s = (last[0] - before_s) * len(self._allowed)
+            return (last[1] - before) * self._tick_s / whole_s if whole_s > 0 else 0.0
+
+        files = (self._root / "proc/self/task").glob("*/schedstat")
+        return pass_delays(files, stolen_share, latency_ms)
 
     def since(self, before: CpuReading, threads: int) -> Contention:
         """Return what took processor time from this process since a reading.
@@ -177,6 +281,10 @@ class LaunchMeter:
         except (IndexError, OSError, ValueError):
             waited_s = None  # a kernel without CONFIG_SCHED_INFO
         return NOTHING._replace(t_s=time.monotonic(), waited_s=waited_s)
+
+    def delays(self, latency_ms: float) -> AbstractContextManager[PassDelays]:
+        """Return what finds the passes that the calling thread launched late, of about this latency."""
+        return pass_delays([self._file], lambda: 0.0, latency_ms)
 
     def since(self, before: CpuReading, threads: int) -> Contention:  # noqa: ARG002 - as CpuMeter
         """Return the share of the time since a reading in which the thread waited.

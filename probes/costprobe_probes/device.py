@@ -82,7 +82,13 @@ class CpuDevice:
         """Return a function that waits until all work that is launched now has completed."""
         return self.synchronize
 
-    def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
+    def time_block(
+        self,
+        run: Runnable,
+        runs: int,
+        before: Runnable | None = None,
+        watch: Runnable | None = None,
+    ) -> list[float]:
         """Time single runs with perf_counter_ns: return their latencies in ms.
 
         Args:
@@ -90,10 +96,12 @@ class CpuDevice:
             runs: Number of runs.
             before: Called before each timed run, outside the timed interval; each run then begins
                 on an idle device.
+            watch: Called as `before`; the device need not be idle.
         """
         clock = time.perf_counter_ns
-        if before is not None:
-            return host_times_ms(run, runs, before)
+        hooks = [hook for hook in (before, watch) if hook is not None]
+        if hooks:
+            return host_times_ms(run, runs, lambda: [hook() for hook in hooks])
         stamps = [0] * (runs + 1)
         stamps[0] = clock()
         for index in range(1, runs + 1):
@@ -168,7 +176,13 @@ class CudaDevice:
         """Wait for the device."""
         self._cuda.synchronize(self.torch_device)
 
-    def time_block(self, run: Runnable, runs: int, before: Runnable | None = None) -> list[float]:
+    def time_block(
+        self,
+        run: Runnable,
+        runs: int,
+        before: Runnable | None = None,
+        watch: Runnable | None = None,
+    ) -> list[float]:
         """Time single runs between CUDA events; one wait ends the block."""
         while len(self._events) < runs:
             self._events.append(self._timed_events())
@@ -179,6 +193,8 @@ class CudaDevice:
                 before()
                 # Otherwise the pass is launched while the device is still busy with `before`.
                 self.synchronize()
+            if watch is not None:
+                watch()
             start.record()
             run()
             end.record()

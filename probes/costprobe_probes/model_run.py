@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +19,11 @@ from costprobe_probes.pass_work import PassWork
 from costprobe_probes.sources.model_source import Inputs
 from costprobe_probes.stats import (
     ENERGY_WINDOW_MIN_S,
+    LEAST_BATCHES,
     ProbeWindow,
     StopRule,
     WindowSettings,
+    merged,
     outliers,
     quantile,
     random_phase_s,
@@ -94,15 +97,17 @@ class ModelProbeRun:
             naive.time_first(run)
         latency_ms = warm_up(self._device, run, lambda done: self._progress("warmup", done, batch))
         started = self._meter.read()
-        sampled = sample(
-            self._device,
-            run,
-            latency_ms=latency_ms,
-            rule=StopRule(request["min_samples"], request["sample_cap_s"]),
-            min_runs=request["min_samples"],
-            on_progress=lambda done: self._progress("latency", done, batch),
-            before=flush,
-        )
+        with self._meter.delays(latency_ms) as delays:
+            sampled = sample(
+                self._device,
+                run,
+                latency_ms=latency_ms,
+                rule=StopRule(request["min_samples"], request["sample_cap_s"]),
+                min_runs=request["min_samples"],
+                on_progress=lambda done: self._progress("latency", done, batch),
+                delays=delays,
+                before=flush,
+            )
         # Back-to-back passes leave no cold cache, and the energy of flushing cannot be separated
         # from that of a pass: a cold probe measures latency.
         load = self._load(run, batch, sampled) if flush is None else None
@@ -251,6 +256,16 @@ class ModelProbeRun:
     ) -> None:
         on_cpu = self._device.torch_device.type == "cpu"
         has_window = load is not None and bool(self._request["energy"])
+        timed, fastest_ms = len(sampled.latencies_ms), min(sampled.latencies_ms)
+        if contention.contended:
+            sampled = sampled.undelayed()
+            # The loop has delayed passes as well, and is too short for a mean of them.
+            pass_s = statistics.fmean(sampled.latencies_ms) / 1000
+            load = None if load is None else load._replace(pass_s=pass_s, unsteady=False)
+        delayed = timed - len(sampled.latencies_ms)
+        parts_ms = merged(sampled.latencies_ms, LEAST_BATCHES)
+        if load is not None:
+            parts_ms.append(load.pass_s * 1000)
         if load is None:
             passes = len(sampled.latencies_ms)
             inference_s = sum(sampled.latencies_ms) / 1000
@@ -266,6 +281,10 @@ class ModelProbeRun:
             batch=batch,
             latency_ms=summary(sampled.latencies_ms),
             samples=len(sampled.latencies_ms),
+            samples_delayed=delayed,
+            # Where others may have delayed each part, an idle device needs less than in any of them.
+            pass_low_ms=min(parts_ms) if delayed else fastest_ms,
+            pass_high_ms=max(parts_ms),
             stop_reason=sampled.stop_reason,
             latency_rel_err=sampled.rel_err,
             outliers=outliers(sampled.latencies_ms),

@@ -103,15 +103,20 @@ def rel_interval(block_values: Sequence[float]) -> float:
     """
     if len(block_values) < MIN_BLOCKS:
         return math.inf
-    batches = merged(block_values, LEAST_BATCHES)
-    mean = statistics.fmean(batches)
+    means = merged(block_values, LEAST_BATCHES)
+    mean = statistics.fmean(means)
     if mean <= 0:
         return math.inf
-    return _half_width(batches) / mean
+    return _half_width(means) / mean
 
 
 def merged(block_values: Sequence[float], least: int) -> list[float]:
-    """Return the means of groups of adjacent blocks: `least` to twice as many, or the blocks if fewer.
+    """Return the means of groups of adjacent blocks, as `batches` makes them."""
+    return [statistics.fmean(group) for group in batches(block_values, least)]
+
+
+def batches(block_values: Sequence[float], least: int) -> list[Sequence[float]]:
+    """Return groups of adjacent blocks: `least` to twice as many, or the blocks if fewer.
 
     Args:
         block_values: One value for each block, in the order of time.
@@ -121,7 +126,7 @@ def merged(block_values: Sequence[float], least: int) -> list[float]:
     groups = len(block_values) // size
     # A remainder that is shorter than a group belongs to the last one.
     ends = [size * (i + 1) for i in range(groups - 1)] + [len(block_values)]
-    return [statistics.fmean(block_values[i:j]) for i, j in zip([0, *ends], ends)]
+    return [block_values[i:j] for i, j in zip([0, *ends], ends)]
 
 
 def _half_width(values: Sequence[float]) -> float:

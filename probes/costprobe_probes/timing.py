@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,10 @@ from typing import NamedTuple, Optional
 
 import torch
 
+from costprobe_probes.contention import PassDelays
 from costprobe_probes.device import Runnable, TorchDevice
 from costprobe_probes.stats import (
+    LEAST_BATCHES,
     LOOP_CAP_S,
     LOOP_PASSES,
     LOOP_S,
@@ -25,10 +28,12 @@ from costprobe_probes.stats import (
     ProbeWindow,
     StopRule,
     WindowSettings,
+    batches,
     change_over,
     has_two_modes,
     is_unsteady,
     quantile,
+    rel_interval,
 )
 
 WARM_UP_CAP_S = 10.0
@@ -43,6 +48,8 @@ SEARCH_STEP_MS = 300.0
 SEARCH_STEP_MAX_RUNS = 1000
 COPIES = 10
 DEVICE_PASSES_MS = 300.0
+# Fewest passes from which the figures of a contended run are computed.
+UNDELAYED_LEAST = 10
 
 OnProgress = Callable[[float], None]
 
@@ -58,6 +65,7 @@ class Sampled(NamedTuple):
         rel_err: Half-width of the 95 % interval of mean and median within the run, relative, the
             larger of the two; None with too few blocks.
         unsteady: Whether its first and last third differ, or the latencies have two modes.
+        delayed: Whether others delayed each run; empty if unknown.
     """
 
     latencies_ms: list[float]
@@ -66,6 +74,20 @@ class Sampled(NamedTuple):
     end_ns: int
     rel_err: Optional[float]  # noqa: UP045 - evaluated on Python 3.9
     unsteady: bool
+    delayed: list[bool]
+
+    def undelayed(self) -> Sampled:
+        """Return the runs that others did not delay; all if these are fewer than ten."""
+        kept = [ms for ms, is_delayed in zip(self.latencies_ms, self.delayed) if not is_delayed]
+        if not UNDELAYED_LEAST <= len(kept) < len(self.latencies_ms):
+            return self
+        medians = [statistics.median(part) for part in batches(kept, LEAST_BATCHES)]
+        return self._replace(
+            latencies_ms=kept,
+            rel_err=max(rel_interval(kept), rel_interval(medians)),
+            unsteady=is_unsteady(kept) or has_two_modes(kept),
+            delayed=[False] * len(kept),
+        )
 
 
 @contextmanager
@@ -140,7 +162,7 @@ def search_step_runs(latency_ms: float) -> int:
     return min(runs, SEARCH_STEP_MAX_RUNS)
 
 
-def sample(
+def sample(  # noqa: PLR0913 - what is run, when it ends, what is observed
     device: TorchDevice,
     run: Runnable,
     *,
@@ -149,6 +171,7 @@ def sample(
     min_runs: int,
     on_progress: OnProgress,
     before: Runnable | None = None,
+    delays: PassDelays | None = None,
 ) -> Sampled:
     """Time runs in blocks until the rule ends sampling.
 
@@ -160,23 +183,27 @@ def sample(
         min_runs: Number of runs that counts as complete progress.
         on_progress: Called with the completed share, from 0 to 1.
         before: Called before each timed run, outside the timed interval.
+        delays: Finds the runs that others delayed; None to leave it open.
     """
     runs_a_block = block_runs(latency_ms)
     latencies_ms: list[float] = []
+    delayed: list[bool] = []
+    watch = None if delays is None else delays.before_pass
     stop_reason = ""
     with garbage_collection_paused():
         # Within the context: the collection at its start is not part of the runs.
         start_ns = end_ns = time.monotonic_ns()
         while not stop_reason:
             gc.collect()
-            block_ms = device.time_block(run, runs_a_block, before)
+            block_ms = device.time_block(run, runs_a_block, before, watch)
             end_ns = time.monotonic_ns()
+            delayed += [] if delays is None else delays.of_block(block_ms)
             latencies_ms += block_ms
             stop_reason = rule.update(block_ms, len(latencies_ms), (end_ns - start_ns) / 1e9)
             on_progress(min(len(latencies_ms) / min_runs, 1.0))
     rel_err = rule.rel_err if math.isfinite(rule.rel_err) else None
     unsteady = is_unsteady(rule.block_medians) or has_two_modes(latencies_ms)
-    return Sampled(latencies_ms, stop_reason, start_ns, end_ns, rel_err, unsteady)
+    return Sampled(latencies_ms, stop_reason, start_ns, end_ns, rel_err, unsteady, delayed)
 
 
 def copy_to_device_ms(device: TorchDevice, inputs: list[torch.Tensor]) -> float | None:

@@ -122,7 +122,12 @@ MEASUREMENTS: Mapping[str, Words] = {
             " minus this is the overhead of launching. Not on a CPU, which has no queue.",
             "unsteady": "Whether the first and the last third of the run differ by more than 3 %, or latencies are"
             " around two values.",
-            "samples": "Timed passes, or requests.",
+            "samples": "Timed passes, or requests, that the latencies are from.",
+            "samples_delayed": "Further timed passes of a contended run that are in no figure, because others delayed"
+            " them; absent if there are none.",
+            "pass_low_ms": "Of a contended run: mean time of a pass in the fastest of ten to nineteen parts of the"
+            " passes that count; where none is left out, the fastest pass.",
+            "pass_high_ms": "Mean time of a pass in the slowest part.",
             "outliers": "Number of outliers; they are included in every statistic.",
             "stop_reason": "Why sampling stopped: `runs`, `settled` or `time_cap`.",
             "h2d_ms": "Time to copy a batch from host to device.",

@@ -19,7 +19,7 @@ WINDOW_MIN_S = 0.2
 class QuickDevice(device.CpuDevice):
     """Every tenth pass of a block is reported as a slow one."""
 
-    def time_block(self, run, runs, before=None):
+    def time_block(self, run, runs, before=None, watch=None):  # noqa: ARG002 - the contract's
         super().time_block(run, 1, before)
         return [SLOW_PASS_MS if i % 10 == 9 else PASS_MS for i in range(runs)]
 

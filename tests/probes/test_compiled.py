@@ -84,7 +84,7 @@ def equal_passes():
     """A processor on which each pass takes a millisecond of device time."""
 
     class EqualPasses(probe_device.CpuDevice):
-        def time_block(self, run, runs, before=None):  # noqa: ARG002 - the contract's
+        def time_block(self, run, runs, before=None, watch=None):  # noqa: ARG002 - the contract's
             run()
             return [1.0] * runs
 

@@ -9,6 +9,7 @@ from costprobe_probes.contention import (
     CpuMeter,
     CpuReading,
     LaunchMeter,
+    PassDelays,
     contention,
 )
 
@@ -96,6 +97,35 @@ def test_quota_is_that_of_the_tightest_cgroup(root):
 def replace_t(reading):
     """The reading as if it was taken ten seconds ago."""
     return reading._replace(t_s=reading.t_s - 10)
+
+
+def test_delay_of_short_passes_is_that_of_their_group(root):
+    """A reading of 0.1 ms is taken for each 10 ms of passes: the wait at the end is that of 200 passes."""
+    now_s, waited = [0.0], [0.0]
+
+    def waited_s():
+        now_s[0] += 1e-4
+        return waited[0]
+
+    delays = PassDelays(waited_s, lambda: 0.0, latency_ms=0.05, clock=lambda: now_s[0])
+    for number in range(500):
+        waited[0] = 0.0 if number < 350 else 3.0
+        delays.before_pass()
+    delayed = delays.of_block([0.05] * 500)
+    assert len(delayed) == 500
+    assert delayed.count(True) in (200, 201)
+    assert delayed[350]
+    meter = CpuMeter(str(root), frozenset({1, 3}))
+    with meter.delays(latency_ms=10.0) as found:
+        found.before_pass()
+        files(root, busy=[100, 200, 300, 400], steal=[1, 2, 3, 4], waits_ns=[5e9, 7.001e9])
+        assert found.of_block([10.0]) == [True]
+    for task in (7, 8):
+        (root / f"proc/self/task/{task}/schedstat").unlink()
+    # A kernel that does not count: what is unknown is not undisturbed.
+    with meter.delays(latency_ms=10.0) as found:
+        found.before_pass()
+        assert found.of_block([10.0]) == [True]
 
 
 def test_thread_that_launches_kernels_waits_for_a_processor(tmp_path):

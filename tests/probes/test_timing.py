@@ -11,6 +11,7 @@ import time
 import weakref
 
 import pytest
+from costprobe_probes.contention import PassDelays
 from costprobe_probes.host_memory import HostMemory
 from costprobe_probes.stats import StopRule, WindowSettings, random_phase_s
 from fakes.lazy import LazyModule
@@ -32,9 +33,10 @@ class Scripted:
         self.blocks = []
         self.collecting = []
 
-    def time_block(self, run, runs, before=None):
+    def time_block(self, run, runs, before=None, watch=None):
         for _ in range(runs):
             (before or nothing)()
+            (watch or nothing)()
             run()
         self.blocks.append(runs)
         self.collecting.append(gc.isenabled())
@@ -49,7 +51,7 @@ class Settling:
         self.latency_ms = latency_ms
         self.now_s = 0.0
 
-    def time_block(self, run, runs, before=None):
+    def time_block(self, run, runs, before=None, watch=None):  # noqa: ARG002 - the contract's
         found = []
         for _ in range(runs):
             (before or run)()
@@ -88,14 +90,42 @@ def test_warm_up_lasts_a_second_and_until_latency_has_no_slope():
 
 def test_sampling_keeps_every_run():
     device = Scripted(2.0)
-    rule = StopRule(300, 60.0)
-    sampled = timing.sample(
-        device, nothing, latency_ms=2.0, rule=rule, min_runs=300, on_progress=lambda _: None
-    )
+    sampled = sample(device)
     assert device.blocks == [50] * 10
     assert (sampled.stop_reason, sampled.rel_err, sampled.unsteady) == ("runs", 0.0, False)
     assert sampled.latencies_ms == [2.0] * 500
     assert sampled.start_ns <= sampled.end_ns
+    assert sampled.undelayed() is sampled
+
+
+def sample(device, delays=None):
+    return timing.sample(
+        device,
+        nothing,
+        latency_ms=2.0,
+        rule=StopRule(300, 60.0),
+        min_runs=300,
+        on_progress=lambda _: None,
+        delays=delays,
+    )
+
+
+def test_passes_that_others_delayed_are_left_out_of_a_contended_run():
+    waited_s = itertools.accumulate(itertools.repeat(0.001))
+    sampled = sample(Scripted(2.0), PassDelays(lambda: next(waited_s), lambda: 0.0, 2.0))
+    # Half of each pass was waiting.
+    assert all(sampled.delayed)
+    assert sampled.undelayed() is sampled
+    blocks = Scripted(*[2.0, 9.0] * 5000)
+    stolen = itertools.cycle([0.0, 0.06])
+    sampled = sample(blocks, PassDelays(lambda: 5.0, lambda: next(stolen), 2.0))
+    assert sampled.delayed[:100] == [False] * 50 + [True] * 50
+    alone = sampled.undelayed()
+    assert set(alone.latencies_ms) == {2.0}
+    assert (alone.rel_err, alone.unsteady) == (0.0, False)
+    # Too few passes without delay are no figure.
+    few = sampled._replace(delayed=[False] * 9 + [True] * (len(sampled.delayed) - 9))
+    assert few.undelayed() is few
 
 
 ALIVE = weakref.WeakSet()
@@ -350,10 +380,16 @@ def test_launch_overhead_is_the_latency_less_the_time_of_the_device():
     assert device.time_block(run, 3)[1:] == pytest.approx([0.05] * 2)
     # A cold pass begins on an idle device: with its first launch, and until its last kernel ends.
     assert device.time_block(run, 3, flush) == pytest.approx([0.052] * 3)
+    # What is read before a pass is no part of it, and does not empty the queue.
+    slow = functools.partial(run, 200)
+    watched = []
+    assert device.time_block(slow, 3, None, lambda: watched.append(cuda.free_us)) == pytest.approx(
+        [2.005, 2.0, 2.0]
+    )
+    assert len(set(watched)) == 3
     for before in (None, flush):
         assert timing.device_time_ms(device, run, 0.05, before) == pytest.approx(0.02)
     # Where kernels are longer than launches, a pass takes as long as they do.
-    slow = functools.partial(run, 200)
     assert device.time_block(slow, 3)[1:] == pytest.approx([2.0] * 2)
     assert timing.device_time_ms(device, slow, 2.0) == pytest.approx(2.0)
 

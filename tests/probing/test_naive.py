@@ -47,7 +47,7 @@ class ScriptedGpu:
         self.now_ns += self.queued_ns + 500_000
         self.queued_ns = 0
 
-    def time_block(self, run, runs, before=None):
+    def time_block(self, run, runs, before=None, watch=None):  # noqa: ARG002 - the contract's
         latencies_ms = []
         for _ in range(runs):
             (before or (lambda: None))()
@@ -104,7 +104,7 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
             return torch.relu(x)
 
     class Clocked(probe_device.CpuDevice):
-        def time_block(self, run, runs, before=None):
+        def time_block(self, run, runs, before=None, watch=None):  # noqa: ARG002 - the contract's
             assert before is None
             latencies_ms = []
             for _ in range(runs):

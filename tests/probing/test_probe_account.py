@@ -108,6 +108,23 @@ def test_contended_run_is_marked_and_left_out_of_rolling_costs():
     assert "contended" not in first.rows[1].fields
 
 
+def test_contended_run_has_the_passes_that_count_and_its_range():
+    """An inference takes 10 ms, a pass 80 ms: $10 per million at $3.6/h."""
+    words = "contended: others used the device"
+    fields = {"pass_low_ms": 70.0, "pass_high_ms": 100.0}
+    run = replace(RUN, activity={"contended": True}, result=replace(RESULT, fields=fields))
+    line = probe_line(report_document(account(run).report))
+    wanted = f"{words}; $8.75 to $12.5 per million, from its fastest pass to its slowest part"
+    assert line.endswith(wanted)
+    fields["samples_delayed"] = 1288
+    run = replace(run, result=replace(RESULT, samples=612, fields=fields))
+    accounted = account_run(run, Prices(None, None, None), ProbeState(), {"host": "h"}, TIME_NS)
+    assert accounted.rows[0].fields["samples_delayed"] == 1288
+    line = probe_line(report_document(accounted.report))
+    passes = "from the 612 of 1,900 passes that they did not delay"
+    assert line.endswith(f"{words}; {passes}; 70.000 to 100.000 ms a pass, in the parts of these")
+
+
 def test_changed_software_and_board_are_one_event():
     before = account(RUN).state
     other = replace(RESULT, fingerprint="bb", software={"torch": "2.14"})

@@ -1,16 +1,22 @@
 """The Pareto front and the cheapest model within the limits, by hand and as properties."""
 
 import math
+import random
+from collections import Counter
 
 import pytest
+from costprobe.core.statistics import ConfidenceInterval
 from costprobe.unit_costs.compare import (
     Candidate,
     Summary,
+    change_of,
     cheapest,
     compared,
     dominates,
     dominators,
+    runs_needed,
     summarized,
+    verdict,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,3 +169,56 @@ def test_only_comparable_models_are_compared():
     groups, left_out = compared(candidates, currency="EUR")
     assert [g.placed[0].candidate.name for g in groups] == ["b"]
     assert "its currency is USD, not EUR" in [out.reason for out in left_out]
+
+
+def runs_of(rng, change, *, noise, drift, runs=10):
+    """The costs of a base and of a change in runs that alternate, on a host that slows down."""
+    slow = [math.exp(drift * number / runs) for number in range(runs)]
+    base = [each * math.exp(rng.gauss(0, noise)) for each in slow]
+    return base, [(1 + change) * each * math.exp(rng.gauss(0, noise)) for each in slow]
+
+
+def test_planted_change_is_found_and_none_is_not():
+    """In 1,000 comparisons: the interval covers the truth as often as it states, and alarms are rare."""
+    rng = random.Random(7)
+    for change, noise, wanted in (
+        (0.0, 0.02, "within"),
+        (0.1, 0.02, "more_expensive"),
+        (0.0, 0.1, None),
+    ):
+        for is_paired in (False, True):
+            found, covered = Counter(), 0
+            for _ in range(1000):
+                drift = 0.5 if is_paired else 0.0
+                base, now = runs_of(rng, change, noise=noise, drift=drift)
+                interval = change_of(base, now, is_paired=is_paired)
+                covered += interval.low <= change <= interval.high
+                found[verdict(interval, 0.05)] += 1
+            assert 930 <= covered <= 970, (change, noise, is_paired)
+            # One in forty is 25.
+            assert found["more_expensive" if change == 0 else "within"] <= 40, found
+            assert wanted is None or found[wanted] >= 950, found
+
+
+def test_interval_of_two_spreads_is_that_of_welch():
+    """Means 0 and 0.1, standard deviations 0.1 and 0.2 of 5 runs: 5.88 degrees of freedom."""
+    unit = [-1.2649, -0.6325, 0.0, 0.6325, 1.2649]
+    base, now = [math.exp(0.1 * x) for x in unit], [math.exp(0.1 + 0.2 * x) for x in unit]
+    found = change_of(base, now, is_paired=False)
+    half = 2.459 * 0.1
+    assert found == pytest.approx([math.expm1(0.1 + way * half) for way in (0, -1, 1)], abs=2e-3)
+    assert change_of(now, now, is_paired=True) == (0.0, 0.0, 0.0)
+
+
+def test_change_is_above_the_limit_only_where_it_is_an_increase():
+    for change, wanted in (
+        ((0.08, 0.01, 0.15), "more_expensive"),
+        ((0.08, -0.01, 0.17), "inconclusive"),
+        ((0.04, 0.01, 0.07), "inconclusive"),
+        ((0.01, -0.03, 0.05), "within"),
+        ((-0.2, -0.4, 0.0), "within"),
+    ):
+        assert verdict(ConfidenceInterval(*change), 0.05) == wanted, change
+    # Half of the interval is 0.09 and may be 0.045, or the whole one 0.08 above zero.
+    assert runs_needed(ConfidenceInterval(0.005, -0.085, 0.095), 0.05, 10) == 41
+    assert runs_needed(ConfidenceInterval(0.08, -0.01, 0.17), 0.05, 10) == 14

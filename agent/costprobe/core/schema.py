@@ -115,13 +115,14 @@ SCHEMA: dict[str, Measurement] = {
             " throughput_per_s h2d_ms energy_per_inference_j"
             " energy_above_idle_j energy_rel_err throttled_pct throttled_power_pct"
             " throttled_thermal_pct sm_clock_mhz mem_clock_mhz power_limit_w temp_max_c mem_used_pct"
-            " latency_rel_err latency_spread device_ms cpu_others_pct cpu_steal_pct cpu_wait_pct"
+            " latency_rel_err latency_spread device_ms pass_low_ms pass_high_ms"
+            " cpu_others_pct cpu_steal_pct cpu_wait_pct"
             " ttft_p50_ms ttft_p90_ms ttft_p99_ms ttft_mean_ms"
             " tpot_p50_ms tpot_p90_ms tpot_p99_ms tpot_mean_ms tokens_in tokens_out cached_tokens"
             " tokens_in_per_s tokens_out_per_s"
             " energy_per_million_tokens_in_j energy_per_million_tokens_out_j"
             " flop_per_pass bytes_per_pass mfu_pct mbu_pct roofline_ms",
-            ints="samples outliers threads ecc_uncorrected requests errors",
+            ints="samples samples_delayed outliers threads ecc_uncorrected requests errors",
             strings="stop_reason energy_method energy_scope fingerprint token_source",
             bools="contended unsteady energy_suspect cached",
         ),

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
 from costprobe.adapters.probe_child.results import (
+    PASS_RANGE,
     ModelStart,
     ProbeFault,
     ProbeOutcome,
@@ -355,6 +356,9 @@ class Measurer:
             activity = activity.without_neighbour()
         if result.contended is not None:
             activity = replace(activity, contended=result.contended)
+        if not activity.contended:
+            fields = {k: v for k, v in result.fields.items() if k not in PASS_RANGE}
+            result = replace(result, fields=fields)
         return MeasuredRun(
             result=result,
             energy=None if isinstance(energy, Absent) else energy,

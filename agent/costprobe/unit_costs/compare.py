@@ -1,4 +1,7 @@
-"""Comparison of models by rows of `probe` and `cost`: Pareto front, the cheapest within limits."""
+"""Comparison of models by rows of `probe` and `cost`: Pareto front, the cheapest within limits.
+
+Two models are also compared by runs that were made for it: the change of the cost with its interval.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ from typing import Literal
 
 from costprobe.core.columns import RowColumns, numbers_of
 from costprobe.core.records import FieldValue, natural
-from costprobe.core.statistics import quantile
+from costprobe.core.statistics import (
+    CONFIDENCE,
+    ConfidenceInterval,
+    quantile,
+    student_quantile,
+)
 from costprobe.core.units import counted
 from costprobe.unit_costs.change import ratio_of_columns
 from costprobe.unit_costs.price_files import service_groups
@@ -178,6 +186,70 @@ def summarized(values: Sequence[float]) -> Summary | None:
     ordered = sorted(values)
     iqr = quantile(ordered, 0.75) - quantile(ordered, 0.25)
     return Summary(statistics.median(ordered), iqr, len(ordered))
+
+
+# Whether a change is above a limit: surely an increase and above it, surely not above it, or unknown.
+Verdict = Literal["more_expensive", "within", "inconclusive"]
+
+
+def change_of(
+    base: Sequence[float], now: Sequence[float], *, is_paired: bool
+) -> ConfidenceInterval:
+    """Return the relative change of the geometric mean of runs, with its 95 % interval.
+
+    A run is one value: what varies between runs, such as placement and clocks, is usually more than
+    what varies within one. Runs that alternated are pairs: Student's t of their differences leaves out
+    what changed slowly on the host. Otherwise it is Welch's t, of two spreads that may differ (Welch,
+    "The generalization of 'Student's' problem when several different population variances are
+    involved", Biometrika 34, 1947). It is computed of logarithms, so that it is a ratio.
+
+    Args:
+        base: A positive figure of each run, at least two.
+        now: The same; as many, and in the order of the pairs, if they are pairs.
+        is_paired: Whether the runs alternated.
+    """
+    logs, base_logs = [math.log(one) for one in now], [math.log(one) for one in base]
+    change = statistics.fmean(logs) - statistics.fmean(base_logs)
+    if is_paired:
+        differences = [a - b for a, b in zip(logs, base_logs, strict=True)]
+        variances = [(statistics.variance(differences) / len(differences), len(differences) - 1)]
+    else:
+        variances = [
+            (statistics.variance(part) / len(part), len(part) - 1) for part in (base_logs, logs)
+        ]
+    variance = math.fsum(own for own, _ in variances)
+    spread = math.fsum(own * own / degrees for own, degrees in variances)
+    degrees = variance * variance / spread if spread else math.inf
+    half = student_quantile((1 + CONFIDENCE) / 2, degrees) * math.sqrt(variance)
+    return ConfidenceInterval(*(math.expm1(change + way * half) for way in (0, -1, 1)))
+
+
+def verdict(change: ConfidenceInterval, limit: float) -> Verdict:
+    """Return whether a change is above a limit.
+
+    It is if the change is above the limit, and the interval above zero: at no change this happens in
+    at most one of forty comparisons, and only where runs differ by more than the limit.
+
+    Args:
+        change: The relative change.
+        limit: Largest acceptable increase, relative.
+    """
+    if change.value > limit and change.low > 0:
+        return "more_expensive"
+    return "within" if change.high <= limit else "inconclusive"
+
+
+def runs_needed(change: ConfidenceInterval, limit: float, runs: int) -> int:
+    """Return about how many runs decide an inconclusive change, if its estimate is right.
+
+    Args:
+        change: The relative change.
+        limit: Largest acceptable increase, relative.
+        runs: Runs that it is from.
+    """
+    half = (change.high - change.low) / 2
+    room = change.value if change.value > limit else limit - change.value
+    return math.ceil(runs * min((half / max(room, half * 1e-3)) ** 2, 1e6)) + 1
 
 
 def compared(

@@ -157,6 +157,9 @@ def test_contention_of_a_run_on_a_cpu_is_read_and_bounded():
             "cpu_steal_pct": None,
             "cpu_wait_pct": None,
             "device_ms": None,
+            "samples_delayed": None,
+            "pass_low_ms": None,
+            "pass_high_ms": None,
             "unsteady": None,
         }
     for message in (RESULT, {**RESULT, "contention": 3}):

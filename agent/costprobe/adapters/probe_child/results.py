@@ -88,6 +88,8 @@ WAYS = frozenset({"cold", "compile", "cuda_graph", "weights"})
 MAX_TAG_CHARS = 64
 # What takes processor time from a run; on a GPU only the waiting is known.
 CONTENTION = ("others", "steal", "wait")
+# Shortest and longest mean time of a pass in the parts of a run.
+PASS_RANGE = ("pass_low_ms", "pass_high_ms")
 BATCH_POINT_FIELDS = ("batch", "latency_ms", "throughput_per_s", "peak_memory_bytes")
 
 FaultKind = Literal[
@@ -270,14 +272,16 @@ def _tokens_per_item(message: Mapping[str, Any]) -> dict[str, FieldValue | None]
 
 
 def _timing(message: Mapping[str, Any]) -> dict[str, FieldValue | None]:
-    """Return the time of a pass on the device alone, and whether the run was unsteady.
+    """Return the time of a pass on the device alone, its range, and whether the run was unsteady.
 
     Raises:
         TypeError, ValueError: A value is invalid.
     """
-    unsteady = message.get("unsteady")
+    unsteady, delayed = message.get("unsteady"), message.get("samples_delayed")
     return {
         "device_ms": optional(message.get("device_ms")),
+        "samples_delayed": None if not delayed else int(delayed),
+        **{name: optional(message.get(name)) for name in PASS_RANGE},
         "unsteady": unsteady if isinstance(unsteady, bool) else None,
     }
 

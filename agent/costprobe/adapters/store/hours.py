@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[str, Mapping[Aggregation, frozenset[str]]]] = {
     },
     "probe": {
         # Tokens are means of a request here.
-        "sum": frozenset({"samples", "outliers", "requests", "errors"}),
+        "sum": frozenset({"samples", "samples_delayed", "outliers", "requests", "errors"}),
         "max": frozenset({"temp_max_c"}),
         "last": frozenset({"ecc_uncorrected", "threads", "power_limit_w", "latency_spread"}),
     },

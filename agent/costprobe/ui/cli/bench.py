@@ -20,7 +20,7 @@ from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.core.records import DEVICE_KINDS, Device, Point
+from costprobe.core.records import DEVICE_KINDS, TOGETHER, Device, Point
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import BUSY_CHECK_S, ProbeAccounts
@@ -70,6 +70,11 @@ class Bench:
     def device(self) -> str:
         """Name of the device or server."""
         return self._target.name
+
+    @property
+    def model(self) -> str:
+        """Model of the device, or of each of a server's."""
+        return TOGETHER.join(device.model for device in self._target.devices)
 
     @property
     def is_on_cpu(self) -> bool:

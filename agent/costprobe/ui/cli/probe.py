@@ -29,6 +29,7 @@ from costprobe.probing.settings import (
     ProbeConfig,
     section_of,
 )
+from costprobe.ui.cli import gate as gates
 from costprobe.ui.cli import load as loads
 from costprobe.ui.cli import sweep as sweeps
 from costprobe.ui.cli.bench import Bench, keep, open_bench
@@ -37,6 +38,7 @@ from costprobe.ui.cli.support.command_classes import ExampleCommand
 from costprobe.ui.cli.support.fitting import table_lines
 from costprobe.ui.cli.support.known_names import NAMES_SHOWN, PROBES, STORED_DEVICES, unknown_name
 from costprobe.ui.cli.support.loaded_config import LoadedConfig, bad_input
+from costprobe.ui.cli.support.option_types import Percent
 from costprobe.ui.cli.support.output import echo_answer
 from costprobe.ui.cli.sweep import shown
 from costprobe.ui.cli.views.status_lines import probe_line
@@ -222,7 +224,12 @@ def _spread(part: str) -> str:
 RUNS = 5
 MODELS_TIMEOUT_S = 5.0
 # The measurements to which an option belongs.
-_OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": ("--cold-start",)}
+_OPTIONS = {
+    "--stored": ("--sweep", "--load"),
+    "--yes": ("--load",),
+    "--runs": ("--cold-start", "--save", "--against"),
+    "--fail-above": ("--against",),
+}
 
 
 @click.command(
@@ -233,6 +240,7 @@ _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": (
         "costprobe probe ranker --sweep --stored  # the stored result of the last sweep",
         "costprobe probe quick --naive  # what common mistakes of timing would report",
         "costprobe probe quick --cold-start --runs 1  # how long a start takes until the first answer",
+        "costprobe probe ./model.py:make --against ../main/model.py:make --fail-above 5%  # in CI",
     ),
 )
 @click.argument("name", required=False, shell_complete=PROBES)
@@ -260,8 +268,24 @@ _OPTIONS = {"--stored": ("--sweep", "--load"), "--yes": ("--load",), "--runs": (
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1, RUNS_MAX),
-    help=f"With --cold-start: starts with each page cache (default: {RUNS}).",
+    type=click.IntRange(1, gates.RUNS_MAX),
+    help=f"With --cold-start: starts with each page cache (default: {RUNS}). With --save and --against:"
+    f" runs of each (default: {gates.RUNS}).",
+)
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Run several times and write the runs to this file, *.json.",
+)
+@click.option(
+    "--against",
+    help="Run several times, and test whether an inference is more expensive than in a file of --save, or"
+    " than that of another probe, which is run in turn.",
+)
+@click.option(
+    "--fail-above",
+    type=Percent(),
+    help='With --against: exit with 1 if it is more expensive by more than this, such as "5%".',
 )
 @click.option(
     "--naive",
@@ -287,6 +311,9 @@ def command(  # noqa: PLR0913 - click passes each option
     stored: bool,
     cold_start: bool,
     runs: int | None,
+    save: Path | None,
+    against: str | None,
+    fail_above: float | None,
     naive: bool,
     body: Path | None,
     model: str | None,
@@ -309,14 +336,30 @@ def command(  # noqa: PLR0913 - click passes each option
     With --cold-start it starts the model in new processes, and stores how long each took.
 
     With --naive it shows what common mistakes of timing report on this machine: nothing is stored.
+
+    With --against it answers whether a change made an inference more expensive: exit code 1 if it did,
+    by more than --fail-above, and 0 if not, or if the runs do not decide it. Nothing is stored.
     """
     settings = LoadedConfig(config)
     probe = _chosen(settings.config, name, body, model)
+    gate = "--save" if against is None else "--against"
     kinds = {"--cold-start": cold_start, "--load": load, "--naive": naive, "--sweep": sweep}
-    _check_options(
-        [option for option, is_set in kinds.items() if is_set],
-        {"--stored": stored, "--yes": yes, "--runs": runs is not None},
-    )
+    kinds[gate] = save is not None or against is not None
+    more = {"--stored": stored, "--yes": yes, "--runs": runs is not None}
+    more["--fail-above"] = fail_above is not None
+    _check_options([option for option, is_set in kinds.items() if is_set], more)
+    if kinds[gate]:
+        base: gates.ProbeRuns | AnyProbe | None = None
+        if against is not None and against.endswith(gates.SUFFIX):
+            base = gates.ProbeRuns.load(Path(against))
+        elif against is not None:
+            base = _chosen(settings.config, against, body, model)
+        wanted = gates.RUNS if runs is None else runs
+        gated = _gated(settings, probe, device, base, runs=wanted, save=save, limit=fail_above)
+        echo_answer(gated.document(), gated.lines(), as_json=as_json)
+        if gated.verdict == "more_expensive":
+            raise SystemExit(1)
+        return
     if cold_start:
         report = _measured_starts(settings, probe, device, runs or RUNS)
         echo_answer(report.document(), report.lines(), as_json=as_json)
@@ -342,6 +385,33 @@ def command(  # noqa: PLR0913 - click passes each option
         return
     curve = _swept(settings, probe, device, stored=stored)
     echo_answer(curve.document(), shown(curve), as_json=as_json)
+
+
+def _gated(
+    settings: LoadedConfig,
+    probe: AnyProbe,
+    device: str | None,
+    base: gates.ProbeRuns | AnyProbe | None,
+    *,
+    runs: int,
+    save: Path | None,
+    limit: float | None,
+) -> gates.GateReport:
+    """Run a probe several times; save the runs, and compare them with those of a base, if there is one."""
+    if runs < gates.RUNS_MIN:
+        raise bad_input(
+            f"--runs {runs}: fewer than {gates.RUNS_MIN} runs do not show how runs differ"
+        )
+    if save is not None and save.suffix != gates.SUFFIX:
+        raise bad_input(f"--save {save}: name the file *{gates.SUFFIX}")
+    saved = base if isinstance(base, gates.ProbeRuns) else None
+    other = None if isinstance(base, gates.ProbeRuns) else base
+    with open_bench(settings, probe, device) as bench:
+        before, now = gates.measured_runs(bench, probe, saved or other, runs)
+        terms = bench.terms
+    if save is not None:
+        now.save(save)
+    return gates.GateReport(before, now, other is not None, limit, terms)
 
 
 def _check_options(chosen: Sequence[str], more: Mapping[str, bool]) -> None:

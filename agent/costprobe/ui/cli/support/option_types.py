@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 
 import click
 
@@ -65,6 +66,26 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+class Percent(click.ParamType[float]):
+    """A share as a percentage: "5%"."""
+
+    name = "percent"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the share: 0.05."""
+        if isinstance(value, float):
+            return value
+        number, sign, rest = value.partition("%")
+        share = math.nan
+        with suppress(ValueError):
+            share = float(number) / 100
+        if not sign or rest or not 0 <= share < math.inf:
+            self.fail(f'{value!r}: write a percentage, such as "5%"', param, ctx)
+        return share
 
 
 class LabelValue(click.ParamType[tuple[str, str]]):

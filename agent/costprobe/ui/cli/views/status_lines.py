@@ -425,8 +425,31 @@ def probe_line(document: dict[str, Any]) -> str:
     if document["fields"].get("unsteady"):
         parts.append("unsteady: its time changed within the run")
     if document.get("contended"):
-        parts.append("contended: others used the device")
+        parts.append(_contended(document))
     return "  ".join(parts)
+
+
+def _contended(document: dict[str, Any]) -> str:
+    """Return how far to trust a run beside other work: how many passes count, and their range."""
+    fields, cost = document["fields"], document["cost"]
+    words, parts = "contended: others used the device", "from its fastest pass to its slowest part"
+    delayed = fields.get("samples_delayed")
+    if delayed:
+        timed = document["samples"] + delayed
+        words += f"; from the {document['samples']:,} of {timed:,} passes that they did not delay"
+        parts = "in the parts of these"
+    low_ms, high_ms = fields.get("pass_low_ms"), fields.get("pass_high_ms")
+    if low_ms is None or high_ms is None:
+        return words
+    if cost is None:
+        return f"{words}; {low_ms:.3f} to {high_ms:.3f} ms a pass, {parts}"
+    mean_ms = 1000 * document["batch"] / document["throughput_per_s"]
+    low, high = (
+        cost["cost_hardware"] * ms / mean_ms + cost["cost_energy"] for ms in (low_ms, high_ms)
+    )
+    scale, currency = price_scale(high), cost["currency"]
+    low_words, high_words = money(low * scale, currency), price_text(high, currency, scale)
+    return f"{words}; {low_words} to {high_words}, {parts}"
 
 
 def _spread(document: dict[str, Any]) -> str:
