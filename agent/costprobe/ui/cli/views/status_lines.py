@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
+from costprobe.alerts.faults import present_faults
 from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, unit_price
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
@@ -42,23 +43,11 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
         head = f"NOT RUNNING; last seen {ago(status['age_s'])} ago as {status['state']}"
     lines = [f"costprobe on {status['host']}: {head}"]
     lines += [f"cost     {words}" for words in hourly_costs(status)]
+    lines += [f"  FAULT  {fault.text}" for fault in present_faults(status, None)]
     lines.append(f"config   {status['config'] or 'none (demo mode)'}")
-    if status["config_fault"]:
-        lines.append(f"  FAULT  {status['config_fault']}")
     lines.append(f"store    {status['store']['path']}")
-    if status["store"]["fault"]:
-        lines.append(f"  FAULT  {status['store']['fault']}")
-    lines += [
-        f"  FAULT  a damaged store was replaced and is kept as {path}: recover it, move or delete it"
-        for path in status["store"].get("replaced", ())
-    ]
     lines += [f"device   {device['name']}: {device['model']}" for device in status["devices"]]
     lines += _sensor_lines(status["sensor"])
-    lines += [
-        f"  FAULT  {board['text']}; if it was removed for good: costprobe annotate --device {uuid} --left"
-        for uuid, board in status.get("absent_boards", {}).items()
-    ]
-    lines += [f"  FAULT  {text}" for text in status.get("billed_elsewhere", {}).values()]
     for probe in status["probes"]:
         lines += _probe_lines(probe, is_running=status["running"])
     lines += [line for served in status.get("services", ()) for line in service_lines(served)]
@@ -109,8 +98,6 @@ def hourly_costs(status: dict[str, Any]) -> list[str]:
 
 
 def _http_lines(http: dict[str, Any]) -> list[str]:
-    if http.get("fault"):
-        return [f"  FAULT  HTTP is not served: {http['fault']}"]
     return [f"http     /healthz and /metrics on {http['listen']}"] if http.get("listen") else []
 
 
@@ -119,16 +106,11 @@ def _sensor_lines(sensor: dict[str, Any]) -> list[str]:
     lines = [f"sensor   {sensor['state']}{driver}, {counted(sensor['child_restarts'], 'restart')}"]
     if sensor["last_fault"]:
         lines.append(f"         last fault: {sensor['last_fault']}")
-    lines += [f"  FAULT  {reason}" for reason in sensor.get("driver_faults", {}).values()]
-    for name, device in sensor["devices"].items():
-        if device["state"] != "good":
-            lines.append(f"  FAULT  {name} is quarantined, next try in {ago(device['retry_in_s'])}")
-        if device["suspect"]:
-            lines.append(
-                f"  FAULT  {name}: its energy is suspect, the counter counts"
-                f" {percent(device['counter_to_power_ratio'])} of the integrated power"
-            )
-    return lines
+    return lines + [
+        f"         {name}: next try in {ago(device['retry_in_s'])}"
+        for name, device in sensor["devices"].items()
+        if device["state"] != "good"
+    ]
 
 
 def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
@@ -153,7 +135,9 @@ def _probe_lines(probe: dict[str, Any], *, is_running: bool) -> list[str]:
             f" {counted(probe['skipped_for_neighbour'], 'run')} skipped"
         )
     if probe["fault"]:
-        lines.append(f"  FAULT  {local(probe['fault']['time_ns'])}  {probe['fault']['title']}")
+        lines.append(
+            f"         failed {local(probe['fault']['time_ns'])}: {probe['fault']['title']}"
+        )
         lines += [f"         {words}" for words in probe["fault"]["stderr_tail"][-3:]]
     return lines
 
@@ -184,14 +168,8 @@ def _sink_lines(name: str, sink: dict[str, Any], outbox: dict[str, Any]) -> list
             f" {outbox.get('rejected_points_total', 0)} rejected"
         )
     ]
-    if sink["last_error"]:
-        again = f"; retry in {ago(sink['retry_in_s'])}" if sink["retry_in_s"] else ""
-        lines.append(f"  FAULT  {sink['last_error']}{again}")
-    if sink.get("rejections"):
-        lines.append(
-            f"  FAULT  the database permanently rejects points: {sink['rejections']['reason']};"
-            f" see costprobe sink rejected {name}"
-        )
+    if sink["retry_in_s"]:
+        lines.append(f"         retry in {ago(sink['retry_in_s'])}")
     return lines
 
 
@@ -199,9 +177,8 @@ def _spot_lines(name: str, spot: dict[str, Any]) -> list[str]:
     price = spot["price_per_h"]
     words = "unknown" if price is None else f"{money(float(price), spot['currency'])}/h"
     lines = [f"price    spot {name}: {words}"]
-    if spot["stale"] or spot["last_error"]:
-        state = "stale" if spot["stale"] else "the source fails"
-        lines.append(f"  FAULT  spot price {name}: {state}: {spot['last_error'] or 'no new value'}")
+    if spot["last_error"] and not spot["stale"]:
+        lines.append(f"         the source fails: {spot['last_error']}")
     return lines
 
 
@@ -232,9 +209,8 @@ def _notifier_lines(name: str, notifier: dict[str, Any]) -> list[str]:
         for key, word in (("sent", "sent"), ("queued", "waiting"), ("dropped", "dropped"))
     )
     lines = [f"notifier {name} ({notifier['kind']}): {counts}"]
-    if notifier["failing"]:
-        again = f"; retry in {ago(notifier['retry_in_s'] or 0.0)}"
-        lines.append(f"  FAULT  {notifier['failing']}{again}")
+    if notifier["retry_in_s"]:
+        lines.append(f"         retry in {ago(notifier['retry_in_s'])}")
     if notifier["dropped"]:
         lines.append(f"         last dropped: {notifier['last_dropped']}")
     return lines
@@ -257,8 +233,6 @@ def _pod_lines(pods: dict[str, Any]) -> list[str]:
         + (f" ({workload['engine']})" if workload["engine"] else "")
         for workload in pods["workloads"]
     ]
-    if pods["fault"]:
-        lines.append(f"  FAULT  kubernetes: {pods['fault']}")
     return lines or ["pods     no container holds a device"]
 
 
@@ -266,11 +240,8 @@ def _carbon_lines(carbon: dict[str, Any]) -> list[str]:
     if not carbon:
         return []
     lines = [f"carbon   {carbon['g_per_kwh'] or 'unknown'} g/kWh"]
-    if carbon["stale"] or carbon["last_error"]:
-        state = "stale" if carbon["stale"] else "the source fails"
-        lines.append(
-            f"  FAULT  carbon intensity: {state}: {carbon['last_error'] or 'no new value'}"
-        )
+    if carbon["last_error"] and not carbon["stale"]:
+        lines.append(f"         the source fails: {carbon['last_error']}")
     return lines
 
 
@@ -301,8 +272,6 @@ def service_lines(service: dict[str, Any]) -> list[str]:
     lines += _calibration(service.get("calibration"))
     missing = service["missing"] or (last["missing"] if last else [])
     lines += [f"         missing counter: {text}" for text in missing]
-    if service["fault"]:
-        lines.append(f"  FAULT  service {service['service']} cannot be read: {service['fault']}")
     return lines
 
 
