@@ -105,17 +105,18 @@ def table(
 
 
 class Demand(NamedTuple):
-    """A recorded series: its kind, hours since 1970 at its begin, and the amount of each full hour."""
+    """A recorded series: its kind, hours since 1970 at its begin, amount and highest value of each hour."""
 
     kind: str
     first: int
     amounts: list[float]
+    peaks: list[float]
 
 
 def real_demand(folder: Path) -> Iterator[Demand]:
     """Yield the recorded series of a folder."""
     for path in sorted(folder.glob("*.csv.gz")):
-        series: dict[str, dict[int, float]] = {}
+        series: dict[str, dict[int, list[float]]] = {}
         with gzip.open(path, "rt") as file:
             for row in csv.DictReader(file):
                 if "requests_per_s" in row:
@@ -126,18 +127,18 @@ def real_demand(folder: Path) -> Iterator[Demand]:
                     name, hour, amount = "", int(moment.timestamp()) // 3600, float(row["value"])
                 else:
                     break
-                hours = series.setdefault(name, {})
-                hours[hour] = hours.get(hour, 0.0) + amount
+                series.setdefault(name, {}).setdefault(hour, []).append(amount)
         for name, hours in series.items():
             first, last = min(hours) + (not name), max(hours) + bool(name)
             kind = "tenants" if name else path.name.removesuffix(".csv.gz").rpartition("_")[0]
-            yield Demand(kind, first, [hours.get(hour, 0.0) for hour in range(first, last)])
+            values = [hours.get(hour, [0.0]) for hour in range(first, last)]
+            yield Demand(kind, first, list(map(math.fsum, values)), list(map(max, values)))
 
 
 def real_table(folder: Path) -> bool:
     """Print the table of recorded demand, and return whether its goal is met."""
     results: dict[tuple[str, int, int], list[Trial]] = {}
-    for kind, first, amounts in real_demand(folder):
+    for kind, first, amounts, _ in real_demand(folder):
         usual = statistics.fmean(amounts)
         hours = [HourRate((first + at) * HOUR_NS, amount) for at, amount in enumerate(amounts)]
         for weeks in (1, 2, 4, 8):
