@@ -427,6 +427,8 @@ def _assumptions_of(
             f"{percent(HEADROOM)} of the capacity is free at the highest minute, and the load of several"
             " devices can share one"
         )
+    if choice.schedule.startswith(SCALED):
+        yield "no hour needs more devices than in the weeks of this data, as on a holiday"
     if choice.scaling is not None:
         yield from _scaling_assumptions(choice.scaling, workload.row_s)
     if 0 in choice.counts:

@@ -6,8 +6,7 @@ is the seasonal naive method of Hyndman and Athanasopoulos, Forecasting: Princip
 ed., 5.2), with the median of the seasons instead of the last season, so that one unusual week is not
 repeated.
 
-The differences between hours and their medians (of the other hours: leave-one-out), summed in blocks
-of at most a day, are a constant, plus a level that wanders, plus noise. The level is a first-order
+The differences between hours and their medians, summed in blocks of at most a day, are a constant, plus a level that wanders, plus noise. The level is a first-order
 autoregression whose deviation fades with a time constant. Which one, and what share of the variance is
 the level's, is not known: the forecast is the mean over MEMORIES_H and WANDERING_SHARES, weighted by the
 likelihood of the history's blocks (Kalman filter; Durbin and Koopman, Time Series Analysis by State Space Methods,
@@ -165,6 +164,7 @@ def robust_forecast(
     seasons = _Seasons(history, zone)
     hours = math.fsum(hour.share for hour in remaining)
     outlook = _outlook(seasons.differences(), hours)
+    half_width = outlook.half_width * seasons.inflation()
     expected = ahead_h = 0.0
     for hour in remaining:
         ahead_h += hour.share
@@ -176,8 +176,8 @@ def robust_forecast(
         expected += max(0.0, usual + level) * hour.share
     return Forecast(
         expected=expected,
-        low=max(0.0, expected - outlook.half_width),
-        high=expected + outlook.half_width,
+        low=max(0.0, expected - half_width),
+        high=expected + half_width,
         method=seasons.words,
         hours=len(history),
     )
@@ -222,13 +222,17 @@ class _Seasons:
         return statistics.median(self._peers(hour))
 
     def differences(self) -> list[float]:
-        """Return the difference of each hour from its estimate from the others."""
-        differences = []
-        for hour, value in self._history:
-            others = list(self._peers(hour))
-            others.remove(value)
-            differences.append(value - statistics.median(others))
-        return differences
+        """Return the difference of each hour from its usual cost."""
+        usual = {hour: self.usual(hour) for hour in {hour for hour, _ in self._history}}
+        return [value - usual[hour] for hour, value in self._history]
+
+    def inflation(self) -> float:
+        """Return by what an hour is further from the usual cost of the others than from its own.
+
+        It is n / (n - 1) for the mean of n values.
+        """
+        counts = [len(self._peers(hour)) for hour, _ in self._history]
+        return statistics.fmean(count / (count - 1) for count in counts)
 
     def _peers(self, hour: int) -> Sequence[float]:
         for (_, slot), values in zip(_SEASONS, self._by_season, strict=True):
