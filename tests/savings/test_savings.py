@@ -115,8 +115,8 @@ def test_nights_and_weekends_off():
 
 
 def test_a_reservation_for_the_base_load():
-    # Two devices in office hours (60 of 168 h), one otherwise. One reserved at 2.00 for every hour and
-    # one on demand in office hours: 2.00 + 60 / 168 x 3.60 = 3.2857 an hour, instead of 7.20.
+    # Two devices in office hours and an hour before and after (70 of 168 h), one otherwise. One reserved
+    # at 2.00 for every hour and one on demand in these hours: 2.00 + 70 / 168 x 3.60 = 3.50, not 7.20.
     def busy(hour):
         return 80.0 if office(hour) else 30.0
 
@@ -130,7 +130,7 @@ def test_a_reservation_for_the_base_load():
     found = offers(answer(past, "gpu0 and gpu1"))
     assert found[
         "gpu0 and gpu1; scaled by the hour of the week; 1 reserved, the rest on_demand"
-    ] == (round((7.20 - 2.00 - 60 / 168 * 3.60) * MONTH_H, 2))
+    ] == (round((7.20 - 2.00 - 70 / 168 * 3.60) * MONTH_H, 2))
     reserved = [s for s in answer(past, "gpu0 and gpu1").supplies if s.choice.price is prices[1]]
     assert {supply.break_even_share for supply in reserved} == {Decimal(2) / Decimal("3.6")}
     assert found["gpu0 and gpu1; reserved"] == round((7.20 - 4.00) * MONTH_H, 2)
@@ -146,8 +146,8 @@ def test_owned_devices_break_even():
 
 
 def test_owned_base_load_breaks_even_too():
-    # One owned device for the base at 438 a month to run, the rest on demand for 60 of 168 h: 938.57.
-    # Now 5,256: 8,760 / (5,256 - 438 - 938.57) = 2.26 months.
+    # One owned device for the base at 438 a month to run, the rest on demand for 70 of 168 h: 1,095.
+    # Now 5,256: 8,760 / (5,256 - 438 - 1,095) = 2.35 months.
     def busy(hour):
         return 80.0 if office(hour) else 30.0
 
@@ -157,7 +157,7 @@ def test_owned_base_load_breaks_even_too():
     past = history(*devices, prices={"gpu0": prices, "gpu1": prices}, zone=UTC)
     (mixed,) = [s for s in answer(past, "gpu0 and gpu1").supplies if s.choice.base_price is owned]
     assert mixed.choice.cash == 8760
-    assert round(mixed.months_to_break_even, 2) == 2.26
+    assert round(mixed.months_to_break_even, 2) == 2.35
 
 
 def test_leaving_a_reservation_saves_only_when_it_ends():
@@ -237,3 +237,39 @@ def test_a_supply_that_was_too_small_later_is_rejected():
     ((action, reason),) = found.rejected
     assert action.startswith("1 of gpu0 and gpu1")
     assert reason.startswith("too small in 168 of the last 168 hours")
+
+
+def test_one_week_advises_nothing_with_less_capacity_than_now():
+    """A cheaper price for the same devices needs no other week; all else is tested on one."""
+
+    def busy(hour):
+        return 60.0 if office(hour) else 10.0
+
+    def with_days(days):
+        names = ("gpu0", "gpu1")
+        prices = {name: [price(), price("2", "reserved")] for name in names}
+        devices = [device(name, busy, days=days) for name in names]
+        return answer(history(*devices, prices=prices, zone=UTC), "gpu0 and gpu1")
+
+    week = with_days(13)
+    assert offers(week) == {"gpu0 and gpu1; reserved": (3.6 - 2) * 2 * MONTH_H}
+    scaled = "gpu0 and gpu1; scaled by the hour of the week; on_demand"
+    reason = "from 13.0 days of data, not tested on another week"
+    assert (scaled, reason) in week.rejected
+    assert "two weeks of utilization: each cheaper supply is tested on the last one" in week.needs
+    assert scaled in offers(with_days(14))
+
+
+def test_hours_of_the_week_that_one_week_did_not_have_are_not_scaled():
+    """The first of four weeks, not only the last, is tested on the devices that the others needed."""
+
+    def busy(hour):
+        is_first_night = hour < 12
+        return 80.0 if office(hour) or is_first_night else 30.0
+
+    devices = [device(name, busy, days=28) for name in ("gpu0", "gpu1")]
+    found = answer(history(*devices, zone=UTC), "gpu0 and gpu1")
+    assert not found.supplies
+    ((action, reason),) = found.rejected
+    assert action == "gpu0 and gpu1; scaled by the hour of the week; on_demand"
+    assert reason == "too small in 7 of 168 hours of a week, decided from the other weeks"

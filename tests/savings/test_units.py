@@ -25,7 +25,7 @@ def offers(found):
     return {supply.action: float(supply.saving_per_month) for supply in found.supplies}
 
 
-def t4_with(per_min_of, *, unit="inferences", util_pct=60.0, days=8, cpu_latency_ms=20.0):
+def t4_with(per_min_of, *, unit="inferences", util_pct=60.0, days=14, cpu_latency_ms=20.0):
     """A T4 of which the probe does 100 a second, and a CPU that does half of it."""
     return history(
         device(util_of=lambda _: util_pct, days=days),
@@ -81,22 +81,22 @@ def test_utilization_remains_the_upper_bound():
 
 def test_replicas_by_the_hour_are_counted_in_requests():
     # Two devices that are 100 % busy while anything runs: 40 requests a second in office hours, of
-    # which each does 20, and 4 otherwise: 0.2 devices. Two in 60 of 168 h, one in the others.
+    # which each does 20, and 4 otherwise: 0.2 devices. Two in 70 of 168 h, one in the others.
     def diurnal(minute):
         hour = minute // 60
         is_office = hour % 168 < 120 and 8 <= hour % 24 < 20
         return 2400 if is_office else 240
 
     past = history(
-        device(util_of=lambda _: 100.0, days=7),
-        device("gpu1", lambda _: 100.0, 7),
-        served=[service(diurnal, on=("gpu0", "gpu1"), days=7)],
+        device(util_of=lambda _: 100.0, days=14),
+        device("gpu1", lambda _: 100.0, 14),
+        served=[service(diurnal, on=("gpu0", "gpu1"), days=14)],
         zone=UTC,
     )
     found = answer(past, "chat on gpu0 and gpu1")
     assert found.workload.unit.per_device_s == 20.0
     assert offers(found) == {
-        "gpu0 and gpu1; scaled by the hour of the week; on_demand": round(2628 * 108 / 168, 2)
+        "gpu0 and gpu1; scaled by the hour of the week; on_demand": round(2628 * 98 / 168, 2)
     }
 
 

@@ -177,6 +177,7 @@ def _expected(history: History, load: ExpectedLoad) -> Iterator[MeasuredWorkload
             billed_hours=HOURS_A_WEEK,
             span_hours=HOURS_A_WEEK,
             origin=f"[[workload]] of {load.probe}",
+            is_stated=True,
             probe=load.probe,
             zone=history.zone,
         )

@@ -14,6 +14,8 @@ from costprobe.savings.load import LoadPosition, cents, load_position
 from costprobe.savings.placements import MeasuredWorkload, measured_workloads
 from costprobe.savings.supply import (
     HEADROOM,
+    LEAST_WEEKS,
+    SCALED,
     Choice,
     DevicePrice,
     HeldOut,
@@ -29,10 +31,11 @@ from costprobe.savings.supply import (
     least_devices,
     monthly_cost,
     replayed,
+    scaled_counts,
     tested,
     words_of,
 )
-from costprobe.savings.workload import HourLoad, Unit, WorkloadHistory, hour_of_week
+from costprobe.savings.workload import WEEKS_WITH_HOLDOUT, HourLoad, Unit, WorkloadHistory
 
 # A week contains every hour of the weekly pattern.
 LEAST_DAYS = 7.0
@@ -93,7 +96,8 @@ class Answer:
         currency: ISO 4217 code; empty without a price.
         now: What it runs on; None if its cost is unknown.
         supplies: Cheaper ones, the largest saving first.
-        rejected: Cheaper ones that failed on the held-out weeks, each with the reason.
+        rejected: Cheaper ones that failed on a week from which they were not decided, or were not tested
+            on any, each with the reason.
         needs: What is missing for further supplies.
         devices_min: Devices of now that must not be released so that at most 1 % of the requests
             wait for a start; None if unknown.
@@ -136,8 +140,7 @@ def _answer(history: History, measured: MeasuredWorkload) -> Answer:
         return Answer(workload, measured.bound_ms, currency, None, [], [], needs)
     fit, held_out = workload.split()
     needs += _start_needed(workload, placement, held_out)
-    if not held_out:
-        needs.append("three weeks of utilization: hours to switch off are tested on the last one")
+    needs += _weeks_needed(workload)
     price = history.prices[placement.device][0]
     if price.rate.plan == "assumed":
         needs.append(f"the price of {placement.words} in [[price]]: it is only assumed")
@@ -192,6 +195,15 @@ def _missing(history: History, measured: MeasuredWorkload) -> tuple[str, list[st
     return currency, []
 
 
+def _weeks_needed(workload: WorkloadHistory) -> list[str]:
+    """Return the weeks without which supplies are not tested, or hours off not found."""
+    if workload.is_stated or workload.weeks > LEAST_WEEKS:
+        return []
+    if workload.weeks < WEEKS_WITH_HOLDOUT:
+        return ["two weeks of utilization: each cheaper supply is tested on the last one"]
+    return ["three weeks of utilization: hours to switch off are tested on the last one"]
+
+
 def _start_needed(
     workload: WorkloadHistory, placement: Placement, held_out: Mapping[int, HourLoad]
 ) -> list[str]:
@@ -239,9 +251,9 @@ def _choices_of(
         count = placement.needed(peak)
         schedules = [("", (count,) * HOURS_A_WEEK)]
         if count > 1 and not placement.is_indivisible:
-            scaled = _scaled_counts(fit, workload, placement)
+            scaled = scaled_counts(fit, workload, placement)
             if min(scaled) < count:
-                schedules.append(("scaled by the hour of the week", scaled))
+                schedules.append((SCALED, scaled))
         if off:
             words = f"off {words_of(blocks)}"
             for title, counts in list(schedules):
@@ -284,21 +296,6 @@ def _scaled_choices(
                 words = f"{title}, released after {scaling.timeout_s:.3g} s"
                 counts = (count,) * HOURS_A_WEEK
                 yield Choice(placement, counts, price, schedule=words, scaling=scaling)
-
-
-def _scaled_counts(
-    hours: Mapping[int, HourLoad], workload: WorkloadHistory, placement: Placement
-) -> tuple[int, ...]:
-    """Return the devices that each hour of the week needed at its highest minute, at least one."""
-    everywhere = placement.needed(max(hour.peak for hour in hours.values()))
-    peaks: dict[int, float] = {}
-    for number, hour in hours.items():
-        slot = hour_of_week(number, workload.zone)
-        peaks[slot] = max(peaks.get(slot, 0.0), hour.peak)
-    return tuple(
-        placement.needed(peaks[slot]) if slot in peaks else everywhere
-        for slot in range(HOURS_A_WEEK)
-    )
 
 
 def _may_mix(base: DevicePrice, price: DevicePrice) -> bool:
@@ -430,8 +427,8 @@ def _assumptions_of(
             f"{percent(HEADROOM)} of the capacity is free at the highest minute, and the load of several"
             " devices can share one"
         )
-    if choice.schedule.startswith("scaled"):
-        yield "devices start before the hour in which they are needed"
+    if choice.schedule.startswith(SCALED):
+        yield "no hour needs more devices than in the weeks of this data, as on a holiday"
     if choice.scaling is not None:
         yield from _scaling_assumptions(choice.scaling, workload.row_s)
     if 0 in choice.counts:

@@ -36,6 +36,8 @@ _ROUNDING = 1e-9
 # Share of the held-out hours in which a supply may lack capacity for a minute.
 SHORT_SHARE_MAX = 0.01
 
+SCALED = "scaled by the hour of the week"
+
 # Each hour of the week must be observed at least twice.
 LEAST_WEEKS = 2
 # Restarting takes minutes: shorter blocks are not worth it.
@@ -440,7 +442,9 @@ def tested(held_out: Mapping[int, HourLoad], workload: WorkloadHistory, choice: 
 def failure(
     held_out: Mapping[int, HourLoad], workload: WorkloadHistory, now: Choice, choice: Choice
 ) -> str:
-    """Return why a supply failed on held-out hours; empty if it did not, or there are none.
+    """Return why a supply failed on held-out hours, or was not tested; empty if neither.
+
+    Without held-out hours only a stated load, or a supply with no less capacity than now, needs no test.
 
     Args:
         held_out: The hours.
@@ -448,8 +452,13 @@ def failure(
         now: What it runs on.
         choice: The supply.
     """
-    if not held_out:
+    if workload.is_stated:
         return ""
+    if not held_out:
+        keeps_all = bool(choice.placement.held) and min(choice.counts) >= now.count
+        if keeps_all and choice.scaling is None:
+            return ""
+        return f"from {workload.days:.1f} days of data, not tested on another week"
     result = tested(held_out, workload, choice)
     where = f"of the last {result.hours} hours, from which it was not decided"
     if result.hours_short > SHORT_SHARE_MAX * result.hours:
@@ -459,7 +468,44 @@ def failure(
         before, after = monthly_cost(last, now).total, monthly_cost(last, choice).total
         if before is not None and after is not None and after >= before:
             return f"saved nothing in the {where.removeprefix('of the ')}"
+    return _unsteady(workload, choice) if choice.schedule.startswith(SCALED) else ""
+
+
+def _unsteady(workload: WorkloadHistory, choice: Choice) -> str:
+    """Return why devices scaled by the hour of the week would not have held in each week; empty if so.
+
+    Each week is tested on the devices that the other weeks needed.
+    """
+    weeks = workload.by_week()
+    for week in weeks:
+        others = {
+            number: hour for each in weeks if each is not week for number, hour in each.items()
+        }
+        counts = scaled_counts(others, workload, choice.placement)
+        result = tested(week, workload, replace(choice, counts=counts))
+        if result.hours_short > SHORT_SHARE_MAX * result.hours:
+            return (
+                f"too small in {result.hours_short} of {result.hours} hours of a week, decided from"
+                " the other weeks"
+            )
     return ""
+
+
+def scaled_counts(
+    hours: Mapping[int, HourLoad], workload: WorkloadHistory, placement: Placement
+) -> tuple[int, ...]:
+    """Return the devices that each hour of the week and its neighbours needed, at least one."""
+    everywhere = placement.needed(max(hour.peak for hour in hours.values()))
+    peaks: dict[int, float] = {}
+    for number, hour in hours.items():
+        middle = hour_of_week(number, workload.zone)
+        for near in (middle - 1, middle, middle + 1):
+            slot = near % HOURS_A_WEEK
+            peaks[slot] = max(peaks.get(slot, 0.0), hour.peak)
+    return tuple(
+        placement.needed(peaks[slot]) if slot in peaks else everywhere
+        for slot in range(HOURS_A_WEEK)
+    )
 
 
 def replayed(

@@ -19,8 +19,8 @@ from costprobe.core.units import HOUR_S
 from costprobe.savings.history import ALL_MINUTES, ProbeHistory, ServedHour, ServiceHistory
 
 _MINUTE_S, _PCT = 60.0, 100
-# Of four weeks the last one is held out, of three as well; fewer have none.
-_WEEKS_WITH_HOLDOUT, _HELD_OUT_ONE_IN = 3, 3
+# Of two to five weeks the last one is held out; fewer have none.
+WEEKS_WITH_HOLDOUT, _HELD_OUT_ONE_IN = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class WorkloadHistory:
         zone: Time zone of its hours of the week; None for the host's own.
         unit: Unit of its work; None where only utilization is known.
         row_s: Length of the longest row of its services, in s.
+        is_stated: Whether the load is configured instead of measured.
     """
 
     name: str
@@ -110,6 +111,7 @@ class WorkloadHistory:
     zone: tzinfo | None = None
     unit: Unit | None = None
     row_s: float = 0.0
+    is_stated: bool = False
 
     @property
     def mean(self) -> float:
@@ -141,15 +143,29 @@ class WorkloadHistory:
         """Share of the span with known load."""
         return min(1.0, len(self.hours) / self.span_hours)
 
+    @property
+    def weeks(self) -> int:
+        """Whole weeks of its span."""
+        return self.span_hours // HOURS_A_WEEK
+
+    def by_week(self) -> list[dict[int, HourLoad]]:
+        """Return the hours of each of the last whole weeks that has any."""
+        last = max(self.hours)
+        weeks: list[dict[int, HourLoad]] = [{} for _ in range(self.weeks)]
+        for number, hour in self.hours.items():
+            ago = (last - number) // HOURS_A_WEEK
+            if ago < len(weeks):
+                weeks[ago][number] = hour
+        return [week for week in weeks if week]
+
     def split(self) -> tuple[dict[int, HourLoad], dict[int, HourLoad]]:
         """Return the hours that a decision is made from, and the held-out weeks it is tested on.
 
-        The last third of the whole weeks is held out; of less than three weeks none.
+        The last third of the whole weeks is held out, at least one; of less than two weeks none.
         """
-        weeks = self.span_hours // HOURS_A_WEEK
-        if weeks < _WEEKS_WITH_HOLDOUT:
+        if self.weeks < WEEKS_WITH_HOLDOUT:
             return dict(self.hours), {}
-        held_out_h = max(1, weeks // _HELD_OUT_ONE_IN) * HOURS_A_WEEK
+        held_out_h = max(1, self.weeks // _HELD_OUT_ONE_IN) * HOURS_A_WEEK
         border = max(self.hours) + 1 - held_out_h
         before = {number: hour for number, hour in self.hours.items() if number < border}
         after = {number: hour for number, hour in self.hours.items() if number >= border}

@@ -1,31 +1,29 @@
-"""Forecast of a period's cost: a robust rate for each hour of the week, with an interval.
+"""Forecast of a period's cost: a median for each hour of the week, a level that wanders, an interval.
 
-The point forecast is a seasonal median: a future hour is expected to cost the median of the same
-hour of the week over up to eight weeks (or of the same hour of the day, or of all hours, if there
-is no such hour). It is the seasonal naive method of Hyndman and Athanasopoulos, Forecasting:
-Principles and Practice (3rd ed., 5.2), with the median of the seasons instead of the last season,
-so that one unusual week is not repeated. Two corrections use the differences between hours and
-their medians. The first is the mean difference of whole blocks, because a sum depends on the
-mean, not the median; blocks beyond four robust deviations are clipped. The second is a share of
-the deviation of the last week and the last day; the share of the day decreases with the forecast
-distance.
+A future hour is expected to cost the median of the same hour of the week over up to eight weeks; if
+there is only one, of the same hour of workdays or of weekends, then of the day, then of all hours. It
+is the seasonal naive method of Hyndman and Athanasopoulos, Forecasting: Principles and Practice (3rd
+ed., 5.2), with the median of the seasons instead of the last season, so that one unusual week is not
+repeated.
 
-The interval is that of a sum; section 5.5 of the book has it for single values. The residuals are
-the differences between each hour and its estimate from the other hours (leave-one-out), summed in
-blocks of at most a day. Let s be the robust spread of the blocks (1.4826 times the median
-absolute deviation, after Rousseeuw and Croux 1993, or the distance from the 10th to the 90th
-percentile divided by 2.563 if that is larger) and r the correlation of successive blocks. Then a
-sum of n blocks has the variance s² (n + 2 Σ (n - k) r^k), that of a first-order autoregression.
-The uncertainty of the level, which is estimated from N blocks, adds s² n² (1 + r) / ((1 - r) N).
-The quantile is that of Student's distribution with N - 1 degrees of freedom (Abramowitz and
-Stegun, expansion 26.7.5).
+The differences between hours and their medians, summed in blocks of at most a day, are a constant, plus a level that wanders, plus noise. The level is a first-order
+autoregression whose deviation fades with a time constant. Which one, and what share of the variance is
+the level's, is not known: the forecast is the mean over MEMORIES_H and WANDERING_SHARES, weighted by the
+likelihood of the history's blocks (Kalman filter; Durbin and Koopman, Time Series Analysis by State Space Methods,
+2nd ed., ch. 4 and 7). So the level wanders as it did in the history. An isolated block beyond
+DRAWN_IN_AT robust deviations does not move the level; its excess counts as noise.
+
+The interval is that of the sum of the hours to come: noise, the level's wandering, the uncertainty of
+level, constant and share. The quantile is that of Student's distribution with a degree of freedom for
+each past period as long as the forecast, at most one fewer than the blocks: a week has shown nothing
+of how weeks differ. Real demand: bench/results/2026-11-28-forecast.md.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -40,12 +38,15 @@ MIN_HOURS = 6
 MIN_OF_A_SEASON = 2
 BLOCK_HOURS = 24
 MIN_BLOCKS = 4
-# Share of the last week's and day's deviation from the median that is expected to persist.
-LEVEL_WEIGHT = 0.5
+# Hour of the week at which the weekend begins: Saturday, 00:00.
+WEEKEND_H = 5 * HOURS_A_DAY
+# A deviation of the level fades to 37 % in one of these times; in the second after as long a history.
+MEMORIES_H = (HOURS_A_WEEK, 4 * HOURS_A_WEEK)
+# Share of the variance of a block that is the level's.
+WANDERING_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)
 DRAWN_IN_AT = 4.0
-MAX_CORRELATION = 0.9
-_DECILES_TO_SIGMA = 2.563
-_MIN_FOR_DECILES = 20
+# Smallest sum of squares of blocks, of which the largest is 1: differences below it are rounding.
+_ROUNDING = 1e-24
 
 
 class HourRate(NamedTuple):
@@ -161,24 +162,22 @@ def robust_forecast(
         return None
     zone = ZoneInfo(timezone)
     seasons = _Seasons(history, zone)
-    differences = seasons.differences()
-    mean = _drawn_in_mean(differences)
-    week = LEVEL_WEIGHT * (
-        statistics.median(differences[-HOURS_A_WEEK:]) - statistics.median(differences)
-    )
-    day = LEVEL_WEIGHT * (
-        statistics.median(differences[-HOURS_A_DAY:]) - statistics.median(differences)
-    )
-    expected = 0.0
-    for ahead, hour in enumerate(remaining):
-        level = mean + week + (day - week) * math.exp(-ahead / HOURS_A_DAY)
+    hours = math.fsum(hour.share for hour in remaining)
+    outlook = _outlook(seasons.differences(), hours)
+    half_width = outlook.half_width * seasons.inflation()
+    expected = ahead_h = 0.0
+    for hour in remaining:
+        ahead_h += hour.share
+        level = outlook.constant + math.fsum(
+            deviation * math.exp(-ahead_h / memory_h)
+            for deviation, memory_h in zip(outlook.deviations, MEMORIES_H, strict=True)
+        )
         usual = seasons.usual(_hour_of_week(hour.start_ns, zone))
         expected += max(0.0, usual + level) * hour.share
-    spread = _spread(differences, sum(hour.share for hour in remaining))
     return Forecast(
         expected=expected,
-        low=max(0.0, expected - spread),
-        high=expected + spread,
+        low=max(0.0, expected - half_width),
+        high=expected + half_width,
         method=seasons.words,
         hours=len(history),
     )
@@ -190,25 +189,32 @@ def _hour_of_week(time_ns: int, zone: ZoneInfo) -> int:
     return local.weekday() * HOURS_A_DAY + local.hour
 
 
+# Seasons, the finest first, each with the slot of an hour of the week.
+_SEASONS: tuple[tuple[str, Callable[[int], int]], ...] = (
+    ("the week", lambda hour: hour),
+    ("workdays and weekends", lambda hour: hour % HOURS_A_DAY - (hour >= WEEKEND_H) * HOURS_A_DAY),
+    ("the day", lambda hour: hour % HOURS_A_DAY),
+)
+
+
 class _Seasons:
-    """Costs of the past by the hour of the week and of the day."""
+    """Costs of the past by the hour of the week, of workdays and weekends, and of the day."""
 
     def __init__(self, history: Sequence[HourRate], zone: ZoneInfo) -> None:
         self._history = [(_hour_of_week(hour.start_ns, zone), hour.per_hour) for hour in history]
-        self._weekly: dict[int, list[float]] = {}
-        self._daily: dict[int, list[float]] = {}
         self._all = [value for _, value in self._history]
+        self._by_season: list[dict[int, list[float]]] = [{} for _ in _SEASONS]
         for hour, value in self._history:
-            self._weekly.setdefault(hour, []).append(value)
-            self._daily.setdefault(hour % HOURS_A_DAY, []).append(value)
+            for (_, slot), values in zip(_SEASONS, self._by_season, strict=True):
+                values.setdefault(slot(hour), []).append(value)
 
     @property
     def words(self) -> str:
         """Return which season most hours are based on."""
-        for hours, name in ((self._weekly, "week"), (self._daily, "day")):
-            full = sum(len(values) >= MIN_OF_A_SEASON for values in hours.values())
-            if full * 2 >= len(hours):
-                return f"medians by the hour of the {name}"
+        for (name, _), values in zip(_SEASONS, self._by_season, strict=True):
+            full = sum(len(found) >= MIN_OF_A_SEASON for found in values.values())
+            if full * 2 >= len(values):
+                return f"medians by the hour of {name}"
         return "median of all hours"
 
     def usual(self, hour: int) -> float:
@@ -216,76 +222,162 @@ class _Seasons:
         return statistics.median(self._peers(hour))
 
     def differences(self) -> list[float]:
-        """Return the difference of each hour from its estimate from the others."""
-        differences = []
-        for hour, value in self._history:
-            others = list(self._peers(hour, at_least=2))
-            others.remove(value)
-            differences.append(value - statistics.median(others))
-        return differences
+        """Return the difference of each hour from its usual cost."""
+        usual = {hour: self.usual(hour) for hour in {hour for hour, _ in self._history}}
+        return [value - usual[hour] for hour, value in self._history]
 
-    def _peers(self, hour: int, at_least: int = 1) -> Sequence[float]:
-        for values in (self._weekly.get(hour, ()), self._daily.get(hour % HOURS_A_DAY, ())):
-            if len(values) >= at_least:
-                return values
+    def inflation(self) -> float:
+        """Return by what an hour is further from the usual cost of the others than from its own.
+
+        It is n / (n - 1) for the mean of n values.
+        """
+        counts = [len(self._peers(hour)) for hour, _ in self._history]
+        return statistics.fmean(count / (count - 1) for count in counts)
+
+    def _peers(self, hour: int) -> Sequence[float]:
+        for (_, slot), values in zip(_SEASONS, self._by_season, strict=True):
+            found = values.get(slot(hour), ())
+            if len(found) >= MIN_OF_A_SEASON:
+                return found
         return self._all
 
 
-def _drawn_in_mean(differences: Sequence[float]) -> float:
-    """Return the mean difference of an hour, with the influence of each block bounded."""
-    blocks = _blocks(differences, min(BLOCK_HOURS, max(1, len(differences) // MIN_BLOCKS)))
-    sums = [math.fsum(block) for block in blocks]
-    middle, reach = statistics.median(sums), DRAWN_IN_AT * _robust_scale(sums)
-    drawn = [min(middle + reach, max(middle - reach, value)) for value in sums]
-    return math.fsum(drawn) / (len(blocks) * len(blocks[0]))
+class _Outlook(NamedTuple):
+    """What hours to come differ from their medians.
+
+    Attributes:
+        constant: Currency an hour.
+        deviations: Currency an hour at the end of the history, which fade with MEMORIES_H.
+        half_width: Half the width of the interval of their sum.
+    """
+
+    constant: float
+    deviations: tuple[float, ...]
+    half_width: float
 
 
-def _blocks(differences: Sequence[float], length: int) -> list[Sequence[float]]:
-    """Return whole blocks, counted from the end, so that they include the newest hours."""
-    starts = range(len(differences) - length, -1, -length)
-    return [differences[start : start + length] for start in starts]
+class _Level(NamedTuple):
+    """The level at the end of the history for one memory and share, per block.
+
+    Attributes:
+        memory_h: One of MEMORIES_H.
+        constant: The constant.
+        deviation: The deviation from it.
+        likelihood: Logarithm of the likelihood of the blocks, with their variance integrated out.
+        variance: Variance of the sum of the hours to come.
+    """
+
+    memory_h: float
+    constant: float
+    deviation: float
+    likelihood: float
+    variance: float
 
 
-def _spread(differences: Sequence[float], hours: float) -> float:
-    """Return half the width of the interval of a sum of future hours."""
-    if hours <= 0:
-        return 0.0
+def _outlook(differences: Sequence[float], hours: float) -> _Outlook:
+    """Return the outlook of the sum of a number of hours."""
     length = max(1, min(BLOCK_HOURS, math.ceil(hours), len(differences) // MIN_BLOCKS))
-    blocks = [math.fsum(block) for block in _blocks(differences, length)]
-    scale = _robust_scale(blocks)
-    correlation = _correlation(blocks)
+    starts = range(len(differences) % length, len(differences), length)
+    sums = [math.fsum(differences[start : start + length]) for start in starts]
+    unit = max(map(abs, sums)) or 1.0
+    blocks, excess = _drawn_in([value / unit for value in sums])
     count = hours / length
-    variance = _sum_variance(count, correlation)
-    variance += count**2 * (1 + correlation) / ((1 - correlation) * len(blocks))
-    return student_quantile((1 + INTERVAL) / 2, len(blocks) - 1) * scale * math.sqrt(variance)
+    levels = [
+        _level(blocks, count, length, memory_h, share)
+        for memory_h in MEMORIES_H
+        if memory_h <= max(HOURS_A_WEEK, len(differences))
+        for share in WANDERING_SHARES
+    ]
+    best = max(level.likelihood for level in levels)
+    likelihoods = [math.exp(level.likelihood - best) for level in levels]
+    total = math.fsum(likelihoods)
+    weighted = [(part / total, level) for part, level in zip(likelihoods, levels, strict=True)]
 
+    def mean(of: Callable[[_Level], float]) -> float:
+        return math.fsum(weight * of(level) for weight, level in weighted)
 
-def _sum_variance(count: float, correlation: float) -> float:
-    """Return the variance of the sum of `count` values of variance 1 of a first-order autoregression."""
-    if count <= 1:
-        return count * count + (1 - correlation) * count * (1 - count)
-    steps = range(1, math.ceil(count))
-    return count + 2 * math.fsum((count - k) * correlation**k for k in steps)
+    def expected(level: _Level) -> float:
+        return count * level.constant + level.deviation * _faded(count, length / level.memory_h)
 
-
-def _robust_scale(values: Sequence[float]) -> float:
-    middle = statistics.median(values)
-    scale = MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
-    if len(values) >= _MIN_FOR_DECILES:
-        deciles = statistics.quantiles(values, n=10, method="inclusive")
-        scale = max(scale, (deciles[-1] - deciles[0]) / _DECILES_TO_SIGMA)
-    return scale
-
-
-def _correlation(values: Sequence[float]) -> float:
-    """Return the bounded correlation of each value with the next; 0 for few values."""
-    mean = statistics.fmean(values)
-    total = math.fsum((value - mean) ** 2 for value in values)
-    if total == 0 or len(values) < MIN_BLOCKS:
-        return 0.0
-    correlation = (
-        math.fsum((value - mean) * (other - mean) for value, other in pairwise(values)) / total
+    middle = mean(expected)
+    variance = excess * count + mean(lambda level: level.variance + (expected(level) - middle) ** 2)
+    periods = len(blocks) / count if count else math.inf
+    quantile = student_quantile((1 + INTERVAL) / 2, min(len(blocks) - 1, periods))
+    deviations = (
+        math.fsum(part * level.deviation for part, level in weighted if level.memory_h == memory_h)
+        for memory_h in MEMORIES_H
     )
-    # The estimate is too low by about (1 + 3 r) / N (Kendall 1954).
-    correlation += (1 + 3 * correlation) / len(values)
-    return min(MAX_CORRELATION, max(0.0, correlation))
+    return _Outlook(
+        mean(lambda level: level.constant) * unit / length,
+        tuple(deviation * unit / length for deviation in deviations),
+        quantile * math.sqrt(variance) * unit,
+    )
+
+
+def _faded(count: float, rate: float) -> float:
+    """Return the sum over blocks of a deviation of 1 that fades by a rate per block."""
+    return (1 - math.exp(-rate * count)) / rate
+
+
+def _drawn_in(blocks: Sequence[float]) -> tuple[list[float], float]:
+    """Return blocks without the excess of isolated ones, and the mean square of it.
+
+    A block is bounded by the median of itself and its neighbours, so that a lasting step stays.
+    """
+    steps = [abs(after - before) for before, after in pairwise(blocks)]
+    reach = DRAWN_IN_AT * MAD_TO_SIGMA * statistics.median(steps) / math.sqrt(2)
+    drawn = []
+    for number, value in enumerate(blocks):
+        first = min(max(0, number - 1), len(blocks) - 3)
+        middle = statistics.median(blocks[first : first + 3])
+        drawn.append(min(middle + reach, max(middle - reach, value)))
+    return drawn, statistics.fmean((a - b) ** 2 for a, b in zip(blocks, drawn, strict=True))
+
+
+def _level(
+    blocks: Sequence[float], count: float, length: int, memory_h: float, share: float
+) -> _Level:
+    """Return the level after blocks, by a Kalman filter.
+
+    Args:
+        blocks: At least two, oldest first.
+        count: Blocks to come.
+        length: Hours of a block.
+        memory_h: Time in which a deviation fades to 37 %.
+        share: Share of the variance of a block that is the deviation's.
+    """
+    rate = length / memory_h
+    phi = math.exp(-rate)
+    constant, deviation = blocks[0], 0.0
+    # Variances in units of that of a block.
+    of_constant, of_both, of_deviation = 1.0, -share, share
+    squares = logs = 0.0
+    for value in blocks[1:]:
+        deviation *= phi
+        of_both *= phi
+        of_deviation = phi**2 * of_deviation + (1 - phi**2) * share
+        with_constant, with_deviation = of_constant + of_both, of_both + of_deviation
+        variance = with_constant + with_deviation + 1 - share
+        error = value - constant - deviation
+        constant += with_constant / variance * error
+        deviation += with_deviation / variance * error
+        of_constant -= with_constant**2 / variance
+        of_both -= with_constant * with_deviation / variance
+        of_deviation -= with_deviation**2 / variance
+        squares += error**2 / variance
+        logs += math.log(variance)
+    # From the middle of the last block to the end of the history.
+    deviation *= math.sqrt(phi)
+    of_both *= math.sqrt(phi)
+    of_deviation = phi * of_deviation + (1 - phi) * share
+    faded, degrees = _faded(count, rate), len(blocks) - 1
+    known = count**2 * of_constant + 2 * count * faded * of_both + faded**2 * of_deviation
+    # Integral of a first-order autoregression of variance 1 that starts at a known value.
+    wandering = 2 / rate * max(0.0, count - 2 * faded + _faded(2 * count, rate) / 2)
+    return _Level(
+        memory_h,
+        constant,
+        deviation,
+        -(logs + degrees * math.log(max(squares, _ROUNDING))) / 2,
+        squares / degrees * (max(0.0, known) + (1 - share) * count + share * wandering),
+    )

@@ -97,7 +97,7 @@ def test_table_notes_and_plot(costprobe, store):
         r"team +host +day +\$48 +\$\S+ +\$3[56]\S* +\$\S+ to \$\S+ +\S+ % +\S+ %$", team
     )
     assert chat.startswith("chat")
-    assert "team: medians by the hour of the day, from 21" in remarks[0]
+    assert "team: medians by the hour of workdays and weekends, from 21" in remarks[0]
     assert "chat: WILL BE EXCEEDED" in output or "chat: EXCEEDED" in output
     assert "team (USD, Asia/Kolkata)" in output
     assert "planned" in output

@@ -138,7 +138,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     if answer.load is not None:
         yield from (f"  {line}" for line in position_lines(answer.load, answer.currency))
     if now is not None and not answer.supplies:
-        yield "  no cheaper supply was measured"
+        yield f"  no cheaper supply {'is known to hold' if answer.rejected else 'was measured'}"
     for number, supply in enumerate(answer.supplies[:SHOWN], 1):
         yield from _supply_lines(number, supply, answer)
     if len(answer.supplies) > SHOWN:
