@@ -18,12 +18,14 @@ import math
 import struct
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from itertools import accumulate
 from statistics import median
 from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.statistics import first_least
+from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
 from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings, Finding
 from costprobe.drift.normal import (
@@ -39,6 +41,7 @@ from costprobe.drift.normal import (
     FirstDay,
     SeriesModel,
     WeekMemory,
+    is_daily,
 )
 
 FOLLOW_S = 3 * DAY_S
@@ -57,6 +60,8 @@ LASTING_REPORT = 1.25
 # standard errors that is a change.
 EARLY_VALUES = 12
 EARLY_ERRORS = 6.0
+# Standard error of the mean of the middle three fifths of normal values, in that of their mean.
+CENTER_ERROR = 1.07
 AGAIN_SHARE = 0.5
 BY_CHANCE = 2.5
 WEEKEND = (-0.08, -0.02)
@@ -315,6 +320,7 @@ class Detector:
         lasted = round((time_s - change.since_s) / normal.interval_s) + 1
         normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
         if normal.profile is None:
+            normal.since_s = [change.since_s] * 6
             while len(normal.recent) > max(STEP_RUN, lasted):
                 normal.recent.popleft()
         return findings
@@ -491,31 +497,63 @@ def _is_step(normal: SeriesModel) -> bool:
 
 
 def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
-    """Return a large change of the first day that the noise hides from single values."""
-    values = list(normal.recent)
-    before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
-    if len(before) < 2 * EARLY_VALUES:
+    """Return a large step of the first day that the noise hides from single values.
+
+    Searched are all values since the last change, and the recent ones where a slot of the day has several.
+    """
+    day = normal.first_day
+    if day is None:
         return None
-    level = median(after)
-    shift = level - median(before)
-    error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
-    if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
+    times_s, values = day.since(normal.since_s[0])
+    change = _step_in(normal, times_s, values, time_s)
+    if change is None and normal.interval_s < day.slot_s / 2:
+        values = list(normal.recent)
+        times_s = [time_s - back * normal.interval_s for back in reversed(range(len(values)))]
+        change = _step_in(normal, times_s, values, time_s)
+    return change
+
+
+def _step_in(
+    normal: SeriesModel, times_s: Sequence[float], values: Sequence[float], time_s: float
+) -> LevelChange | None:
+    """Return the step where two levels explain some values best, if it is larger than their noise."""
+    if len(values) < 3 * EARLY_VALUES:
         return None
-    # Least squares with two levels.
-    lengths = range(EARLY_VALUES // 2, len(before))
-    length = first_least(lengths, lambda length: -_explained(values, length))
-    since_s = time_s - (length - 1) * normal.interval_s
-    return LevelChange(time_s, since_s, level, shift, is_sharp=True)
+    split = _split_of(values)
+    before, after = values[:split], values[split:]
+    if min(len(before), len(after)) < EARLY_VALUES:
+        return None
+    levels = _center(before), _center(after)
+    shift = levels[1] - levels[0]
+    residuals = [*(x - levels[0] for x in before), *(x - levels[1] for x in after)]
+    noise = max(spread_of(residuals, 0.0), normal.settings.least_effect / 4)
+    phi = autocorrelation_of([x for x in residuals if abs(x) < CLIP * noise], noise)
+    # Two fitted levels make it too small (Kendall, "Note on bias in the estimation of autocorrelation", 1954).
+    phi = min(LARGEST_PHI, phi + (2 + 4 * phi) / len(values))
+    error = CENTER_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
+    of_shift = error * math.sqrt(1 / len(before) + 1 / len(after))
+    needed = max(FIRST_DAY_REPORT + 2 * of_shift, EARLY_ERRORS * of_shift)
+    if abs(shift) < needed or is_daily(times_s, values, split, error):
+        return None
+    return LevelChange(time_s, times_s[split], levels[1], shift, is_sharp=True)
 
 
-def _explained(values: list[float], length: int) -> float:
-    """Return the sum of squares that another level of the last `length` values explains."""
-    before, after = values[:-length], values[-length:]
-    shift = math.fsum(after) / length - math.fsum(before) / len(before)
-    return shift * shift * length * len(before) / len(values)
+def _split_of(values: Sequence[float]) -> int:
+    """Return the index from which another level explains the largest sum of squares, without outliers."""
+    ordered = sorted(values)
+    cut = len(values) // 20
+    low, high = ordered[cut], ordered[-1 - cut]
+    sums = [0.0, *accumulate(min(high, max(low, value)) for value in values)]
+    count = len(values)
+
+    def unexplained(split: int) -> float:
+        distance = sums[split] - sums[-1] * split / count
+        return -distance * distance / (split * (count - split))
+
+    return first_least(range(1, count), unexplained)
 
 
-def _center(values: list[float]) -> float:
+def _center(values: Sequence[float]) -> float:
     """Return the mean of the middle three fifths; of fewer than six values the median."""
     if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
         return median(values)
