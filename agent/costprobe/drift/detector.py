@@ -62,6 +62,8 @@ EARLY_VALUES = 12
 EARLY_ERRORS = 6.0
 # Standard error of the mean of the middle three fifths of normal values, in that of their mean.
 CENTER_ERROR = 1.07
+# Distance in standard errors by which nine of ten shifts exceed a threshold.
+POWER = 1.28
 AGAIN_SHARE = 0.5
 BY_CHANCE = 2.5
 WEEKEND = (-0.08, -0.02)
@@ -190,6 +192,26 @@ class Detector:
         A change may revert without a finding; this value shows it.
         """
         return self._normal.level
+
+    @property
+    def min_detectable_pct(self) -> float | None:
+        """Smallest persistent rise that nine of ten times is found within a day of now; None in the warm-up.
+
+        The minimum detectable effect: what the noise of the series and the settings permit.
+        """
+        normal = self._normal
+        runs = max(DAY_S / normal.interval_s, LONG_RUN)
+        if normal.profile is not None:
+            least = min(_least_of(normal, SHARP_VALUES), _least_of(normal, runs))
+        elif normal.first_day is not None:
+            _, values = normal.first_day.since(normal.since_s[0])
+            level = _center(values)
+            error = _error_of([x - level for x in values], normal)
+            of_shift = error * math.sqrt(1 / len(values) + 1 / runs)
+            least = max(FIRST_DAY_REPORT + 2 * of_shift, EARLY_ERRORS * of_shift) + POWER * of_shift
+        else:
+            return None
+        return 100 * math.expm1(max(least, normal.settings.least_effect))
 
     @property
     def series(self) -> SeriesModel:
@@ -526,16 +548,31 @@ def _step_in(
     levels = _center(before), _center(after)
     shift = levels[1] - levels[0]
     residuals = [*(x - levels[0] for x in before), *(x - levels[1] for x in after)]
-    noise = max(spread_of(residuals, 0.0), normal.settings.least_effect / 4)
-    phi = autocorrelation_of([x for x in residuals if abs(x) < CLIP * noise], noise)
-    # Two fitted levels make it too small (Kendall, "Note on bias in the estimation of autocorrelation", 1954).
-    phi = min(LARGEST_PHI, phi + (2 + 4 * phi) / len(values))
-    error = CENTER_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
+    error = _error_of(residuals, normal)
     of_shift = error * math.sqrt(1 / len(before) + 1 / len(after))
     needed = max(FIRST_DAY_REPORT + 2 * of_shift, EARLY_ERRORS * of_shift)
     if abs(shift) < needed or is_daily(times_s, values, split, error):
         return None
     return LevelChange(time_s, times_s[split], levels[1], shift, is_sharp=True)
+
+
+def _least_of(normal: SeriesModel, runs: float) -> float:
+    """Return the shift that nine of ten times is found within so many values."""
+    # A sum rises by the shift, less its reference, at every value.
+    arms = zip(normal.references[:3], normal.intervals[:3], strict=True)
+    by_sums = min(k + h / runs + POWER / math.sqrt(runs) for k, h in arms) * normal.long_run
+    now_s, is_sharp = normal.last_s, runs <= SHARP_VALUES
+    change = LevelChange(now_s + runs * normal.interval_s, now_s, 0.0, 0.0, is_sharp)
+    return max(by_sums, normal.settings.least_effect / 2 + _tolerance_of(normal, change))
+
+
+def _error_of(residuals: Sequence[float], normal: SeriesModel) -> float:
+    """Return the standard error of the center of one value, from the residuals of fitted levels."""
+    noise = max(spread_of(residuals, 0.0), normal.settings.least_effect / 4)
+    phi = autocorrelation_of([x for x in residuals if abs(x) < CLIP * noise], noise)
+    # The levels take some of it (Kendall, "Note on bias in the estimation of autocorrelation", 1954).
+    phi = min(LARGEST_PHI, phi + (2 + 4 * phi) / len(residuals))
+    return CENTER_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
 
 
 def _split_of(values: Sequence[float]) -> int:
