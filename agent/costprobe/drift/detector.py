@@ -193,6 +193,12 @@ class Detector:
         """
         return self._normal.level
 
+    def expected(self, time_s: float) -> float | None:
+        """Return the logarithm of the usual value at a time, UTC in s; None in the warm-up."""
+        normal = self._normal
+        is_known = normal.profile is not None or normal.first_day is not None
+        return normal.expected(time_s) if is_known else None
+
     @property
     def min_detectable_pct(self) -> float | None:
         """Smallest persistent rise that nine of ten times is found within a day of now; None in the warm-up.
@@ -205,13 +211,15 @@ class Detector:
             least = min(_least_of(normal, SHARP_VALUES), _least_of(normal, runs))
         elif normal.first_day is not None:
             _, values = normal.first_day.since(normal.since_s[0])
+            if not values:
+                return None
             level = _center(values)
             error = _error_of([x - level for x in values], normal)
             of_shift = error * math.sqrt(1 / len(values) + 1 / runs)
             least = max(FIRST_DAY_REPORT + 2 * of_shift, EARLY_ERRORS * of_shift) + POWER * of_shift
         else:
             return None
-        return 100 * math.expm1(max(least, normal.settings.least_effect))
+        return 100 * max(math.expm1(least), normal.settings.least_effect)
 
     @property
     def series(self) -> SeriesModel:
