@@ -18,16 +18,23 @@ import math
 import struct
 from array import array
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from itertools import accumulate
 from statistics import median
 from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
 from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings, Finding
+from costprobe.drift.first_step import (
+    EARLY_ERRORS,
+    EARLY_VALUES,
+    FIRST_DAY_REPORT,
+    center,
+    error_of,
+    needed,
+    step_in,
+    values_since,
+)
 from costprobe.drift.normal import (
     CLIP,
     CLIPPED_RATE,
@@ -41,7 +48,6 @@ from costprobe.drift.normal import (
     FirstDay,
     SeriesModel,
     WeekMemory,
-    is_daily,
 )
 
 FOLLOW_S = 3 * DAY_S
@@ -52,16 +58,8 @@ RETRACT_S = DAY_S
 WANDER_REPORT_S = 30 * DAY_S
 # Distance in standard deviations of its wander that is reported earlier.
 WANDER_REACH = 5.0
-# Smallest change reported before the daily pattern is known.
-FIRST_DAY_REPORT = 0.14
 # Smallest step in the first day that is reported at its end, in least effects.
 LASTING_REPORT = 1.25
-# Number of values from which a level of the first day is estimated, and the distance of two of them in
-# standard errors that is a change.
-EARLY_VALUES = 12
-EARLY_ERRORS = 6.0
-# Standard error of the mean of the middle three fifths of normal values, in that of their mean.
-CENTER_ERROR = 1.07
 # Distance in standard errors by which nine of ten shifts exceed a threshold.
 POWER = 1.28
 AGAIN_SHARE = 0.5
@@ -210,13 +208,13 @@ class Detector:
         if normal.profile is not None:
             least = min(_least_of(normal, SHARP_VALUES), _least_of(normal, runs))
         elif normal.first_day is not None:
-            _, values = normal.first_day.since(normal.since_s[0])
+            _, values = values_since(normal.first_day, normal.since_s[0])
             if not values:
                 return None
-            level = _center(values)
-            error = _error_of([x - level for x in values], normal)
+            level = center(values)
+            error = error_of([x - level for x in values], normal.settings.least_effect)
             of_shift = error * math.sqrt(1 / len(values) + 1 / runs)
-            least = max(FIRST_DAY_REPORT + 2 * of_shift, EARLY_ERRORS * of_shift) + POWER * of_shift
+            least = needed(of_shift) + POWER * of_shift
         else:
             return None
         return 100 * max(math.expm1(least), normal.settings.least_effect)
@@ -503,7 +501,7 @@ def _change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
         since_s = normal.since_s[arm]
         length = round((time_s - since_s) / normal.interval_s)
     values = list(normal.recent)
-    level = _center(values[-max(3, min(length, LEVEL_VALUES)) :])
+    level = center(values[-max(3, min(length, LEVEL_VALUES)) :])
     shift = level - normal.level
     if shift * sign <= 0:
         shift = 0.0
@@ -534,34 +532,13 @@ def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
     day = normal.first_day
     if day is None:
         return None
-    times_s, values = day.since(normal.since_s[0])
-    change = _step_in(normal, times_s, values, time_s)
-    if change is None and normal.interval_s < day.slot_s / 2:
+    least_effect = normal.settings.least_effect
+    step = step_in(*values_since(day, normal.since_s[0]), least_effect)
+    if step is None and normal.interval_s < day.slot_s / 2:
         values = list(normal.recent)
         times_s = [time_s - back * normal.interval_s for back in reversed(range(len(values)))]
-        change = _step_in(normal, times_s, values, time_s)
-    return change
-
-
-def _step_in(
-    normal: SeriesModel, times_s: Sequence[float], values: Sequence[float], time_s: float
-) -> LevelChange | None:
-    """Return the step where two levels explain some values best, if it is larger than their noise."""
-    if len(values) < 3 * EARLY_VALUES:
-        return None
-    split = _split_of(values)
-    before, after = values[:split], values[split:]
-    if min(len(before), len(after)) < EARLY_VALUES:
-        return None
-    levels = _center(before), _center(after)
-    shift = levels[1] - levels[0]
-    residuals = [*(x - levels[0] for x in before), *(x - levels[1] for x in after)]
-    error = _error_of(residuals, normal)
-    of_shift = error * math.sqrt(1 / len(before) + 1 / len(after))
-    needed = max(FIRST_DAY_REPORT + 2 * of_shift, EARLY_ERRORS * of_shift)
-    if abs(shift) < needed or is_daily(times_s, values, split, error):
-        return None
-    return LevelChange(time_s, times_s[split], levels[1], shift, is_sharp=True)
+        step = step_in(times_s, values, least_effect)
+    return None if step is None else LevelChange(time_s, *step, is_sharp=True)
 
 
 def _least_of(normal: SeriesModel, runs: float) -> float:
@@ -572,39 +549,6 @@ def _least_of(normal: SeriesModel, runs: float) -> float:
     now_s, is_sharp = normal.last_s, runs <= SHARP_VALUES
     change = LevelChange(now_s + runs * normal.interval_s, now_s, 0.0, 0.0, is_sharp)
     return max(by_sums, normal.settings.least_effect / 2 + _tolerance_of(normal, change))
-
-
-def _error_of(residuals: Sequence[float], normal: SeriesModel) -> float:
-    """Return the standard error of the center of one value, from the residuals of fitted levels."""
-    noise = max(spread_of(residuals, 0.0), normal.settings.least_effect / 4)
-    phi = autocorrelation_of([x for x in residuals if abs(x) < CLIP * noise], noise)
-    # The levels take some of it (Kendall, "Note on bias in the estimation of autocorrelation", 1954).
-    phi = min(LARGEST_PHI, phi + (2 + 4 * phi) / len(residuals))
-    return CENTER_ERROR * noise * math.sqrt((1 + phi) / (1 - phi))
-
-
-def _split_of(values: Sequence[float]) -> int:
-    """Return the index from which another level explains the largest sum of squares, without outliers."""
-    ordered = sorted(values)
-    cut = len(values) // 20
-    low, high = ordered[cut], ordered[-1 - cut]
-    sums = [0.0, *accumulate(min(high, max(low, value)) for value in values)]
-    count = len(values)
-
-    def unexplained(split: int) -> float:
-        distance = sums[split] - sums[-1] * split / count
-        return -distance * distance / (split * (count - split))
-
-    return first_least(range(1, count), unexplained)
-
-
-def _center(values: Sequence[float]) -> float:
-    """Return the mean of the middle three fifths; of fewer than six values the median."""
-    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
-        return median(values)
-    cut = len(values) // 5
-    middle = sorted(values)[cut : len(values) - cut]
-    return math.fsum(middle) / len(middle)
 
 
 def _is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:

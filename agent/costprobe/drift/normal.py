@@ -21,8 +21,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, count, pairwise
-from operator import mul
+from itertools import accumulate, pairwise
 from statistics import median
 
 from costprobe.core.clock_step import ClockStep
@@ -437,17 +436,6 @@ class FirstDay:
             self.values.append(math.nan)
         self.values[index] = x
 
-    def since(self, since_s: float) -> tuple[list[float], list[float]]:
-        """Return times (UTC in s) and values from an instant on."""
-        known = [
-            (at_s, value)
-            for at_s, value in zip(
-                (self.slot_s * slot for slot in count(self.first_slot)), self.values, strict=False
-            )
-            if at_s > since_s - self.slot_s and not math.isnan(value)
-        ]
-        return [at_s for at_s, _ in known], [value for _, value in known]
-
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift the stored instants after a wall-clock step."""
         self.first_slot = int(step.of_s(self.first_slot * self.slot_s) // self.slot_s)
@@ -775,44 +763,6 @@ def _is_excursion(
         of_profile + freedom * price, total_squares - harmonics + HARMONICS_FREEDOM * price
     )
     return total_squares - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
-
-
-def is_daily(times_s: Sequence[float], values: Sequence[float], split: int, error: float) -> bool:
-    """Return whether a daily pattern describes some values better than a step does.
-
-    Args:
-        times_s: Their times, UTC in s.
-        values: The values.
-        split: Index of the first one after the step.
-        error: Standard error of a median of one value.
-    """
-    middle = [median(values[:split]), median(values[split:])]
-    limit = OUTLIER_SIGMAS * error
-    clipped = [
-        level + max(-limit, min(limit, value - level))
-        for index, value in enumerate(values)
-        for level in (middle[index >= split],)
-    ]
-    mean = math.fsum(clipped) / len(clipped)
-    rest = [value - mean for value in clipped]
-    step = math.fsum(rest[split:])
-    step *= step * len(values) / (split * (len(values) - split))
-    basis = [[1 / math.sqrt(len(values))] * len(values)]
-    pattern = 0.0
-    for harmonic in (1, 2):
-        for wave in (math.cos, math.sin):
-            column = [wave(2 * math.pi * harmonic * at_s / DAY_S) for at_s in times_s]
-            for earlier in basis:
-                product = _product(column, earlier)
-                column = [x - product * y for x, y in zip(column, earlier, strict=True)]
-            length = math.sqrt(_product(column, column))
-            basis.append([x / length for x in column])
-            pattern += _product(basis[-1], rest) ** 2
-    return step < pattern
-
-
-def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.fsum(map(mul, one, other))
 
 
 def _explained_by_excursion(values: Sequence[float]) -> float:
