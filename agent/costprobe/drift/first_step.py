@@ -15,7 +15,8 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from costprobe.core.statistics import LARGEST_PHI, autocorrelation_of, first_least, spread_of
-from costprobe.drift.normal import CLIP, DAY_S, OUTLIER_SIGMAS, FirstDay
+from costprobe.drift.excursion import OUTLIER_SIGMAS
+from costprobe.drift.normal import CLIP, DAY_S, FirstDay
 
 # Smallest change reported before the daily pattern is known.
 FIRST_DAY_REPORT: Final = 0.14
