@@ -270,7 +270,8 @@ class Detector:
         normal = self._normal
         if not normal.begin(time_s, x):
             return []
-        ended = normal.end_first_day(self._filter.reported_step(normal))
+        is_reported = self._filter.reported_s > NEVER_S
+        ended = normal.end_first_day(normal.since_s[0] if is_reported else None)
         if ended is not None:
             return self._lasting_step(time_s, *ended)
         residual = x - normal.level
@@ -396,12 +397,6 @@ class ChangeFilter:
         self.reported_s, self.reported_level = change.time_s, normal.level
         self.reported_after = change.level
         return True
-
-    def reported_step(self, normal: SeriesModel) -> tuple[float, float] | None:
-        """Return size and start of the last step of the first day that was reported; None without one."""
-        if self.reported_s == NEVER_S:
-            return None
-        return self.reported_after - self.reported_level, normal.since_s[0]
 
     def unreported_before(self, step: LevelChange, normal: SeriesModel) -> float | None:
         """Return the level before the first day's step; None if it is small or was reported.

@@ -55,6 +55,8 @@ LEAST_COMPARED = 6
 # Distance of the two days in its standard errors that is a shift, and that is none.
 SHIFT_ERRORS = 4.5
 UNLIKELY_ERRORS = 2.5
+# A distance below it is less precise than that of all values before and after a known step.
+PRECISE_ERRORS = 9.0
 # Time on each side of a shift that locates it.
 BESIDE_S = HOUR_S
 # A shift of so many standard deviations is located with half of that time, because a pattern
@@ -320,11 +322,11 @@ class SeriesModel:
             self.first_day.add(time_s, x)
         return self.count > self.settings.warm_up
 
-    def end_first_day(self, reported: tuple[float, float] | None) -> tuple[float, float] | None:
+    def end_first_day(self, reported_s: float | None) -> tuple[float, float] | None:
         """Fit level, daily pattern and noise if the first day is over.
 
         Args:
-            reported: Size and start of a step in the day that was reported; None without one.
+            reported_s: Start of a step in the day that was reported, UTC in s; None without one.
 
         Returns:
             Size and start (UTC in s) of the persistent shift in it, size 0 if none; None before the
@@ -333,7 +335,7 @@ class SeriesModel:
         day = self.first_day
         if day is None or self.count < 2 * self.settings.warm_up:
             return None
-        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect, reported)
+        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect, reported_s)
         if fit is None:
             return None
         self.level, self.level_count = fit.level, fit.level_count
@@ -436,14 +438,14 @@ class FirstDay:
         self,
         lasted_s: float,
         smallest_shift: float,
-        reported: tuple[float, float] | None = None,
+        reported_s: float | None = None,
     ) -> FirstDayFit | None:
         """Fit level, daily pattern, noise and a persistent shift; None if the day is not over.
 
         Args:
             lasted_s: Time since the first value.
             smallest_shift: Smallest shift that counts.
-            reported: Size and start of a step that was reported, from more values than are compared here.
+            reported_s: Start of a step that was reported, UTC in s.
         """
         if lasted_s < DAY_S + COMPARED_S:
             return None
@@ -455,9 +457,15 @@ class FirstDay:
         noise, phi = noise_of(present)
         phi = max(phi, autocorrelation_of(self._pattern_free(), noise))
         shift, errors = self._shift(_median_error(noise, phi))
-        if reported and abs(shift - reported[0]) * errors <= UNLIKELY_ERRORS * abs(shift):
-            split = round(reported[1] / self.slot_s) - self.first_slot
-            return self._fit_of(reported[0], max(0, split), noise, phi)
+        if reported_s is not None and errors < PRECISE_ERRORS:
+            split = max(1, round(reported_s / self.slot_s) - self.first_slot)
+            sides = [
+                [value for value in side if not math.isnan(value)]
+                for side in (self.values[:split], self.values[split:])
+            ]
+            level_shift = median(sides[1]) - median(sides[0]) if all(sides) else math.inf
+            if abs(shift - level_shift) * errors <= UNLIKELY_ERRORS * abs(shift):
+                return self._fit_of(level_shift, split, noise, phi)
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
         elif errors < SHIFT_ERRORS:
