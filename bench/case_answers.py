@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from statistics import fmean
 
 from case_rows import START_S, rows_of
 from case_scores import EARLY_H, CaseAnswer
@@ -15,12 +16,13 @@ from costprobe.alerts.settings import AlertingConfig
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.delivery.contract import NotifierConfig
 from costprobe.drift.causes import UNKNOWN, Explanation
-from costprobe.drift.findings import Finding
+from costprobe.drift.findings import CONTENTION, Finding
 from costprobe.drift.message import Key, change_of
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.settings import DetectionConfig
 from scripted_case import ScriptedCase
 
+MAX_RUNS = 10_000
 H_NS = 3600 * NS_PER_S
 
 
@@ -81,10 +83,16 @@ def _explanation_of(event: Event, history: CaseRows) -> Explanation:
     """Return the explanation in the event's message, which contains it as text."""
     since_ns = event.since_ns or event.time_ns
     change = math.log1p((event.change_pct or 0.0) / 100)
+    metric = event.metric
+    if metric == CONTENTION:
+        # Its percentage is that of the runs beside a neighbour.
+        rows = history("probe", "", "", (since_ns, event.time_ns + 1), MAX_RUNS)
+        metric = "cost"
+        change *= fmean(row.fields.get("contended") is True for row in rows)
     finding = Finding(
         "drift", event.time_ns / NS_PER_S, since_ns / NS_PER_S, 1.0, math.exp(change), change
     )
-    key: Key = (event.device, event.subject["probe"], event.metric)  # type: ignore[assignment]
+    key: Key = (event.device, event.subject["probe"], metric)  # type: ignore[assignment]
     return change_of(finding, key, (0, since_ns), event.time_ns, history).explanation
 
 

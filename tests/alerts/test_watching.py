@@ -220,6 +220,45 @@ def test_crash_after_an_evaluation_preserves_the_state(store, clock):
     assert states(store) == ["firing", "resolved"]
 
 
+def test_listing_has_the_smallest_change_of_each_series_and_the_rule_that_asks_for_less(
+    store, clock
+):
+    rules = [
+        {"name": "up", "kind": "drift", "metrics": ["latency"], "at_least": "10%"},
+        {"name": "tiny", "kind": "drift", "metrics": ["throughput"], "at_least": "1%"},
+        {"name": "other", "kind": "drift", "at_least": "3%", "match": {"device": "gpu7"}},
+        {"name": "off", "kind": "drift", "at_least": "2%", "enabled": False},
+    ]
+    config = Config.model_validate({"probe": [{"name": "e"}], "rule": rules})
+    rng = random.Random(1)
+    watching = Watching(
+        watched_sections(config), store, MemoryLedger(), clock, TAGS, ClockMonitor(clock)
+    )
+    for run in range(400):
+        fields = {
+            "latency_p50_ms": rng.lognormvariate(0, 0.3),
+            "throughput_per_s": 100.0 * rng.lognormvariate(0, 0.001),
+        }
+        watching.take(
+            [make_point("probe", {**TAGS, "device": "gpu0", "probe": "e"}, fields, clock.time_ns())]
+        )
+        clock.move(300)
+        if run in {20, 399}:
+            watching.tick([])
+            found = {
+                series["metric"]: (
+                    series["min_detectable_pct"],
+                    series["rule"],
+                    series["at_least_pct"],
+                )
+                for series in watching.alerts()["detectable"]
+            }
+            if run == 20:
+                assert found["latency"] == (None, "up", 10.0)
+    assert found["throughput"] == (2.0, "tiny", 2.0)
+    assert 10 < found["latency"][0] < 60
+
+
 def test_damaged_incidents_are_discarded(store, clock):
     store.put_state("alerting", {"incidents": 3})
     store.put_state("detector gpu0 e cost", {"key": 3})

@@ -272,3 +272,24 @@ def test_gaps_and_a_weekend_pattern_are_no_drift():
         Recipe(28, 0.008, weekend=0.05),
     ):
         assert len(findings_by_kind(generate(recipe, random.Random(21)))[0]) <= 1
+
+
+def test_smallest_detectable_change_is_found_within_a_day_and_half_of_it_is_not():
+    wrong = {}
+    for days, sigma, phi in ((0.6, 0.2, 0), (3, 0.03, 0), (3, 0.2, 0), (8, 0.1, 0.5), (8, 0.01, 0)):
+        hits = dict.fromkeys((0.4, 1.25), 0)
+        for seed in range(4):
+            stream = generate(Recipe(days + 1, sigma, phi), random.Random(seed))
+            points = stream.points
+            before = int(days * VALUES_PER_DAY)
+            detector = Detector(SETTINGS)
+            assert detector.min_detectable_pct is None
+            findings_by_kind(replace(stream, points=points[:before]), detector)
+            state, least_pct = detector.state(), detector.min_detectable_pct
+            for factor in hits:
+                later = [(at_s, x * (1 + factor * least_pct / 100)) for at_s, x in points[before:]]
+                drifts, _ = findings_by_kind(replace(stream, points=later), Detector.restore(state))
+                hits[factor] += any(finding.change > 0 for _, finding in drifts)
+        if hits[1.25] < 4 or (hits[0.4] > 1 and least_pct > 2):
+            wrong[days, sigma, phi] = hits, least_pct
+    assert wrong == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from costprobe.adapters.store.read import StoreReader
+from costprobe.alerts.rules.changes import DriftRuleConfig
+from costprobe.alerts.settings import matches
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.drift.monitor import STATE_PREFIXES, DriftMonitor
@@ -54,6 +56,7 @@ class Detectors:
 
     def __init__(self, settings: DetectionConfig, store_path: Path) -> None:
         self._store_path = store_path
+        self._least_effect = settings.least_effect
         self._monitor = DriftMonitor(settings, self._history)
 
     def update(self, points: Sequence[Point], now_ns: int) -> list[Event]:
@@ -65,6 +68,34 @@ class Detectors:
                 they would be in the detectors' future.
         """
         return self._monitor.update(point for point in points if point.time_ns <= now_ns + AHEAD_NS)
+
+    def detectable(
+        self,
+        rules: Sequence[DriftRuleConfig],
+        labels_of: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> list[dict[str, Any]]:
+        """Return the smallest change that each series of a probe shows now, as JSON.
+
+        Args:
+            rules: Rules that ask for changes from a size on.
+            labels_of: Returns all labels of a series, which a rule may match.
+        """
+        found = []
+        for (device, probe, metric), least_pct in self._monitor.min_detectable_pct().items():
+            series = {"device": device, "probe": probe, "metric": metric}
+            labels = labels_of(series)
+            asking = [r for r in rules if metric in r.metrics and matches(r.match, labels)]
+            first = min(asking, key=lambda rule: rule.at_least, default=None)
+            asked = None if first is None else 100 * max(first.at_least, self._least_effect)
+            found.append(
+                {
+                    **series,
+                    "min_detectable_pct": least_pct,
+                    "rule": first and first.name,
+                    "at_least_pct": asked,
+                }
+            )
+        return found
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""

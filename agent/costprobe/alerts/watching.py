@@ -19,6 +19,7 @@ from costprobe.adapters.store.ledger import Ledger, RowLabels
 from costprobe.adapters.store.read import StoreReader
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.engine import AlertEngine
+from costprobe.alerts.rules.changes import DriftRuleConfig
 from costprobe.alerts.rules.kinds import effective_rules
 from costprobe.alerts.rules.rule import RuleConfig
 from costprobe.alerts.settings import AlertingConfig, MaintenanceConfig
@@ -128,6 +129,8 @@ class IncidentStore:
         }
 
 
+# How often the smallest detectable changes are computed.
+DETECTABLE_NS = 300 * NS_PER_S
 ENGINE_STATE = "alerting"
 PUBLIC_STATE = "alerts"
 
@@ -197,6 +200,7 @@ class Watching:
         self._lock = Lock()
         self._steps = steps
         self._detectors = _detectors_of(sections, store)
+        self._labels = labels or RowLabels()
         rules = effective_rules(sections.rules, use_defaults=sections.alerting.defaults)
         probes = {None, *sections.probes}
         budgets = {None, *sections.budgets}
@@ -215,8 +219,13 @@ class Watching:
                 and self._is_served(labels.get("service"))
                 and labels.get("budget") in budgets
             ),
-            labels_of=(labels or RowLabels()).of,
+            labels_of=self._labels.of,
         )
+        self._drift_rules = [
+            rule for rule in sections.rules if isinstance(rule, DriftRuleConfig) and rule.enabled
+        ]
+        self._detectable: Sequence[dict[str, Any]] = ()
+        self._detectable_ns = 0
         self._incidents = incidents or IncidentStore(store)
         self._resume()
         self._listing = self._listed(clock.time_ns())
@@ -380,7 +389,14 @@ class Watching:
         return self._incidents.commit(states, now_ns)
 
     def _listed(self, now_ns: int) -> dict[str, Any]:
+        is_recent = 0 <= now_ns - self._detectable_ns < DETECTABLE_NS
+        if self._detectors is not None and not is_recent:
+            self._detectable = self._detectors.detectable(
+                self._drift_rules, lambda of: {**self._tags, **of, **self._labels.of(of)}
+            )
+            self._detectable_ns = now_ns
         return {
+            "detectable": self._detectable,
             "alerts": [alert.to_document() for alert in self._engine.alerts()],
             "silenced": [alert.id for alert in self._engine.silenced(now_ns)],
             "silences": [

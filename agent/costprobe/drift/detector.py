@@ -23,9 +23,18 @@ from statistics import median
 from typing import Literal
 
 from costprobe.core.clock_step import ClockStep
-from costprobe.core.statistics import first_least
 from costprobe.core.units import HOUR_S
 from costprobe.drift.findings import DetectorSettings, Finding
+from costprobe.drift.first_step import (
+    EARLY_ERRORS,
+    EARLY_VALUES,
+    FIRST_DAY_REPORT,
+    center,
+    error_of,
+    needed,
+    step_in,
+    values_since,
+)
 from costprobe.drift.normal import (
     CLIP,
     CLIPPED_RATE,
@@ -49,14 +58,10 @@ RETRACT_S = DAY_S
 WANDER_REPORT_S = 30 * DAY_S
 # Distance in standard deviations of its wander that is reported earlier.
 WANDER_REACH = 5.0
-# Smallest change reported before the daily pattern is known.
-FIRST_DAY_REPORT = 0.14
 # Smallest step in the first day that is reported at its end, in least effects.
 LASTING_REPORT = 1.25
-# Number of values from which a level of the first day is estimated, and the distance of two of them in
-# standard errors that is a change.
-EARLY_VALUES = 12
-EARLY_ERRORS = 6.0
+# Distance in standard errors by which nine of ten shifts exceed a threshold.
+POWER = 1.28
 AGAIN_SHARE = 0.5
 BY_CHANCE = 2.5
 WEEKEND = (-0.08, -0.02)
@@ -186,6 +191,34 @@ class Detector:
         """
         return self._normal.level
 
+    def expected(self, time_s: float) -> float | None:
+        """Return the logarithm of the usual value at a time, UTC in s; None in the warm-up."""
+        normal = self._normal
+        is_known = normal.profile is not None or normal.first_day is not None
+        return normal.expected(time_s) if is_known else None
+
+    @property
+    def min_detectable_pct(self) -> float | None:
+        """Smallest persistent rise that nine of ten times is found within a day of now; None in the warm-up.
+
+        The minimum detectable effect: what the noise of the series and the settings permit.
+        """
+        normal = self._normal
+        runs = max(DAY_S / normal.interval_s, LONG_RUN)
+        if normal.profile is not None:
+            least = min(_least_of(normal, SHARP_VALUES), _least_of(normal, runs))
+        elif normal.first_day is not None:
+            _, values = values_since(normal.first_day, normal.since_s[0])
+            if not values:
+                return None
+            level = center(values)
+            error = error_of([x - level for x in values], normal.settings.least_effect)
+            of_shift = error * math.sqrt(1 / len(values) + 1 / runs)
+            least = needed(of_shift) + POWER * of_shift
+        else:
+            return None
+        return 100 * max(math.expm1(least), normal.settings.least_effect)
+
     @property
     def series(self) -> SeriesModel:
         """The model of the series."""
@@ -237,7 +270,8 @@ class Detector:
         normal = self._normal
         if not normal.begin(time_s, x):
             return []
-        ended = normal.end_first_day()
+        is_reported = self._filter.reported_s > NEVER_S
+        ended = normal.end_first_day(normal.since_s[0] if is_reported else None)
         if ended is not None:
             return self._lasting_step(time_s, *ended)
         residual = x - normal.level
@@ -315,6 +349,7 @@ class Detector:
         lasted = round((time_s - change.since_s) / normal.interval_s) + 1
         normal.rebase(change.level, max(3, min(lasted, LEVEL_VALUES)))
         if normal.profile is None:
+            normal.since_s = [change.since_s] * 6
             while len(normal.recent) > max(STEP_RUN, lasted):
                 normal.recent.popleft()
         return findings
@@ -467,7 +502,7 @@ def _change_of(normal: SeriesModel, time_s: float) -> LevelChange | None:
         since_s = normal.since_s[arm]
         length = round((time_s - since_s) / normal.interval_s)
     values = list(normal.recent)
-    level = _center(values[-max(3, min(length, LEVEL_VALUES)) :])
+    level = center(values[-max(3, min(length, LEVEL_VALUES)) :])
     shift = level - normal.level
     if shift * sign <= 0:
         shift = 0.0
@@ -491,37 +526,30 @@ def _is_step(normal: SeriesModel) -> bool:
 
 
 def _early_change(normal: SeriesModel, time_s: float) -> LevelChange | None:
-    """Return a large change of the first day that the noise hides from single values."""
-    values = list(normal.recent)
-    before, after = values[:-EARLY_VALUES], values[-EARLY_VALUES:]
-    if len(before) < 2 * EARLY_VALUES:
+    """Return a large step of the first day that the noise hides from single values.
+
+    Searched are all values since the last change, and the recent ones where a slot of the day has several.
+    """
+    day = normal.first_day
+    if day is None:
         return None
-    level = median(after)
-    shift = level - median(before)
-    error = normal.long_run * math.sqrt(1 / len(before) + 1 / len(after))
-    if abs(shift) < max(FIRST_DAY_REPORT, EARLY_ERRORS * error):
-        return None
-    # Least squares with two levels.
-    lengths = range(EARLY_VALUES // 2, len(before))
-    length = first_least(lengths, lambda length: -_explained(values, length))
-    since_s = time_s - (length - 1) * normal.interval_s
-    return LevelChange(time_s, since_s, level, shift, is_sharp=True)
+    least_effect = normal.settings.least_effect
+    step = step_in(*values_since(day, normal.since_s[0]), least_effect)
+    if step is None and normal.interval_s < day.slot_s / 2:
+        values = list(normal.recent)
+        times_s = [time_s - back * normal.interval_s for back in reversed(range(len(values)))]
+        step = step_in(times_s, values, least_effect)
+    return None if step is None else LevelChange(time_s, *step, is_sharp=True)
 
 
-def _explained(values: list[float], length: int) -> float:
-    """Return the sum of squares that another level of the last `length` values explains."""
-    before, after = values[:-length], values[-length:]
-    shift = math.fsum(after) / length - math.fsum(before) / len(before)
-    return shift * shift * length * len(before) / len(values)
-
-
-def _center(values: list[float]) -> float:
-    """Return the mean of the middle three fifths; of fewer than six values the median."""
-    if len(values) < 6:  # noqa: PLR2004 - there is no fifth to cut of fewer
-        return median(values)
-    cut = len(values) // 5
-    middle = sorted(values)[cut : len(values) - cut]
-    return math.fsum(middle) / len(middle)
+def _least_of(normal: SeriesModel, runs: float) -> float:
+    """Return the shift that nine of ten times is found within so many values."""
+    # A sum rises by the shift, less its reference, at every value.
+    arms = zip(normal.references[:3], normal.intervals[:3], strict=True)
+    by_sums = min(k + h / runs + POWER / math.sqrt(runs) for k, h in arms) * normal.long_run
+    now_s, is_sharp = normal.last_s, runs <= SHARP_VALUES
+    change = LevelChange(now_s + runs * normal.interval_s, now_s, 0.0, 0.0, is_sharp)
+    return max(by_sums, normal.settings.least_effect / 2 + _tolerance_of(normal, change))
 
 
 def _is_anomaly(normal: SeriesModel, residual: float, surprise: float) -> bool:

@@ -62,6 +62,8 @@ CHANGE_MIN: Final = 0.05
 ACCEPTED_AFTER_S: Final = 7 * 86_400.0
 # The monitored series of a probe.
 Metric = Literal["cost", "latency", "energy", "throughput"]
+# The series of a probe's runs beside a neighbour: what they cost more.
+CONTENTION: Final = "contention"
 # Mean number of values between false alarms: those of a service come every half hour.
 SERVING_RUN_LENGTH = 1e5
 # The detector's smallest shift as a share of the smallest reported one: it takes noise to be at least a

@@ -11,7 +11,7 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median, pstdev, pvariance
 from typing import Any
 
@@ -19,6 +19,7 @@ from costprobe.core.clock_step import ClockStep
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.units import HOUR_S
 from costprobe.drift.causes import UNKNOWN, Cause, Explanation, service_annotations_of
+from costprobe.drift.contention import ContendedRuns, contention_ended_event, contention_event
 from costprobe.drift.detector import Detector
 from costprobe.drift.events import (
     anomaly_event,
@@ -27,7 +28,7 @@ from costprobe.drift.events import (
     reversal_event,
     service_reversal_event,
 )
-from costprobe.drift.findings import STATE_PREFIX, Finding, Metric, ServingMetric
+from costprobe.drift.findings import CONTENTION, STATE_PREFIX, Finding, Metric, ServingMetric
 from costprobe.drift.message import (
     ChangeFacts,
     FurtherShift,
@@ -42,11 +43,6 @@ from costprobe.drift.normal import DAY_S, HOURS, WeekMemory
 from costprobe.drift.production import Periods, ProductionDetector, ProductionFinding
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange, production_change, spend_change
-
-# A run beside other work does not enter the baseline, unless half of the last eight were such runs:
-# then it is the normal state of the device, or a lasting neighbour, which is a drift.
-RECENT_RUNS = 8
-USUAL_RUNS = 4
 
 PRODUCTION_PREFIX = "production "
 # A shift older than this is the new normal: the next one is measured from it.
@@ -84,9 +80,7 @@ ServiceKey = tuple[str, str]
 Probes = Callable[[], Collection[tuple[str, str]]]
 
 # What is stored of a series beside its detector.
-STORED = (
-    *("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "before_ns", "contended"),
-)
+STORED = ("base", "reported_ns", "reported_shift", "since_ns", "began_ns", "before_ns")
 STATE_PREFIXES = (STATE_PREFIX, PRODUCTION_PREFIX)
 # A smaller drift of the energy alone, without a cause, is not reported, in least effects: power sensors
 # drift by themselves, with the temperature and between calibrations.
@@ -108,7 +102,6 @@ class MonitoredSeries:
         began_ns: Start of the current drift, which may have grown since, UTC in ns.
         before_ns: Start of the level before it, UTC in ns.
         pending: An anomaly that is a step if the next value confirms it.
-        contended: Whether others used the device in each of the last RECENT_RUNS runs.
     """
 
     detector: Detector
@@ -119,22 +112,11 @@ class MonitoredSeries:
     began_ns: int = 0
     before_ns: int = 0
     pending: tuple[Finding, Event] | None = None
-    contended: Sequence[bool] = ()
 
-    def detector_of(self, point: Point) -> Detector:
-        """Return the detector for a row; a copy for one that must not enter the baseline."""
-        is_contended = point.fields.get("contended") is True
-        self.contended = (*self.contended, is_contended)[-RECENT_RUNS:]
-        if not is_contended or sum(self.contended) >= USUAL_RUNS:
-            return self.detector
-        return Detector.restore(self.detector.state())
-
-    def is_free(self, point: Point) -> bool:
-        """Return whether a run had the device for itself, though most of the recent ones had not.
-
-        It is faster than the level, and no anomaly.
-        """
-        return point.fields.get("contended") is False and sum(self.contended) >= USUAL_RUNS
+    @property
+    def last_ns(self) -> int:
+        """UTC in ns of the last value; far in the past before the first."""
+        return round(self.detector.last_s * NS_PER_S)
 
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
@@ -161,6 +143,9 @@ class DriftMonitor:
         self._is_enabled = settings.enabled
         self._history = history
         self._series: dict[Key, MonitoredSeries] = {}
+        # Of the contended runs of devices that are shared.
+        self._shared: dict[Key, MonitoredSeries] = {}
+        self._runs: dict[tuple[str, str], ContendedRuns] = {}
         self._production = ProductionMonitor(settings, history)
 
     def update(self, points: Iterable[Point]) -> list[Event]:
@@ -175,6 +160,7 @@ class DriftMonitor:
             if (device := point.tags.get("device")) and (probe := point.tags.get("probe"))
             for metric, value in _values(point)
         ]
+        events += self._contention(values)
         # A drift of the energy is judged by those of the other series.
         for point, key, value in sorted(values, key=lambda found: found[1][-1] == "energy"):
             events += self._update(point, key, value)
@@ -184,6 +170,12 @@ class DriftMonitor:
         """Return device and name of every monitored probe."""
         return {(device, probe) for device, probe, _ in self._series}
 
+    def min_detectable_pct(self) -> dict[Key, float | None]:
+        """Return the smallest persistent change that each series of a probe shows now, within a day."""
+        found = {key: series.detector.min_detectable_pct for key, series in self._series.items()}
+        shared = {key for key in self._shared if self._runs[key[:2]].is_shared}
+        return found | {key: self._shared[key].detector.min_detectable_pct for key in shared}
+
     def services(self) -> set[str]:
         """Return the names of the services whose detectors are trained."""
         return self._production.services()
@@ -191,7 +183,7 @@ class DriftMonitor:
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
         self._production.clock_was_stepped(step)
-        for series in self._series.values():
+        for series in self._states():
             series.clock_was_stepped(step)
 
     def rewind(self, now_ns: int) -> None:
@@ -201,21 +193,32 @@ class DriftMonitor:
             now_ns: Current UTC in ns.
         """
         self._production.rewind(now_ns)
-        for series in self._series.values():
-            ahead_s = series.detector.last_s - now_ns / NS_PER_S
-            if ahead_s > 0:
-                series.clock_was_stepped(ClockStep(-round(ahead_s * NS_PER_S), now_ns))
+        for series in self._states():
+            if series.last_ns > now_ns:
+                series.clock_was_stepped(ClockStep(now_ns - series.last_ns, now_ns))
 
     def documents(self) -> dict[str, Any]:
         """Return the state of each detector as JSON, by a name that starts with one of STATE_PREFIXES."""
-        return self._production.documents() | {
-            f"{STATE_PREFIX}{device} {probe} {metric}": {
-                "key": [device, probe, metric],
-                "state": base64.b64encode(series.detector.state()).decode(),
-                **{name: getattr(series, name) for name in STORED},
+        return (
+            self._production.documents()
+            | {
+                f"{STATE_PREFIX}{device} {probe} {metric}{' contended' if is_contended else ''}": {
+                    "key": [device, probe, metric],
+                    "contended": is_contended,
+                    "state": base64.b64encode(series.detector.state()).decode(),
+                    **{name: getattr(series, name) for name in STORED},
+                }
+                for is_contended, of_runs in ((False, self._series), (True, self._shared))
+                for (device, probe, metric), series in list(of_runs.items())
             }
-            for (device, probe, metric), series in list(self._series.items())
-        }
+            | {
+                f"{STATE_PREFIX}{device} {probe} {CONTENTION}": {
+                    "key": [device, probe, CONTENTION],
+                    "runs": asdict(runs),
+                }
+                for (device, probe), runs in list(self._runs.items())
+            }
+        )
 
     def restore(self, documents: Iterable[Any]) -> list[str]:
         """Restore states; those saved under other settings are discarded.
@@ -230,6 +233,9 @@ class DriftMonitor:
                 continue
             try:
                 device, probe, metric = document["key"]
+                if metric == CONTENTION:
+                    self._runs[device, probe] = ContendedRuns.restored(document["runs"])
+                    continue
                 detector = Detector.restore(base64.b64decode(document["state"], validate=True))
                 known = {name: document[name] for name in STORED if name in document}
                 series = MonitoredSeries(detector, **known)
@@ -239,26 +245,55 @@ class DriftMonitor:
                 )
                 continue
             if detector.settings == self._settings:
-                self._series[device, probe, metric] = series
+                of_runs = self._shared if document.get("contended") is True else self._series
+                of_runs[device, probe, metric] = series
         return problems
 
+    def _contention(self, values: Sequence[tuple[Point, Key, float]]) -> list[Event]:
+        """Add the runs of each probe; return where more of them, or as few as before, are contended."""
+        events = []
+        # What a run cost, or else its latency.
+        first = {key[:2]: (point, key, value) for point, key, value in reversed(values)}
+        first |= {key[:2]: (point, key, value) for point, key, value in values if key[2] == "cost"}
+        for (device, probe), (point, key, value) in first.items():
+            runs = self._runs.setdefault((device, probe), ContendedRuns())
+            log_excess = None
+            if _is_contended(point):
+                series = self._series.get(key)
+                usual = (
+                    None if series is None else series.detector.expected(point.time_ns / NS_PER_S)
+                )
+                log_excess = math.nan if usual is None or value <= 0 else math.log(value) - usual
+            change = runs.add(point.time_ns, self._settings.least_effect, log_excess)
+            if change == "more":
+                events.append(contention_event(runs, key, point.time_ns, self._history))
+            elif change:
+                events.append(contention_ended_event(point.time_ns, device, probe))
+        return events
+
+    def _states(self) -> Sequence[MonitoredSeries | ContendedRuns]:
+        return [*self._series.values(), *self._shared.values(), *self._runs.values()]
+
     def _update(self, point: Point, key: Key, value: float) -> list[Event]:
-        series = self._series.get(key)
+        is_contended = _is_contended(point)
+        if is_contended and not self._runs[key[:2]].is_shared:
+            return []
+        of_runs = self._shared if is_contended else self._series
+        series = of_runs.get(key)
         if series is None:
-            series = self._series[key] = MonitoredSeries(Detector(self._settings))
+            series = of_runs[key] = MonitoredSeries(Detector(self._settings))
         events = []
         if series.pending is not None:
             finding, event = series.pending
             series.pending = None
             if not _confirms(finding, value):
                 events.append(event)
-        detector, shift = series.detector_of(point), None
-        for finding in detector.update(point.time_ns / NS_PER_S, value):
-            if finding.kind == "anomaly":
-                if not series.is_free(point):
-                    series.pending = finding, anomaly_event(finding, point, key)
-            elif detector is series.detector:
+        shift = None
+        for finding in series.detector.update(point.time_ns / NS_PER_S, value):
+            if finding.kind == "drift":
                 shift = finding
+            elif not is_contended:
+                series.pending = finding, anomaly_event(finding, point, key)
         if shift is not None and (back := self._begun(shift, series, point, key)):
             return [*events, back]
         if series.base is not None:
@@ -432,6 +467,11 @@ def _is_moving(detector: Detector, base: float) -> bool:
 def _is_production(document: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Return whether a document is the state of a service's detectors."""
     return isinstance(document, dict) and "service" in document
+
+
+def _is_contended(point: Point) -> bool:
+    """Return whether others used the device during a run."""
+    return point.fields.get("contended") is True
 
 
 def _confirms(anomaly: Finding, value: float) -> bool:

@@ -5,11 +5,6 @@ day of a series. Therefore it lasts until values of the second can be compared w
 same time of the first: a pattern is the same, a persistent shift is not. An excursion, which
 returns within the day, is no pattern either.
 
-Whether one excursion from a level describes a day better than a daily pattern does is compared by
-the Bayesian information criterion (Schwarz, "Estimating the dimension of a model", 1978): the sum
-of squares over the variance of the noise, plus the degrees of freedom times the logarithm of the
-number of values.
-
 The daily pattern is learned beside hourly means of the last two weeks. The noise beside a slow
 pattern has a standard deviation, an AR(1) coefficient and the error of a median.
 """
@@ -21,7 +16,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from statistics import median
 
 from costprobe.core.clock_step import ClockStep
@@ -36,14 +31,8 @@ from costprobe.core.statistics import (
     noise_of,
 )
 from costprobe.core.units import HOUR_S
+from costprobe.drift.excursion import is_excursion
 from costprobe.drift.findings import DetectorSettings
-
-# Longest excursion as a share of the day; working hours are longer.
-LONGEST_EXCURSION = 0.25
-OUTLIER_SIGMAS = 4.0
-# Degrees of freedom: two levels, start and end; two amplitudes and phases, and a level.
-EXCURSION_FREEDOM = 4
-HARMONICS_FREEDOM = 5
 
 DAY_S = 24 * HOUR_S
 HOURS = 14 * 24
@@ -66,6 +55,8 @@ LEAST_COMPARED = 6
 # Distance of the two days in its standard errors that is a shift, and that is none.
 SHIFT_ERRORS = 4.5
 UNLIKELY_ERRORS = 2.5
+# A distance below it is less precise than that of all values before and after a known step.
+PRECISE_ERRORS = 9.0
 # Time on each side of a shift that locates it.
 BESIDE_S = HOUR_S
 # A shift of so many standard deviations is located with half of that time, because a pattern
@@ -331,8 +322,11 @@ class SeriesModel:
             self.first_day.add(time_s, x)
         return self.count > self.settings.warm_up
 
-    def end_first_day(self) -> tuple[float, float] | None:
+    def end_first_day(self, reported_s: float | None) -> tuple[float, float] | None:
         """Fit level, daily pattern and noise if the first day is over.
+
+        Args:
+            reported_s: Start of a step in the day that was reported, UTC in s; None without one.
 
         Returns:
             Size and start (UTC in s) of the persistent shift in it, size 0 if none; None before the
@@ -341,7 +335,7 @@ class SeriesModel:
         day = self.first_day
         if day is None or self.count < 2 * self.settings.warm_up:
             return None
-        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect)
+        fit = day.fit(self.last_s - self.started_s, self.settings.least_effect, reported_s)
         if fit is None:
             return None
         self.level, self.level_count = fit.level, fit.level_count
@@ -440,12 +434,18 @@ class FirstDay:
         """Shift the stored instants after a wall-clock step."""
         self.first_slot = int(step.of_s(self.first_slot * self.slot_s) // self.slot_s)
 
-    def fit(self, lasted_s: float, smallest_shift: float) -> FirstDayFit | None:
+    def fit(
+        self,
+        lasted_s: float,
+        smallest_shift: float,
+        reported_s: float | None = None,
+    ) -> FirstDayFit | None:
         """Fit level, daily pattern, noise and a persistent shift; None if the day is not over.
 
         Args:
             lasted_s: Time since the first value.
             smallest_shift: Smallest shift that counts.
+            reported_s: Start of a step that was reported, UTC in s.
         """
         if lasted_s < DAY_S + COMPARED_S:
             return None
@@ -457,6 +457,15 @@ class FirstDay:
         noise, phi = noise_of(present)
         phi = max(phi, autocorrelation_of(self._pattern_free(), noise))
         shift, errors = self._shift(_median_error(noise, phi))
+        if reported_s is not None and errors < PRECISE_ERRORS:
+            split = max(1, round(reported_s / self.slot_s) - self.first_slot)
+            sides = [
+                [value for value in side if not math.isnan(value)]
+                for side in (self.values[:split], self.values[split:])
+            ]
+            level_shift = median(sides[1]) - median(sides[0]) if all(sides) else math.inf
+            if abs(shift - level_shift) * errors <= UNLIKELY_ERRORS * abs(shift):
+                return self._fit_of(level_shift, split, noise, phi)
         if abs(shift) < smallest_shift or errors < UNLIKELY_ERRORS:
             shift = 0.0
         elif errors < SHIFT_ERRORS:
@@ -605,7 +614,7 @@ class FirstDay:
             ]
             values, smooth = zip(*day, strict=True)
             variance = max(noise, LEAST_NOISE) ** 2 * (1 + phi) / (1 - phi)
-            if _is_excursion(values, smooth, variance, profile.freedom):
+            if is_excursion(values, smooth, variance, profile.freedom):
                 profile.doubt()
         return profile
 
@@ -731,66 +740,6 @@ def _filled(values: list[float]) -> list[float]:
             share = (index - left) / (right - left)
             filled[index % len(values)] = first + share * (last - first)
     return filled
-
-
-def _is_excursion(
-    values: Sequence[float], smooth: Sequence[float], variance: float, freedom: float
-) -> bool:
-    """Return whether one excursion from a level describes a day better than a pattern does.
-
-    Args:
-        values: Values of the day.
-        smooth: The smooth profile at the same times.
-        variance: Long-run variance of the noise.
-        freedom: Degrees of freedom of the smooth profile.
-    """
-    limit = OUTLIER_SIGMAS * math.sqrt(variance)
-    # Without the outliers, which no model describes.
-    values = [
-        pattern + max(-limit, min(limit, value - pattern))
-        for value, pattern in zip(values, smooth, strict=True)
-    ]
-    count = len(values)
-    mean = math.fsum(values) / count
-    values = [value - mean for value in values]
-    total_squares = math.fsum(value * value for value in values)
-    of_profile = math.fsum(
-        (value + mean - pattern) ** 2 for value, pattern in zip(values, smooth, strict=True)
-    )
-    harmonics = _explained_by_harmonics(values)
-    price = variance * math.log(count)
-    pattern = min(
-        of_profile + freedom * price, total_squares - harmonics + HARMONICS_FREEDOM * price
-    )
-    return total_squares - _explained_by_excursion(values) + EXCURSION_FREEDOM * price < pattern
-
-
-def _explained_by_excursion(values: Sequence[float]) -> float:
-    """Return the largest sum of squares that one excursion explains of values with mean 0."""
-    sums = [0.0, *accumulate(values)]
-    count = len(values)
-    best = 0.0
-    for length in range(1, int(count * LONGEST_EXCURSION) + 1):
-        weight = 1 / length + 1 / (count - length)
-        largest = max(
-            abs(sums[first + length] - sums[first]) for first in range(count - length + 1)
-        )
-        best = max(best, largest * largest * weight)
-    return best
-
-
-def _explained_by_harmonics(values: Sequence[float]) -> float:
-    """Return the sum of squares that the first two harmonics of a day explain."""
-    count = len(values)
-    explained = 0.0
-    for harmonic in (1, 2):
-        for wave in (math.cos, math.sin):
-            product = math.fsum(
-                value * wave(2 * math.pi * harmonic * index / count)
-                for index, value in enumerate(values)
-            )
-            explained += 2 * product * product / count
-    return explained
 
 
 class WeekMemory:

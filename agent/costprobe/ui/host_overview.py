@@ -13,6 +13,7 @@ from costprobe.core.columns import number
 from costprobe.core.periods import WEEK_NS
 from costprobe.core.records import Point, natural
 from costprobe.core.schema import ASSUMED
+from costprobe.drift.findings import CONTENTION
 from costprobe.spend.evaluate import BudgetOverview
 from costprobe.spend.now import Spending, present_power_w, spending
 from costprobe.spend.query import Usual
@@ -76,7 +77,7 @@ class Overview:
 # Below this level in percent a change has reverted.
 REVERTED_PCT: Final = 0.5
 # The drifts of other series are parts of these.
-_OF_COST: Final = frozenset({"cost", "serving_time", "serving_energy", "demand", "mix"})
+_OF_COST: Final = frozenset({"cost", CONTENTION, "serving_time", "serving_energy", "demand", "mix"})
 _SERIES: Final = ("device", "probe", "service", "served_model", "metric")
 
 

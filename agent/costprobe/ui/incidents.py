@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from costprobe.core.records import Point
@@ -48,3 +49,31 @@ def is_running(status: dict[str, Any]) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def hidden_changes(
+    detectable: Iterable[Mapping[str, Any]], device: str = "", probe: str = ""
+) -> list[str]:
+    """Return a line for each probe whose noise hides changes that a rule of the configuration asks for.
+
+    Args:
+        detectable: The smallest change that each series shows.
+        device: Only of this device's probe, without its name; empty for all.
+        probe: Name of that probe.
+    """
+    worst: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for series in detectable:
+        least_pct, asked_pct = series["min_detectable_pct"], series["at_least_pct"]
+        if least_pct is None or asked_pct is None or least_pct <= asked_pct:
+            continue
+        key = series["device"], series["probe"]
+        if (not device or key == (device, probe)) and (
+            key not in worst or least_pct > worst[key]["min_detectable_pct"]
+        ):
+            worst[key] = series
+    return [
+        ("" if device else f"{of_probe} on {of_device}: ")
+        + f"changes of the {series['metric']} below {math.ceil(series['min_detectable_pct'])} % are within"
+        f" the noise; rule {series['rule']} asks for {series['at_least_pct']:g} %"
+        for (of_device, of_probe), series in worst.items()
+    ]

@@ -16,6 +16,7 @@ from costprobe.core.schema import make_point
 from costprobe.daemon.control import ControlRequests, ControlServer
 from costprobe.ui.cli.main import main
 from costprobe.ui.cli.support.control_client import user_name
+from costprobe.ui.incidents import hidden_changes
 from fakes.cases import check_all
 from fakes.clock import FakeClock
 from fakes.command import called
@@ -68,6 +69,29 @@ def test_firing_alerts_are_listed_with_their_series(costprobe, store):
     assert "- +5 % energy" in output
     assert json.loads(costprobe("alerts", "--json").splitlines()[-1])["alerts"][0]["id"] == "3f2a-1"
     costprobe("alerts", "--exit-code", code=1)
+
+
+def test_probe_whose_noise_hides_what_a_rule_asks_for_has_one_line(costprobe, store):
+    names = ("device", "probe", "metric", "min_detectable_pct", "rule", "at_least_pct")
+    rows = (
+        ("gpu0", "encoder", "cost", 16.2, "cost-up", 10.0),
+        ("gpu0", "encoder", "latency", 12.0, "cost-up", 10.0),
+        ("gpu1", "encoder", "cost", 4.0, "cost-up", 10.0),
+        ("gpu2", "encoder", "cost", 25.0, None, None),
+        ("gpu3", "encoder", "cost", None, "cost-up", 10.0),
+    )
+    detectable = [dict(zip(names, row, strict=True)) for row in rows]
+    store.put_state(
+        "alerts", {"alerts": [], "silenced": [], "silences": [], "detectable": detectable}
+    )
+    words = "changes of the cost below 17 % are within the noise; rule cost-up asks for 10 %"
+    assert costprobe("alerts").splitlines()[1:] == [
+        "no alert is firing",
+        f"encoder on gpu0: {words}",
+    ]
+    assert json.loads(costprobe("alerts", "--json").splitlines()[-1])["detectable"] == detectable
+    assert hidden_changes(detectable, "gpu0", "encoder") == [words]
+    assert hidden_changes(detectable, "gpu1", "encoder") == []
 
 
 def test_without_firing_alerts_a_message_is_printed(costprobe, store):

@@ -30,7 +30,13 @@ from costprobe.core.incident import Fault, Symptom
 from costprobe.core.records import NS_PER_S, Event, Point
 from costprobe.core.schema import LOAD_CURVE
 from costprobe.core.units import format_duration
-from costprobe.drift.findings import ACCEPTED_AFTER_S, CHANGE_MIN, Metric, ServingMetric
+from costprobe.drift.findings import (
+    ACCEPTED_AFTER_S,
+    CHANGE_MIN,
+    CONTENTION,
+    Metric,
+    ServingMetric,
+)
 
 MAX_TIMES = 1000
 
@@ -164,7 +170,9 @@ class DriftRule(Rule):
         """Add a drift: a new shift, a further shift, or a reversal."""
         config = self._config
         tags = {**event.subject, "device": event.device}
-        if event.kind != "drift" or event.metric not in config.metrics:
+        # What runs beside a neighbour cost more is a change of the cost.
+        metric = "cost" if event.metric == CONTENTION else event.metric
+        if event.kind != "drift" or metric not in config.metrics:
             return
         labels = labels_of(tags)
         series = f"{event.metric}{where(labels)}"

@@ -45,7 +45,11 @@ def command(config: str | None, *, as_json: bool) -> None:
     with decoding(place.store_path):
         stored, current = _stored(place), current_status(place)
         # If the store cannot be written, the stored status is old; the daemon returns the current one.
-        status = {**(stored or {"alerts": [], "outbox": {}}), **current} if current else stored
+        status = (
+            {**(stored or {"alerts": [], "detectable": [], "outbox": {}}), **current}
+            if current
+            else stored
+        )
         if status is None:
             raise click.ClickException(f"{place.store_path}: no daemon has written a status yet")
         lines = [] if as_json else lines_of(status)
@@ -76,5 +80,6 @@ def _stored(place: Place) -> dict[str, Any] | None:
     status["running"] = is_running(status)
     alerts, _ = states.get("alerts", ({"alerts": []}, 0))
     status["alerts"] = alerts["alerts"]
+    status["detectable"] = alerts.get("detectable", [])
     status["outbox"] = {sink.sink: outbox_document(sink) for sink in sinks}
     return status

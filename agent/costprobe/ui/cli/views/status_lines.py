@@ -12,6 +12,7 @@ from costprobe.core.money import PER_THOUSAND, money, price_scale, price_text, u
 from costprobe.core.schema import ASSUMED, UNATTRIBUTED
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.core.units import counted, percent, significant
+from costprobe.ui.incidents import hidden_changes
 from costprobe.ui.text import CHUNKS, ago, cache_words, joules, kind_prices, local
 
 if TYPE_CHECKING:  # imported only by the type checker: the command must be fast
@@ -50,6 +51,9 @@ def _lines_of(status: dict[str, Any]) -> list[str]:
     lines += _sensor_lines(status["sensor"])
     for probe in status["probes"]:
         lines += _probe_lines(probe, is_running=status["running"])
+        detectable = status.get("detectable", ())
+        hidden = hidden_changes(detectable, probe["device"], probe["probe"])
+        lines += [f"         {text}" for text in hidden]
     lines += [line for served in status.get("services", ()) for line in service_lines(served)]
     lines += _pod_lines(status.get("kubernetes") or {})
     for name, sink in status["sinks"].items():

@@ -78,6 +78,8 @@ export function showFiring(now) {
   const faults = now.faults.filter((fault) => !dead.includes(fault));
   const entries = [...dead.map(faultEntry), ...alerts.map(alertEntry), ...faults.map(faultEntry)];
   const rest = entries.slice(SHOWN);
+  const hidden = now.hidden_changes.map((words) => el("p", { class: "muted" }, words));
   show(place, entries.length ? entries.slice(0, SHOWN) : el("p", { class: "note good" }, "No alert is firing and no fault is active."),
+    hidden,
     rest.length ? el("details", { "data-key": "rest" }, el("summary", {}, `${rest.length} more`), rest) : null);
 }
