@@ -16,7 +16,7 @@ DECLARED = {
     # Number of things.
     "aggregated", "callback_errors", "changes", "deferred", "dropped", "failures", "hints",
     "intensities", "late", "left_out", "without_base", "members", "malformed_lines", "more_changes", "pending_steps", "notifiers",
-    "occurrences", "points", "prices", "probes", "queued", "removed", "rolled", "rows", "rules", "runs",
+    "occurrences", "points", "prices", "probes", "queued", "removed", "rolled", "rows", "rules", "runs", "runs_used",
     "sent", "series", "skipped_for_budget", "skipped_for_neighbour", "symptoms_left_out", "unkillable",
     "waiting_notices", "dropped_notices", "busy_devices", "busy_devices_max", "usable_devices", "base_devices", "devices_max",
     "devices_min",

@@ -16,15 +16,15 @@ UTC = ZoneInfo("UTC")
 WEEKS = 4
 
 
-def load(is_busy):
-    """Four weeks, of which the last one is held out."""
+def load(is_busy, first=0):
+    """Four weeks from an hour after a Monday, of which the last one is held out."""
     hours = {
         MONDAY + hour: HourLoad(0.5, 0.5, 10.0)
         if is_busy(hour)
         else HourLoad(0.0, 0.0, is_idle=True)
-        for hour in range(WEEKS * HOURS_A_WEEK)
+        for hour in range(first, first + WEEKS * HOURS_A_WEEK)
     }
-    border = MONDAY + (WEEKS - 1) * HOURS_A_WEEK
+    border = MONDAY + first + (WEEKS - 1) * HOURS_A_WEEK
     before = {number: hour for number, hour in hours.items() if number < border}
     return before, {number: hour for number, hour in hours.items() if number >= border}
 
@@ -63,6 +63,17 @@ def test_weekly_patterns_are_found_beside_random_load():
     weekends = [any({125, 140, 150} <= block.hours_of_week for block in blocks) for blocks in found]
     # By chance some nights begin an hour earlier, which makes them other blocks.
     assert (sum(nights) >= 9, sum(weekends)) == (True, 10)
+
+
+def test_weekend_is_found_at_every_hour_of_the_week():
+    """The held-out week may begin or end within it."""
+    missing = [
+        first
+        for first in range(HOURS_A_WEEK)
+        if [block.words for block in idle_blocks(*load(lambda h: h % 168 < 120, first), UTC)]
+        != ["sat 00:00 to sun 24:00"]
+    ]
+    assert missing == []
 
 
 def test_blocks_that_were_busy_in_the_held_out_weeks_are_not_advised():

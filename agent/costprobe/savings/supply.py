@@ -651,7 +651,7 @@ def _is_no_chance(
     starts = {*block.starts}
     windows = [
         state
-        for number in held_out
+        for number in everything  # a window of the held-out weeks may begin before them
         if hour_of_week(number, zone) in starts
         and (state := _window(held_out, number, block.length_h, block.length_h // 2)) is not None
     ]

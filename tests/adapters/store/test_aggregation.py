@@ -42,6 +42,7 @@ def test_totals_of_intervals_are_summed():
         "device.throttle_power_s",
         "device.throttle_thermal_s",
         "probe.samples",
+        "probe.samples_delayed",
         "probe.outliers",
         "probe.requests",
         "probe.errors",
