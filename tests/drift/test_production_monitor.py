@@ -94,7 +94,7 @@ def test_slower_decode_of_a_server_that_is_busy_while_it_has_a_request():
         )
         events = events_of(demand.rows(recipe), history=history)
         found = [event for event in events if event.metric == "serving_tpot"]
-        if len(found) != 1 or not 0 < hours_after(found[0], start_s) < 3:
+        if len(found) != 1 or not 0 < hours_after(found[0], start_s) < 6:
             wrong[seed] = [event.title for event in found]
             continue
         (event,) = found
@@ -231,7 +231,7 @@ def test_change_that_reverts_ends_its_incident_although_a_little_of_it_is_left()
 
 def test_small_shift_before_does_not_hide_a_larger_one_of_the_other_direction():
     start_s = 6.2 * DAY_S
-    events = events_of(two_steps(start_s, 1.04, 0.955))
+    events = events_of(two_steps(start_s, 1.035, 0.95))
     (event,) = [event for event in events if event.metric == "serving_time"]
     assert event.change_pct == pytest.approx(-8, abs=2)
     assert event.since_ns / NS_PER_S - demand.START_S - start_s > 5 * 3600

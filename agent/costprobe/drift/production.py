@@ -77,6 +77,8 @@ LEVEL_BLOCKS, CLIP = 24.0, 3.0
 # What the model may be wrong by, in standard errors; and what a mix may change that is outside of those of the
 # days before, in log units for each log unit.
 EXTRAPOLATION_ERRORS, NOVEL_ERROR = 2.0, 0.3
+# What it is usually wrong by is in those departures, up to this.
+USUAL_ERROR = 0.015
 NOVEL, USUAL_BLOCKS, EXTREMES = 24, 96, 2
 # Blocks after the start of a shift at which its size is estimated again, and the share of the least effect that
 # is worth a report.
@@ -647,7 +649,7 @@ class EffortSeries:
         # Samples since the last shift was found and since it began, and its size until it has reverted.
         self._since_found, self._lasts, self._shift = MAX_SAMPLES, MAX_SAMPLES, 0.0
         self._limits: dict[int, float] = {}
-        self._clip = self._patience = 0.0
+        self._clip = self._patience = self._variance = 0.0
 
     def update(self, time_s: float, windows: Sequence[WindowEffort]) -> list[tuple[float, float]]:
         """Add a block; return start (UTC in s) and size of the shifts that it completes."""
@@ -769,13 +771,14 @@ class EffortSeries:
             before.append(level)
             level = self._followed(level, value)
         self._level, self._patience = level, 1 + YOUNG / max(1, len(judged))
+        usual = median(known.variance for known in judged) if judged else 0.0
+        self._variance = min(USUAL_ERROR**2, usual)
         sums = list(accumulate((known.variance for known in judged), initial=0.0))
         self._limits = {
             length: max(
                 (
                     abs(_middle(levels[at : at + length]) - before[at])
-                    - EXTRAPOLATION_ERRORS
-                    * math.sqrt(max(0.0, sums[at + length] - sums[at]) / length)
+                    - self._slack((sums[at + length] - sums[at]) / length)
                     for at in range(len(levels) - length + 1)
                 ),
                 default=0.0,
@@ -798,9 +801,7 @@ class EffortSeries:
                 break
             of_length = levels[-length:]
             shift = _middle(of_length)
-            error = EXTRAPOLATION_ERRORS * math.sqrt(
-                fmean(known.variance for known in recent[-length:])
-            )
+            error = self._slack(fmean(known.variance for known in recent[-length:]))
             least = max(self._limit(length), self._least / 2) + error
             self._is_suspected |= abs(shift) > SUSPECTED_SHARE * least
             is_wild = max(self._limits[LENGTHS[0]], error) > TAME
@@ -820,6 +821,10 @@ class EffortSeries:
         size = _middle(levels[-length:])
         self._adopt(length, size)
         return [(self._start_s(length), size)]
+
+    def _slack(self, variance: float) -> float:
+        """Return what the model may be wrong by beyond what it usually is, which is in the limits."""
+        return EXTRAPOLATION_ERRORS * math.sqrt(max(0.0, variance - self._variance))
 
     def _limit(self, length: int) -> float:
         """Return the largest departure of so many blocks that the series, or noise, makes by itself."""
@@ -850,7 +855,7 @@ class EffortSeries:
 
     def _settled(self) -> list[tuple[float, float]]:
         """Return by how much the last shift is larger, or smaller, than its first values showed."""
-        if self._is_suspected or not self._shift or self._lasts not in SETTLING:
+        if not self._shift or self._lasts not in SETTLING:
             return []
         levels = [known.level for known in list(self._known)[-self._lasts :]]
         moved = _middle(levels) - self._level
