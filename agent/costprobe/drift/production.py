@@ -2,9 +2,9 @@
 
 Windows of a service are added up to blocks of about the same length, the input of detection.
 Efficiency is the device time and the energy of a unit of work, less what load and mix explain
-(`load_model`), and the time per output token, less what the requests in flight explain; the rest
-goes through the detector of probes. Demand is the device-seconds held
-for a unit of work, and mix the work of one request, each against its hour-of-week profile.
+(`load_model`), and the time per output token, less what the requests in flight explain. Demand is
+the device-seconds held for a unit of work, and mix the work of one request, each against its
+hour-of-week profile.
 
 Demand differs by the hour of the week, and no holiday or launch of a day is a lasting change. A
 departure from the profile is therefore summed up over hours, beyond a tolerance and up to a limit
@@ -19,6 +19,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import accumulate, groupby, pairwise
 from statistics import fmean, median
 from types import MappingProxyType
@@ -64,9 +65,9 @@ MAX_SAMPLES = 480
 # TAME by itself, or where the model may be wrong by that.
 LENGTHS = (3, 4, 6, 9, 12, 18, 24)
 LEAST_WILD, TAME = 8, 0.03
-# A departure counts beyond so many times the largest one before, and so much more; both by 1 + YOUNG / blocks
-# for a series of few blocks; and beyond so many standard errors of white noise.
-MORE, LEAST_MORE, YOUNG, NOISE_ERRORS = 1.2, 0.01, 48.0, 6.0
+# A departure counts beyond so many times the largest one before (more often the wilder a series is), and so much
+# more; both by 1 + YOUNG / blocks for a series of few blocks; and beyond so many standard errors of white noise.
+MORE, WILD, LEAST_MORE, YOUNG, NOISE_ERRORS = 1.2, 0.1, 0.01, 48.0, 6.0
 # The share of its blocks that must have more than half of it, and of its limit from which the model does not
 # learn from what may have shifted.
 SAME_SHARE, SUSPECTED_SHARE = 0.75, 0.6
@@ -80,6 +81,8 @@ EXTRAPOLATION_ERRORS, NOVEL_ERROR = 2.0, 0.3
 # What it is usually wrong by is in those departures, up to this.
 USUAL_ERROR = 0.015
 NOVEL, USUAL_BLOCKS, EXTREMES = 24, 96, 2
+# Blocks with the most similar load and mix.
+NEAR = 8
 # Blocks after the start of a shift at which its size is estimated again, and the share of the least effect that
 # is worth a report.
 SETTLING, SETTLED_SHARE = (6, 12, 24, 48), 0.1
@@ -650,6 +653,8 @@ class EffortSeries:
         self._since_found, self._lasts, self._shift = MAX_SAMPLES, MAX_SAMPLES, 0.0
         self._limits: dict[int, float] = {}
         self._clip = self._patience = self._variance = 0.0
+        # Load, mix and distance from the model of each sample.
+        self._misfits: list[tuple[float, ...]] = []
 
     def update(self, time_s: float, windows: Sequence[WindowEffort]) -> list[tuple[float, float]]:
         """Add a block; return start (UTC in s) and size of the shifts that it completes."""
@@ -730,7 +735,8 @@ class EffortSeries:
         if model is None:
             return
         rest = sample.effort - model.expected(sample.features)
-        variance = model.variance(sample.features) + self._novelty(sample.features) ** 2
+        unknown = math.hypot(self._novelty(sample.features), self._misfit(sample.features))
+        variance = model.variance(sample.features) + unknown**2
         self._known.append(_Known(sample, rest, variance, offset))
         self._since_fit += 1
         self._since_found += 1
@@ -750,12 +756,29 @@ class EffortSeries:
             distance += max(0.0, ordered[left_out] - mix) + max(0.0, mix - ordered[-1 - left_out])
         return NOVEL_ERROR * distance
 
+    def _misfit(self, features: Features) -> float:
+        """Return what the model is wrong by near a load and mix beyond the noise, in log units."""
+        x, (first, second) = features[1], features[MIXES]
+        near = nsmallest(
+            NEAR,
+            (
+                (abs(load - x) + abs(one - first) + abs(other - second), rest)
+                for load, one, other, rest in self._misfits
+            ),
+        )
+        noise = 0.0 if self.model is None else self.model.noise
+        return max(0.0, fmean(rest for _, rest in near) - noise)
+
     def _fit(self) -> None:
         samples = [
             known.sample._replace(effort=known.sample.effort - known.offset)
             for known in self._known
         ]
-        self.model = LoadModel(samples, self._slope)
+        self.model = model = LoadModel(samples, self._slope)
+        self._misfits = [
+            (features[1], *features[MIXES], abs(effort - model.expected(features)))
+            for _, effort, features in samples
+        ]
         self._since_fit = 0
         self._calibrate()
 
@@ -828,7 +851,8 @@ class EffortSeries:
 
     def _limit(self, length: int) -> float:
         """Return the largest departure of so many blocks that the series, or noise, makes by itself."""
-        own = (MORE * max(0.0, self._limits[length]) + LEAST_MORE) * self._patience
+        more = MORE + max(0.0, self._limits[LENGTHS[0]]) / WILD
+        own = (more * max(0.0, self._limits[length]) + LEAST_MORE) * self._patience
         noise = 0.0 if self.model is None else self.model.noise
         return max(own, NOISE_ERRORS * noise / math.sqrt(length))
 
