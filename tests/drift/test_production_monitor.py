@@ -274,6 +274,8 @@ def test_damaged_state_and_other_settings_start_again():
     damaged = document | {"state": {**document["state"], "blocks": {"sums": "?"}}}
     other = DriftMonitor(DetectionConfig(), no_history)
     assert "is damaged" in other.restore([damaged])[0]
+    earlier = {key: value for key, value in document["state"].items() if key != "version"}
+    assert "another version" in other.restore([document | {"state": earlier}])[0]
     assert other.services() == set()
     longer = DriftMonitor(DetectionConfig(serving_window="1h"), no_history)
     assert longer.restore([document]) == []
