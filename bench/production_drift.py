@@ -38,7 +38,7 @@ from real_demand import TenantRecipe  # noqa: E402 - as above
 Recipe = DemandRecipe | OfficeRecipe | TenantRecipe
 SERVERS = ("additive", "batching", "always busy")
 # Of servers whose engine counts the time of decode a third series is watched.
-DECODING = "decoding"
+DECODING = ("decoding", real_demand.SERVERS[0])
 EFFICIENCY = ("serving_time", "serving_energy", "serving_tpot")
 FALSE_GOAL = 0.1
 DELAY_GOAL_H = 6.0
@@ -62,6 +62,11 @@ class ServiceResult(NamedTuple):
     found: list[Found]
     hours: float
     delay_h: float
+
+    @property
+    def series(self) -> int:
+        """Number of its series of efficiency."""
+        return len(EFFICIENCY) - (self.recipe.server not in DECODING)
 
     @property
     def is_separable(self) -> bool:
@@ -116,7 +121,7 @@ def recipes(seeds: range, *, is_decoding: bool) -> list[DemandRecipe]:
     for seed in seeds:
         server, has_tokens = SERVERS[seed % 3], seed % 4 != 3
         if is_decoding:
-            server, has_tokens = DECODING, True
+            server, has_tokens = DECODING[0], True
         made.append(DemandRecipe(seed, server=server, has_tokens=has_tokens))
         factor = SHIFTS[seed // 3 % 3]
         at_s = 8 * DAY_S + (seed * 7919 % (12 * DAY_S))
@@ -154,7 +159,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--base-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--generator", choices=("demand", "office", DECODING), default="demand")
+    parser.add_argument("--generator", choices=("demand", "office", DECODING[0]), default="demand")
     parser.add_argument("--real", type=Path, metavar="FOLDER")
     parser.add_argument("--half", type=int, choices=(0, 1), default=0)
     options = parser.parse_args()
@@ -164,7 +169,7 @@ def main() -> None:
         if options.real
         else office_demand.recipes(seeds)
         if options.generator == "office"
-        else recipes(seeds, is_decoding=options.generator == DECODING)
+        else recipes(seeds, is_decoding=options.generator == DECODING[0])
     )
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run, made, chunksize=1)
@@ -177,13 +182,11 @@ def print_results(results: list[ServiceResult]) -> bool:
     print("| server | series-months | device time | energy | per output token | demand | mix |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     rates = []
-    series = len(EFFICIENCY) - all(
-        result.recipe.server not in {DECODING, real_demand.SERVERS[0]} for result in results
-    )
     servers = list(dict.fromkeys(result.recipe.server for result in results))
     for server in (*servers, "all"):
         own = [r for r in results if r.recipe.slower == 1 and server in (r.recipe.server, "all")]
         months = sum(result.hours for result in own) / 24 / 30 or 1.0
+        monitored = sum(result.hours * result.series for result in own) / 24 / 30 or 1.0
         counts: dict[str, int] = defaultdict(int)
         for result in own:
             for found in result.found:
@@ -192,7 +195,7 @@ def print_results(results: list[ServiceResult]) -> bool:
             f"{counts[metric] / months:.3f}" for metric in (*EFFICIENCY, "demand", "mix")
         )
         print(f"| {server} | {months:.0f} | {cells} |")
-        rates.append(sum(counts[metric] for metric in EFFICIENCY) / months / series)
+        rates.append(sum(counts[metric] for metric in EFFICIENCY) / monitored)
     print("\nA lasting change of efficiency: hours of windows until it is reported\n")
     print("| server | change | histories | median | within 6 h | not found |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -216,7 +219,7 @@ def print_results(results: list[ServiceResult]) -> bool:
             )
     quiet = [result for result in results if result.recipe.slower == 1]
     false = sum(found.metric in EFFICIENCY for result in quiet for found in result.found)
-    months = series * sum(result.hours for result in quiet) / 24 / 30 or 1.0
+    months = sum(result.hours * result.series for result in quiet) / 24 / 30 or 1.0
     low, high = (bound / months for bound in poisson_interval(false))
     print(f"\nfalse drifts of efficiency {rates[-1]:.3f} per series and month (goal {FALSE_GOAL}):")
     services = sum(any(f.metric in EFFICIENCY for f in result.found) for result in quiet)
