@@ -234,6 +234,8 @@ class ProductionDetector:
         self._mean_work = 0.0
         # Weights must not move with the load that they are estimated from: they are those of the training.
         self._weights: dict[tuple[str, Kind], float] = {}
+        # Whether the load is that of decode: a history without it goes on with work per device-second.
+        self._is_by_decode = False
         self._training: list[ProductionBlock] | None = []
         self._blocks: deque[ProductionBlock] = deque(maxlen=MAX_BLOCKS)
 
@@ -256,6 +258,9 @@ class ProductionDetector:
                 continue
             self._training.append(block)
             if len(self._training) >= TRAINING:
+                self._is_by_decode = all(
+                    known.sums.decode_request_s for known in self._training if known.has_traffic
+                )
                 for known in self._training:
                     self._judged(known)
                 self._training = None
@@ -285,6 +290,7 @@ class ProductionDetector:
             "version": VERSION,
             "ended_ns": self._builder.ended_ns,
             "mean_work": self._mean_work,
+            "is_by_decode": self._is_by_decode,
             "weights": [[*kind, weight] for kind, weight in self._weights.items()],
             "blocks": _pack_blocks(self._blocks),
             "efforts": {name: effort.document() for name, effort in self.efforts.items()},
@@ -301,6 +307,7 @@ class ProductionDetector:
             raise ValueError("saved by another version")
         self._builder.ended_ns = int(document["ended_ns"])
         self._mean_work = float(document["mean_work"])
+        self._is_by_decode = bool(document["is_by_decode"])
         self._weights = {
             (model, kind): float(weight) for model, kind, weight in document["weights"]
         }
@@ -336,7 +343,8 @@ class ProductionDetector:
         """Return the change of device time per work that the change of load explains, in log units."""
         series = self.efforts["serving_time"]
         before, after = (
-            _load_of(sums, work_of(sums, self._weights)) for sums in (periods.before, periods.after)
+            _load_of(sums, work_of(sums, self._weights), is_by_decode=self._is_by_decode)
+            for sums in (periods.before, periods.after)
         )
         if series.model is None or series.usual is None or before is None or after is None:
             return 0.0
@@ -391,18 +399,21 @@ class ProductionDetector:
         found: dict[ServingMetric, list[WindowEffort]] = {metric: [] for metric in SLOPES}
         for sums in block.windows:
             work, busy_s, energy_j = work_of(sums, self._weights), sums.busy_s, sums.energy_j
-            load = _load_of(sums, work)
-            if load is None:
+            load = _load_of(sums, work, is_by_decode=self._is_by_decode)
+            of_decode = _load_of(sums, work, is_by_decode=True)
+            if work <= 0 or sums.device_s <= 0:
                 continue
             mix, decode_s = mix_of(sums), sums.decode_request_s
             share = None if busy_s is None else busy_s / sums.device_s
             # Prefill generates the first token of a request.
             decoded = sums.total.tokens_out - sums.total.requests
-            if decode_s and decoded >= sums.total.requests and decoded > 0:
+            is_decoded = decoded >= sums.total.requests and decoded > 0
+            if decode_s and of_decode is not None and is_decoded:
                 effort = math.log(decode_s / decoded)
-                found["serving_tpot"].append(WindowEffort(load, mix, effort, decoded))
+                found["serving_tpot"].append(WindowEffort(of_decode, mix, effort, decoded))
             is_open = share is None or share < CAPPED_SHARE
-            if busy_s and share and share >= LEAST_BUSY_SHARE and (is_open or decode_s):
+            is_busy = share is not None and share >= LEAST_BUSY_SHARE
+            if load is not None and busy_s and is_busy and (is_open or self._is_by_decode):
                 effort = math.log(busy_s / work)
                 found["serving_time"].append(WindowEffort(load, mix, effort, work))
             if energy_j and is_open:
@@ -433,7 +444,7 @@ class ProductionDetector:
         return findings
 
 
-def _load_of(sums: ProductionSums, work: float) -> float | None:
+def _load_of(sums: ProductionSums, work: float, *, is_by_decode: bool) -> float | None:
     """Return the logarithm of the load that device time per work depends on; None without work.
 
     A step takes what its batch takes: where the time of decode is known, it is the requests that are decoded
@@ -441,8 +452,9 @@ def _load_of(sums: ProductionSums, work: float) -> float | None:
     """
     if work <= 0 or sums.device_s <= 0:
         return None
-    if sums.decode_request_s:
-        return math.log(sums.decode_request_s / (sums.busy_s or sums.device_s))
+    if is_by_decode:
+        decode_s = sums.decode_request_s
+        return math.log(decode_s / (sums.busy_s or sums.device_s)) if decode_s else None
     return math.log(work / sums.device_s)
 
 
