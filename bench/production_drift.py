@@ -1,6 +1,7 @@
 """Detection of changes of production on seeded demand: false drifts and delays.
 
     python bench/production_drift.py [--seeds 60] [--base-seed 1] [--generator office|decoding] [--jobs 2]
+    python bench/production_drift.py --real FOLDER [--half 0|1]      # demand of real tenants, `real_demand`
 
 Goals: at most 0.1 false drifts of efficiency per series and month; a lasting change by 10 % found
 within 6 hours of windows. A change in the same hours as a launch that brings other requests is listed
@@ -15,6 +16,7 @@ import multiprocessing
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -24,16 +26,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import demand  # noqa: E402 - as above
 import office_demand  # noqa: E402 - as above
-from costprobe.drift.monitor import DriftMonitor  # noqa: E402 - the path first
+import real_demand  # noqa: E402 - as above
+from costprobe.core.records import Point  # noqa: E402 - the path first
+from costprobe.drift.monitor import DriftMonitor  # noqa: E402 - as above
 from costprobe.drift.production import LEAST_REQUESTS  # noqa: E402 - as above
 from costprobe.drift.settings import DetectionConfig  # noqa: E402 - as above
 from demand import DAY_S, START_S, WINDOW_S, DemandRecipe  # noqa: E402 - as above
 from office_demand import OfficeRecipe  # noqa: E402 - as above
+from real_demand import TenantRecipe  # noqa: E402 - as above
 
-Recipe = DemandRecipe | OfficeRecipe
+Recipe = DemandRecipe | OfficeRecipe | TenantRecipe
 SERVERS = ("additive", "batching", "always busy")
 # Of servers whose engine counts the time of decode a third series is watched.
-DECODING = "decoding"
+DECODING = ("decoding", real_demand.SERVERS[0])
 EFFICIENCY = ("serving_time", "serving_energy", "serving_tpot")
 FALSE_GOAL = 0.1
 DELAY_GOAL_H = 6.0
@@ -59,12 +64,19 @@ class ServiceResult(NamedTuple):
     delay_h: float
 
     @property
+    def series(self) -> int:
+        """Number of its series of efficiency."""
+        return len(EFFICIENCY) - (self.recipe.server not in DECODING)
+
+    @property
     def is_separable(self) -> bool:
         """Whether no other requests began or ceased to arrive within the hours of the goal.
 
         Their device time is unknown: what is due to them and to the server cannot be told apart so soon.
         """
         from_s = self.recipe.slower_from_s
+        if isinstance(self.recipe, TenantRecipe):
+            return True
         changes_s = (
             office_demand.request_changes_s(self.recipe)
             if isinstance(self.recipe, OfficeRecipe)
@@ -73,15 +85,19 @@ class ServiceResult(NamedTuple):
         return not any(abs(at_s - from_s) < DELAY_GOAL_H * 3600 for at_s in changes_s)
 
 
+def history(recipe: Recipe) -> Iterator[Point]:
+    """Return the rows of a service."""
+    if isinstance(recipe, TenantRecipe):
+        return real_demand.rows(recipe)
+    return office_demand.rows(recipe) if isinstance(recipe, OfficeRecipe) else demand.rows(recipe)
+
+
 def run(recipe: Recipe) -> ServiceResult:
     """Return what the detectors of a service find in a history."""
     monitor = DriftMonitor(DetectionConfig(), lambda *_: [])
     found, windows, delay_h = [], 0, math.inf
     since_windows = 0
-    history = (
-        office_demand.rows(recipe) if isinstance(recipe, OfficeRecipe) else demand.rows(recipe)
-    )
-    for row in history:
+    for row in history(recipe):
         windows += 1
         time_s = row.time_ns / 1e9 - START_S
         is_counted = float(row.fields["requests"]) >= LEAST_PER_WINDOW
@@ -105,7 +121,7 @@ def recipes(seeds: range, *, is_decoding: bool) -> list[DemandRecipe]:
     for seed in seeds:
         server, has_tokens = SERVERS[seed % 3], seed % 4 != 3
         if is_decoding:
-            server, has_tokens = DECODING, True
+            server, has_tokens = DECODING[0], True
         made.append(DemandRecipe(seed, server=server, has_tokens=has_tokens))
         factor = SHIFTS[seed // 3 % 3]
         at_s = 8 * DAY_S + (seed * 7919 % (12 * DAY_S))
@@ -143,13 +159,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--base-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--generator", choices=("demand", "office", DECODING), default="demand")
+    parser.add_argument("--generator", choices=("demand", "office", DECODING[0]), default="demand")
+    parser.add_argument("--real", type=Path, metavar="FOLDER")
+    parser.add_argument("--half", type=int, choices=(0, 1), default=0)
     options = parser.parse_args()
     seeds = range(options.base_seed, options.base_seed + options.seeds)
     made: list[Recipe] = list(
-        office_demand.recipes(seeds)
+        real_demand.recipes(options.real, options.half)
+        if options.real
+        else office_demand.recipes(seeds)
         if options.generator == "office"
-        else recipes(seeds, is_decoding=options.generator == DECODING)
+        else recipes(seeds, is_decoding=options.generator == DECODING[0])
     )
     with multiprocessing.Pool(options.jobs) as pool:
         results = pool.map(run, made, chunksize=1)
@@ -162,11 +182,11 @@ def print_results(results: list[ServiceResult]) -> bool:
     print("| server | series-months | device time | energy | per output token | demand | mix |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     rates = []
-    series = len(EFFICIENCY) - all(result.recipe.server != DECODING for result in results)
     servers = list(dict.fromkeys(result.recipe.server for result in results))
     for server in (*servers, "all"):
         own = [r for r in results if r.recipe.slower == 1 and server in (r.recipe.server, "all")]
         months = sum(result.hours for result in own) / 24 / 30 or 1.0
+        monitored = sum(result.hours * result.series for result in own) / 24 / 30 or 1.0
         counts: dict[str, int] = defaultdict(int)
         for result in own:
             for found in result.found:
@@ -175,7 +195,7 @@ def print_results(results: list[ServiceResult]) -> bool:
             f"{counts[metric] / months:.3f}" for metric in (*EFFICIENCY, "demand", "mix")
         )
         print(f"| {server} | {months:.0f} | {cells} |")
-        rates.append(sum(counts[metric] for metric in EFFICIENCY) / months / series)
+        rates.append(sum(counts[metric] for metric in EFFICIENCY) / monitored)
     print("\nA lasting change of efficiency: hours of windows until it is reported\n")
     print("| server | change | histories | median | within 6 h | not found |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -199,7 +219,7 @@ def print_results(results: list[ServiceResult]) -> bool:
             )
     quiet = [result for result in results if result.recipe.slower == 1]
     false = sum(found.metric in EFFICIENCY for result in quiet for found in result.found)
-    months = series * sum(result.hours for result in quiet) / 24 / 30 or 1.0
+    months = sum(result.hours * result.series for result in quiet) / 24 / 30 or 1.0
     low, high = (bound / months for bound in poisson_interval(false))
     print(f"\nfalse drifts of efficiency {rates[-1]:.3f} per series and month (goal {FALSE_GOAL}):")
     services = sum(any(f.metric in EFFICIENCY for f in result.found) for result in quiet)

@@ -96,7 +96,7 @@ def test_slower_decode_of_a_server_that_is_busy_while_it_has_a_request():
         )
         events = events_of(demand.rows(recipe), history=history)
         found = [event for event in events if event.metric == "serving_tpot"]
-        if len(found) != 1 or not 0 < hours_after(found[0], start_s) < 3:
+        if len(found) != 1 or not 0 < hours_after(found[0], start_s) < 6:
             wrong[seed] = [event.title for event in found]
             continue
         (event,) = found
@@ -279,7 +279,7 @@ def test_return_to_the_level_before_a_change_that_had_settled_is_no_change():
 
 def test_small_shift_before_does_not_hide_a_larger_one_of_the_other_direction():
     start_s = 6.2 * DAY_S
-    events = events_of(two_steps(start_s, 1.04, 0.955))
+    events = events_of(two_steps(start_s, 1.035, 0.95))
     (event,) = [event for event in events if event.metric == "serving_time"]
     assert event.change_pct == pytest.approx(-8, abs=2)
     assert event.since_ns / NS_PER_S - demand.START_S - start_s > 5 * 3600
@@ -322,6 +322,8 @@ def test_damaged_state_and_other_settings_start_again():
     damaged = document | {"state": {**document["state"], "blocks": {"sums": "?"}}}
     other = DriftMonitor(DetectionConfig(), no_history)
     assert "is damaged" in other.restore([damaged])[0]
+    earlier = {key: value for key, value in document["state"].items() if key != "version"}
+    assert "another version" in other.restore([document | {"state": earlier}])[0]
     assert other.services() == set()
     longer = DriftMonitor(DetectionConfig(serving_window="1h"), no_history)
     assert longer.restore([document]) == []

@@ -6,8 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from costprobe.core.records import NS_PER_S
+
 # Start of the names of the stored states of detectors of probes.
 STATE_PREFIX: Final = "detector "
+# A shift older than this is the new normal: the next one is measured from it.
+SETTLED_NS: Final = 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 Windows of a service are added up to blocks of about the same length, the input of detection.
 Efficiency is the device time and the energy of a unit of work, less what load and mix explain
-(`load_model`), and the time per output token, less what the requests in flight explain; the rest
-goes through the detector of probes. Demand is the device-seconds held
-for a unit of work, and mix the work of one request, each against its hour-of-week profile.
+(`load_model`), and the time per output token, less what the requests in flight explain. Demand is
+the device-seconds held for a unit of work, and mix the work of one request, each against its
+hour-of-week profile.
 
 Demand differs by the hour of the week, and no holiday or launch of a day is a lasting change. A
 departure from the profile is therefore summed up over hours, beyond a tolerance and up to a limit
@@ -18,24 +18,20 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, median
-from typing import Any
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any, Final
 
 from costprobe.core.clock_step import ClockStep
 from costprobe.core.columns import number
 from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S
-from costprobe.drift.detector import Detector
-from costprobe.drift.findings import DetectorSettings, Finding, ServingMetric
-from costprobe.drift.load_model import (
-    LEAST_AFTER,
-    LoadModel,
-    LoadSample,
-    Residual,
-    most_likely_shift,
-)
+from costprobe.drift.effort import EffortSeries
+from costprobe.drift.findings import DetectorSettings, ServingMetric
+from costprobe.drift.load_model import Mix, WindowEffort
 from costprobe.drift.normal import DAY_S
 from costprobe.unit_costs.change import (
     Kind,
@@ -49,31 +45,31 @@ from costprobe.unit_costs.change import (
     work_of,
 )
 
-# Samples from which the first load model is fitted, those between two fits, and those that are kept.
+# Of the stored state.
+VERSION = 2
+# Blocks that the weights of kinds of work come from.
 TRAINING = 48
-FIT_EVERY = 24
-MAX_SAMPLES = 480
-MAX_SHIFTS = 8
-# Samples in which a shift beyond the observed loads may have begun, those that they are compared with, and
-# the standard errors from which the load model does not learn from what may have shifted.
-JUDGED = 12
-COMPARED = 24
-SUSPECTED_ERRORS = 3.0
-# Samples in which the level after a shift settles, and the share of the least effect that is worth a report.
-SETTLING = 48
-SETTLED_SHARE = 0.05
-_SAMPLE_NUMBERS = 6
-
 # A block that windows with a known cost cover less has no value.
 COVERED_SHARE = 0.8
 # A block with less traffic continues until it is MOST_BLOCKS long.
 LEAST_REQUESTS = 50.0
 # Where requests are not counted.
 LEAST_TOKENS = 20_000.0
+# The load is that of the windows of a block, of which there are so many at most.
+PARTS = 6
 MOST_BLOCKS = 4
 # A block with a smaller busy share measures background activity.
 LEAST_BUSY_SHARE = 0.005
-_SUMS = ("window_s", "hardware", "electricity", "idle_cost", "device_s", "busy_s", "energy_j")
+_SUMS = (
+    "window_s",
+    "hardware",
+    "electricity",
+    "idle_cost",
+    "device_s",
+    "busy_s",
+    "energy_j",
+    "decode_request_s",
+)
 # Rows of a block that are kept.
 MAX_ROWS = 1000
 
@@ -94,10 +90,10 @@ MAX_BLOCKS = 8 * 48
 # Kinds of tokens of models with a weight; further ones do not count.
 MAX_KINDS = 500
 # Expected change of the logarithm of device time and of energy per work with that of the load: batches,
-# and idle power.
-TIME_SLOPE, ENERGY_SLOPE = -0.2, -0.4
-# That of the time per output token: a step of a larger batch takes longer.
-TPOT_SLOPE = 0.3
+# and idle power. A step of a larger batch takes longer.
+SLOPES: Final[Mapping[ServingMetric, float]] = MappingProxyType(
+    {"serving_time": -0.2, "serving_energy": -0.4, "serving_tpot": 0.3}
+)
 # Devices with a larger busy share were busy all the time.
 CAPPED_SHARE = 0.97
 # An idle block counts as this share of the mean work of a block.
@@ -113,11 +109,13 @@ class ProductionBlock:
         end_s: UTC in s of its end.
         sums: Its sums.
         has_traffic: Whether the traffic suffices for ratios.
+        windows: Sums over its parts, each with a part of that traffic; not stored.
     """
 
     end_s: float
     sums: ProductionSums
     has_traffic: bool
+    windows: tuple[ProductionSums, ...] = ()
 
     @property
     def hours(self) -> float:
@@ -129,19 +127,14 @@ class ProductionBlock:
         """Whether tokens are counted."""
         return self.sums.total.tokens > 0
 
-    @property
-    def mix(self) -> tuple[float, float]:
-        """Logarithms of output per input, and of requests per token; 0 where they are not counted."""
-        total = self.sums.total
-        if not total.tokens:
-            return 0.0, 0.0
-        per_input = math.log((total.tokens_out + 1) / (total.computed + 1))
-        return per_input, math.log(total.requests / total.tokens) if total.requests else 0.0
 
-    @property
-    def busy_share(self) -> float:
-        """Busy share of the devices; 0 if unknown."""
-        return (self.sums.busy_s or 0.0) / self.sums.device_s if self.sums.device_s else 0.0
+def mix_of(sums: ProductionSums) -> Mix:
+    """Return the logarithms of output per input, and of requests per token; 0 where they are not counted."""
+    total = sums.total
+    if not total.tokens:
+        return 0.0, 0.0
+    per_input = math.log((total.tokens_out + 1) / (total.computed + 1))
+    return per_input, math.log(total.requests / total.tokens) if total.requests else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +224,8 @@ class ProductionDetector:
     def __init__(self, settings: DetectorSettings, block_s: float) -> None:
         self.block_s = block_s
         self._builder = BlockBuilder(block_s)
-        busy = EffortSeries(settings, TIME_SLOPE)
-        self.efforts: dict[ServingMetric, EffortSeries] = {
-            "serving_time": busy,
-            "serving_energy": EffortSeries(settings, ENERGY_SLOPE, busy),
-            "serving_tpot": EffortSeries(settings, TPOT_SLOPE),
+        self.efforts = {
+            metric: EffortSeries(settings.least_effect, slope) for metric, slope in SLOPES.items()
         }
         self._profiles: dict[ServingMetric, WeeklyProfile] = {
             "demand": WeeklyProfile(DEMAND),
@@ -244,6 +234,8 @@ class ProductionDetector:
         self._mean_work = 0.0
         # Weights must not move with the load that they are estimated from: they are those of the training.
         self._weights: dict[tuple[str, Kind], float] = {}
+        # Whether the load is that of decode: a history without it goes on with work per device-second.
+        self._is_by_decode = False
         self._training: list[ProductionBlock] | None = []
         self._blocks: deque[ProductionBlock] = deque(maxlen=MAX_BLOCKS)
 
@@ -266,6 +258,9 @@ class ProductionDetector:
                 continue
             self._training.append(block)
             if len(self._training) >= TRAINING:
+                self._is_by_decode = all(
+                    known.sums.decode_request_s for known in self._training if known.has_traffic
+                )
                 for known in self._training:
                     self._judged(known)
                 self._training = None
@@ -274,7 +269,7 @@ class ProductionDetector:
     def clock_was_stepped(self, step: ClockStep) -> None:
         """Shift stored instants after a wall-clock step."""
         for effort in self.efforts.values():
-            effort.detector.clock_was_stepped(step)
+            effort.clock_was_stepped(step)
         for profile in self._profiles.values():
             profile.clock_was_stepped(step)
         self._builder.ended_ns = min(self._builder.ended_ns, step.now_ns)
@@ -292,8 +287,10 @@ class ProductionDetector:
     def document(self) -> dict[str, Any]:
         """Return the state as JSON, without the rows of an unfinished block."""
         return {
+            "version": VERSION,
             "ended_ns": self._builder.ended_ns,
             "mean_work": self._mean_work,
+            "is_by_decode": self._is_by_decode,
             "weights": [[*kind, weight] for kind, weight in self._weights.items()],
             "blocks": _pack_blocks(self._blocks),
             "efforts": {name: effort.document() for name, effort in self.efforts.items()},
@@ -304,10 +301,13 @@ class ProductionDetector:
         """Replace the state by one that `document` returned.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is damaged, or of other settings.
+            AttributeError, KeyError, TypeError, ValueError: It is damaged, or of another version.
         """
+        if document.get("version") != VERSION:
+            raise ValueError("saved by another version")
         self._builder.ended_ns = int(document["ended_ns"])
         self._mean_work = float(document["mean_work"])
+        self._is_by_decode = bool(document["is_by_decode"])
         self._weights = {
             (model, kind): float(weight) for model, kind, weight in document["weights"]
         }
@@ -341,14 +341,14 @@ class ProductionDetector:
 
     def effect_of_load(self, periods: Periods) -> float:
         """Return the change of device time per work that the change of load explains, in log units."""
-        model = self.efforts["serving_time"].model
-        before, after = periods.before, periods.after
-        work = [work_of(sums, self._weights) for sums in (before, after)]
-        if model is None or min(*work, before.device_s, after.device_s) <= 0:
-            return 0.0
-        return model.effect_of_load(
-            math.log(work[0] / before.device_s), math.log(work[1] / after.device_s)
+        series = self.efforts["serving_time"]
+        before, after = (
+            _load_of(sums, work_of(sums, self._weights), is_by_decode=self._is_by_decode)
+            for sums in (periods.before, periods.after)
         )
+        if series.model is None or series.usual is None or before is None or after is None:
+            return 0.0
+        return series.model.effect_of_load(before, after, series.usual)
 
     def sums(self, since_s: float, until_s: float) -> ProductionSums | None:
         """Return the sums of a period; None where blocks cover too little of it."""
@@ -358,13 +358,14 @@ class ProductionDetector:
 
     def _work(self, block: ProductionBlock) -> float:
         """Return the work of a block; a kind that is new gets its weight from it."""
-        is_by_token = block.has_tokens
+        known = added_sums([known.sums for known in self._training or [block]])
+        # A first block without requests does not decide what work is counted in.
+        is_by_token = block.has_tokens or known.total.tokens > 0
         prices = kind_prices(block.sums, is_by_token=is_by_token)
         # Windows with requests to one model only are not divided among models.
         whole = kind_prices(as_one(block.sums), is_by_token=is_by_token)
         if not self._weights:
-            all_sums = added_sums([known.sums for known in self._training or [block]])
-            for sums in (all_sums, as_one(all_sums)):
+            for sums in (known, as_one(known)):
                 self._weights |= kind_prices(sums, is_by_token=is_by_token)
         common = [kind for kind in prices if kind in self._weights]
         reference = prices if common else whole
@@ -384,24 +385,41 @@ class ProductionDetector:
         sums = block.sums
         if not block.has_traffic or work <= 0 or sums.device_s <= 0:
             return findings
-        # What is done for a unit, and the load.
-        efforts: dict[ServingMetric, tuple[float, float]] = {}
-        if sums.busy_s and block.busy_share >= LEAST_BUSY_SHARE:
-            efforts["serving_time"] = sums.busy_s / work, work
-        if sums.energy_j:
-            efforts["serving_energy"] = sums.energy_j / work, work
-        # Prefill generates the first token of a request. A step takes what its batch takes: the load
-        # is the requests that are decoded at a time, with which a queue grows without a limit.
-        decoded = sums.total.tokens_out - sums.total.requests
-        if sums.decode_request_s and decoded > 0:
-            efforts["serving_tpot"] = sums.decode_request_s / decoded, sums.decode_request_s
-        for metric, (effort, done) in efforts.items():
-            load = math.log(done / sums.device_s)
-            is_capped = metric != "serving_tpot" and block.busy_share >= CAPPED_SHARE
-            sample = LoadSample(block.end_s, load, block.mix, math.log(effort), is_capped)
-            for since_s, change in self.efforts[metric].update(sample):
-                findings.append(ProductionFinding(metric, block.end_s, since_s, change, unit=unit))
+        windows = self._windows(block)
+        for metric, of_metric in windows.items():
+            if of_metric:
+                for since_s, change in self.efforts[metric].update(block.end_s, of_metric):
+                    findings.append(
+                        ProductionFinding(metric, block.end_s, since_s, change, unit=unit)
+                    )
         return findings
+
+    def _windows(self, block: ProductionBlock) -> dict[ServingMetric, list[WindowEffort]]:
+        """Return what a unit of work took in each window, without those that show nothing of it."""
+        found: dict[ServingMetric, list[WindowEffort]] = {metric: [] for metric in SLOPES}
+        for sums in block.windows:
+            work, busy_s, energy_j = work_of(sums, self._weights), sums.busy_s, sums.energy_j
+            load = _load_of(sums, work, is_by_decode=self._is_by_decode)
+            of_decode = _load_of(sums, work, is_by_decode=True)
+            if work <= 0 or sums.device_s <= 0:
+                continue
+            mix, decode_s = mix_of(sums), sums.decode_request_s
+            share = None if busy_s is None else busy_s / sums.device_s
+            # Prefill generates the first token of a request.
+            decoded = sums.total.tokens_out - sums.total.requests
+            is_decoded = decoded >= sums.total.requests and decoded > 0
+            if decode_s and of_decode is not None and is_decoded:
+                effort = math.log(decode_s / decoded)
+                found["serving_tpot"].append(WindowEffort(of_decode, mix, effort, decoded))
+            is_open = share is None or share < CAPPED_SHARE
+            is_busy = share is not None and share >= LEAST_BUSY_SHARE
+            if load is not None and busy_s and is_busy and (is_open or self._is_by_decode):
+                effort = math.log(busy_s / work)
+                found["serving_time"].append(WindowEffort(load, mix, effort, work))
+            if energy_j and is_open:
+                load, effort = math.log(work / sums.device_s), math.log(energy_j / work)
+                found["serving_energy"].append(WindowEffort(load, mix, effort, work))
+        return found
 
     def _departures(
         self, block: ProductionBlock, work: float, unit: Unit
@@ -424,6 +442,20 @@ class ProductionDetector:
                     )
                 )
         return findings
+
+
+def _load_of(sums: ProductionSums, work: float, *, is_by_decode: bool) -> float | None:
+    """Return the logarithm of the load that device time per work depends on; None without work.
+
+    A step takes what its batch takes: where the time of decode is known, it is the requests that are decoded
+    while the devices are busy, whether they came evenly or in bursts.
+    """
+    if work <= 0 or sums.device_s <= 0:
+        return None
+    if is_by_decode:
+        decode_s = sums.decode_request_s
+        return math.log(decode_s / (sums.busy_s or sums.device_s)) if decode_s else None
+    return math.log(work / sums.device_s)
 
 
 class BlockBuilder:
@@ -472,7 +504,7 @@ class BlockBuilder:
 
     def _ended(self, *, is_last: bool) -> list[ProductionBlock]:
         """Return the block of the rows; none while it continues, and for one without coverage."""
-        block = _block(self._rows)
+        block = _block(self._rows, self._block_ns / NS_PER_S)
         if block is None or not (block.has_traffic or is_last):
             return []
         end_ns, length_ns = self._rows[-1].time_ns, self._rows[-1].time_ns - self._first_ns
@@ -486,14 +518,33 @@ def _window_ns(row: Point) -> int:
     return round((number(row, "window_s") or 0.0) * NS_PER_S)
 
 
-def _block(rows: Sequence[Point]) -> ProductionBlock | None:
+def _block(rows: Sequence[Point], block_s: float) -> ProductionBlock | None:
     sums = production_sums(rows)
     if sums is None:
         return None
-    total = sums.total
-    requests = total.requests or total.inferences
-    is_enough = requests >= LEAST_REQUESTS if requests else total.tokens >= LEAST_TOKENS
-    return ProductionBlock(rows[-1].time_ns / NS_PER_S, sums, is_enough)
+    windows = _windows(rows, block_s / PARTS)
+    return ProductionBlock(rows[-1].time_ns / NS_PER_S, sums, _traffic(sums) >= 1, windows)
+
+
+def _traffic(sums: ProductionSums) -> float:
+    """Return the traffic in that of a block which suffices."""
+    requests = sums.total.requests or sums.total.inferences
+    return requests / LEAST_REQUESTS or sums.total.tokens / LEAST_TOKENS
+
+
+def _windows(rows: Sequence[Point], least_s: float) -> tuple[ProductionSums, ...]:
+    """Return the sums over the windows of a block; short ones, or with little traffic, are added up."""
+    parts: list[list[Point]] = [[]]
+    for _, together in groupby(rows, key=lambda row: row.time_ns):
+        parts[-1].extend(together)
+        sums = production_sums(parts[-1])
+        if sums is not None and sums.window_s >= least_s and _traffic(sums) >= 1 / PARTS:
+            parts.append([])
+    # What is left is too little for one.
+    left = parts.pop()
+    if parts:
+        parts[-1].extend(left)
+    return tuple(sums for part in parts or [left] if (sums := production_sums(part)) is not None)
 
 
 def _pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
@@ -541,214 +592,6 @@ def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-class EffortSeries:
-    """Device time, energy or time of decode per unit of work, less what load and mix explain.
-
-    Args:
-        settings: Sensitivity of the detector.
-        slope: Expected change of ln effort with ln load.
-        busy: For energy the series of device time, with which idle and busy power explain most of it.
-    """
-
-    def __init__(
-        self, settings: DetectorSettings, slope: float, busy: EffortSeries | None = None
-    ) -> None:
-        self._slope, self._busy = slope, busy
-        self.detector = Detector(settings)
-        self.model: LoadModel | None = None
-        self._samples: deque[LoadSample] = deque(maxlen=MAX_SAMPLES)
-        self._since_fit = 0
-        self._offset = 0.0
-        # Samples since the last shift was found, and since the start of one that is suspected.
-        self._since_shift = self._since_suspected = 0
-        # The detector's level when the last shift was adopted.
-        self._level = 0.0
-        # Start (UTC in s) and size of the last shifts, which are not in the samples.
-        self._shifts: deque[tuple[float, float]] = deque(maxlen=MAX_SHIFTS)
-
-    def update(self, sample: LoadSample) -> list[tuple[float, float]]:
-        """Add a sample; return start (UTC in s) and size of the shifts that it completes."""
-        self._since_fit += 1
-        self._since_shift += 1
-        if self.model is None:
-            self._samples.append(sample)
-            if len(self._samples) >= TRAINING:
-                self._fit()
-                for known in self._samples:
-                    self._detect(known)
-            return []
-        shifts = self._detect(sample)
-        for since_s, change in shifts:
-            self._offset += change
-            is_known = bool(self._shifts) and self._shifts[-1][0] == since_s
-            before = self._shifts.pop()[1] if is_known else 0.0
-            self._shifts.append((since_s, before + change))
-            self._samples = deque(
-                (
-                    _moved(known, -change) if known.time_s > since_s else known
-                    for known in self._samples
-                ),
-                maxlen=MAX_SAMPLES,
-            )
-        self._samples.append(_moved(sample, -self._offset))
-        if self._since_fit >= FIT_EVERY:
-            self._fit()
-        return shifts
-
-    def history(self, count: int) -> dict[float, float]:
-        """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
-        if self.model is None:
-            return {}
-        shifts = list(self._shifts)
-        return {
-            known.time_s: self.model.rest(known)
-            + math.fsum(change for since_s, change in shifts if known.time_s > since_s)
-            for known in list(self._samples)[-count:]
-        }
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        numbers = array("d")
-        for sample in self._samples:
-            numbers.extend(
-                [sample.time_s, sample.load, *sample.mix, sample.effort, sample.is_capped]
-            )
-        return {
-            "detector": base64.b64encode(self.detector.state()).decode(),
-            "samples": base64.b64encode(numbers.tobytes()).decode(),
-            "since_fit": self._since_fit,
-            "since_shift": self._since_shift,
-            "since_suspected": self._since_suspected,
-            "offset": self._offset,
-            "level": self._level,
-            "shifts": list(self._shifts),
-            "is_trained": self.model is not None,
-        }
-
-    def restore(self, document: dict[str, Any]) -> None:
-        """Replace the state by one that `document` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is damaged.
-        """
-        detector = Detector.restore(base64.b64decode(document["detector"], validate=True))
-        if detector.settings != self.detector.settings:
-            raise ValueError("saved under other settings")
-        numbers = array("d")
-        numbers.frombytes(base64.b64decode(document["samples"], validate=True))
-        if len(numbers) % _SAMPLE_NUMBERS:
-            raise ValueError("the samples are truncated")
-        samples = [
-            LoadSample(time_s, load, (per_input, per_token), effort, bool(is_capped))
-            for time_s, load, per_input, per_token, effort, is_capped in zip(
-                *[iter(numbers)] * _SAMPLE_NUMBERS, strict=True
-            )
-        ]
-        self.detector, self._samples = detector, deque(samples, maxlen=MAX_SAMPLES)
-        self._offset = float(document["offset"])
-        shifts = [(float(since_s), float(change)) for since_s, change in document["shifts"]]
-        self._shifts = deque(shifts, maxlen=MAX_SHIFTS)
-        self._level = float(document["level"])
-        self._since_shift = int(document["since_shift"])
-        self._since_suspected = int(document["since_suspected"])
-        if document["is_trained"] and samples:
-            self._fit()
-        self._since_fit = int(document["since_fit"])
-
-    def _fit(self) -> None:
-        """Fit the model to the samples before a suspected shift."""
-        known = len(self._samples) - self._since_suspected
-        busy = None if self._busy is None else self._busy.model
-        self.model = LoadModel(list(self._samples)[:known], self._slope, busy)
-        self._since_fit = 0
-
-    def _detect(self, sample: LoadSample) -> list[tuple[float, float]]:
-        if self.model is None:
-            return []
-        value = math.exp(self.model.surprise(sample, self.detector.level))
-        found = []
-        for since_s, change in self._adopted(self.detector.update(sample.time_s, value), sample):
-            slack = self._slack(since_s, change, sample, self.model)
-            series = self.detector.series
-            if slack:
-                series.rebase(series.level + slack, int(series.level_count))
-            found.append((since_s, change + slack))
-        found = found or self._extrapolated(sample, self.model)
-        if found:
-            self._since_shift, self._level = 0, self.detector.level
-        return found or self._settled()
-
-    def _settled(self) -> list[tuple[float, float]]:
-        """Return by how much the last shift is larger, or smaller, than its first values showed.
-
-        The level is estimated from few values at first, and follows those after them without a finding.
-        """
-        moved = self.detector.level - self._level
-        is_recent = 0 < self._since_shift <= SETTLING and self._shifts
-        if not is_recent or abs(moved) < SETTLED_SHARE * self.detector.settings.least_effect:
-            return []
-        self._level = self.detector.level
-        return [(self._shifts[-1][0], moved)]
-
-    def _extrapolated(self, sample: LoadSample, model: LoadModel) -> list[tuple[float, float]]:
-        """Return the shift that the latest blocks show although load or mix was not observed before."""
-        self._since_suspected = 0
-        series = self.detector.series
-        if series.profile is None:
-            return []
-        least = self.detector.settings.least_effect / 2
-        latest = self._residuals(sample, model, LEAST_AFTER)
-        if all(abs(residual.value) < least for residual in latest):
-            return []
-        residuals = self._residuals(sample, model, COMPARED)
-        if not any(residual.is_unknown for residual in residuals[-JUDGED:]):
-            return []
-        found = most_likely_shift(residuals, model.uncertainty(series), JUDGED)
-        if found is None or not found.is_certain:
-            if found is not None and abs(found.errors) > SUSPECTED_ERRORS:
-                self._since_suspected = sum(known.time_s >= found.since_s for known in residuals)
-            return []
-        return self._adopted(self.detector.adopt(found.since_s, found.shift), sample)
-
-    def _adopted(
-        self, findings: Sequence[Finding], sample: LoadSample
-    ) -> list[tuple[float, float]]:
-        """Return the shifts that the detector adopted at a sample.
-
-        The monitor adds up what continues, or reverts, a shift that may be too small to be reported alone.
-        """
-        shifts = [(found.since_s, found.change) for found in findings if found.kind == "drift"]
-        other = self.detector.unreported
-        if other is not None and other.time_s == sample.time_s:
-            shifts.append((other.since_s, other.shift))
-        return shifts
-
-    def _residuals(self, sample: LoadSample, model: LoadModel, count: int) -> list[Residual]:
-        """Return what model and detector do not explain of the last samples since the last shift."""
-        series, count = self.detector.series, min(count, self._since_shift)
-        # Without a copy of all.
-        latest = [self._samples[index] for index in range(1 - count, 0)]
-        return [
-            Residual(
-                known.time_s,
-                model.rest(known) + self._offset - series.expected(known.time_s),
-                model.beyond(known),
-                model.slack(known) > series.sigma_all,
-            )
-            for known in (*latest, _moved(sample, -self._offset))
-            if not known.is_capped
-        ]
-
-    def _slack(self, since_s: float, change: float, sample: LoadSample, model: LoadModel) -> float:
-        """Return by what a shift is expected to be larger than it is at least, by which it was detected."""
-        since = [known for known in self._samples if known.time_s > since_s]
-        return math.copysign(median(model.slack(known) for known in (*since, sample)), change)
-
-
-def _moved(sample: LoadSample, change: float) -> LoadSample:
-    return replace(sample, effort=sample.effort + change)
 
 
 class WeeklyProfile:

@@ -287,7 +287,7 @@ class ProductionSums:
         models: What it did, by model; one entry where models are not known.
         devices: Names of its devices in the newest window.
         currency: ISO 4217 code.
-        decode_request_s: Seconds of decode summed over requests; of a sum of periods it is unknown.
+        decode_request_s: Seconds of decode summed over requests.
     """
 
     window_s: float
@@ -373,6 +373,7 @@ def added_sums(periods: Sequence[ProductionSums]) -> ProductionSums:
         },
         devices=periods[-1].devices,
         currency=periods[-1].currency,
+        decode_request_s=_total([period.decode_request_s for period in periods]),
     )
 
 

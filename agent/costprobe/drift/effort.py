@@ -1,0 +1,346 @@
+"""Shifts of what a unit of work takes at a service, less what load and mix explain.
+
+No clock and no I/O: the same blocks give the same shifts. What a series does by itself, as far as
+load and mix do not explain it, is not known from any model: how far its blocks departed from their
+level before, for each number of blocks, is what a shift must exceed. A shift that reverts was such
+a departure, so that what alternates is held back once it is known.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from heapq import nsmallest
+from itertools import accumulate, pairwise
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from costprobe.core.clock_step import ClockStep
+from costprobe.core.statistics import MAD_TO_SIGMA
+from costprobe.drift.load_model import (
+    LEAST_NOISE,
+    MIXES,
+    PRIOR,
+    Features,
+    LoadModel,
+    LoadSample,
+    Usual,
+    WindowEffort,
+    sample_of,
+)
+
+# Samples from which the first load model is fitted, those between two fits, and those that are kept.
+TRAINING = 48
+FIT_EVERY = 24
+MAX_SAMPLES = 480
+# Numbers of blocks whose departure is judged, and the first of them for a series that departs by more than
+# TAME by itself, or where the model may be wrong by that.
+LENGTHS = (3, 4, 6, 9, 12, 18, 24)
+LEAST_WILD, TAME = 9, 0.03
+# A departure counts beyond so many times the largest one before (more often the wilder a series is), and so much
+# more; both by 1 + YOUNG / blocks for a series of few blocks; and beyond so many standard errors of white noise.
+MORE, WILD, LEAST_MORE, YOUNG, NOISE_ERRORS = 1.2, 0.1, 0.01, 48.0, 6.0
+# The share of its blocks that must have more than half of it, and of its limit from which the model does not
+# learn from what may have shifted.
+SAME_SHARE, SUSPECTED_SHARE = 0.75, 0.6
+# A later shift that leaves less of one reverts it.
+REVERTED_SHARE = 0.6
+# The level follows with this time constant, in blocks, and a value by so many standard deviations at most.
+LEVEL_BLOCKS, CLIP = 24.0, 3.0
+# What the model may be wrong by, in standard errors; and what a mix may change that is outside of those of the
+# days before, in log units for each log unit.
+EXTRAPOLATION_ERRORS, NOVEL_ERROR = 2.0, 0.3
+# What it is usually wrong by is in those departures, up to this.
+USUAL_ERROR = 0.015
+NOVEL, USUAL_BLOCKS, EXTREMES = 24, 96, 2
+# Blocks with the most similar load and mix.
+NEAR = 8
+# Blocks after the start of a shift at which its size is estimated again, and the share of the least effect that
+# is worth a report.
+SETTLING, SETTLED_SHARE = (6, 12, 24, 48), 0.1
+
+
+class _Known(NamedTuple):
+    """A sample with what the model said of it when it came.
+
+    Attributes:
+        sample: The sample.
+        rest: What load and mix did not explain, in log units.
+        variance: What the model may have been wrong by; infinite of a sample of the training.
+        offset: The shifts before it.
+    """
+
+    sample: LoadSample
+    rest: float
+    variance: float
+    offset: float
+
+    @property
+    def level(self) -> float:
+        """The rest without the shifts before it."""
+        return self.rest - self.offset
+
+
+class EffortSeries:
+    """Device time, energy or time of decode per unit of work, less what load and mix explain.
+
+    Args:
+        least_effect: Smallest shift, in log units.
+        slope: Expected change of ln effort with ln load.
+    """
+
+    def __init__(self, least_effect: float, slope: float) -> None:
+        self._least, self._slope = least_effect, slope
+        self.usual: Usual | None = None
+        self.model: LoadModel | None = None
+        self._training: list[tuple[float, Sequence[WindowEffort]]] = []
+        self._known: deque[_Known] = deque(maxlen=MAX_SAMPLES)
+        self._since_fit = 0
+        self._is_suspected = False
+        self._level = 0.0
+        # Samples since the last shift was found and since it began, and its size until it has reverted.
+        self._since_found, self._lasts, self._shift = MAX_SAMPLES, MAX_SAMPLES, 0.0
+        self._limits: dict[int, float] = {}
+        self._clip = self._patience = self._variance = 0.0
+        # Load, mix and distance from the model of each sample.
+        self._misfits: list[tuple[float, ...]] = []
+
+    def update(self, time_s: float, windows: Sequence[WindowEffort]) -> list[tuple[float, float]]:
+        """Add a block; return start (UTC in s) and size of the shifts that it completes."""
+        if self.usual is None:
+            self._training.append((time_s, windows))
+            if len(self._training) >= TRAINING:
+                self._begin()
+            return []
+        self._add(sample_of(time_s, windows, self.usual))
+        found = self._found() or self._settled()
+        self._is_suspected &= not found
+        if self._since_fit >= FIT_EVERY * (1 + self._is_suspected):
+            self._fit()
+        return found
+
+    def history(self, count: int) -> dict[float, float]:
+        """Return the logarithms of the last efforts less load and mix, by the UTC in s of their end."""
+        return {known.sample.time_s: known.rest for known in list(self._known)[-count:]}
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        times, numbers = array("d"), array("f")
+        for sample, rest, variance, offset in self._known:
+            times.append(sample.time_s)
+            numbers.extend([sample.effort, rest, variance, offset, *sample.features])
+        return {
+            "usual": None if self.usual is None else [self.usual.load, *self.usual.mix],
+            "times": base64.b64encode(times.tobytes()).decode(),
+            "known": base64.b64encode(numbers.tobytes()).decode(),
+            "counts": [self._since_fit, self._since_found, self._lasts],
+            "shift": self._shift,
+            "level": self._level,
+        }
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Replace the state by one that `document` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is damaged.
+        """
+        if document["usual"] is None:
+            return
+        load, first, second = map(float, document["usual"])
+        times, numbers = array("d"), array("f")
+        times.frombytes(base64.b64decode(document["times"], validate=True))
+        numbers.frombytes(base64.b64decode(document["known"], validate=True))
+        width = 4 + len(PRIOR)
+        if not times or len(numbers) != width * len(times):
+            raise ValueError("the samples are truncated")
+        for index, time_s in enumerate(times):
+            effort, rest, variance, offset, *features = numbers[index * width : (index + 1) * width]
+            sample = LoadSample(time_s, effort, tuple(features))
+            self._known.append(_Known(sample, rest, variance, offset))
+        since_fit, self._since_found, self._lasts = map(int, document["counts"])
+        self._shift = float(document["shift"])
+        self.usual = Usual(load, (first, second))
+        self._fit()
+        self._since_fit, self._level = since_fit, float(document["level"])
+
+    def clock_was_stepped(self, step: ClockStep) -> None:
+        """Shift stored instants after a wall-clock step."""
+        for index, known in enumerate(self._known):
+            moved = known.sample._replace(time_s=step.of_s(known.sample.time_s))
+            self._known[index] = known._replace(sample=moved)
+
+    def _begin(self) -> None:
+        """Fit the first model to the blocks of the training."""
+        windows = [window for _, of_block in self._training for window in of_block]
+        first, second = (median(window.mix[index] for window in windows) for index in (0, 1))
+        self.usual = usual = Usual(median(window.load for window in windows), (first, second))
+        for time_s, of_block in self._training:
+            self._known.append(_Known(sample_of(time_s, of_block, usual), 0.0, math.inf, 0.0))
+        self._training = []
+        self._fit()
+
+    def _add(self, sample: LoadSample) -> None:
+        model, offset = self.model, self._known[-1].offset
+        if model is None:
+            return
+        rest = sample.effort - model.expected(sample.features)
+        unknown = math.hypot(self._novelty(sample.features), self._misfit(sample.features))
+        variance = model.variance(sample.features) + unknown**2
+        self._known.append(_Known(sample, rest, variance, offset))
+        self._since_fit += 1
+        self._since_found += 1
+        self._lasts += 1
+
+    def _novelty(self, features: Features) -> float:
+        """Return what requests that were not seen in the last days may change, in log units."""
+        recent = list(self._known)[-NOVEL - USUAL_BLOCKS : -NOVEL] or list(self._known)
+        distance = 0.0
+        for mix, column in zip(
+            features[MIXES],
+            zip(*(known.sample.features[MIXES] for known in recent), strict=True),
+            strict=True,
+        ):
+            ordered = sorted(column)
+            left_out = min(EXTREMES, (len(ordered) - 1) // 2)
+            distance += max(0.0, ordered[left_out] - mix) + max(0.0, mix - ordered[-1 - left_out])
+        return NOVEL_ERROR * distance
+
+    def _misfit(self, features: Features) -> float:
+        """Return what the model is wrong by near a load and mix beyond the noise, in log units."""
+        x, (first, second) = features[1], features[MIXES]
+        near = nsmallest(
+            NEAR,
+            (
+                (abs(load - x) + abs(one - first) + abs(other - second), rest)
+                for load, one, other, rest in self._misfits
+            ),
+        )
+        noise = 0.0 if self.model is None else self.model.noise
+        return max(0.0, fmean(rest for _, rest in near) - noise)
+
+    def _fit(self) -> None:
+        samples = [
+            known.sample._replace(effort=known.sample.effort - known.offset)
+            for known in self._known
+        ]
+        self.model = model = LoadModel(samples, self._slope)
+        self._misfits = [
+            (features[1], *features[MIXES], abs(effort - model.expected(features)))
+            for _, effort, features in samples
+        ]
+        self._since_fit = 0
+        self._calibrate()
+
+    def _calibrate(self) -> None:
+        """Find the level, and how far it departed by itself for each number of blocks."""
+        judged = [known for known in self._known if known.variance < math.inf]
+        levels = [known.level for known in judged]
+        steps = [abs(later - former) for former, later in pairwise(levels)]
+        noise = MAD_TO_SIGMA * median(steps) / math.sqrt(2) if steps else 0.0
+        self._clip = CLIP * max(LEAST_NOISE, noise)
+        before, level = [], 0.0
+        for value in levels:
+            before.append(level)
+            level = self._followed(level, value)
+        self._level, self._patience = level, 1 + YOUNG / max(1, len(judged))
+        usual = median(known.variance for known in judged) if judged else 0.0
+        self._variance = min(USUAL_ERROR**2, usual)
+        sums = list(accumulate((known.variance for known in judged), initial=0.0))
+        self._limits = {
+            length: max(
+                (
+                    abs(_middle(levels[at : at + length]) - before[at])
+                    - self._slack((sums[at + length] - sums[at]) / length)
+                    for at in range(len(levels) - length + 1)
+                ),
+                default=0.0,
+            )
+            for length in LENGTHS
+        }
+
+    def _followed(self, level: float, value: float) -> float:
+        return level + max(-self._clip, min(self._clip, value - level)) / LEVEL_BLOCKS
+
+    def _found(self) -> list[tuple[float, float]]:
+        """Return the shift that the last blocks show."""
+        recent = list(self._known)[-LENGTHS[-1] :]
+        levels = [known.level - self._level for known in recent]
+        best, size, self._is_suspected = 0, 0.0, False
+        for length in LENGTHS:
+            if length > min(self._since_found, len(recent)):
+                break
+            if recent[-length].variance == math.inf:
+                break
+            of_length = levels[-length:]
+            shift = _middle(of_length)
+            error = self._slack(fmean(known.variance for known in recent[-length:]))
+            least = max(self._limit(length), self._least / 2) + error
+            self._is_suspected |= abs(shift) > SUSPECTED_SHARE * least
+            is_wild = max(self._limits[LENGTHS[0]], error) > TAME
+            lasts = sum(level * shift > shift * shift / 2 for level in of_length)
+            is_same = levels[-1] * shift > shift * shift / 2 and lasts >= SAME_SHARE * length
+            if length < (LEAST_WILD if is_wild else 0) or abs(shift) < least or not is_same:
+                continue
+            if length * shift * shift > best * size * size:
+                best, size = length, shift
+        if not best:
+            if not self._is_suspected:
+                self._level = self._followed(self._level, self._known[-1].level)
+            return []
+        # It began where two levels are nearest to all values.
+        most = min(self._since_found, len(recent))
+        length = max(range(LENGTHS[0], most + 1), key=lambda n: fmean(levels[-n:]) ** 2 * n)
+        size = _middle(levels[-length:])
+        self._adopt(length, size)
+        return [(self._start_s(length), size)]
+
+    def _slack(self, variance: float) -> float:
+        """Return what the model may be wrong by beyond what it usually is, which is in the limits."""
+        return EXTRAPOLATION_ERRORS * math.sqrt(max(0.0, variance - self._variance))
+
+    def _limit(self, length: int) -> float:
+        """Return the largest departure of so many blocks that the series, or noise, makes by itself."""
+        more = MORE + max(0.0, self._limits[LENGTHS[0]]) / WILD
+        own = (more * max(0.0, self._limits[length]) + LEAST_MORE) * self._patience
+        noise = 0.0 if self.model is None else self.model.noise
+        return max(own, NOISE_ERRORS * noise / math.sqrt(length))
+
+    def _start_s(self, length: int) -> float:
+        return self._known[-length].sample.time_s
+
+    def _adopt(self, length: int, shift: float) -> None:
+        """Add a shift to the offset of the last blocks; one that reverts another was a departure."""
+        self._move(length, 0, shift)
+        if abs(self._shift + shift) < REVERTED_SHARE * abs(self._shift):
+            # The blocks between both have their level as it was: the next one like it is expected.
+            self._move(self._lasts, length, -self._shift)
+            self._shift = 0.0
+        else:
+            self._shift = shift
+        self._since_found, self._lasts = 0, length
+        self._calibrate()
+
+    def _move(self, first: int, last: int, change: float) -> None:
+        """Change the offset of the blocks from the last `first` to before the last `last`."""
+        for back in range(last + 1, min(first, len(self._known)) + 1):
+            known = self._known[-back]
+            self._known[-back] = known._replace(offset=known.offset + change)
+
+    def _settled(self) -> list[tuple[float, float]]:
+        """Return by how much the last shift is larger, or smaller, than its first values showed."""
+        if not self._shift or self._lasts not in SETTLING:
+            return []
+        levels = [known.level for known in list(self._known)[-self._lasts :]]
+        moved = _middle(levels) - self._level
+        if abs(moved) < SETTLED_SHARE * self._least:
+            return []
+        self._move(self._lasts, 0, moved)
+        self._shift += moved
+        return [(self._start_s(self._lasts), moved)]
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
