@@ -10,9 +10,10 @@ import pytest
 from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.drift.message import demand_causes
-from costprobe.drift.monitor import DriftMonitor, spend_since
+from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.production import ProductionDetector
 from costprobe.drift.runs import events_of_service
+from costprobe.drift.service_monitor import spend_since
 from costprobe.drift.settings import DetectionConfig
 from costprobe.unit_costs.change import ProductionChange
 from fakes.demand import demand
@@ -321,7 +322,7 @@ def test_damaged_state_and_other_settings_start_again():
     (document,) = monitor.documents().values()
     damaged = document | {"state": {**document["state"], "blocks": {"sums": "?"}}}
     other = DriftMonitor(DetectionConfig(), no_history)
-    assert "is damaged" in other.restore([damaged])[0]
+    assert "cannot be used" in other.restore([damaged])[0]
     earlier = {key: value for key, value in document["state"].items() if key != "version"}
     assert "another version" in other.restore([document | {"state": earlier}])[0]
     assert other.services() == set()
