@@ -9,7 +9,7 @@ from costprobe.drift.load_model import WindowEffort
 from costprobe.drift.settings import DetectionConfig
 
 START_S, BLOCK_S = 1_772_409_600, 1800
-LEAST = DetectionConfig().serving_detector.least_effect
+LEAST = DetectionConfig().serving_shift
 
 
 def daily(index):

@@ -125,7 +125,7 @@ def test_time_and_energy_of_one_change_do_not_state_the_same_money():
 def test_change_of_spend_is_that_since_a_change():
     """A device that was added days before is no part of it, nor is another traffic."""
     start_s, price_per_h = 8.4 * DAY_S, 2.5
-    detector = ProductionDetector(DetectionConfig().serving_detector, 1800.0)
+    detector = ProductionDetector(DetectionConfig().serving_shift, 1800.0)
     for row in demand.rows(demand.DemandRecipe(2, 9, is_quiet=True)):
         since_s = row.time_ns / NS_PER_S - demand.START_S - start_s
         names = [f"gpu{index}" for index in range(2 + (since_s > -3 * DAY_S) + (since_s > 0))]

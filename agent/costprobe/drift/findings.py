@@ -68,8 +68,6 @@ ACCEPTED_AFTER_S: Final = 7 * 86_400.0
 Metric = Literal["cost", "latency", "energy", "throughput"]
 # The series of a probe's runs beside a neighbour: what they cost more.
 CONTENTION: Final = "contention"
-# Mean number of values between false alarms: those of a service come every half hour.
-SERVING_RUN_LENGTH = 1e5
 # The detector's smallest shift as a share of the smallest reported one: it takes noise to be at least a
 # quarter of its smallest shift.
 SERVING_DETECTED = 0.6

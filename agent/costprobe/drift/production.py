@@ -30,7 +30,7 @@ from costprobe.core.periods import HOURS_A_WEEK
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.units import HOUR_S
 from costprobe.drift.effort import EffortSeries
-from costprobe.drift.findings import DetectorSettings, ServingMetric
+from costprobe.drift.findings import ServingMetric
 from costprobe.drift.load_model import Mix, WindowEffort
 from costprobe.drift.normal import DAY_S
 from costprobe.unit_costs.change import (
@@ -217,15 +217,15 @@ class ProductionDetector:
     """Detect changes of one service: no clock, no I/O.
 
     Args:
-        settings: Sensitivity of the detectors of efficiency.
+        least_effect: Smallest shift of the efficiency that is looked for, as a share.
         block_s: Time over which windows are added up, in s.
     """
 
-    def __init__(self, settings: DetectorSettings, block_s: float) -> None:
+    def __init__(self, least_effect: float, block_s: float) -> None:
         self.block_s = block_s
         self._builder = BlockBuilder(block_s)
         self.efforts = {
-            metric: EffortSeries(settings.least_effect, slope) for metric, slope in SLOPES.items()
+            metric: EffortSeries(least_effect, slope) for metric, slope in SLOPES.items()
         }
         self._profiles: dict[ServingMetric, WeeklyProfile] = {
             "demand": WeeklyProfile(DEMAND),

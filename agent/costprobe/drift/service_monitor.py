@@ -159,7 +159,7 @@ class ProductionMonitor:
 
     def _monitored(self) -> _Monitored:
         settings = self._settings
-        return _Monitored(ProductionDetector(settings.serving_detector, settings.serving_window_s))
+        return _Monitored(ProductionDetector(settings.serving_shift, settings.serving_window_s))
 
     def _updated(self, key: ServiceKey, rows: Sequence[Point], probes: Probes) -> list[Event]:
         monitored = self._services.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from costprobe.core.config.fields import Duration, Section, Share, key
-from costprobe.drift.findings import SERVING_DETECTED, SERVING_RUN_LENGTH, DetectorSettings
+from costprobe.drift.findings import SERVING_DETECTED, DetectorSettings
 
 
 class DetectionConfig(Section):
@@ -32,7 +32,6 @@ class DetectionConfig(Section):
         return DetectorSettings(self.least_effect, self.warm_up)
 
     @property
-    def serving_detector(self) -> DetectorSettings:
-        """The sensitivity of the detectors of services."""
-        smallest = SERVING_DETECTED * self.serving_effect
-        return DetectorSettings(smallest, self.warm_up, SERVING_RUN_LENGTH)
+    def serving_shift(self) -> float:
+        """The smallest shift that the detectors of services look for."""
+        return SERVING_DETECTED * self.serving_effect
