@@ -9,9 +9,10 @@ from costprobe.alerts.rules.changes import DriftRule, DriftRuleConfig
 from costprobe.core.records import NS_PER_S, Point
 from costprobe.core.schema import make_point
 from costprobe.drift.causes import Explanation
-from costprobe.drift.message import ChangeFacts, with_amounts
+from costprobe.drift.message import ChangeFacts, change_message, with_amounts
 from costprobe.drift.monitor import DriftMonitor
 from costprobe.drift.runs import (
+    DetectionRun,
     conditions,
     factors,
     run_of,
@@ -353,10 +354,12 @@ def test_amount_agrees_with_the_percentage_where_single_runs_do_not():
     """A neighbour that comes each day is a part of the daily pattern, but not of the runs just before."""
     facts = ChangeFacts("cost", 7.0, 0, 0, is_worse=True, explanation=Explanation("neighbour"))
     levels = [CostFactors(time_s=time_s, price_per_s=1.0) for time_s in (2.0, 2.8, 2.8)]
-    found = with_amounts(facts, tuple(levels), "EUR", None)
+    run = DetectionRun(0, 1, 2.0, None, 1.0, 0.0, "", {}, "EUR", is_assumed=True)
+    found = with_amounts(facts, tuple(levels), run, None)
+    assert "(+€0.14 per unit, price assumed)" in change_message(found).headline
     assert found.money.amount == pytest.approx(0.14)
     assert found.split == "100 % of it is time per inference"
-    assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), "EUR", None).split == ""
+    assert with_amounts(replace(facts, change_pct=-7.0), tuple(levels), run, None).split == ""
 
 
 def test_single_outlier_is_reported_as_an_anomaly_one_run_later():

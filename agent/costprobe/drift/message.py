@@ -129,6 +129,7 @@ class MoneyChange:
             bill; of what is spent on a service; of the electricity of its present rate.
         rate_per_s: The rate of that month, in `counted` per second.
         counted: What the rate counts: "inferences".
+        is_assumed: Whether the price is an assumed one.
     """
 
     amount: float
@@ -138,6 +139,7 @@ class MoneyChange:
     of: Literal["capacity", "spend", "electricity"] = "capacity"
     rate_per_s: float | None = None
     counted: str = ""
+    is_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,10 @@ def _headline(change: ChangeFacts, zone: tzinfo | None) -> str:
 
     paid, price, further = change.money, change.price, change.further
     basis = f" {change.basis}" if change.basis else ""
-    amount = "" if paid is None else f" ({_signed(paid.amount, paid)})"
+    amount = ""
+    if paid is not None:
+        assumed = ", price assumed" if paid.is_assumed else ""
+        amount = f" ({_signed(paid.amount, paid)}{assumed})"
     text = (
         f"{change.what} is {change.change_pct:+z.1f} %{basis}{amount} since {at(change.since_ns)}"
     )
@@ -451,14 +456,14 @@ def _with_money(
     constant = present.at_prices_of(before_prices)
     new = present.at_prices_of(after_prices)
     is_priced = any(run.price_per_s is not None for run in after)
-    currency = after[-1].currency if is_priced else None
-    return with_amounts(change, (old, constant, new), currency, changed_ns)
+    priced = after[-1] if is_priced else None
+    return with_amounts(change, (old, constant, new), priced, changed_ns)
 
 
 def with_amounts(
     change: ChangeFacts,
     levels: tuple[CostFactors, CostFactors, CostFactors],
-    currency: str | None,
+    priced: DetectionRun | None,
     price_changed_ns: int | None,
 ) -> ChangeFacts:
     """Return a change of the cost per inference with its amounts.
@@ -466,7 +471,7 @@ def with_amounts(
     Args:
         change: The change.
         levels: The factors before, after at the prices before, and after.
-        currency: ISO 4217 code; None without prices.
+        priced: A run at the price in force; None without prices.
         price_changed_ns: Time of a price change between the levels, UTC in ns; None without one.
     """
     old, constant, new = levels
@@ -476,7 +481,7 @@ def with_amounts(
     # A share means something if no factor counteracts, and if the runs moved in the direction of the level.
     is_shown = 0 < share <= 1 and (constant.cost - old.cost) * change.change_pct > 0
     split = f"{share * 100:.0f} % of it is {factor}" if is_shown else ""
-    if currency is None:
+    if priced is None:
         return replace(change, split=split)
     # Of the level, like the percentage: the latest runs have noise, and a daily pattern.
     each = old.cost * change.change_pct / 100
@@ -484,7 +489,8 @@ def with_amounts(
     paid = MoneyChange(
         amount=each * scale,
         unit=scale_words(scale) if scale > 1 else "inference",
-        currency=currency,
+        currency=priced.currency,
+        is_assumed=priced.is_assumed,
         per_month=capacity_worth(constant.cost / constant.time_s, 1 + change.change_pct / 100),
         rate_per_s=1 / new.time_s,
     )
@@ -657,6 +663,7 @@ def money_of(change: ProductionChange, parts: Collection[Part] | None = None) ->
         of="electricity" if is_power else "spend",
         rate_per_s=rate_per_s,
         counted=f"{change.unit}s",
+        is_assumed=change.is_assumed,
     )
 
 

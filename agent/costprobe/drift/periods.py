@@ -131,7 +131,7 @@ def probe_change(
     is_same_price = math.isclose(new.cost, constant.cost, rel_tol=SAME_PRICE)
     changed_ns = None if is_same_price else price_change_ns([*before, *after])
     currency = after[-1].currency
-    facts = with_amounts(facts, (old, constant, new), currency, changed_ns)
+    facts = with_amounts(facts, (old, constant, new), after[-1], changed_ns)
     scale = price_scale(old.cost)
     values = old.cost * scale, new.cost * scale
     parts = _parts(split_change(old, new).parts.items(), *values)

@@ -562,6 +562,7 @@ def _pack_blocks(blocks: Iterable[ProductionBlock]) -> dict[str, Any]:
         "sums": base64.b64encode(numbers.tobytes()).decode(),
         "devices": list(newest.devices) if newest else [],
         "currency": newest.currency if newest else "",
+        "is_assumed": newest is not None and newest.is_assumed,
     }
 
 
@@ -585,6 +586,7 @@ def _unpack_blocks(document: Mapping[str, Any]) -> list[ProductionBlock]:
             models={"": ModelSums(*values[len(_SUMS) :])},
             devices=tuple(document["devices"]),
             currency=str(document["currency"]),
+            is_assumed=document["is_assumed"] is True,
         )
         blocks.append(ProductionBlock(float(end_s), sums, has_traffic=True))
     return blocks

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from costprobe.core.columns import number
 from costprobe.core.records import BOARD, NS_PER_S, FieldValue, Point
+from costprobe.core.schema import ASSUMED
 from costprobe.drift.findings import Metric
 from costprobe.drift.production import BlockBuilder
 from costprobe.unit_costs.change import CostFactors, ProductionSums, as_one, kind_weights, work_of
@@ -131,6 +132,7 @@ class DetectionRun:
         fingerprint: Hash of the software and model.
         device: Conditions of the device, fields of the `probe` series.
         currency: ISO 4217 code of the prices; empty if unknown.
+        is_assumed: Whether the price is an assumed one.
     """
 
     time_ns: int
@@ -142,6 +144,7 @@ class DetectionRun:
     fingerprint: str
     device: Mapping[str, FieldValue]
     currency: str = ""
+    is_assumed: bool = False
 
     def value(self, metric: Metric, prices: CostFactors) -> float | None:
         """Return the run's value of a monitored series; a cost at given prices."""
@@ -205,6 +208,7 @@ def run_of(probe: Point, cost: Point | None) -> DetectionRun | None:
         fingerprint=str(probe.fields.get("fingerprint", "")),
         device=probe.fields,
         currency=cost.tags.get("currency", "") if cost else "",
+        is_assumed=cost is not None and cost.tags.get("plan") == ASSUMED,
     )
 
 

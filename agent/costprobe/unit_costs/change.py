@@ -34,7 +34,7 @@ from typing import Final, Literal, NamedTuple, TypeVar, get_args
 from costprobe.core.columns import RowColumns, number, numbers
 from costprobe.core.periods import DAY_NS, WEEK_NS, TimeSpan
 from costprobe.core.records import NS_PER_S, TOGETHER, Point
-from costprobe.core.schema import SERVING_RATIOS
+from costprobe.core.schema import ASSUMED, SERVING_RATIOS
 from costprobe.core.units import HOUR_S, MONTH_H
 
 Factor = Literal[
@@ -287,6 +287,7 @@ class ProductionSums:
         models: What it did, by model; one entry where models are not known.
         devices: Names of its devices in the newest window.
         currency: ISO 4217 code.
+        is_assumed: Whether the price is an assumed one.
         decode_request_s: Seconds of decode summed over requests.
     """
 
@@ -300,6 +301,7 @@ class ProductionSums:
     models: Mapping[str, ModelSums]
     devices: tuple[str, ...] = ()
     currency: str = ""
+    is_assumed: bool = False
     decode_request_s: float | None = None
 
     @property
@@ -352,6 +354,7 @@ def production_sums(rows: Iterable[Point]) -> ProductionSums | None:
         models=models,
         devices=devices_of(newest),
         currency=newest.tags.get("currency", ""),
+        is_assumed=newest.tags.get("plan") == ASSUMED,
         decode_request_s=_sum(own, "decode_request_s", is_needed=True),
     )
 
@@ -373,6 +376,7 @@ def added_sums(periods: Sequence[ProductionSums]) -> ProductionSums:
         },
         devices=periods[-1].devices,
         currency=periods[-1].currency,
+        is_assumed=periods[-1].is_assumed,
         decode_request_s=_total([period.decode_request_s for period in periods]),
     )
 
@@ -501,6 +505,7 @@ class ProductionChange:
         control: Time per inference of the probe on the same devices, later over earlier; None
             without one.
         currency: ISO 4217 code of the costs.
+        is_assumed: Whether the price is an assumed one.
         rate_per_s: Units per second in the later period; None if the length of its windows is unknown.
         spend_per_s: From `spend_change`.
     """
@@ -513,6 +518,7 @@ class ProductionChange:
     devices: float
     control: float | None = None
     currency: str = ""
+    is_assumed: bool = False
     rate_per_s: float | None = None
     spend_per_s: float | None = None
 
@@ -617,6 +623,7 @@ def production_change(
         devices=after.device_s / hours[1] / (before.device_s / hours[0]),
         control=control,
         currency=after.currency,
+        is_assumed=after.is_assumed,
         rate_per_s=counts[1] / after.window_s if after.window_s else None,
         spend_per_s=spend_change(before, after),
     )
