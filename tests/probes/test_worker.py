@@ -123,9 +123,10 @@ def test_built_in_models_are_timed(real):
         assert result.threads == 1
         assert not result.has_energy_window
         assert result.h2d_ms is None
-        # Without energy the window is that of the conditions: timed passes and loop.
+        # Without energy the window is that of the conditions: timed passes and loop. The time of the
+        # loop of a contended run is what it would have taken at the latency of its timed passes.
         timed_s = result.samples * result.latency_ms["mean"] / 1000
-        assert timed_s + result.inference_s <= result.window_s
+        assert result.contended or timed_s + result.inference_s <= result.window_s
         assert result.fields["unsteady"] in {True, False}
         assert result.software["timing"] == DEFINITION
         assert result.software["file"]
