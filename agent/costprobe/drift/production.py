@@ -234,7 +234,7 @@ class ProductionDetector:
         self._mean_work = 0.0
         # Weights must not move with the load that they are estimated from: they are those of the training.
         self._weights: dict[tuple[str, Kind], float] = {}
-        # Whether the load is that of decode: a history without it goes on with work per device-second.
+        # Whether the load is that of decode: a history without it keeps work per device-second.
         self._is_by_decode = False
         self._training: list[ProductionBlock] | None = []
         self._blocks: deque[ProductionBlock] = deque(maxlen=MAX_BLOCKS)
