@@ -8,7 +8,9 @@ from click.testing import CliRunner
 from costprobe.adapters.store.database import StoreLock
 from costprobe.ui.cli.main import main
 
+# A handler must not print: the signal may arrive within the print of the main thread.
 DAEMON = """
+import os
 import threading
 from costprobe.ui.cli.run import handle_signals
 
@@ -16,7 +18,7 @@ class Daemon:
     wake_fd = -1
 
     def request_stop(self):
-        print("stopping", flush=True)
+        os.write(1, b"stopping\\n")
 
 handle_signals(Daemon())
 threading.Thread(target=threading.Event().wait).start()
