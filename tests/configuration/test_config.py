@@ -167,6 +167,11 @@ def test_invalid_values_are_reported():
                 "add user",
             ),
             ("[host\n", "not valid TOML"),
+            (
+                '[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\nbatch_points = 10\n',
+                "sink[0].batch_points: is no longer an option: a request holds at most 5,000 points;"
+                " remove it",
+            ),
             # A key that is the name of a kind or of a type keeps its name.
             ('[[rule]]\nkind = "drift"\nbudget = 3\n', "rule[0].budget: unknown key"),
             ('[[rule]]\nkind = "drift"\ndrift = 3\n', "rule[0].drift: unknown key"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -35,6 +35,13 @@ MAX_TITLE_CHARS = 200
 
 class SinkConfig(Section):
     """One database to which the series are pushed."""
+
+    removed: ClassVar = {
+        "backlog": "a backlog is sent in order, beside live data",
+        "batch_points": "a request holds at most 5,000 points",
+        "from_beginning": "a new sink receives everything that the store holds",
+        "max_backlog_points": "a backlog is kept for store.outbox_retention",
+    }
 
     name: Name = Field(
         "influxdb",

@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -171,7 +171,13 @@ Money = Annotated[SignedMoney, Field(ge=0)]
 
 
 class Section(BaseModel):
-    """One table of the file; unknown keys are errors, and instances are immutable."""
+    """One table of the file; unknown keys are errors, and instances are immutable.
+
+    Attributes:
+        removed: Keys of earlier versions, and what happens instead; those of base classes hold, too.
+    """
+
+    removed: ClassVar[Mapping[str, str]] = {}
 
     # The root model's validator contains those of its sections; building theirs would waste memory.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

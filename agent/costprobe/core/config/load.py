@@ -170,7 +170,12 @@ def _problem(
     kind = detail["type"]
     model, within = _section_at(location, branch, classes)
     if kind == "extra_forbidden":
-        return key, f"unknown key; {_suggestion(str(location[-1]), model)}", ""
+        unknown = str(location[-1])
+        for section in model.__mro__:
+            instead = getattr(section, "removed", {}).get(unknown)
+            if instead is not None:
+                return key, f"is no longer an option: {instead}; remove it", ""
+        return key, f"unknown key; {_suggestion(unknown, model)}", ""
     if kind.startswith("union_tag"):
         name = str(location[0])
         kinds = ", ".join(classes.kinds[name])
