@@ -233,7 +233,7 @@ class FleetWatcher:
                 self._lease.is_held = stored.get("is_active") is True
 
     def _retain(self) -> None:
-        self._retention.apply(self._config.store, self._config.telemetry.aggregate_s)
+        self._retention.apply(self._config.store.outbox_retention_s)
 
     def _clock_was_stepped(self, _: ClockStep) -> None:
         self._schedule.realign()

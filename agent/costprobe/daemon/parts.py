@@ -706,4 +706,4 @@ class CurrentRuntime:
             self.store_status()
 
     def _retain(self, config: Config) -> None:
-        self._retention.apply(config.store, config.telemetry.aggregate_s)
+        self._retention.apply(config.store.outbox_retention_s)

@@ -110,7 +110,9 @@ def compact_command(config: str | None, *, as_json: bool) -> None:
     path = settings.store_path
     clock = SystemClock()
     try:
-        done = compact(path, keep_since(settings.config.store, clock.time_ns()), clock)
+        done = compact(
+            path, keep_since(settings.config.store.outbox_retention_s, clock.time_ns()), clock
+        )
     except StoreError as error:
         if error.fault in {"locked", "in_use"}:
             raise click.ClickException(
