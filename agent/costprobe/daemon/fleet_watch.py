@@ -70,7 +70,7 @@ class FleetWatcher:
         fleet, store_path = config.fleet, config.store.path
         if fleet is None or store_path is None:
             raise ValueError("no [fleet], or no path of a store")
-        learn_secrets(config, os.environ)
+        learn_secrets(config)
         self._config = config
         self._every_s = fleet.watched.every_s
         self._clock = clock
