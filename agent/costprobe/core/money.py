@@ -154,7 +154,7 @@ def exact(amount: float | Decimal | Fraction) -> Decimal:
     return Decimal(repr(float(amount)))
 
 
-def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
+def divided(amount: Decimal, weights: Sequence[float | Fraction]) -> list[Decimal]:
     """Divide an amount by weights; the parts add up to it exactly.
 
     The remainder of rounding is added to the parts with the largest rounding error, in order.
@@ -166,12 +166,13 @@ def divided(amount: Decimal, weights: Sequence[Fraction]) -> list[Decimal]:
     Raises:
         ValueError: The amount or the weights are invalid.
     """
-    total = sum(weights, Fraction(0))
-    if not amount.is_finite() or total <= 0 or min(weights) < 0:
+    ratios = [Fraction(weight) for weight in weights]
+    total = sum(ratios, Fraction(0))
+    if not amount.is_finite() or total <= 0 or min(ratios) < 0:
         raise ValueError("the amount must be finite, and weights not negative, nor all 0")
     exponent = min(FINEST_EXPONENT, int(amount.as_tuple().exponent))
     units = int(Fraction(amount) / Fraction(10) ** exponent)
-    shares = [units * weight / total for weight in weights]
+    shares = [units * ratio / total for ratio in ratios]
     parts = [math.floor(share) for share in shares]
     by_error = sorted(range(len(parts)), key=lambda i: (parts[i] - shares[i], i))
     for i in by_error[: units - sum(parts)]:
