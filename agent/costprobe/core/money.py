@@ -41,6 +41,7 @@ _AMOUNTS: Final = frozenset(
 )
 # Parts are multiples of this share of a currency's unit, or of the amount's last digit if finer.
 FINEST_EXPONENT = -15
+_FINEST: Final = Decimal((0, (1,), FINEST_EXPONENT))
 # Adds without rounding, whatever the decimal context of the thread is.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
@@ -145,13 +146,14 @@ def field_text(measurement: str, field: str, value: float, currency: str) -> str
     return f"{value:,.6g}"
 
 
-def exact(amount: float | Decimal | Fraction) -> Decimal:
+def exact(amount: float | Decimal) -> Decimal:
     """Return an amount as a decimal; a float by its shortest representation."""
-    if isinstance(amount, Decimal):
-        return amount
-    if isinstance(amount, Fraction):
-        return _units(round(amount * 10**-FINEST_EXPONENT), FINEST_EXPONENT)
-    return Decimal(repr(float(amount)))
+    return amount if isinstance(amount, Decimal) else Decimal(repr(float(amount)))
+
+
+def rounded(amount: Decimal) -> Decimal:
+    """Return an amount as a multiple of the finest part."""
+    return amount.quantize(_FINEST, context=_EXACT)
 
 
 def divided(amount: Decimal, weights: Sequence[float | Fraction]) -> list[Decimal]:
