@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
@@ -93,7 +94,10 @@ class MeasureSeries:
     series: Mapping[Labels, SeriesValue]
 
 
-@dataclass(frozen=True, slots=True)
+SeriesKey = tuple[Measure, str, Labels]
+
+
+@dataclass(frozen=True)
 class CounterReading:
     """The counters of one server at an instant.
 
@@ -108,6 +112,15 @@ class CounterReading:
     missing: tuple[str, ...]
     started_s: float | None
     gauges: Mapping[Gauge, float] = field(default_factory=dict)
+
+    @cached_property
+    def series(self) -> dict[SeriesKey, SeriesValue]:
+        """All series of its measures, by measure, counter and labels."""
+        return {
+            (measure, counted.counter, labels): value
+            for measure, counted in self.measures.items()
+            for labels, value in counted.series.items()
+        }
 
 
 def engine_of(endpoint: MetricsEndpoint) -> Engine:
