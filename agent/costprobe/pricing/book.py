@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from costprobe.core.money import money
 from costprobe.core.periods import utc_day
@@ -15,10 +17,6 @@ from costprobe.core.units import KWH_J
 from costprobe.pricing.assumed import AssumedPrices
 from costprobe.pricing.electricity import ElectricityConfig, Intensity, metered_per_kwh
 from costprobe.pricing.plans import NO_SPOTS, Plan, Rate, Spots, device_rate
-
-# Amounts of a rate, which are stored as text.
-_AMOUNTS = ("per_hour", "low_per_hour", "high_per_hour")
-_ELECTRICITY = ("electricity_per_j", "electricity_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +42,20 @@ class Terms:
 
     def to_document(self) -> dict[str, Any]:
         """Return the terms as JSON, with exact prices as text."""
-        parts = [[name, str(amount)] for name, amount in self.rate.parts]
-        rate = {**asdict(self.rate), "parts": parts}
-        for key in _AMOUNTS:
-            rate[key] = None if rate[key] is None else str(rate[key])
-        electricity = {name: getattr(self, name) for name in _ELECTRICITY}
-        return {"rate": rate, **electricity}
+        document: dict[str, Any] = _TERMS.dump_python(self, mode="json")
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Terms:
-        """Return the terms that `to_document` wrote."""
-        stored = document["rate"]
-        parts = tuple((str(name), Decimal(amount)) for name, amount in stored.get("parts", ()))
-        rate = {
-            **stored,
-            **{key: None if stored.get(key) is None else Decimal(stored[key]) for key in _AMOUNTS},
-            "parts": parts,
-            "origins": tuple(stored.get("origins", ())),
-        }
-        return cls(Rate(**rate), *(document[name] for name in _ELECTRICITY))
+        """Return the terms that `to_document` wrote.
+
+        Raises:
+            ValueError: It has another shape.
+        """
+        return _TERMS.validate_python(document)
+
+
+_TERMS: Final = TypeAdapter(Terms)
 
 
 class PriceBook:
