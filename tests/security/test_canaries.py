@@ -232,7 +232,6 @@ devices = ["cpu"]
 url = "{service}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
 token = "file:{secrets}/service"
 key = "file:{secrets}/service-key"
 [[service]]
@@ -242,7 +241,6 @@ devices = ["cpu"]
 url = "{service_model}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
 token = "credential:service-model"
 [service.tenants]
 gateway = "litellm"

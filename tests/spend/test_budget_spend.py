@@ -66,6 +66,11 @@ def test_two_rows_have_the_default_length():
     assert row_spans([], 300) == []
 
 
+def test_only_rolled_up_row_has_the_length_of_its_rows():
+    found = row_spans([RowEnd(100 * S, 12, 8 * S)], usual_s=300)
+    assert found == [(4 * S, 100 * S, 96.0)]
+
+
 def test_rolled_up_rows_cover_what_their_rows_did():
     """Rows of 5 minutes: two hours as they were measured, then with half an hour missing, then raw."""
     hours = [RowEnd(BEGAN + 55 * 60 * S, 12), RowEnd(BEGAN + HOUR_NS + 55 * 60 * S, 12)]
