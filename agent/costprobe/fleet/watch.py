@@ -40,7 +40,12 @@ from costprobe.fleet.peers import Outlier, largest
 from costprobe.fleet.rollouts import FleetChange, aligned, fleet_changes
 from costprobe.fleet.settings import FleetBudgetConfig, FleetSection, FleetWatchConfig
 from costprobe.fleet.spend import STEP_S, fleet_forecast
-from costprobe.spend.budget import BudgetStatus, BudgetWatch, budget_point
+from costprobe.spend.budget import (
+    BudgetStatus,
+    budget_point,
+    restored_watches,
+    watches_document,
+)
 from costprobe.spend.settings import HISTORY_HOURS, BudgetConfig
 
 logger = logging.getLogger(__name__)
@@ -450,7 +455,7 @@ class FleetBudgets(FleetCheck):
     def __init__(self, budgets: Sequence[FleetBudgetConfig], tags: Mapping[str, str]) -> None:
         self._budgets = budgets
         self._tags = dict(tags)
-        self._watches = {budget.name: BudgetWatch() for budget in budgets}
+        self._watches = restored_watches(budgets, {})
         self._points: list[Point] = []
         self.statuses: tuple[BudgetStatus, ...] = ()
 
@@ -459,8 +464,9 @@ class FleetBudgets(FleetCheck):
         statuses = tuple(_fleet_budget(query, budget) for budget in self._budgets)
         self.statuses = statuses
         for status in statuses:
-            flags, _ = self._watches[status.budget.name].take(status)
-            self._points.append(budget_point(status, flags, self._tags))
+            watch = self._watches[status.budget.name]
+            watch.take(status)
+            self._points.append(budget_point(status, watch, self._tags))
 
     def faults(self) -> list[Fault]:
         """Return nothing: budgets have rules of their own."""
@@ -473,21 +479,11 @@ class FleetBudgets(FleetCheck):
 
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
         """Return the conditions of each budget."""
-        return {
-            budget.name: [_identity(budget), self._watches[budget.name].document()]
-            for budget in self._budgets
-        }
+        return watches_document(self._budgets, self._watches)
 
     def restore(self, document: Any) -> None:  # noqa: ANN401 - any JSON value
         """Replace the state of the budgets that are unchanged."""
-        for budget in self._budgets:
-            identity, watch = document.get(budget.name, (None, None))
-            if identity == _identity(budget):
-                self._watches[budget.name] = BudgetWatch.restore(watch)
-
-
-def _identity(budget: FleetBudgetConfig) -> dict[str, Any]:
-    return budget.model_dump(mode="json")
+        self._watches = restored_watches(self._budgets, document)
 
 
 def _local_budget(budget: FleetBudgetConfig) -> BudgetConfig:

@@ -23,7 +23,7 @@ from costprobe.core.periods import TimeSpan
 from costprobe.core.records import Point
 from costprobe.core.schema import SCHEMA, UNATTRIBUTED
 from costprobe.core.units import HOUR_S
-from costprobe.spend.query import LATE_NS, Usual, cost_rows, spend_by_step
+from costprobe.spend.query import LATE_NS, spend_by_step
 
 # Tags of rows that are not labels of the operator.
 _OWN_TAGS: Final = frozenset({"host", *SCHEMA["device"].tags, *SCHEMA["allocation"].tags})
@@ -93,7 +93,7 @@ class _Key(NamedTuple):
 
 
 def period_charges(
-    reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
+    reader: StoreReader, span: TimeSpan, step_ns: int, usual_s: float
 ) -> list[PeriodCharge]:
     """Return the charges of a span, by period, host, device and service.
 
@@ -101,7 +101,7 @@ def period_charges(
         reader: The store.
         span: The span.
         step_ns: Length of a period, which starts at a multiple of it.
-        usual: Length of rows if there are too few to derive it.
+        usual_s: Length of a row of `device` in s if there are too few to derive it.
     """
     costs: dict[_Key, list[Decimal]] = defaultdict(list)
     idle: dict[_Key, list[Decimal]] = defaultdict(list)
@@ -118,7 +118,7 @@ def period_charges(
         if key.holder not in allocated:
             costs[key] += _costs_of(point)
     amounts = {key: total_of(found) for key, found in sorted(costs.items()) if found}
-    hours = _shared(amounts, _hours(reader, span, step_ns, usual), lambda key: key.holder)
+    hours = _shared(amounts, _hours(reader, span, step_ns, usual_s), lambda key: key.holder)
     tokens = _shared(amounts, _tokens(reader, span, step_ns), _consumer)
     return [
         PeriodCharge(
@@ -172,7 +172,7 @@ def _consumer(key: _Key) -> tuple[int, str, str]:
 
 
 def _hours(
-    reader: StoreReader, span: TimeSpan, step_ns: int, usual: Usual
+    reader: StoreReader, span: TimeSpan, step_ns: int, usual_s: float
 ) -> dict[_Holder, Decimal]:
     """Return the hours that the rows of each device cover, by period."""
     seconds: dict[_Holder, float] = defaultdict(float)
@@ -181,7 +181,7 @@ def _hours(
     for series in reader.values("device", "cost", *around):
         by_device[series.tags.get("host", ""), series.tags.get("device", "")].append(series)
     for (host, device), found in by_device.items():
-        for step, _, covered_s in spend_by_step(cost_rows(found), usual.device_s, span, step_ns):
+        for step, _, covered_s in spend_by_step(found, usual_s, span, step_ns):
             seconds[_Holder(step, host, device)] += covered_s
     return {
         holder: exact(round(covered_s / HOUR_S, _MICROSECONDS))
