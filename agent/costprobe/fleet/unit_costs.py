@@ -18,8 +18,9 @@ from costprobe.core.money import price_scale
 from costprobe.core.periods import DAY_NS, WEEK_NS
 from costprobe.core.records import SOFTWARE_TAGS, natural
 from costprobe.core.schema import SERVING_RATIOS
-from costprobe.fleet.answers import FleetAnswers, Group, hours_of, started, wait_for
-from costprobe.fleet.spend import served_sums, spend_parts
+from costprobe.fleet.answers import FleetAnswers, hours_of, started, wait_for
+from costprobe.fleet.spend import spend_parts
+from costprobe.spend.query import Group, served_sums
 
 _RATIOS: Final = (
     "cost_per_inference",

@@ -315,9 +315,12 @@ def coverage_of(covered_s: Iterable[float], elapsed_s: float) -> float:
         elapsed_s: Length of the time.
     """
     known_s = [min(elapsed_s, covered) for covered in covered_s]
-    return (
-        min(1.0, math.fsum(known_s) / (elapsed_s * len(known_s))) if known_s and elapsed_s else 0.0
-    )
+    return share_of(math.fsum(known_s), elapsed_s * len(known_s)) or 0.0
+
+
+def share_of(known: float, whole: float) -> float | None:
+    """Return the share of a time, or of a number, that is known; None of nothing."""
+    return min(1.0, known / whole) if whole > 0 else None
 
 
 def hourly_change(

@@ -35,6 +35,7 @@ from costprobe.spend.query import (
     ended_values,
     hourly_change,
     label_spend,
+    share_of,
     span_spend,
     spend_by_step,
 )
@@ -336,7 +337,7 @@ def drawn_in(totals: Mapping[str, Sequence[SeriesValues]], period: Period, usual
         if of_energy
         else None,
         carbon_g=carbon_g,
-        carbon_coverage=min(1.0, math.fsum(of_carbon.values()) / known_s) if known_s else None,
+        carbon_coverage=share_of(math.fsum(of_carbon.values()), known_s),
     )
 
 
