@@ -64,6 +64,13 @@ _DAYS_BEFORE: Final = tuple(range(1, 8))
 # The same time of the same weekday: the work of services has a weekly pattern.
 _WEEKS_BEFORE: Final = (7, 14, 21)
 _BUCKET_S: Final = 300
+# Time between two checks of budgets, outliers and drift.
+ANALYZE_NS: Final = HOUR_NS
+# A host without a row for so long no longer belongs to the fleet.
+FORGET_NS: Final = 7 * DAY_NS
+# Time over which GPUs are compared, and whose cost is compared with that of the same time of day before.
+OUTLIERS_NS: Final = 7 * DAY_NS
+DRIFT_S: Final = 6 * 3600
 # Windows before the present one in which a cause is sought.
 _CAUSE_WINDOWS: Final = 4
 
@@ -197,7 +204,7 @@ class FleetCheck(ABC):
 
     Attributes:
         name: Of the check, in messages.
-        is_analysis: Whether it is asked at `analyze_every` instead of `every`.
+        is_analysis: Whether it is asked each ANALYZE_NS instead of `every`.
     """
 
     name: str
@@ -259,7 +266,6 @@ class FleetWatch:
         watch = config.watched
         self._reader = reader
         self._is_stopping = is_stopping
-        self._analyze_ns = int(watch.analyze_every_s * NS_PER_S)
         self.hosts = SilentHosts(config)
         self.budgets = FleetBudgets(watch.budget, tags)
         self._checks: list[FleetCheck] = [self.hosts, FleetDrift(watch)]
@@ -278,7 +284,7 @@ class FleetWatch:
         Args:
             now_ns: UTC in ns, the same of all watchers: a multiple of `every`.
             at_once: Whether checks that were never run are due now, not at the next multiple of
-                `analyze_every`.
+                ANALYZE_NS.
         """
         query = self.query(now_ns)
         points: list[Point] = []
@@ -299,7 +305,7 @@ class FleetWatch:
                 self.fail(check.name, f"unexpected {type(error).__name__}")
             else:
                 self.succeed(check.name)
-                self._analyzed[check.name] = now_ns // self._analyze_ns
+                self._analyzed[check.name] = now_ns // ANALYZE_NS
                 points += check.points()
         return points
 
@@ -352,9 +358,9 @@ class FleetWatch:
                     logger.warning("%s: discarded a damaged state: %s", check.name, error)
 
     def _is_due(self, name: str, now_ns: int, *, at_once: bool) -> bool:
-        """Return whether an interval of `analyze_every` began since the last answer, or it has none yet."""
+        """Return whether an interval of ANALYZE_NS began since the last answer, or it has none yet."""
         last = self._analyzed.get(name)
-        number = now_ns // self._analyze_ns
+        number = now_ns // ANALYZE_NS
         if last is None:
             if at_once or name in self._failing:
                 return True
@@ -395,7 +401,7 @@ class SilentHosts(FleetCheck):
     def evaluate(self, query: FleetQuery) -> None:
         """See `FleetCheck.evaluate`."""
         now_ns = query.now_ns
-        since_ns = now_ns - int(self._config.watched.forget_after_s * NS_PER_S)
+        since_ns = now_ns - FORGET_NS
         with query.over(since_ns, now_ns, 1) as answers:
             found = answers.groups(Question("agent", "rss_bytes", "newest", by=("host",)))
         newest = dict(self._newest)
@@ -530,7 +536,6 @@ class FleetDrift(FleetCheck):
 
     def __init__(self, config: FleetWatchConfig) -> None:
         self._config = config
-        self._window_s = max(_BUCKET_S, int(config.drift_window_s) // _BUCKET_S * _BUCKET_S)
         self._faults: dict[DriftKey, Fault] = {}
 
     def evaluate(self, query: FleetQuery) -> None:
@@ -547,7 +552,7 @@ class FleetDrift(FleetCheck):
                 cause, detail = before.cause, before.detail
             else:
                 cause, detail = self._coincidence(query, drift)
-            faults[drift.key] = _drift_fault(drift, cause, detail, self._window_s)
+            faults[drift.key] = _drift_fault(drift, cause, detail, DRIFT_S)
         self._faults = faults
 
     def faults(self) -> list[Fault]:
@@ -570,7 +575,7 @@ class FleetDrift(FleetCheck):
     ) -> list[HostCost]:
         """Return the present and the usual cost of each workload on each host."""
         end_ns = query.now_ns - ARRIVED_NS
-        window_ns = self._window_s * NS_PER_S
+        window_ns = DRIFT_S * NS_PER_S
         with query.over(end_ns - window_ns, end_ns) as answers:
             after = costs_of(answers)
             models = _models(answers) if after else {}
@@ -592,10 +597,10 @@ class FleetDrift(FleetCheck):
     def _coincidence(self, query: FleetQuery, drift: CommonDrift) -> tuple[str, str]:
         """Return what changed on most of the hosts at the time, as a cause and a sentence."""
         end_ns = query.now_ns - ARRIVED_NS
-        window_ns = self._window_s * NS_PER_S
+        window_ns = DRIFT_S * NS_PER_S
         try:
             with query.over(end_ns - _CAUSE_WINDOWS * window_ns, end_ns) as answers:
-                answers.period = aligned(answers.period, self._window_s)
+                answers.period = aligned(answers.period, DRIFT_S)
                 for key in SOFTWARE_TAGS:
                     for change in fleet_changes(answers, key):
                         if 2 * change.hosts >= len(drift.hosts):
@@ -729,14 +734,13 @@ class NewOutliers(FleetCheck):
 
     def __init__(self, config: FleetWatchConfig) -> None:
         self._config = config
-        self._period_ns = int(config.outliers_period_s * NS_PER_S)
         self._listed: dict[str, _Listed] = {}
 
     def evaluate(self, query: FleetQuery) -> None:
         """See `FleetCheck.evaluate`."""
         now_ns = query.now_ns
         end_ns = now_ns - ARRIVED_NS
-        with query.over(end_ns - self._period_ns, end_ns) as answers:
+        with query.over(end_ns - OUTLIERS_NS, end_ns) as answers:
             found = fleet_outliers(answers, self._config.within)
         tested = {(test.deviation.host, test.deviation.device) for test in found.tests}
         now = {_subject(one.host, one.device): one for one in found.outliers}
@@ -745,7 +749,7 @@ class NewOutliers(FleetCheck):
             if (host, device) in tested:
                 listed.missed, listed.tested_ns = listed.missed + 1, now_ns
             is_over = listed.missed >= CLEAR_ANSWERS
-            if subject not in now and (is_over or now_ns - listed.tested_ns > self._period_ns):
+            if subject not in now and (is_over or now_ns - listed.tested_ns > OUTLIERS_NS):
                 del self._listed[subject]
         for subject, one in now.items():
             self._listed[subject] = _Listed(_outlier_fault(one), 0, now_ns)

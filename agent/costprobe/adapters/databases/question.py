@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -184,6 +184,8 @@ class _Database(Section):
 class FleetConfig(WithHeaders, WithToken, _Database):
     """The database with the rows of all hosts."""
 
+    removed: ClassVar = {"max_groups": "an answer has at most 16 MiB and 500,000 values"}
+
     database: Label | None = Field(
         None,
         description=(
@@ -242,12 +244,6 @@ class FleetConfig(WithHeaders, WithToken, _Database):
     )
     silent_after_s: Duration = key(
         "silent_after", 300.0, ge=120, description="A host without a row for so long is silent."
-    )
-    max_groups: int = Field(
-        100_000,
-        ge=100,
-        le=400_000,
-        description="Most groups of an answer, such as devices; beyond it a command fails.",
     )
 
     @model_validator(mode="after")
