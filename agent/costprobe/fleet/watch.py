@@ -745,7 +745,7 @@ class NewOutliers(FleetCheck):
         end_ns = now_ns - ARRIVED_NS
         with query.over(end_ns - OUTLIERS_NS, end_ns) as answers:
             found = fleet_outliers(answers, self._within)
-        tested = {(test.deviation.host, test.deviation.device) for test in found.tests}
+        tested = {(test.host, test.device) for test in found.tests}
         now = {_subject(one.host, one.device): one for one in found.outliers}
         for subject, listed in list(self.state.items()):
             host, device = listed.fault.labels["host"], listed.fault.labels.get("device", "")
