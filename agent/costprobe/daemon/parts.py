@@ -252,17 +252,15 @@ class Runtime:
         if not config.budget:
             return None
         from costprobe.spend.evaluate import BudgetTracker  # noqa: PLC0415 - only a daemon with budgets
-        from costprobe.spend.query import Usual  # noqa: PLC0415 - as above
 
         return BudgetTracker(
             config.budget,
-            Usual(config.telemetry.aggregate_s),
+            config.telemetry.aggregate_s,
             self._parts.ledger,
             self._parts.store.path,
             self._parts.clock,
             self.tags,
             on_event=self._take_event,
-            stop=self._stop,
         )
 
     def _host_probes(
