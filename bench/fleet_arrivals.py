@@ -6,14 +6,13 @@ rollout), and a database that is unreachable for ten minutes and then accepts ev
 
 import heapq
 import random
-from collections.abc import Sequence
 from threading import Event
 from typing import Any, cast
 
 from costprobe.adapters.http.errors import RetryLater
 from costprobe.core.records import NS_PER_S, RowBatch
 from costprobe.delivery.contract import SinkConfig
-from costprobe.delivery.loop import FlushSchedule, OutboxWorker
+from costprobe.delivery.loop import FlushSchedule, SinkWorker
 from fakes.sending import ImmediateSchedule
 
 FLUSH_S = 10.0
@@ -47,40 +46,38 @@ class FleetClock:
         return self.monotonic_ns()
 
 
-class WaitingLines:
-    """A number of rows; their content is not stored."""
-
-    def __init__(self, waiting: int = 0) -> None:
-        self.waiting = waiting
-
-    def batch(self, limit: int, pending: Sequence[RowBatch] = ()) -> RowBatch | None:
-        if pending:
-            return None  # no request is full, so that none is in flight beside another
-        points = min(limit, self.waiting)
-        return RowBatch(0, points, points, b"x" * points) if points else None
-
-    def done(self, _seq: int, sent: int, _rejected: object) -> None:
-        self.waiting -= sent
-
-
 class HostOutbox:
-    """Live rows at a constant rate, and a backlog."""
+    """Live rows at a constant rate, and a backlog: numbers of rows, whose content is not stored."""
 
     def __init__(self, clock: FleetClock, per_s: float, waiting: int) -> None:
         self._clock, self._per_s, self._filled_s = clock, per_s, clock.now_s
-        self._live, self.backlog = WaitingLines(waiting), WaitingLines()
+        self._live, self._backlog = waiting, 0
 
-    @property
-    def live(self) -> WaitingLines:
+    def live_batch(self, limit: int) -> RowBatch | None:
         arrived = int((self._clock.now_s - self._filled_s) * self._per_s)
         self._filled_s += arrived / self._per_s
-        self._live.waiting += arrived
-        return self._live
+        self._live += arrived
+        return batch_of(1, min(limit, self._live))
+
+    def backlog_batch(self, limit: int, after: int = 0) -> RowBatch | None:
+        # None is in flight beside another: they would use threads.
+        return None if after else batch_of(0, min(limit, self._backlog))
+
+    def done(self, after: int, _seq: int, sent: int, _rejected: object) -> None:
+        if after:
+            self._live -= sent
+        else:
+            self._backlog -= sent
 
     def move_to_backlog(self, over_points: int) -> None:
-        if self.live.waiting > over_points:
-            self.backlog.waiting += self._live.waiting
-            self._live.waiting = 0
+        self.live_batch(0)
+        if self._live > over_points:
+            self._backlog += self._live
+            self._live = 0
+
+
+def batch_of(after: int, points: int) -> RowBatch | None:
+    return RowBatch(after, points, points, b"x" * points) if points else None
 
 
 class Server:
@@ -132,7 +129,7 @@ def arrivals(
         clock.now_s = rng.uniform(0.0, STARTED_WITHIN_S)
         name = f"gpu-node-{number:05}.example.com"
         host_rng = random.Random(number)
-        worker = OutboxWorker(
+        worker = SinkWorker(
             CONFIG,
             cast("Any", HostOutbox(clock, per_s, backlog)),
             cast("Any", server),

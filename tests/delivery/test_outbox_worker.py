@@ -4,13 +4,7 @@ import threading
 
 import pytest
 from costprobe.adapters.http.errors import Misconfigured, RetryLater
-from costprobe.delivery.loop import (
-    ACCEPTED_BEFORE_LARGER,
-    MAX_BACKOFF_S,
-    MAX_BATCH_BYTES,
-    MIN_BATCH_BYTES,
-    BatchSize,
-)
+from costprobe.delivery.loop import MAX_BACKOFF_S, MAX_BATCH_BYTES
 from fakes.clock import FakeClock
 from fakes.outbox import MemoryOutbox
 from fakes.sending import drain, worker_of
@@ -135,8 +129,7 @@ def test_request_that_is_too_large_reduces_the_following_ones():
     drain(worker_with(outbox, sink, batch_points=5000), outbox)
     assert sink.lines == lines
     assert outbox.rejected == []
-    # The first batch finds the limit: as a whole, and in each of its halves.
-    assert sink.too_large == 3
+    assert sink.too_large < sink.requests / 4
 
 
 def test_single_line_that_is_too_large_is_quarantined():
@@ -153,7 +146,7 @@ def test_request_is_limited_in_bytes_too():
     drain(worker_with(outbox, sink, batch_points=50), outbox)
     assert sink.lines == lines
     # 10 MB: none of the requests was refused for its size.
-    assert sink.requests == 3
+    assert (sink.requests, sink.too_large) == (4, 0)
 
 
 def test_server_that_refuses_everything_does_not_empty_the_outbox():
@@ -340,16 +333,3 @@ def test_failures_reduce_and_successes_increase_the_batch_size():
     settled = sizes[4:-1]
     assert max(settled) <= 1250
     assert sum(settled) / len(settled) > 600
-
-
-def test_larger_requests_are_tried_after_many_accepted_ones():
-    batch = BatchSize(5000)
-    batch.too_large(100_000)
-    assert batch.size_bytes == 50_000
-    for _ in range(ACCEPTED_BEFORE_LARGER - 1):
-        batch.accepted()
-    assert batch.size_bytes == 50_000
-    batch.accepted()
-    assert batch.size_bytes == 100_000
-    batch.too_large(1)
-    assert batch.size_bytes == MIN_BATCH_BYTES

@@ -5,7 +5,7 @@ import threading
 
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.kinds import SINKS, build_sink
-from costprobe.delivery.loop import OutboxWorker
+from costprobe.delivery.loop import SinkWorker
 
 REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}, "otlp": {}}
 SECRET_FILE = {"v1": "password_file", "v2": "token_file", "otlp": "token_file"}
@@ -66,7 +66,7 @@ def worker_of(
         flush_every=f"{flush_every_s}s",
         drain_points_per_s=drain_points_per_s,
     )
-    return OutboxWorker(
+    return SinkWorker(
         config,
         outbox,
         sink,

@@ -38,12 +38,12 @@ def test_batch_holds_the_text_of_its_rows(store, stream):
     outbox = outbox_of(store)
     if stream == "backlog":
         outbox.move_to_backlog(0)
-    rows_of, seen = getattr(outbox, stream), 0
-    while batch := rows_of.batch(7):
-        rows = rows_of.rows(batch)
+    batch_of, seen = getattr(outbox, f"{stream}_batch"), 0
+    while batch := batch_of(7):
+        rows = outbox.rows(batch)
         assert batch.lines == "\n".join(row.line for row in rows).encode()
         assert (batch.seq, batch.points) == (rows[-1].seq, len(rows))
-        rows_of.done(batch.seq, batch.points, ())
+        outbox.done(batch.after, batch.seq, batch.points, ())
         seen += batch.points
     assert seen == 50
     (status,) = store.sinks()
@@ -55,15 +55,15 @@ def test_batch_in_advance_equals_the_next_batch(store):
     store.append(points)
     outbox = outbox_of(store)
     outbox.move_to_backlog(0)
-    backlog, found = outbox.backlog, []
-    batch = backlog.batch(7)
+    found = []
+    batch = outbox.backlog_batch(7)
     while batch is not None:
         pending = [batch]
-        while len(pending) < 3 and (in_advance := backlog.batch(7, pending)):
+        while len(pending) < 3 and (in_advance := outbox.backlog_batch(7, pending[-1].seq)):
             pending.append(in_advance)
         found += batch.lines.decode().split("\n")
-        backlog.done(batch.seq, batch.points, ())
-        batch = backlog.batch(7)
+        outbox.done(batch.after, batch.seq, batch.points, ())
+        batch = outbox.backlog_batch(7)
         assert pending[1:2] in ([], [batch])
     assert sorted(found) == sorted(map(render, points))
     (status,) = store.sinks()
@@ -74,9 +74,9 @@ def test_batch_that_another_thread_sent_counts_once(store):
     store.append([point(i) for i in range(20)])
     outbox = outbox_of(store)
     outbox.move_to_backlog(0)
-    batch = outbox.backlog.batch(10)
+    batch = outbox.backlog_batch(10)
     for _ in range(2):
-        outbox.backlog.done(batch.seq, batch.points, ())
+        outbox.done(batch.after, batch.seq, batch.points, ())
     (status,) = store.sinks()
     assert (status.sent_points, status.backlog.points) == (10, 10)
 
@@ -97,11 +97,11 @@ def every_row_is_sent(path, steps):
     store = Store.open(path, FakeClock())
     store.register_sink(SINK)
     outbox = outbox_of(store)
-    backlog, number, found, prepared = outbox.backlog, 0, [], []
+    number, found, prepared = 0, [], []
     for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
-        batch = prepared.pop(0) if prepared else backlog.batch(limit)
+        batch = prepared.pop(0) if prepared else outbox.backlog_batch(limit)
         while batch and prepares and len(prepared) < 2:
-            in_advance = backlog.batch(limit, [batch, *prepared])
+            in_advance = outbox.backlog_batch(limit, [batch, *prepared][-1].seq)
             if in_advance is None:
                 break
             prepared.append(in_advance)
@@ -111,7 +111,7 @@ def every_row_is_sent(path, steps):
         if is_apart:
             outbox.move_to_backlog(0)
         if batch:
-            backlog.done(batch.seq, batch.points, ())
+            outbox.done(batch.after, batch.seq, batch.points, ())
             found += batch.lines.decode().split("\n")
     (status,) = store.sinks()
     store.close()
