@@ -14,8 +14,8 @@ import pytest
 from costprobe.adapters.http.errors import Misconfigured, Rejected, RetryLater
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.delivery.contract import Notifier, NotifierConfig
-from costprobe.delivery.loop import MAX_BACKOFF_S, NotifierWorker
+from costprobe.delivery.contract import Notifier
+from costprobe.delivery.loop import KEEP_S, MAX_BACKOFF_S, NotifierWorker
 from fakes.clock import FakeClock
 from fakes.incidents import incident
 from fakes.sizes import sized
@@ -71,11 +71,15 @@ def clock():
     return FakeClock()
 
 
-def worker_of(queue, sender, clock, *, batch=1, resend_every_s=None, firing=tuple, **more):
-    config = NotifierConfig(name="ops", kind="fake", **{"rate_per_minute": 6000, **more})
+@pytest.fixture(autouse=True)
+def many_messages(monkeypatch):
+    monkeypatch.setattr("costprobe.delivery.loop.MESSAGES_PER_MINUTE", 6000)
+
+
+def worker_of(queue, sender, clock, *, batch=1, resend_every_s=None, firing=tuple):
     sender.alerts_per_send, sender.resend_every_s = batch, resend_every_s
     return NotifierWorker(
-        queue, sender, config, clock=clock, stop=Flag(), rng=random.Random(1), firing=firing
+        queue, "ops", sender, clock=clock, stop=Flag(), rng=random.Random(1), firing=firing
     )
 
 
@@ -136,7 +140,7 @@ def test_only_the_rejected_notice_of_a_batch_is_discarded(clock):
 
 def test_wall_clock_step_does_not_age_notices(clock):
     queue, sender = Queue(clock, 1), Scripted(RetryLater("away"))
-    worker = worker_of(queue, sender, clock, keep="1h")
+    worker = worker_of(queue, sender, clock)
     worker.step()
     clock.step(10**9)
     drain(worker, queue, clock)
@@ -144,17 +148,22 @@ def test_wall_clock_step_does_not_age_notices(clock):
 
 
 def test_notice_beyond_keep_is_discarded_and_counted(clock):
-    queue, sender = Queue(clock, 1), Scripted(*[RetryLater("away")] * 399)
-    worker = worker_of(queue, sender, clock, keep="1h")
-    drain(worker, queue, clock, steps=400)
-    ((_, reason),) = queue.lost
-    assert reason == "not delivered within 3600 s: away"
-    assert sender.sent == []
+    queue, sender = Queue(clock, 1), Scripted(RetryLater("away"), RetryLater("away"))
+    worker = worker_of(queue, sender, clock)
+    worker.step()
+    clock.move(KEEP_S - 1)
+    worker.step()
+    clock.move(2)
+    worker.step()
+    assert (queue.lost, sender.sent) == ([(0, "not delivered within 86400 s: away")], [])
+    # The next alert shows whether the receiver is back.
+    assert worker.status()["failing"] == "away"
 
 
-def test_rate_limit_is_kept(clock):
+def test_rate_limit_is_kept(clock, monkeypatch):
+    monkeypatch.setattr("costprobe.delivery.loop.MESSAGES_PER_MINUTE", 4)
     queue, sender = Queue(clock, 10), Scripted()
-    worker = worker_of(queue, sender, clock, rate_per_minute=4)
+    worker = worker_of(queue, sender, clock)
     while worker.step() == 0 and queue.queued:
         pass
     assert len(sender.sent) == 4
@@ -299,8 +308,8 @@ def test_hanging_notifier_delays_no_other(tmp_path):
     workers = [
         NotifierWorker(
             store,
+            name,
             sender,
-            NotifierConfig(name=name, kind="fake"),
             clock=SystemClock(),
             stop=stop,
             rng=random.Random(1),
@@ -333,9 +342,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from fakes.incidents import incident
 from costprobe.core.clock import SystemClock
+from costprobe.delivery import loop
 from costprobe.delivery.contract import Notifier
-from costprobe.delivery.contract import NotifierConfig
-from costprobe.delivery.loop import NotifierWorker
 from costprobe.adapters.store.write import Store
 
 folder, last = Path(sys.argv[1]), int(sys.argv[2])
@@ -347,9 +355,9 @@ class Appending(Notifier):
         for alert in alerts:
             os.write(log, f"{alert.id} {alert.state}\\n".encode())
 
-config = NotifierConfig.model_construct(name="ops", rate_per_minute=6_000_000, keep_s=86400.0)
+loop.MESSAGES_PER_MINUTE = 6_000_000
 stop = threading.Event()
-worker = NotifierWorker(store, Appending(), config,
+worker = loop.NotifierWorker(store, "ops", Appending(),
                   clock=SystemClock(), stop=stop, rng=random.Random(1))
 threading.Thread(target=worker.run, daemon=True).start()
 while (n := (store.state("n") or 0)) < last:

@@ -122,8 +122,8 @@ class Notifying(_WorkerThreads):
         self._workers = {
             name: NotifierWorker(
                 store,
+                name,
                 _build(config),
-                config,
                 clock=clock,
                 stop=stop,
                 rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing

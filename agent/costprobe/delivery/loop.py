@@ -41,7 +41,7 @@ from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S, OutboxRow, RowBatch
 from costprobe.core.units import format_duration
-from costprobe.delivery.contract import Notifier, NotifierConfig, Sink, SinkConfig
+from costprobe.delivery.contract import Notifier, Sink, SinkConfig
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,10 @@ _HASH_BYTES: Final = 8
 # Wait while a notifier's queue is empty, in s.
 IDLE_S: Final = 5.0
 UNSTORED_MAX: Final = 100
+# Most messages of a notifier on average; as many may be sent at once.
+MESSAGES_PER_MINUTE: Final = 30
+# A message is retried for this long, in s, before it is dropped and counted.
+KEEP_S: Final = 86400
 
 
 class Worker(ABC):
@@ -481,8 +485,8 @@ class NotifierWorker(Worker):
 
     Args:
         store: Stores the queue, which survives a crash.
+        name: Name of the notifier.
         notifier: Where alerts are sent.
-        config: The notifier's configuration: name, rate and retention.
         clock: The host's clocks.
         stop: Ends `run`.
         rng: Spreads retries.
@@ -492,24 +496,23 @@ class NotifierWorker(Worker):
     def __init__(
         self,
         store: Store,
+        name: str,
         notifier: Notifier,
-        config: NotifierConfig,
         *,
         clock: Clock,
         stop: Flag,
         rng: Random,
         firing: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
-        super().__init__(f"notifier {config.name}", stop, clock, rng)
+        super().__init__(f"notifier {name}", stop, clock, rng)
         self._store = store
+        self._name = name
         self._notifier = notifier
-        self._config = config
         self._firing = firing
         # Both clocks: a step of the wall clock must not age the queue.
         self._started_ns = clock.time_ns(), clock.monotonic_ns()
         self._resent_s = self._now_s()
-        per_minute = config.rate_per_minute
-        self._rate = TokenBucket(per_minute / 60, per_minute, self._now_s())
+        self._rate = TokenBucket(MESSAGES_PER_MINUTE / 60, MESSAGES_PER_MINUTE, self._now_s())
         self._sent_ids: list[int] = []
         self._resend_rejection = ""
         self._lock = Lock()
@@ -554,7 +557,7 @@ class NotifierWorker(Worker):
             ]
         if not items:
             self._record_sent()
-            notices = self._store.notices(self._config.name, size)
+            notices = self._store.notices(self._name, size)
             if not notices:
                 return self._resend()
             items += self._current(notices)
@@ -607,9 +610,9 @@ class NotifierWorker(Worker):
         passed_ns = self._clock.monotonic_ns() - monotonic_ns
         now_ns = min(self._clock.time_ns(), started_ns + passed_ns)
         for notice in notices:
-            if now_ns - notice.queued_ns > self._config.keep_s * NS_PER_S:
+            if now_ns - notice.queued_ns > KEEP_S * NS_PER_S:
                 cause = self._last_error or "rate limit"
-                self._discard(notice.id, f"not delivered within {self._config.keep_s:g} s: {cause}")
+                self._discard(notice.id, f"not delivered within {KEEP_S} s: {cause}")
                 continue
             try:
                 current.append((notice.id, Alert.from_document(notice.alert)))
