@@ -247,7 +247,7 @@ class _Request:
         """Return once it has ended, with any result."""
         self._thread.join()
 
-    def finish(self, _: RowBatch) -> None:
+    def finish(self) -> None:
         """Return once it is acknowledged; raises the errors of the sink."""
         self.wait()
         if self._error is not None:
@@ -310,7 +310,7 @@ class SinkWorker(Worker):
         self._internal_errors: Counter[bool] = Counter()
         self._accepted_line = b""
         self._sent = 0
-        self._rejected = 0
+        self._rejected, self._last_rejection = 0, ""
         self._last_success_ns: int | None = None
 
     def run(self) -> None:
@@ -349,7 +349,7 @@ class SinkWorker(Worker):
             limit = self._points
             batch = self._outbox.live_batch(limit)
             if batch is not None:
-                self._push(batch, self._post, is_live=True)
+                self._push(_Request(batch, self._post), is_live=True)
                 if batch.points >= limit:
                     return 0.0
             self._live_due_s = self._now_s() + self._schedule.live_wait_s()
@@ -358,7 +358,7 @@ class SinkWorker(Worker):
         wait_s = self._backlog_due_s - self._now_s()
         request = self._next_request() if wait_s <= 0 else None
         if request is not None:
-            self._push(request.batch, request.finish, is_live=False)
+            self._push(request, is_live=False)
             wait_s = 0.0
         elif not self._backoff.failures:
             self._state = "delivering" if batch is not None else "idle"
@@ -385,16 +385,16 @@ class SinkWorker(Worker):
         while self._requests:
             self._requests.popleft().wait()
 
-    def _push(self, batch: RowBatch, send: Callable[[RowBatch], None], *, is_live: bool) -> None:
-        """Send a batch, or take the result of its request, and record what is done."""
+    def _push(self, request: _Request, *, is_live: bool) -> None:
+        """Wait for a request, and record what is done of its batch."""
+        batch = request.batch
         self._is_live, self._after = is_live, batch.after
-        rejected_before, reason = self._rejected, ""
+        rejected_before = self._rejected
         try:
-            self._attempt(send, batch)
+            self._finish(request)
         except Rejected as refusal:
             # Rows are done in order, and the server's limits may have changed.
             self._discard_requests()
-            reason = refusal.reason
             self._split(self._outbox.rows(batch), refusal)
         else:
             self._acknowledged(batch.seq, batch.points)
@@ -406,22 +406,19 @@ class SinkWorker(Worker):
                     "%s: the server permanently rejected %d points; last reason: %s",
                     self._label,
                     self._rejected - rejected_before,
-                    reason,
+                    self._last_rejection,
                 )
-        self._answered(batch.points)
-
-    def _answered(self, points: int) -> None:
         if self._backoff.failures and not self._is_retry_requested:
             self._backlog_due_s = self._now_s() + self._schedule.backlog_wait_s()
-        self._succeeded(f", {points} points acknowledged")
+        self._succeeded(f", {batch.points} points acknowledged")
 
-    def _attempt(self, send: Callable[[RowBatch], None], batch: RowBatch) -> None:
-        """Send a batch; rows with which the server fails again and again count as rejected."""
+    def _finish(self, request: _Request) -> None:
+        """Wait for a request; rows with which the server fails again and again count as rejected."""
         try:
-            send(batch)
+            request.finish()
         except Rejected as refusal:
             if refusal.too_large:
-                self._points = max(1, min(self._points, batch.points // 2))
+                self._points = max(1, min(self._points, request.batch.points // 2))
             raise
         except RetryLater as error:
             self._internal_errors[self._is_live] += error.is_internal
@@ -436,7 +433,8 @@ class SinkWorker(Worker):
 
     def _send(self, items: Sequence[OutboxRow]) -> None:
         lines = "\n".join(row.line for row in items).encode()
-        self._attempt(self._post, RowBatch(self._after, items[-1].seq, len(items), lines))
+        batch = RowBatch(self._after, items[-1].seq, len(items), lines)
+        self._finish(_Request(batch, self._post))
 
     def _done(self, items: Sequence[OutboxRow]) -> None:
         self._acknowledged(items[-1].seq, len(items))
@@ -471,6 +469,7 @@ class SinkWorker(Worker):
         lines = [RejectedLine(row.line, refusal.reason) for row in items]
         self._outbox.done(self._after, items[-1].seq, 0, lines)
         self._rejected += len(items)
+        self._last_rejection = refusal.reason
 
     def _failed(self, state: str, reason: str, after_s: float | None = None) -> float:
         self._discard_requests()
