@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,7 +9,6 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.http.errors import DeliveryError
 from costprobe.adapters.store.cursors import Rejections
 from costprobe.adapters.store.database import StoreError
@@ -18,7 +16,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert, Notice, Symptom
 from costprobe.core.records import NS_PER_S, Event
-from costprobe.delivery.contract import Notifier, NotifierConfig, SinkConfig
+from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import build_notifier, build_sink
 from costprobe.delivery.loop import FlushSchedule, NotifierWorker, SinkWorker, Worker
 
@@ -123,7 +121,7 @@ class Notifying(_WorkerThreads):
             name: NotifierWorker(
                 store,
                 name,
-                _build(config),
+                build_notifier(config),
                 clock=clock,
                 stop=stop,
                 rng=random.Random(),  # noqa: S311 - spreads retries, protects nothing
@@ -198,7 +196,7 @@ def send_tests(
 
 def _send_test(config: NotifierConfig, alert: Alert) -> str:
     # A new instance, because only the worker's thread may use that of the worker.
-    notifier = _build(config)
+    notifier = build_notifier(config)
     try:
         notifier.send([alert], alert.since_ns)
     except DeliveryError as error:
@@ -208,10 +206,6 @@ def _send_test(config: NotifierConfig, alert: Alert) -> str:
     finally:
         notifier.close()
     return ""
-
-
-def _build(config: NotifierConfig) -> Notifier:
-    return build_notifier(config, credentials_folder(os.environ))
 
 
 class SinkDelivery(_WorkerThreads):
