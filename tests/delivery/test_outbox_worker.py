@@ -17,15 +17,6 @@ def worker_with(outbox, sink, *, batch_points=100, **more):
     return worker_of(outbox, sink, batch_points=batch_points, **more)
 
 
-def test_rows_arrive_in_order():
-    lines = [f"m v={i} {i}" for i in range(1050)]
-    outbox, sink = MemoryOutbox(lines), RecordingSink()
-    drain(worker_with(outbox, sink), outbox)
-    assert sink.lines == lines
-    assert outbox.sent == 1050
-    assert sink.requests == 11
-
-
 @given(
     st.lists(st.booleans(), min_size=1, max_size=300),
     st.integers(1, 64),
@@ -51,19 +42,6 @@ def test_full_batch_is_followed_at_once_and_an_empty_outbox_waits():
     assert worker.step() == 0.0
     assert worker.step() == pytest.approx(0.01)
     assert worker.status()["state"] == "idle"
-
-
-def test_rejected_point_is_quarantined_and_blocks_nothing():
-    lines = [f"m v={i} {i}" for i in range(1000)]
-    lines[617] = "poison v=1 1"
-    outbox, sink = MemoryOutbox(lines), RecordingSink()
-    worker = worker_with(outbox, sink, batch_points=1000)
-    drain(worker, outbox)
-    assert sink.lines == lines[:617] + lines[618:]
-    assert outbox.rejected == [("poison v=1 1", "it is poison")]
-    assert worker.status()["rejected_points"] == 1
-    # One point among a thousand is found in about twice log2(1000) requests.
-    assert sink.requests <= 25
 
 
 def test_points_that_the_server_counts_as_dropped_are_quarantined_together():
@@ -112,15 +90,6 @@ def test_server_with_internal_errors_for_everything_loses_nothing():
     drain(worker, outbox)
     assert outbox.rejected == []
     assert len(set(sink.lines)) == 300
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=300), st.integers(1, 64))
-def test_points_that_are_not_refused_arrive_once(poisoned, batch_points):
-    lines = [("poison" if bad else "m") + f" v={i} {i}" for i, bad in enumerate(poisoned)]
-    outbox, sink = MemoryOutbox(lines), RecordingSink()
-    drain(worker_with(outbox, sink, batch_points=batch_points), outbox)
-    assert sink.lines == [line for line in lines if "poison" not in line]
-    assert [line for line, _ in outbox.rejected] == [line for line in lines if "poison" in line]
 
 
 def test_request_that_is_too_large_reduces_the_following_ones():

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SINK = "s"
-MINUTE_NS = 60 * NS_PER_S
 
 
-def point(number, measurement="device", every_ns=NS_PER_S):
-    tags = {"host": "h", "device": f"gpu{number % 2}"}
-    return Point(measurement, tags, {"v": number}, 10**18 + number * every_ns)
+def point(number, measurement="device"):
+    tags = {"host": "h,ü", "device": f"gpu{number % 2}"}
+    fields = {"v": number, "text": 'a "b" \\ é'}
+    return Point(measurement, tags, fields, 10**18 + number * NS_PER_S)
 
 
 def mixed(count, start=0):
@@ -79,17 +79,6 @@ def test_second_outage_extends_the_backlog(store):
     with store._database.reading("read") as connection:  # noqa: SLF001 - what is kept is looked at
         assert len(load_ranges(connection, SINK)) == 2
     assert drained(outbox, outbox.backlog_batch) == [render(p) for p in mixed(300)]
-
-
-def test_refused_backlog_rows_are_stored(store):
-    store.append(mixed(20))
-    outbox = outbox_of(store)
-    outbox.move_to_backlog(5)
-    batch = outbox.backlog_batch(1)
-    (row,) = outbox.rows(batch)
-    outbox.done(batch.after, row.seq, 0, [RejectedLine(row.line, "field type conflict")])
-    assert status(store).rejected_points == 1
-    assert len(drained(outbox, outbox.backlog_batch)) == 19
 
 
 def test_rows_deleted_by_retention_count_once_and_only_for_sinks_that_lack_them(store):
@@ -172,3 +161,68 @@ def test_backlog_whose_rows_are_gone_ends(store):
     assert status(store).backlog.points == 20
     assert outbox.backlog_batch(10) is None
     assert (status(store).sent_points, status(store).backlog.points) == (0, 0)
+
+
+@pytest.mark.parametrize("stream", ["live", "backlog"])
+def test_batch_holds_the_text_of_its_rows(store, stream):
+    store.append([point(i) for i in range(50)])
+    outbox = outbox_of(store)
+    if stream == "backlog":
+        outbox.move_to_backlog(0)
+    batch_of, seen = getattr(outbox, f"{stream}_batch"), 0
+    while batch := batch_of(7):
+        rows = outbox.rows(batch)
+        assert batch.lines == "\n".join(row.line for row in rows).encode()
+        assert (batch.seq, batch.points) == (rows[-1].seq, len(rows))
+        outbox.done(batch.after, batch.seq, batch.points, ())
+        seen += batch.points
+    assert seen == 50
+    assert (status(store).sent_points, status(store).backlog.points) == (50, 0)
+
+
+def test_batch_that_another_thread_sent_counts_once(store):
+    store.append([point(i) for i in range(20)])
+    outbox = outbox_of(store)
+    outbox.move_to_backlog(0)
+    batch = outbox.backlog_batch(10)
+    for _ in range(2):
+        outbox.done(batch.after, batch.seq, batch.points, ())
+    assert (status(store).sent_points, status(store).backlog.points) == (10, 10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 9), st.booleans(), st.booleans(), st.booleans()), max_size=40
+    )
+)
+def test_every_row_is_sent_however_batches_are_prepared(steps):
+    """Rows arrive and backlogs grow between batches; a batch that is being sent stays valid."""
+    with memory_folder() as folder:
+        every_row_is_sent(Path(folder) / "store.db", steps)
+
+
+def every_row_is_sent(path, steps):
+    store = Store.open(path, FakeClock())
+    store.register_sink(SINK)
+    outbox = outbox_of(store)
+    number, found, prepared = 0, [], []
+    for limit, arrives, is_apart, prepares in [*steps, *[(9, False, True, True)] * 60]:
+        batch = prepared.pop(0) if prepared else outbox.backlog_batch(limit)
+        while batch and prepares and len(prepared) < 2:
+            in_advance = outbox.backlog_batch(limit, [batch, *prepared][-1].seq)
+            if in_advance is None:
+                break
+            prepared.append(in_advance)
+        if arrives:
+            store.append([point(number + i) for i in range(5)])
+            number += 5
+        if is_apart:
+            outbox.move_to_backlog(0)
+        if batch:
+            outbox.done(batch.after, batch.seq, batch.points, ())
+            found += batch.lines.decode().split("\n")
+    counted = status(store).sent_points
+    store.close()
+    assert sorted(found) == sorted(render(point(i)) for i in range(number))
+    assert counted == number
