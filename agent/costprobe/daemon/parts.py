@@ -465,13 +465,10 @@ def agent_point(runtime: Runtime, store: Store, child_restarts: int, time_ns: in
         child_restarts: Restarts of the sensor child.
         time_ns: UTC in ns.
     """
-    delivered = runtime.delivery.totals()
     fields: dict[str, FieldValue | None] = {
         "rss_bytes": rss_bytes(),
         "cpu_s": cpu_s(),
-        "outbox_points": delivered.outbox_points,
-        "outbox_lag_s": delivered.outbox_lag_s,
-        "sent_points": delivered.sent_points,
+        **runtime.delivery.totals(),
         "dropped_points": store.dropped_points(),
         "late_jobs": runtime.schedule.late_jobs,
         "child_restarts": child_restarts,
