@@ -32,7 +32,7 @@ NS = 1_000_000_000
 VARIANTS = 256
 # Stands for the host number, until the renderer has escaped the tags.
 HOST_MARK = "qplaceq"
-SHORT_INTERVALS = '[telemetry]\nevery = "200ms"\naggregate = "1s"\n'
+SHORT_INTERVALS = '[telemetry]\nevery = "100ms"\n'
 EVENTS_PER_DAY = 50
 # Numeric fields that are constant for a host.
 CONSTANT = frozenset({"price_rate_per_h", "mem_clock_mhz", "window_s"})

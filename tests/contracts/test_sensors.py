@@ -193,7 +193,7 @@ def test_toy_sensor_runs_in_the_daemon_through_its_table_alone(tmp_path):
     launcher.write_text(LAUNCHER.format(child=str(child)))
     daemon = DaemonProcess(tmp_path, {}, wrapper=(sys.executable, launcher))
     try:
-        daemon.start('[host]\nname = "h"\n[telemetry]\naggregate = "1s"\n')
+        daemon.start('[host]\nname = "h"\n[telemetry]\nevery = "100ms"\n')
         row, *_ = daemon.wait_for(lambda: daemon.points("device", device="acme0"))
     finally:
         daemon.stop()

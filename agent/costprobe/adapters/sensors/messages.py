@@ -478,12 +478,12 @@ class SensorSettings:
 
     every_s: float
     aggregate_s: float
-    deadline_s: float
     gpus: bool
     cpu: bool | Literal["auto"]
     cpu_idle_w: float | None
     cpu_max_w: float | None
     processes: bool
+    deadline_s: float = 5.0
     startup_s: float = 60.0
     report_s: float = 5.0
     knows_gpu: bool = False
