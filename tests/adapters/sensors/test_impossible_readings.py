@@ -68,7 +68,7 @@ def test_energy_counter_that_jumps_is_replaced_by_power_in_rows_and_windows(simu
     gpu.set_power(300.0)
     worker.run(2)
     start_ns = simulated.clock.monotonic_ns()
-    worker.command({"cmd": "mark"})
+    worker.mark_edge()
     worker.run(3)
     gpu.count_more(energy_j=4.8e6)
     answer = worker.energy_of_a_window(6, start_ns=start_ns)

@@ -1,12 +1,11 @@
 """The daemon's supervisor of the sensor child: starts it, reads it, restarts it when it hangs.
 
 The child is a process group with three pipes; the tail of its stderr is kept. A session is the
-reading of one child, from its start to its end; threads of the daemon wait for its answers.
+reading of one child, from its start to its end.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import selectors
@@ -14,8 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from costprobe.adapters.host.processes import child_environment
@@ -30,68 +28,19 @@ from costprobe.adapters.sensors.devices import (
 )
 from costprobe.adapters.sensors.messages import (
     COMMAND_BYTES_MAX,
-    UNKNOWN,
-    Absent,
-    Activity,
     Backoff,
     LineSplitter,
     Message,
     SensorSettings,
     decode,
     encode,
-    parse_activity,
-    parse_energy,
     parse_reading,
     settings_message,
 )
 from costprobe.core.clock import Clock
-from costprobe.core.records import NS_PER_S, Device, Energy, Event, Reading
+from costprobe.core.records import NS_PER_S, Device, Event, Reading
 
 log = logging.getLogger(__name__)
-
-
-class PendingAnswers:
-    """The requests without an answer, by their numbers; thread-safe."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._pending: dict[int, Future[Message | str]] = {}
-
-    def ask(
-        self, send: Callable[[Message], bool], request: Message, timeout_s: float
-    ) -> Message | str:
-        """Send a request and wait for its answer; return the reason if there is none.
-
-        Args:
-            send: Sends a message; returns False if the child cannot be reached.
-            request: The request, which receives a number.
-            timeout_s: How long to wait, in s.
-        """
-        number = next(self._numbers)
-        answer: Future[Message | str] = Future()
-        self._pending[number] = answer
-        try:
-            if not send({**request, "id": number}):
-                return "the sensor process is not running"
-            return answer.result(timeout_s)
-        except TimeoutError:
-            return f"the sensor process did not answer within {timeout_s:g} s"
-        finally:
-            del self._pending[number]
-
-    def take(self, answer: Message) -> None:
-        """Hand an answer to the thread that waits for it, if it still does."""
-        self._set(self._pending.get(answer["id"]), answer)
-
-    def fail(self, reason: str) -> None:
-        """End every wait, because the child ended."""
-        for waiting in list(self._pending.values()):
-            self._set(waiting, reason)
-
-    @staticmethod
-    def _set(waiting: Future[Message | str] | None, answer: Message | str) -> None:
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
 
 
 # Receives readings that arrived together, each with its device.
@@ -110,7 +59,6 @@ class MessageHandler:
         registry: The devices.
         faults: The faults reported so far.
         consumers: Receive the readings; readings without a consumer are discarded.
-        answers: Hands the child's answers to the threads that wait for them.
         handshake: The last handshake; empty before the first.
         driver_faults: The reason for each vendor whose driver cannot be used.
         known: Set once a child has reported its devices.
@@ -124,7 +72,6 @@ class MessageHandler:
         self.registry = DeviceRegistry(settings)
         self.faults = FaultLog()
         self.consumers: tuple[ReadingConsumer, ...] = ()
-        self.answers = PendingAnswers()
         self.handshake: Message = {}
         self.driver_faults: dict[str, str] = {}
         self.known = threading.Event()
@@ -134,8 +81,7 @@ class MessageHandler:
         self._clock = clock
         self._handlers: dict[str, Callable[[Message], None]] = {
             "heartbeat": lambda message: self.registry.set_ages(message["ages_s"]),
-            "energy": self.answers.take,
-            "activity": self.answers.take,
+            "samples": lambda _: None,
             "selftest": self._take_selftest,
             "fault": self._take_fault,
             "drivers": lambda message: self._take_driver_faults(message["faults"]),
@@ -144,6 +90,10 @@ class MessageHandler:
             "handshake": self._take_handshake,
             "exit": self._take_exit,
         }
+
+    def stream_to(self, consumer: Callable[[Message], None]) -> None:
+        """Set what takes the messages with the samples of watched devices."""
+        self._handlers["samples"] = consumer
 
     def take(self, messages: Sequence[Message]) -> int:
         """Handle messages of the child that arrived together; return the number of malformed ones."""
@@ -469,7 +419,6 @@ REAP_WAIT_S: Final = 2.0
 UNKILLABLE_MAX: Final = 16
 RESTART_MAX_S: Final = 60.0
 RESTART_RESET_S: Final = 300.0
-OWN_PIDS_MAX: Final = 256
 
 
 class SensorSupervisor:
@@ -514,6 +463,15 @@ class SensorSupervisor:
     def deliver_to(self, *consumers: ReadingConsumer) -> None:
         """Set the consumers of the readings; readings without a consumer are discarded."""
         self._handler.consumers = consumers
+
+    def stream_to(self, consumer: Callable[[Message], None]) -> None:
+        """Set what takes the messages with the samples of watched devices."""
+        self._handler.stream_to(consumer)
+
+    @property
+    def every_s(self) -> float:
+        """Time between two samples in s."""
+        return self._settings.every_s
 
     def start(self) -> None:
         """Start the thread that starts the child."""
@@ -578,63 +536,6 @@ class SensorSupervisor:
         """Request a reading of the energy counter, at an edge of a window; False if that fails."""
         return self._send({"cmd": "mark", "device": device})
 
-    def energy(
-        self,
-        device: str,
-        start_ns: int,
-        end_ns: int,
-        steady_start_ns: int,
-        steady_end_ns: int,
-        timeout_s: float = 5.0,
-    ) -> Energy | Absent:
-        """Return the energy of a device between two instants, or the reason why it is unknown.
-
-        Args:
-            device: Name of the device.
-            start_ns: CLOCK_MONOTONIC ns of the window's start.
-            end_ns: CLOCK_MONOTONIC ns of its end.
-            steady_start_ns: Start of the time in which the load was the window's.
-            steady_end_ns: End of that time.
-            timeout_s: How long to wait in s; polled devices answer after the next sample.
-        """
-        request = {
-            "cmd": "energy",
-            "device": device,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "steady_start_ns": steady_start_ns,
-            "steady_end_ns": steady_end_ns,
-        }
-        answer = self._handler.answers.ask(self._send, request, timeout_s)
-        return Absent(answer) if isinstance(answer, str) else parse_energy(answer)
-
-    def activity(
-        self,
-        device: str,
-        start_ns: int,
-        end_ns: int,
-        own_pids: Collection[int],
-        timeout_s: float = 5.0,
-    ) -> Activity:
-        """Return a device's conditions in a window: other processes, throttling, clock, memory.
-
-        Args:
-            device: Name of the device.
-            start_ns: CLOCK_MONOTONIC ns of the window's start.
-            end_ns: CLOCK_MONOTONIC ns of its end.
-            own_pids: Processes that belong to the measurement, at most 256.
-            timeout_s: How long to wait in s; the answer follows the first sample after the window.
-        """
-        request = {
-            "cmd": "activity",
-            "device": device,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "own_pids": sorted(own_pids)[:OWN_PIDS_MAX],
-        }
-        answer = self._handler.answers.ask(self._send, request, timeout_s)
-        return UNKNOWN if isinstance(answer, str) else parse_activity(answer)
-
     def status(self) -> dict[str, Any]:
         """Return the state of the sensors for `costprobe status`."""
         session = self._session
@@ -671,7 +572,6 @@ class SensorSupervisor:
             except Exception:
                 log.exception("the sensor process could not be read")
                 how, stderr_line = "could not be read, and was killed", ""
-            self._handler.answers.fail("the sensor process ended")
             if self._stopping.is_set():
                 break
             self._handler.is_down = True

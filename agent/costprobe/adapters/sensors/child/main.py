@@ -27,8 +27,6 @@ from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerP
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.child.sensor import Sensor, SensorContext, SensorTable
 from costprobe.adapters.sensors.messages import (
-    UNKNOWN,
-    Absent,
     Backoff,
     Emit,
     LineSplitter,
@@ -37,10 +35,8 @@ from costprobe.adapters.sensors.messages import (
     Reaction,
     SensorFault,
     SensorSettings,
-    activity_message,
     decode,
     encode,
-    energy_message,
     fault_message,
     parse_command,
     parse_settings,
@@ -450,18 +446,11 @@ class SensorChild:
         return message["type"] not in INTERNAL and not is_stale
 
     def _command(self, command: Message) -> None:
-        """Pass a command to its device; reject it if the device cannot accept it."""
+        """Pass a command to its device, if there is one."""
         if command["cmd"] == "stop":
             self._writer.put({"type": "stop"})
-            return
-        worker = self._workers.get(str(command["device"]))
-        if worker is not None and worker.offer(command):
-            return
-        reason = "no such device" if worker is None else "too many requests at once"
-        if command["cmd"] == "energy":
-            self._writer.put(energy_message(int(command["id"]), Absent(reason)))
-        elif command["cmd"] == "activity":
-            self._writer.put(activity_message(int(command["id"]), UNKNOWN))
+        elif (worker := self._workers.get(str(command["device"]))) is not None:
+            worker.offer(command)
 
     def _heartbeat(self) -> Message:
         self._heartbeat_ns = now_ns = self._clock.monotonic_ns()
