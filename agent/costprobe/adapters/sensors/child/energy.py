@@ -33,7 +33,7 @@ UNSTEADY_BEYOND: Final = 0.05
 POLL_EVERY_NS: Final = NS_PER_S // 10
 # Two halves of at least two readings each.
 MIN_READINGS: Final = 4
-AGAIN_FIRST_S: Final = 60.0
+AGAIN_FIRST_S: Final = 300.0
 AGAIN_MAX_S: Final = 3600.0
 
 
@@ -91,8 +91,8 @@ def _is_steady(powers: Sequence[tuple[int, float]], mean_w: float) -> bool:
 class SelfTest:
     """Schedule and data of the comparison of a device's energy sensors.
 
-    If power was not steady, the comparison is repeated after a wait that doubles up to an hour;
-    after a result it is not.
+    If power was not steady, the comparison is repeated after five minutes, and after waits that
+    double up to an hour; after a result it is not.
 
     Args:
         start_ns: CLOCK_MONOTONIC ns at which it may begin.
