@@ -1,7 +1,6 @@
 """The daemon's supervisor of the sensor child: starts it, reads it, restarts it when it hangs.
 
-The child is a process group with three pipes; the tail of its stderr is kept. A session is the
-reading of one child, from its start to its end.
+The child is a process group with three pipes; the tail of its stderr is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from costprobe.adapters.host.processes import child_environment
@@ -303,106 +303,6 @@ WAIT_MAX_S: Final = 5.0
 LATE_S: Final = 2.0
 
 
-class SensorSession:
-    """Reads a child until it ends or misses its deadline.
-
-    The child must write its handshake within its start-up time, and then a message at least each
-    `deadline_s` and the margin.
-
-    Args:
-        process: The child, to which the settings were sent.
-        settings: Its deadlines.
-        clock: CLOCK_MONOTONIC.
-        on_messages: Receives the messages that arrived together; returns the number of malformed ones.
-        wake_fd: Becomes readable when the child is to be stopped.
-        margin_s: Time beyond its deadline in which the child must write something, in s.
-
-    Attributes:
-        has_handshake: Set once the child wrote its handshake.
-        malformed_lines: Number of lines that do not follow the protocol.
-    """
-
-    def __init__(
-        self,
-        process: ChildProcess,
-        settings: SensorSettings,
-        clock: Clock,
-        on_messages: Callable[[Sequence[Message]], int],
-        wake_fd: int,
-        margin_s: float = HEARTBEAT_MARGIN_S,
-    ) -> None:
-        self.process = process
-        self.has_handshake = threading.Event()
-        self.malformed_lines = 0
-        self._clock = clock
-        self._on_messages = on_messages
-        self._wake_fd = wake_fd
-        self._has_exit_message = False
-        self._patience_s = settings.deadline_s + margin_s
-        first_s = max(settings.startup_s, settings.deadline_s) + margin_s
-        self._deadline_ns = clock.monotonic_ns() + int(first_s * NS_PER_S)
-
-    def run(self) -> str:
-        """Read to the end.
-
-        Returns:
-            How the child ended, as a clause; empty if it wrote the reason itself.
-        """
-        with selectors.DefaultSelector() as selector:
-            for fd in (self.process.stdout_fd, self.process.stderr_fd, self._wake_fd):
-                selector.register(fd, selectors.EVENT_READ)
-            while True:
-                ready = self._wait(selector)
-                if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
-                    return self._missed_deadline()
-                if self._wake_fd in ready:
-                    selector.unregister(self._wake_fd)
-                    self.process.send({"cmd": "stop"})
-                if self.process.stderr_fd in ready and not self.process.read_stderr():
-                    selector.unregister(self.process.stderr_fd)
-                if self.process.stdout_fd in ready:
-                    lines = self.process.read_lines()
-                    if lines is None:
-                        return "" if self._has_exit_message else "ended"
-                    self._take(lines)
-
-    def _wait(self, selector: selectors.BaseSelector) -> list[int]:
-        """Return the readable descriptors; none at the deadline, or after a while.
-
-        A wait that ends late means that this process was stopped, and the child perhaps with it: its
-        time begins again.
-        """
-        began_ns = self._clock.monotonic_ns()
-        wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
-        events = selector.select(wait_s)
-        now_ns = self._clock.monotonic_ns()
-        if now_ns - began_ns > (wait_s + LATE_S) * NS_PER_S:
-            renewed_ns = now_ns + int(self._patience_s * NS_PER_S)
-            self._deadline_ns = max(self._deadline_ns, renewed_ns)
-        return [key.fd for key, _ in events or selector.select(0)]
-
-    def _missed_deadline(self) -> str:
-        if self.has_handshake.is_set():
-            return f"sent no message for {self._patience_s:.0f} s and was killed"
-        return "did not find the devices in time and was killed"
-
-    def _take(self, lines: Sequence[bytes]) -> None:
-        messages: list[Message] = []
-        for line in lines:
-            try:
-                messages.append(decode(line))
-            except ValueError:
-                self.malformed_lines += 1
-        types = {message.get("type") for message in messages}
-        if "handshake" in types:
-            self.has_handshake.set()
-        self._has_exit_message |= "exit" in types
-        malformed = self._on_messages(messages)
-        self.malformed_lines += malformed
-        if self.has_handshake.is_set() and len(messages) > malformed:
-            self._deadline_ns = self._clock.monotonic_ns() + int(self._patience_s * NS_PER_S)
-
-
 def describe_end(status: int | None) -> str:
     """Describe an exit status as a clause; None for a child that could not be killed."""
     if status is None:
@@ -452,10 +352,13 @@ class SensorSupervisor:
         self._margin_s = margin_s
         self._restart = Backoff(restart_first_s, RESTART_MAX_S, RESTART_RESET_S)
         self._handler = MessageHandler(settings, on_event, clock)
-        self._session: SensorSession | None = None
+        self._process: ChildProcess | None = None
+        # The child wrote its handshake.
+        self._is_known = False
         self._unkillable: list[ChildProcess] = []
         self._starts = 0
         self._malformed_lines = 0
+        self._deadline_ns = 0
         self._stopping = threading.Event()
         self._wake_read_fd, self._wake_write_fd = os.pipe()
         self._thread = threading.Thread(target=self._run, name="sensors", daemon=True)
@@ -489,9 +392,9 @@ class SensorSupervisor:
         os.write(self._wake_write_fd, b"x")
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
-        session = self._session
-        if self._thread.is_alive() and session is not None:
-            session.process.kill()
+        process = self._process
+        if self._thread.is_alive() and process is not None:
+            process.kill()
             self._thread.join(2 * REAP_WAIT_S)
         if not self._thread.is_alive():
             os.close(self._wake_read_fd)
@@ -538,20 +441,20 @@ class SensorSupervisor:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the sensors for `costprobe status`."""
-        session = self._session
+        process = self._process
         state = "waiting"
         if self._stopping.is_set():
             state = "stopped"
-        elif session is not None:
-            state = "running" if session.has_handshake.is_set() else "starting"
+        elif process is not None:
+            state = "running" if self._is_known else "starting"
         return {
             "state": state,
-            "pid": session.process.pid if session else None,
+            "pid": process.pid if process else None,
             "driver_version": self._handler.handshake.get("driver_version"),
             "nvml_version": self._handler.handshake.get("nvml_version"),
             "driver_faults": self._handler.driver_faults,
             "child_restarts": self.restarts,
-            "malformed_lines": self._malformed_lines + (session.malformed_lines if session else 0),
+            "malformed_lines": self._malformed_lines,
             "callback_errors": self._handler.callback_errors,
             "unkillable": len(self._unkillable),
             "last_fault": self._handler.faults.last.title if self._handler.faults.last else "",
@@ -559,10 +462,8 @@ class SensorSupervisor:
         }
 
     def _send(self, message: Message) -> bool:
-        session = self._session
-        if session is None or not session.has_handshake.is_set():
-            return False
-        return session.process.send(message)
+        process = self._process
+        return process is not None and self._is_known and process.send(message)
 
     def _run(self) -> None:
         """Start one child after the other until `stop`."""
@@ -591,23 +492,15 @@ class SensorSupervisor:
         except OSError as error:
             return f"cannot be started: {error}", ""
         self._starts += 1
-        session = SensorSession(
-            process,
-            self._settings,
-            self._clock,
-            self._handler.take,
-            self._wake_read_fd,
-            self._margin_s,
-        )
         quarantined = self._handler.registry.quarantined(self._clock.monotonic_ns())
         process.send(settings_message(self._settings, quarantined))
-        self._session = session
+        self._is_known, self._process = False, process
         how = ""
         try:
-            how = session.run()
+            how = self._read(process)
         finally:
-            self._session = None
-            self._malformed_lines += session.malformed_lines + process.overlong_lines
+            self._process = None
+            self._malformed_lines += process.overlong_lines
             status = process.end(REAP_WAIT_S if how in ("", "ended") else 0, REAP_WAIT_S)
             process.close()
         if status is None:
@@ -615,3 +508,72 @@ class SensorSupervisor:
         if how == "ended" or status is None:
             how = describe_end(status)
         return how, process.stderr_line()
+
+    def _read(self, process: ChildProcess) -> str:
+        """Read a child until it ends or misses its deadline.
+
+        It must write its handshake within its start-up time, and then a message at least each
+        `deadline_s` and the margin.
+
+        Returns:
+            How it ended, as a clause; empty if it wrote the reason itself.
+        """
+        settings = self._settings
+        first_s = max(settings.startup_s, settings.deadline_s) + self._margin_s
+        self._deadline_ns = self._after_ns(first_s)
+        has_reason = False
+        with selectors.DefaultSelector() as selector:
+            for fd in (process.stdout_fd, process.stderr_fd, self._wake_read_fd):
+                selector.register(fd, selectors.EVENT_READ)
+            while True:
+                ready = self._wait(selector)
+                if not ready and self._clock.monotonic_ns() >= self._deadline_ns:
+                    if not self._is_known:
+                        return "did not find the devices in time and was killed"
+                    return f"sent no message for {self._patience_s:.0f} s and was killed"
+                if self._wake_read_fd in ready:
+                    selector.unregister(self._wake_read_fd)
+                    process.send({"cmd": "stop"})
+                if process.stderr_fd in ready and not process.read_stderr():
+                    selector.unregister(process.stderr_fd)
+                if process.stdout_fd in ready:
+                    lines = process.read_lines()
+                    if lines is None:
+                        return "" if has_reason else "ended"
+                    has_reason |= "exit" in self._take(lines)
+
+    @property
+    def _patience_s(self) -> float:
+        """Longest time between two messages of a child, in s."""
+        return self._settings.deadline_s + self._margin_s
+
+    def _after_ns(self, wait_s: float) -> int:
+        """The CLOCK_MONOTONIC ns after a time in s from now."""
+        return self._clock.monotonic_ns() + int(wait_s * NS_PER_S)
+
+    def _wait(self, selector: selectors.BaseSelector) -> list[int]:
+        """Return the readable descriptors; none at the deadline, or after a while.
+
+        A wait that ends late means that this process was stopped, and the child perhaps with it: its
+        time begins again.
+        """
+        began_ns = self._clock.monotonic_ns()
+        wait_s = min(WAIT_MAX_S, max(0.0, (self._deadline_ns - began_ns) / NS_PER_S))
+        events = selector.select(wait_s)
+        if self._clock.monotonic_ns() - began_ns > (wait_s + LATE_S) * NS_PER_S:
+            self._deadline_ns = max(self._deadline_ns, self._after_ns(self._patience_s))
+        return [key.fd for key, _ in events or selector.select(0)]
+
+    def _take(self, lines: Sequence[bytes]) -> set[str]:
+        """Handle lines of the child; return the types of their messages."""
+        messages: list[Message] = []
+        for line in lines:
+            with suppress(ValueError):
+                messages.append(decode(line))
+        types = {str(message.get("type")) for message in messages}
+        self._is_known |= "handshake" in types
+        malformed = self._handler.take(messages)
+        self._malformed_lines += len(lines) - len(messages) + malformed
+        if self._is_known and len(messages) > malformed:
+            self._deadline_ns = self._after_ns(self._patience_s)
+        return types
