@@ -68,7 +68,6 @@ class Sample(NamedTuple):
         counter: The energy counter, if the sample read it.
         dram_j: Joules of the host's memory since some instant; part of no other figure.
         is_quick: Only what changes within a second was read; the rest is None.
-        is_averaged: `power_w` is the driver's average over the last second.
     """
 
     t_ns: int
@@ -89,7 +88,6 @@ class Sample(NamedTuple):
     counter: EnergyReading | None = None
     dram_j: float | None = None
     is_quick: bool = False
-    is_averaged: bool = False
 
 
 class Power(NamedTuple):
