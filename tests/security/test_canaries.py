@@ -189,8 +189,7 @@ def taking(body=b""):
 
 CONFIG = """
 [telemetry]
-every = "100ms"
-aggregate = "500ms"
+every = "50ms"
 gpus = false
 [probing]
 duty = 1

@@ -41,7 +41,7 @@ from costprobe.daemon.device_watch import DeviceWatch, HostBoards
 from costprobe.delivery.delivery import Notifying, SinkDelivery
 from costprobe.devices.charges import DeviceCharges
 from costprobe.devices.readings import Accounts
-from costprobe.devices.use import ProbeRuns, longest_gap_s
+from costprobe.devices.use import DeviceWindows, ProbeRuns, longest_gap_s
 from costprobe.drift.annotations import Annotations
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook
@@ -284,7 +284,7 @@ class Runtime:
             config.probing,
             config.probe,
             devices,
-            parts.sensor,
+            DeviceWindows(parts.sensor, parts.clock),
             accounts,
             parts.ledger,
             clock=parts.clock,
