@@ -22,6 +22,7 @@ from costprobe.savings.load import LoadCost, LoadPosition
 from costprobe.savings.savings import Answer, Supply
 from costprobe.spend.now import Spending
 from costprobe.ui.host_overview import MainChange
+from costprobe.ui.report.formats import Entry, KeyFigure
 from costprobe.ui.report.model import (
     Bucket,
     Price,
@@ -110,22 +111,7 @@ class ModelFigures:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSaving:
-    """A saving, or the same one of several workloads, as text.
-
-    Attributes:
-        title: Workloads and what to do.
-        saving: Money a month.
-        facts: Load, result on held-out weeks and assumptions; for several workloads what all share.
-    """
-
-    title: str
-    saving: str
-    facts: Sequence[str]
-
-
-def saving_groups(answers: Sequence[Answer]) -> list[ListedSaving]:
+def saving_groups(answers: Sequence[Answer]) -> list[Entry]:
     """Return the best supply of each workload, the largest saving first.
 
     What the load of a service costs against its load curve is among the facts; without a cheaper
@@ -143,18 +129,18 @@ def saving_groups(answers: Sequence[Answer]) -> list[ListedSaving]:
     return [*(_listed(saving, found) for (_, saving, _), found in groups.items()), *alone]
 
 
-def _of_load(answer: Answer, position: LoadPosition, cost: LoadCost) -> ListedSaving:
+def _of_load(answer: Answer, position: LoadPosition, cost: LoadCost) -> Entry:
     """Return what the load of a service costs against its load curve."""
     month = f"{money(cost.cost_per_month, answer.currency)} a month"
     facts = [short(line) for line in position_lines(position, answer.currency)]
     if cost.merge is None:
         unused = money(cost.unused_per_month, answer.currency)
         title = f"{answer.workload.name}: use its idle capacity"
-        return ListedSaving(short(title), f"up to {unused} of {month}", facts)
+        return Entry(short(title), f"up to {unused} of {month}", facts)
     replicas = f"{position.evidence.replicas} replicas into {cost.merge.replicas}"
     saving = money(cost.merge.saving_per_month, answer.currency)
     title = f"{answer.workload.name}: merge {replicas}"
-    return ListedSaving(short(title), f"{saving} of {month}", facts)
+    return Entry(short(title), f"{saving} of {month}", facts)
 
 
 def _generic(answer: Answer, best: Supply) -> str:
@@ -165,7 +151,7 @@ def _generic(answer: Answer, best: Supply) -> str:
     return action
 
 
-def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> ListedSaving:
+def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> Entry:
     answer, best = found[0]
     now = "" if answer.now is None else f" of {money(answer.now.cost_per_month, answer.currency)}"
     if len(found) == 1:
@@ -175,11 +161,11 @@ def _listed(saving: str, found: Sequence[tuple[Answer, Supply]]) -> ListedSaving
         if answer.load is not None:
             facts += position_lines(answer.load, answer.currency)
         title = f"{answer.workload.name}: {best.action}"
-        return ListedSaving(short(title), f"{saving}{now} a month", [short(line) for line in facts])
+        return Entry(short(title), f"{saving}{now} a month", [short(line) for line in facts])
     shared = [line for line in best.assumptions if all(line in b.assumptions for _, b in found)]
     loads = [a.workload.mean / len(a.workload.devices) for a, _ in found]
     devices = {name for each, _ in found for name in each.workload.devices}
-    return ListedSaving(
+    return Entry(
         f"{short(_together(found))}: {_generic(answer, best).replace('*', 'the same device')}",
         f"{saving}{now} a month for each of {devices_text(devices)}",
         [
@@ -287,14 +273,6 @@ def _median(figures: Iterable[Summary | None]) -> float | None:
 
 MAX_ALERTS: Final = 3
 MAX_SAVINGS: Final = 3
-
-
-class KeyFigure(NamedTuple):
-    """A figure with its name, and a remark that may be empty."""
-
-    name: str
-    value: str
-    remark: str = ""
 
 
 class UnitRow(NamedTuple):
@@ -519,7 +497,7 @@ def _shares(spend: Spend) -> Iterator[SpendPart]:
 def _savings(report: Report) -> Iterator[str]:
     found = saving_groups(report.savings)
     for one in found[:MAX_SAVINGS]:
-        yield f"{one.title} saves {one.saving}."
+        yield f"{one.title} saves {one.amount}."
     if len(found) > MAX_SAVINGS:
         yield f"{counted(len(found) - MAX_SAVINGS, 'smaller saving')} in the details."
     if len(found) > 1:
