@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
+    ExchangeLimits,
     WithHeaders,
     WithPassword,
     WithToken,
@@ -21,7 +22,6 @@ from costprobe.adapters.http.access import (
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import IS_URL, Duration, key
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S

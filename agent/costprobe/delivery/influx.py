@@ -24,6 +24,7 @@ from pydantic import Field
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
+    ExchangeLimits,
     Token,
     WithPassword,
     WithToken,
@@ -43,7 +44,6 @@ from costprobe.adapters.http.errors import (
     raise_for_status,
     server_message,
 )
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import HttpSinkConfig, Sink

@@ -21,6 +21,7 @@ from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, Grou
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
+    ExchangeLimits,
     basic,
     bearer,
 )
@@ -35,7 +36,6 @@ from costprobe.adapters.http.errors import (
     json_object,
     raise_for_status,
 )
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
 from costprobe.core.outside import MAX_BYTES, OversizedInputError, UnusableInputError, bounded_json
 from costprobe.core.periods import HOUR_NS, iso

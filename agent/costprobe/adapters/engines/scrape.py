@@ -35,10 +35,9 @@ from costprobe.adapters.engines.exposition import (
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, bearer
+from costprobe.adapters.http.access import Destination, ExchangeLimits, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
