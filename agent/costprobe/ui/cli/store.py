@@ -58,7 +58,7 @@ def check(config: str | None, *, as_json: bool) -> None:
                 f"{counted(health.points, 'row')} of {health.series:,} series {' to '.join(times)}"
             )
             if health.rolled:
-                echo(f"{health.rolled:,} rows are aggregates of a minute or an hour")
+                echo(f"{health.rolled:,} rows are aggregates of an hour")
             for sink, points in waiting.items():
                 echo(f"sink {sink}: {counted(points, 'point')} waiting")
             echo("whole", "good")
