@@ -89,8 +89,9 @@ def required(section):
 
 def tables():
     """Path in messages, section class, and a function from its table to the whole file."""
-    for name, hint in get_type_hints(Config, include_extras=True).items():
-        is_list = isinstance(Config.model_fields[name].default, tuple)
+    hints = get_type_hints(Config, include_extras=True)
+    for name, field in Config.model_fields.items():
+        is_list, hint = isinstance(field.default, tuple), hints[name]
         for section in sections(hint):
 
             def wrap(table, name=name, is_list=is_list):

@@ -121,7 +121,6 @@ def wire_of(engine, step):
             "load": {
                 "prompts": str(prompts), "tokens_out": f"uniform({LOW}, {HIGH})",
                 "warmup": f"{WARMUP_S[loop]}s", "window": f"{WINDOW_S}s",
-                "window_max": f"{WINDOW_S}s",
             },
         }
     )  # fmt: skip

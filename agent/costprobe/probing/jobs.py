@@ -25,9 +25,9 @@ from costprobe.adapters.probe_child.runner import is_busy
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
-from costprobe.core.clock import Clock, row_ns, stagger_offset_s, utc_ns
+from costprobe.core.clock import Clock, row_ns, utc_ns
 from costprobe.core.columns import number
-from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
+from costprobe.core.records import DEVICE_KINDS, END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
 from costprobe.devices.use import ProbeRuns
@@ -145,12 +145,11 @@ class HostProbes:
             for target in targets(probe, devices)
         ]
 
-    def schedule_on(self, schedule: Schedule, host: str, history: StoredHistory) -> None:
+    def schedule_on(self, schedule: Schedule, history: StoredHistory) -> None:
         """Add the jobs to a schedule; one that did not run for a period also runs now.
 
         Args:
             schedule: The schedule.
-            host: Name of this host, which staggers the runs of a fleet.
             history: The runs in the store.
 
         Raises:
@@ -161,7 +160,6 @@ class HostProbes:
                 job.name,
                 job.probe.every_s,
                 job,
-                offset_s=stagger_offset_s(host, job.probe.stagger_s),
                 at_once=self._probing.duty >= FULL_DUTY
                 or not history.ran_lately(job.target.name, job.probe.name, job.probe.every_s),
             )
@@ -357,7 +355,7 @@ class ProbeJob:
         device, probe = self.target.devices[0], self.probe
         if not isinstance(probe, ProbeConfig):
             return False
-        return is_busy(self._measurer.load(device), probe.busy_share(device.kind))
+        return is_busy(self._measurer.load(device), DEVICE_KINDS[device.kind].busy_share)
 
     def _record(self, busy_s: float, *, energy: bool) -> None:
         for queue in self._queues:

@@ -550,9 +550,8 @@ def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:
         figure = name.partition("_")[0]
         bounds_ms[figure] = max(bound_ms, bounds_ms.get(figure, 0.0))
     return {
-        **config.model_dump(
-            include={"warmup_s", "window_s", "window_max_s", "ignore_eos", "prompts"}
-        ),
+        **config.model_dump(include={"warmup_s", "window_s", "ignore_eos", "prompts"}),
+        "window_max_s": config.window_max_s,
         **{
             name: None if length is None else length_document(length)
             for name, length in lengths.items()

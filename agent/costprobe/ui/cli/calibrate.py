@@ -18,6 +18,7 @@ from costprobe.probing.load_curve import (
     LoadStep,
     longest_point_s,
 )
+from costprobe.probing.load_settings import LATENCY_RISE_MAX
 from costprobe.probing.rows import MeasuredRun
 from costprobe.probing.settings import OpenAiProbeConfig
 from costprobe.savings.gather import probes_of
@@ -135,7 +136,7 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
                 " [[maintenance]] window"
             )
         check_idle(bench, probe)
-        _check_alone(bench, planned, settings.config)
+        _check_alone(bench, settings.config)
         # The probe as the daemon runs it: its fingerprint tells later whether the server changed.
         fingerprint = bench.run(probe.model_copy(update={"energy": False})).result.fingerprint
         windows = [
@@ -167,7 +168,7 @@ def _measured(settings: LoadedConfig, planned: PlannedLoad, *, agreed: bool) -> 
     )
 
 
-def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
+def _check_alone(bench: Bench, config: Config) -> None:
     """Check that no service on these devices has requests, whose device time would be counted.
 
     Raises:
@@ -175,7 +176,7 @@ def _check_alone(bench: Bench, planned: PlannedLoad, config: Config) -> None:
     """
     services = watched(config.service, bench.devices)
     try:
-        watch = ProductionWatch(services, planned.probe.load_curve.latency_rise_max, bench.wait)
+        watch = ProductionWatch(services, LATENCY_RISE_MAX, bench.wait)
         with watch:
             busy = ", ".join(watch.in_production)
     except ScrapeError as error:
