@@ -171,7 +171,7 @@ def ours(result: dict[str, Any]) -> dict[str, float]:
         for name, values in (
             ("TTFT", result["ttft_ms"]),
             ("TPOT", result["tpot_ms"]),
-            ("ITL", result["load"]["itl_ms"]),
+            ("ITL", result["itl_ms"]),
         )
         for figure in FIGURES
     }

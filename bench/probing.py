@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome, ProbeProgress  # noqa: E402 - as above
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress, ProbeResult  # noqa: E402 - as above
 from costprobe.adapters.probe_child.runner import ProbeRunner, worker_command  # noqa: E402 - as above
 from costprobe.configuration import Config  # noqa: E402 - as above
 from costprobe.core.clock import SystemClock  # noqa: E402 - as above
@@ -141,13 +141,12 @@ class DeviceRuns:
         return Run(
             wall_ns / NS,
             (outcome.steady_end_ns - begin_ns) / NS,
-            outcome.result.busy_s,
+            outcome.busy_s,
             ended_s if pid is None else cpu_s(pid) - before_s,
             0.0 if pid is None else memory_mb(pid)[1],
         )
 
-    def _remember(self, outcome: ProbeOutcome) -> None:
-        result = outcome.result
+    def _remember(self, result: ProbeResult) -> None:
         self._remembered = {"batch": result.batch, "fingerprint": result.fingerprint}
 
 

@@ -134,7 +134,7 @@ def ours(wire):
     (result,) = notes.of("served_result")
     assert result["errors"] == {}
     window_s = (result["window_end_ns"] - result["window_start_ns"]) / 1e9
-    times = {"TTFT": result["ttft_ms"], "TPOT": result["tpot_ms"], "ITL": result["load"]["itl_ms"]}
+    times = {"TTFT": result["ttft_ms"], "TPOT": result["tpot_ms"], "ITL": result["itl_ms"]}
     return result, {
         "requests/s": result["window_requests"] / window_s,
         "output tokens/s": result["window_tokens_out"] / window_s,

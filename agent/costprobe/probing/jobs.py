@@ -33,8 +33,8 @@ from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
 from costprobe.devices.use import ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices, terms_state
-from costprobe.probing.cost import ProbeState, account_run
-from costprobe.probing.rows import MeasuredRun, ProbeReport, report_document
+from costprobe.probing.cost import ProbeRun, ProbeState, account_run
+from costprobe.probing.rows import report_document, run_points
 from costprobe.probing.run import AnyProbe, Listeners, Measurer, ProbeTarget, targets
 from costprobe.probing.settings import AnyProbeConfig, ProbeConfig, ProbingConfig
 
@@ -373,8 +373,8 @@ class ProbeJob:
             },
         )
 
-    def _measured(self, measured: MeasuredRun, *, energy: bool) -> None:
-        busy_s = measured.result.busy_s
+    def _measured(self, measured: ProbeRun, *, energy: bool) -> None:
+        busy_s = measured.busy_s
         self._record(busy_s, energy=energy)
         if energy:
             self._full_s = busy_s
@@ -609,23 +609,24 @@ class ProbeAccounts:
         """Store an event of a probe."""
         self._ledger.append([event_point(event, self._tags)])
 
-    def take_probe(self, run: MeasuredRun) -> ProbeReport:
-        """Store a probe run as priced rows of `probe` and `cost`, with its events."""
-        device, probe = run.result.device, run.result.probe
-        time_ns = row_ns(self._clock, run.result.window_end_ns)
+    def take_probe(self, run: ProbeRun) -> ProbeRun:
+        """Price a run, store its rows and events, and return it complete."""
+        device, probe = run.device, run.probe
+        time_ns = row_ns(self._clock, run.window_end_ns)
         prices = self._prices.at(device, time_ns)
         before = self._state(run, prices.terms, time_ns)
-        accounted = account_run(run, prices, before, self._tags, time_ns)
-        self._states[device, probe] = accounted.state
-        document = accounted.state.document()
+        priced, events, state = account_run(run, prices, before, time_ns)
+        self._states[device, probe] = state
+        document = state.document()
         changed = {_state_name(device, probe): document} if document != before.document() else {}
+        rows = run_points(priced, self._tags) + [event_point(event, self._tags) for event in events]
         # In one transaction: a crash between them would lose or repeat an event.
-        self._ledger.append(accounted.rows, {**changed, **terms_state(device, prices)})
-        return accounted.report
+        self._ledger.append(rows, {**changed, **terms_state(device, prices)})
+        return priced
 
-    def _state(self, run: MeasuredRun, terms: Terms | None, time_ns: int) -> ProbeState:
+    def _state(self, run: ProbeRun, terms: Terms | None, time_ns: int) -> ProbeState:
         """Return the probe's state, with rolling costs in the currency of the terms in force."""
-        device, probe = run.result.device, run.result.probe
+        device, probe = run.device, run.probe
         state = self._states.get((device, probe))
         if state is None:
             name = _state_name(device, probe)

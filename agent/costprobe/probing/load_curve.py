@@ -15,13 +15,14 @@ from typing import Final, Literal, cast
 from costprobe.core.columns import as_number
 from costprobe.core.records import FieldValue, Point
 from costprobe.core.schema import make_point
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_settings import RATE_SHARES, LoadConfig
 from costprobe.probing.rows import (
-    MeasuredRun,
-    ProbeReport,
     cost_fields,
+    energy_fields,
+    further_fields,
     latency_fields,
-    token_fields,
+    time_fields,
 )
 from costprobe.probing.settings import ServedProbeConfig
 
@@ -207,7 +208,7 @@ class LoadPoint:
         return None if None in found else True
 
 
-def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint:
+def point_of(step: LoadStep, run: ProbeRun) -> LoadPoint:
     """Return a point of a load curve.
 
     Cost and energy per million tokens in, and out, each contain the whole cost and energy, as in the
@@ -215,32 +216,25 @@ def point_of(step: LoadStep, run: MeasuredRun, report: ProbeReport) -> LoadPoint
 
     Args:
         step: The load.
-        run: The measured run.
-        report: The same run with its cost at the prices in force.
+        run: The run, with its cost at the prices in force.
     """
-    result, energy, cost = run.result, report.energy, report.cost
     known: dict[str, FieldValue | None] = {
-        **result.fields,
-        **run.load,
-        **latency_fields(result),
-        **token_fields(result, energy),
-        **(energy.fields() if energy else {}),
-        **(cost_fields(cost, result) if cost else {}),
+        **{name: getattr(run, name, None) for name in FIGURES},
+        **further_fields(run),
+        **time_fields("itl", run.itl_ms),
+        **latency_fields(run),
+        **energy_fields(run.energy),
+        **(cost_fields(run.cost, run) if run.cost else {}),
     }
-    tpot_ms = known.get("tpot_p50_ms")
-    figures = {name: as_number(known.get(name)) for name in FIGURES}
-    figures |= {
-        "throughput_per_s": result.throughput_per_s,
-        "window_s": result.window_s,
-        "tokens_per_s_user": 1000 / tpot_ms if isinstance(tpot_ms, float) and tpot_ms else None,
-    }
+    tpot_ms = known["tpot_p50_ms"]
+    known["tokens_per_s_user"] = 1000 / tpot_ms if isinstance(tpot_ms, float) and tpot_ms else None
     return LoadPoint(
         loop=step.loop,
         number=step.number,
         concurrency=step.concurrency,
-        figures=figures,
-        energy_method=None if energy is None else energy.method,
-        contended=report.contended,
+        figures={name: as_number(known[name]) for name in FIGURES},
+        energy_method=None if run.energy is None else run.energy.method,
+        contended=run.contended,
     )
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Final, Protocol
@@ -19,12 +19,10 @@ from typing import Any, Final, Protocol
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
 from costprobe.adapters.probe_child.results import (
-    PASS_RANGE,
     ModelStart,
     ProbeFault,
-    ProbeOutcome,
     ProbeProgress,
-    StartOutcome,
+    ProbeResult,
 )
 from costprobe.adapters.probe_child.runner import (
     LOAD_COMMAND,
@@ -42,10 +40,10 @@ from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
 from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
 from costprobe.pricing.catalogue import GpuModel
 from costprobe.pricing.catalogue_files import gpu_names
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import LoadStep
 from costprobe.probing.load_settings import length_document
 from costprobe.probing.roofline import pass_limit
-from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.settings import (
     HttpProbeConfig,
     KserveProbeConfig,
@@ -93,7 +91,7 @@ class ColdStarts:
 class Start(Protocol):
     """Starts the model once."""
 
-    def __call__(self, *, list_files: bool) -> StartOutcome | ProbeFault:
+    def __call__(self, *, list_files: bool) -> ModelStart | ProbeFault:
         """Return the start, with the files that it read if they are asked for."""
         ...
 
@@ -131,7 +129,7 @@ class Listeners:
     """
 
     on_progress: Callable[[AnyProbe, ProbeTarget, ProbeProgress], None]
-    on_report: Callable[[ProbeReport], None]
+    on_report: Callable[[ProbeRun], None]
     on_fault: Callable[[AnyProbe, ProbeTarget, ProbeFault], None]
 
 
@@ -194,7 +192,7 @@ class Measurer:
         search_anew: bool = False,
         naive: bool = False,
         load: LoadStep | None = None,
-    ) -> MeasuredRun | ProbeFault:
+    ) -> ProbeRun | ProbeFault:
         """Run a probe once, with no other probe of costprobe on its devices.
 
         Args:
@@ -222,7 +220,7 @@ class Measurer:
             runs = self._runs if isinstance(probe, ProbeConfig) else None
             if runs is not None:
                 runs.begin(target.name, self._now_ns())
-            outcome: ProbeOutcome | ProbeFault | None = None
+            outcome: ProbeResult | ProbeFault | None = None
             self._watch(target.devices, probe.deadline_s)
             try:
                 outcome = self._runner(probe, target).run(
@@ -252,7 +250,7 @@ class Measurer:
         *,
         list_files: bool,
         on_progress: Callable[[ProbeProgress], None],
-    ) -> StartOutcome | ProbeFault:
+    ) -> ModelStart | ProbeFault:
         """Start a probe's model in a new process, with no other probe of costprobe on its device.
 
         Args:
@@ -345,52 +343,47 @@ class Measurer:
         remembered = None if search_anew else restored(self._ledger, name, dict)
         return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
 
-    def _joined(self, probe: AnyProbe, target: ProbeTarget, outcome: ProbeOutcome) -> MeasuredRun:
-        result = outcome.result
+    def _joined(self, probe: AnyProbe, target: ProbeTarget, result: ProbeResult) -> ProbeRun:
         energy: Energy | Absent = Absent("this run had no energy window")
         if result.has_energy_window:
-            energy = _summed([self._energy(device, outcome) for device in target.devices])
-        activity = worst_of([self._activity(device, outcome) for device in target.devices])
+            energy = _summed([self._energy(device, result) for device in target.devices])
+        activity = worst_of([self._activity(device, result) for device in target.devices])
         if not isinstance(probe, ProbeConfig):
             # The server is the other process.
             activity = activity.without_neighbour()
-        if result.contended is not None:
-            activity = replace(activity, contended=result.contended)
+        if result.contention.contended is not None:
+            activity = replace(activity, contended=result.contention.contended)
         if not activity.contended:
-            fields = {k: v for k, v in result.fields.items() if k not in PASS_RANGE}
-            result = replace(result, fields=fields)
-        return MeasuredRun(
-            result=result,
-            energy=None if isinstance(energy, Absent) else energy,
-            energy_absent=energy.reason if isinstance(energy, Absent) else "",
-            activity=activity.fields(),
+            result = replace(result, pass_low_ms=None, pass_high_ms=None)
+        return ProbeRun(
+            **{each.name: getattr(result, each.name) for each in fields(result)},
             every_s=probe.every_s,
-            curve=outcome.curve,
             board=target.board,
-            naive=outcome.naive,
-            load=outcome.load,
             limit=pass_limit(result, _gpu_of(target)),
+            activity=activity.fields(),
+            window_energy=None if isinstance(energy, Absent) else energy,
+            energy_absent=energy.reason if isinstance(energy, Absent) else "",
         )
 
-    def _energy(self, device: Device, outcome: ProbeOutcome) -> Energy | Absent:
+    def _energy(self, device: Device, result: ProbeResult) -> Energy | Absent:
         energy = self._sensor.energy(
             device.name,
-            outcome.result.window_start_ns,
-            outcome.result.window_end_ns,
-            outcome.steady_start_ns,
-            outcome.steady_end_ns,
+            result.window_start_ns,
+            result.window_end_ns,
+            result.steady_start_ns,
+            result.steady_end_ns,
             timeout_s=ANSWER_TIMEOUT_S,
         )
         if isinstance(energy, Absent):
             return energy
-        return with_sampling_error(energy, device, outcome.result)
+        return with_sampling_error(energy, device, result)
 
-    def _activity(self, device: Device, outcome: ProbeOutcome) -> Activity:
+    def _activity(self, device: Device, result: ProbeResult) -> Activity:
         return self._sensor.activity(
             device.name,
-            outcome.result.window_start_ns,
-            outcome.result.window_end_ns,
-            own_pids=outcome.pids,
+            result.window_start_ns,
+            result.window_end_ns,
+            own_pids=result.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
 
@@ -418,16 +411,16 @@ def _batch_name(probe: ProbeConfig, device: Device) -> str:
     return f"batch {device.uuid} {probe.name} {probe.identity} {probe.measured_dtype}{bound}"
 
 
-def batch_document(outcome: ProbeOutcome) -> dict[str, Any]:
+def batch_document(result: ProbeResult) -> dict[str, Any]:
     """Return the batch that a search found as JSON.
 
     Also one that was found beside other work: a series whose batch changed from run to run would
     have no level.
     """
     return {
-        "batch": outcome.result.batch,
-        "fingerprint": outcome.result.fingerprint,
-        "curve": [dict(point) for point in outcome.curve],
+        "batch": result.batch,
+        "fingerprint": result.fingerprint,
+        "curve": [dict(point) for point in result.curve],
     }
 
 
@@ -595,16 +588,16 @@ def measured_starts(
         outcome = start(list_files=False)
         if isinstance(outcome, ProbeFault):
             return outcome
-        warm.append(outcome.start)
-        evicted_bytes = evict(first.files)
+        warm.append(outcome)
+        evicted_bytes = evict(first.paths)
         outcome = start(list_files=False)
         if isinstance(outcome, ProbeFault):
             return outcome
-        reason = _why_not_cold(outcome.start.read_bytes, evicted_bytes)
+        reason = _why_not_cold(outcome.read_bytes, evicted_bytes)
         if reason:
             not_cold = reason
         else:
-            cold.append(outcome.start)
+            cold.append(outcome)
     return ColdStarts(tuple(warm), tuple(cold), not_cold)
 
 

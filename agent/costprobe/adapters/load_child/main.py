@@ -665,7 +665,6 @@ class LoadPointRun(ServerRun):
         load = self._request["load"]
         _, tokens_out = tokens_counter(outcomes.replies)
         found = load_figures(members, window, load["slo_ms"], tokens_out)
-        of_load = {name: found.pop(name) for name in ("itl_ms", "goodput_per_s", "late_ms")}
         errors = count_by_kind(members.ended.failed)
         if members.unfinished:
             errors["unfinished"] = members.unfinished
@@ -679,12 +678,9 @@ class LoadPointRun(ServerRun):
             samples=len(members.ended.replies),
             stop_reason="window",
             window_tokens_out=tokens_within(outcomes.replies, window, tokens_out),
-            load={
-                **of_load,
-                "in_flight": in_flight(outcomes, window),
-                "decode_steps": decode_steps(outcomes.replies, window),
-                **more,
-            },
+            in_flight=in_flight(outcomes, window),
+            decode_steps=decode_steps(outcomes.replies, window),
+            **more,
         )
 
 

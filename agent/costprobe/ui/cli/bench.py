@@ -14,7 +14,7 @@ import click
 from costprobe.adapters.host.files import evict
 from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.host.processes import SignalFlag
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeProgress, StartOutcome
+from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, ProbeProgress
 from costprobe.adapters.probe_child.runner import is_busy
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import MemoryLedger
@@ -23,9 +23,9 @@ from costprobe.core.clock import SystemClock
 from costprobe.core.records import DEVICE_KINDS, TOGETHER, Device, Point
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
+from costprobe.probing.cost import ProbeRun
 from costprobe.probing.jobs import BUSY_CHECK_S, ProbeAccounts
 from costprobe.probing.load_curve import LoadStep
-from costprobe.probing.rows import MeasuredRun, ProbeReport
 from costprobe.probing.run import (
     AnyProbe,
     ColdStarts,
@@ -116,7 +116,7 @@ class Bench:
         naive: bool = False,
         load: LoadStep | None = None,
         check: Callable[[], None] = lambda: None,
-    ) -> MeasuredRun:
+    ) -> ProbeRun:
         """Run once and return the measurement.
 
         Args:
@@ -174,7 +174,7 @@ class Bench:
             self.run(probe.model_copy(update=one))
         self.bar.clear()
 
-    def _start(self, probe: ProbeConfig, *, list_files: bool) -> StartOutcome | ProbeFault:
+    def _start(self, probe: ProbeConfig, *, list_files: bool) -> ModelStart | ProbeFault:
         return self._measurer.start(
             probe,
             self._target.devices[0],
@@ -189,11 +189,11 @@ class Bench:
         text = f"{probe.name} on {self._target.name}: {fault.title}{words}"
         return bad_input(text) if fault.kind == "config" else click.ClickException(text)
 
-    def measured(self, probe: AnyProbe) -> ProbeReport:
+    def measured(self, probe: AnyProbe) -> ProbeRun:
         """Return the run with its cost."""
         return self.priced(self.run(probe))
 
-    def priced(self, run: MeasuredRun) -> ProbeReport:
+    def priced(self, run: ProbeRun) -> ProbeRun:
         """Return a run with its cost at the prices in force."""
         return self._accounts.take_probe(run)
 

@@ -16,8 +16,7 @@ from costprobe.core.outside import MAX_BYTES, SHAPE_ERRORS, bounded_object, read
 from costprobe.core.statistics import ConfidenceInterval
 from costprobe.core.units import percent
 from costprobe.pricing.book import Terms
-from costprobe.probing.cost import cost_sample
-from costprobe.probing.rows import MeasuredRun, energy_per_inference
+from costprobe.probing.cost import ProbeRun, cost_sample, energy_per_inference
 from costprobe.probing.run import AnyProbe
 from costprobe.probing.settings import ProbeConfig
 from costprobe.ui.cli.bench import Bench
@@ -65,13 +64,7 @@ class RunFigure:
 
     def cost(self, terms: Terms) -> float | None:
         """Return the cost of an inference; None where the energy is needed and unknown."""
-        sample = cost_sample(
-            terms,
-            terms,
-            window_s=self.device_s,
-            inferences=1,
-            energy_per_inference_j=self.energy_j,
-        )
+        sample = cost_sample(terms, terms, self.device_s, self.energy_j)
         return None if sample is None else sample.per_inference
 
 
@@ -197,14 +190,14 @@ def measured_runs(
     pays_energy = bench.terms is not None and bench.terms.electricity_per_j > 0
     chosen = [_in_new_process(one, number, pays_energy) for number, one in enumerate(probes)]
     batch = None if saved is None else saved.batch
-    measured: list[list[MeasuredRun]] = [[] for _ in chosen]
+    measured: list[list[ProbeRun]] = [[] for _ in chosen]
     found: list[ProbeRuns] = []
     for number in range(runs):
         order = range(len(chosen)) if number % 2 == 0 else reversed(range(len(chosen)))
         for index in order:
             chosen[index] = _with_batch(chosen[index], batch)
             measured[index].append(bench.run(chosen[index]))
-            batch = batch or measured[index][0].result.batch
+            batch = batch or measured[index][0].batch
         found = [
             _runs_of(bench, one, own, pays_energy=pays_energy)
             for one, own in zip(probes, measured, strict=True)
@@ -231,9 +224,9 @@ def _with_batch(probe: AnyProbe, batch: int | None) -> AnyProbe:
 
 
 def _runs_of(
-    bench: Bench, probe: AnyProbe, measured: Sequence[MeasuredRun], *, pays_energy: bool
+    bench: Bench, probe: AnyProbe, measured: Sequence[ProbeRun], *, pays_energy: bool
 ) -> ProbeRuns:
-    last = measured[-1].result
+    last = measured[-1]
     return ProbeRuns(
         probe=probe.name,
         device=bench.device,
@@ -248,17 +241,13 @@ def _runs_of(
     )
 
 
-def _figure(run: MeasuredRun, *, pays_energy: bool) -> RunFigure:
-    energy_j = None
-    if pays_energy and run.energy is not None:
-        energy_j = energy_per_inference(run.energy, run.result).per_inference_j
-    contended, waited_pct = run.activity.get("contended"), run.result.fields.get("cpu_wait_pct")
-    has_waited = isinstance(waited_pct, float) and waited_pct > _DELAYED_PCT
+def _figure(run: ProbeRun, *, pays_energy: bool) -> RunFigure:
+    energy = energy_per_inference(run) if pays_energy else None
     return RunFigure(
-        run.result.inferring_s / run.result.inferences,
-        energy_j,
-        contended if isinstance(contended, bool) else None,
-        has_waited and not run.result.fields.get("samples_delayed"),
+        run.inferring_s / run.inferences,
+        None if energy is None else energy.per_inference_j,
+        run.contended,
+        (run.contention.wait_pct or 0.0) > _DELAYED_PCT and not run.samples_delayed,
     )
 
 

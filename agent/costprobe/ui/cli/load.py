@@ -138,8 +138,8 @@ def _guarded_loops(
                 except click.ClickException as error:
                     # The points before this one are kept.
                     raise LoadStoppedError(f"{step.text}: {error.message}") from error
-                fingerprint = run.result.fingerprint
-                return point_of(step, run, bench.priced(run))
+                fingerprint = run.fingerprint
+                return point_of(step, bench.priced(run))
 
             loops = measured_loops(curve, measure, why_stop)
     except ScrapeError as error:
