@@ -21,6 +21,7 @@ from costprobe.core.units import counted, percent
 from costprobe.drift.load_curve import curve_change
 from costprobe.probing.cost import ProbeRun
 from costprobe.probing.load_curve import LoadCurve
+from costprobe.probing.repeated import RUNS_MIN, ProbeRuns
 from costprobe.probing.rows import PageCache, report_document, start_point
 from costprobe.probing.run import MIB, AnyProbe, ColdStarts
 from costprobe.probing.settings import (
@@ -350,9 +351,9 @@ def command(  # noqa: PLR0913 - click passes each option
     more["--fail-above"] = fail_above is not None
     _check_options([option for option, is_set in kinds.items() if is_set], more)
     if kinds[gate]:
-        base: gates.ProbeRuns | AnyProbe | None = None
+        base: ProbeRuns | AnyProbe | None = None
         if against is not None and against.endswith(gates.SUFFIX):
-            base = gates.ProbeRuns.load(Path(against))
+            base = gates.load(Path(against))
         elif against is not None:
             base = _chosen(settings.config, against, body, model)
         wanted = gates.RUNS if runs is None else runs
@@ -392,26 +393,24 @@ def _gated(
     settings: LoadedConfig,
     probe: AnyProbe,
     device: str | None,
-    base: gates.ProbeRuns | AnyProbe | None,
+    base: ProbeRuns | AnyProbe | None,
     *,
     runs: int,
     save: Path | None,
     limit: float | None,
 ) -> gates.GateReport:
     """Run a probe several times; save the runs, and compare them with those of a base, if there is one."""
-    if runs < gates.RUNS_MIN:
-        raise bad_input(
-            f"--runs {runs}: fewer than {gates.RUNS_MIN} runs do not show how runs differ"
-        )
+    if runs < RUNS_MIN:
+        raise bad_input(f"--runs {runs}: fewer than {RUNS_MIN} runs do not show how runs differ")
     if save is not None and save.suffix != gates.SUFFIX:
         raise bad_input(f"--save {save}: name the file *{gates.SUFFIX}")
-    saved = base if isinstance(base, gates.ProbeRuns) else None
-    other = None if isinstance(base, gates.ProbeRuns) else base
+    saved = base if isinstance(base, ProbeRuns) else None
+    other = None if isinstance(base, ProbeRuns) else base
     with open_bench(settings, probe, device) as bench:
         before, now = gates.measured_runs(bench, probe, saved or other, runs)
         terms = bench.terms
     if save is not None:
-        now.save(save)
+        gates.save(now, save)
     return gates.GateReport(before, now, other is not None, limit, terms)
 
 
