@@ -11,11 +11,9 @@ window, whichever request it belongs to.
 
 from __future__ import annotations
 
-import faulthandler
 import math
 import os
 import pkgutil
-import signal
 import statistics
 import sys
 import time
@@ -23,7 +21,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from costprobe_probes.stats import (
@@ -33,7 +30,14 @@ from costprobe_probes.stats import (
     random_phase_s,
     summary,
 )
-from costprobe_probes.wire import ProbeConfigError, Wire, describe, fingerprint, kind_of
+from costprobe_probes.wire import (
+    ProbeConfigError,
+    Wire,
+    describe,
+    fingerprint,
+    kind_of,
+    prepare_process,
+)
 
 from costprobe.adapters.host.processes import forbid_core_dumps
 from costprobe.adapters.load_child.clients import Failed, Reply, ServerClient
@@ -57,7 +61,6 @@ from costprobe.adapters.load_child.load import (
     work_within,
 )
 
-OOM_SCORE_ADJ: Final = "500"
 # Timeout of optional queries, in s.
 QUERY_TIMEOUT_S: Final = 2.0
 MAX_REQUESTS: Final = 100_000
@@ -715,14 +718,8 @@ def serve(wire: Wire) -> None:
 def main() -> None:
     """Run requests until the daemon closes the pipe."""
     wire = Wire()
-    faulthandler.enable(all_threads=False)
-    # The daemon sends this before it kills a child that exceeded its deadline.
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    prepare_process()
     forbid_core_dumps()
-    try:
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ, encoding="ascii")
-    except OSError as error:
-        sys.stderr.write(f"oom_score_adj: {error}\n")
     serve(wire)
 
 
