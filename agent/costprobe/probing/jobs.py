@@ -23,13 +23,12 @@ from pydantic import TypeAdapter
 
 from costprobe import __version__
 from costprobe.adapters.probe_child.results import ProbeFault
-from costprobe.adapters.probe_child.runner import is_busy
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns, utc_ns
 from costprobe.core.columns import number
-from costprobe.core.records import DEVICE_KINDS, END_OF_TIME_NS, NS_PER_S, Device, Event
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
 from costprobe.devices.use import ProbeRuns
@@ -330,13 +329,12 @@ class ProbeJob:
 
     def _may_start(self) -> bool:
         """Apply `when_busy` to the device's load; return False if the run is skipped."""
-        probe, measurer = self.probe, self._parts.measurer
-        device = self.target.devices[0]
-
-        def is_device_busy() -> bool:
-            return is_busy(measurer.load(device), DEVICE_KINDS[device.kind].busy_share)
-
-        if not isinstance(probe, ProbeConfig) or probe.when_busy == "run" or not is_device_busy():
+        probe, measurer, device = self.probe, self._parts.measurer, self.target.devices[0]
+        if (
+            not isinstance(probe, ProbeConfig)
+            or probe.when_busy == "run"
+            or not measurer.is_busy(device)
+        ):
             return True
         if probe.when_busy == "skip":
             self._skipped_busy += 1
@@ -346,7 +344,7 @@ class ProbeJob:
         while self._now_s() < ends_s:
             if measurer.is_ended_within(min(BUSY_CHECK_S, probe.deferral_s)):
                 return False
-            if not is_device_busy():
+            if not measurer.is_busy(device):
                 break
         return not measurer.is_ended_within(0)
 

@@ -26,7 +26,6 @@ from costprobe.adapters.probe_child.results import (
 )
 from costprobe.adapters.probe_child.runner import (
     LOAD_COMMAND,
-    DeviceLoad,
     ProbeRequest,
     ProbeRunner,
     device_lock,
@@ -36,7 +35,7 @@ from costprobe.adapters.probe_child.runner import (
 from costprobe.adapters.sensors.messages import Absent, Activity, worst_of
 from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
-from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
+from costprobe.core.records import DEVICE_KINDS, NS_PER_S, TOGETHER, Device, Energy
 from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
 from costprobe.pricing.catalogue import GpuModel
 from costprobe.pricing.catalogue_files import gpu_names
@@ -269,17 +268,20 @@ class Measurer:
                 _start_request(probe, device, list_files=list_files), on_progress=on_progress
             )
 
-    def load(self, device: Device, own_pids: Iterable[int] = ()) -> DeviceLoad:
+    def is_busy(self, device: Device) -> bool:
+        """Return whether a probe would compete with another process, as far as is known."""
+        return is_busy(self._load(device), DEVICE_KINDS[device.kind].busy_share)
+
+    def _load(self, device: Device, own_pids: Sequence[int] = ()) -> Activity:
         """Return the recent load on a device, except by processes of our own."""
         now_ns = self._now_ns()
-        activity = self._sensor.activity(
+        return self._sensor.activity(
             device.name,
             now_ns - LOAD_SPAN_NS,
             now_ns,
             own_pids=tuple(own_pids),
             timeout_s=ANSWER_TIMEOUT_S,
         )
-        return DeviceLoad(activity.util_pct, activity.contended, activity.is_open)
 
     def _refusal(self, probe: ProbeConfig, device: Device) -> ProbeFault | None:
         """Return why a model may not run: root would run code of others, or a GPU has a process already."""
@@ -290,7 +292,7 @@ class Measurer:
         if not device.is_exclusive or reaches_mps(os.environ):
             return None
         own_pids = [pid for runner in list(self._runners.values()) for pid in runner.pids]
-        if not self.load(device, own_pids).is_open:
+        if not self._load(device, own_pids).is_open:
             return None
         fix = f"let this program reach MPS, or run nvidia-smi -i {visible_gpu(device)} -c DEFAULT"
         title = f"{device.name} is in compute mode EXCLUSIVE_PROCESS, and another process has it"
@@ -344,9 +346,11 @@ class Measurer:
         return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
 
     def _joined(self, probe: AnyProbe, target: ProbeTarget, result: ProbeResult) -> ProbeRun:
-        energy: Energy | Absent = Absent("this run had no energy window")
+        energies: list[Energy | Absent] = [Absent("this run had no energy window")]
         if result.has_energy_window:
-            energy = _summed([self._energy(device, result) for device in target.devices])
+            energies = [self._energy(device, result) for device in target.devices]
+        absent = next((each.reason for each in energies if isinstance(each, Absent)), "")
+        known = [each for each in energies if isinstance(each, Energy)]
         activity = worst_of([self._activity(device, result) for device in target.devices])
         if not isinstance(probe, ProbeConfig):
             # The server is the other process.
@@ -361,8 +365,9 @@ class Measurer:
             board=target.board,
             limit=pass_limit(result, _gpu_of(target)),
             activity=activity.fields(),
-            window_energy=None if isinstance(energy, Absent) else energy,
-            energy_absent=energy.reason if isinstance(energy, Absent) else "",
+            # Of devices that work as one: if one energy is absent, the sum is.
+            window_energy=energy_sum(known) if len(known) == len(energies) else None,
+            energy_absent=absent,
         )
 
     def _energy(self, device: Device, result: ProbeResult) -> Energy | Absent:
@@ -386,6 +391,21 @@ class Measurer:
             own_pids=result.pids,
             timeout_s=ANSWER_TIMEOUT_S,
         )
+
+
+def is_busy(activity: Activity, above_share: float) -> bool:
+    """Return whether a device has other work.
+
+    A process that only holds memory of an idle device does not defer a probe. If utilization is
+    unknown, as on a MIG device, one that processes used recently counts as busy.
+
+    Args:
+        activity: Its conditions of late.
+        above_share: A device is busy above this share of utilization.
+    """
+    if activity.util_pct is not None:
+        return activity.util_pct > above_share * 100
+    return bool(activity.contended)
 
 
 def _gpu_of(target: ProbeTarget) -> GpuModel | None:
@@ -422,18 +442,6 @@ def batch_document(result: ProbeResult) -> dict[str, Any]:
         "fingerprint": result.fingerprint,
         "curve": [dict(point) for point in result.curve],
     }
-
-
-def _summed(energies: Sequence[Energy | Absent]) -> Energy | Absent:
-    """Return the energy of devices that work as one; if one is absent, the sum is.
-
-    Args:
-        energies: One for each device, at least one.
-    """
-    known_energies = [energy for energy in energies if isinstance(energy, Energy)]
-    if len(known_energies) < len(energies):
-        return next(energy for energy in energies if isinstance(energy, Absent))
-    return energy_sum(known_energies)
 
 
 def model_request(

@@ -111,10 +111,7 @@ def cohort(outcomes: Outcomes, window: ProbeWindow, begun: int | None) -> Cohort
         window: The window.
         begun: Requests that began within it; None if all of them ended.
     """
-    ended = Outcomes(
-        [x for x in outcomes.replies if window.start_ns <= x.begin_ns < window.end_ns],
-        [x for x in outcomes.failed if window.start_ns <= x.begin_ns < window.end_ns],
-    )
+    ended = outcomes.where(lambda x: window.start_ns <= x.begin_ns < window.end_ns)
     count = len(ended.replies) + len(ended.failed)
     return Cohort(ended, 0 if begun is None else max(begun - count, 0))
 
@@ -266,11 +263,9 @@ def _steps_until(arrivals_ns: Sequence[int], t_ns: int) -> float:
 def in_flight(outcomes: Outcomes, window: ProbeWindow) -> float:
     """Return the mean number of requests in flight in a window, from sending to end."""
     window_ns = window.end_ns - window.start_ns
-    flights = [(x.start_ns, x.end_ns) for x in outcomes.replies]
-    flights += [(x.start_ns, x.end_ns) for x in outcomes.failed]
     lasted_ns = sum(
-        overlap(start_ns, end_ns, window.start_ns, window.end_ns) * (end_ns - start_ns)
-        for start_ns, end_ns in flights
+        overlap(x.start_ns, x.end_ns, window.start_ns, window.end_ns) * (x.end_ns - x.start_ns)
+        for x in outcomes.ended
     )
     return lasted_ns / window_ns
 

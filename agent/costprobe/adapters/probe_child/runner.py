@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
-from typing import IO, Any, Final, NamedTuple, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from costprobe.adapters.host.files import open_own
 from costprobe.adapters.host.processes import child_environment, kill_marked, new_mark
@@ -328,40 +328,10 @@ def _acquired(handle: int, stop: Event, timeout_s: float) -> bool:
     return False
 
 
-class DeviceLoad(NamedTuple):
-    """Load on a device before a probe.
-
-    Attributes:
-        util_pct: Recent utilization in percent; None if unknown, as on a MIG device.
-        has_processes: Whether processes used it recently, or have it open if the driver does not
-            report use; None if unknown.
-        is_open: Whether processes have it open, busy or not; None if unknown.
-    """
-
-    util_pct: float | None
-    has_processes: bool | None
-    is_open: bool | None = None
-
-
 def reaches_mps(environ: Mapping[str, str]) -> bool:
     """Return whether a child would share its GPU through a running MPS."""
     folder = environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108 - CUDA's own
     return (Path(folder) / "control").exists()
-
-
-def is_busy(load: DeviceLoad, above_share: float) -> bool:
-    """Return whether a probe would compete with another process, as far as is known.
-
-    A process that only holds memory of an idle device does not defer a probe. If utilization is
-    unknown, a device that is open counts as busy.
-
-    Args:
-        load: Load on the device.
-        above_share: A device is busy above this share of utilization.
-    """
-    if load.util_pct is not None:
-        return load.util_pct > above_share * 100
-    return bool(load.has_processes)
 
 
 @dataclass(frozen=True, slots=True)

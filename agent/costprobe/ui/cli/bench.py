@@ -15,12 +15,11 @@ from costprobe.adapters.host.files import evict
 from costprobe.adapters.host.host_name import host_tags
 from costprobe.adapters.host.processes import SignalFlag
 from costprobe.adapters.probe_child.results import ModelStart, ProbeFault, ProbeProgress
-from costprobe.adapters.probe_child.runner import is_busy
 from costprobe.adapters.store.database import StoreError
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
-from costprobe.core.records import DEVICE_KINDS, TOGETHER, Device, Point
+from costprobe.core.records import TOGETHER, Device, Point
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.cost import ProbeRun
@@ -91,7 +90,7 @@ class Bench:
         ends_s = time.monotonic() + longest_s
         # The sensors need two samples.
         self.wait(BUSY_CHECK_S)
-        while any(self._is_busy(device) for device in self._target.devices):
+        while any(self._measurer.is_busy(device) for device in self._target.devices):
             if time.monotonic() >= ends_s or self.wait(BUSY_CHECK_S):
                 return False
         return True
@@ -99,9 +98,6 @@ class Bench:
     def wait(self, seconds: float) -> bool:
         """Wait; return True as soon as the command has to end."""
         return self._measurer.is_ended_within(seconds)
-
-    def _is_busy(self, device: Device) -> bool:
-        return is_busy(self._measurer.load(device), DEVICE_KINDS[device.kind].busy_share)
 
     @property
     def terms(self) -> Terms | None:
