@@ -16,11 +16,9 @@ CANARY = "c4nary-5ecret"
 LASTS_NS = 240 * NS_PER_S
 
 
-def sender_of(url, credentials=None, **more):
+def sender_of(url, **more):
     more = {"timeout": "5s"} | more
-    return Alertmanager(
-        AlertmanagerConfig(name="am", kind="alertmanager", url=url, **more), credentials
-    )
+    return Alertmanager(AlertmanagerConfig(name="am", kind="alertmanager", url=url, **more))
 
 
 def now(host, **more):
@@ -169,7 +167,8 @@ def test_many_symptoms_are_shortened():
     assert "flapping" in document["annotations"]["flapping"]
 
 
-def test_credentials_are_sent_and_never_shown(secret, tmp_path):
+def test_credentials_are_sent_and_never_shown(secret, tmp_path, monkeypatch):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     path = secret("pass", f"{CANARY}ü")
     pair = base64.b64encode(f"me:{CANARY}ü".encode()).decode()
 
@@ -178,13 +177,13 @@ def test_credentials_are_sent_and_never_shown(secret, tmp_path):
 
     with Scripted(answer) as server:
         for given in (
-            {"user": "me", "password_file": path},
-            {"user": "me", "password_credential": "pass"},
-            {"token_file": secret("token", CANARY)},
-            {"token_credential": "token"},
-            {"token_file": path},
+            {"user": "me", "password": f"file:{path}"},
+            {"user": "me", "password": "credential:pass"},
+            {"token": f"file:{secret('token', CANARY)}"},
+            {"token": "credential:token"},
+            {"token": f"file:{path}"},
         ):
-            sender = sender_of(server.url, tmp_path, **given)
+            sender = sender_of(server.url, **given)
             with pytest.raises(Misconfigured) as caught:
                 sender.send([incident()], SINCE_NS)
             shown = f"{caught.value!r} {caught.value} {vars(sender)} {sender.problems()}"

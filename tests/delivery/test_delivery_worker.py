@@ -119,10 +119,10 @@ def test_retry_after_is_honored_up_to_an_hour(clock):
 
 
 def test_misconfiguration_is_reported_and_the_notice_kept(clock):
-    queue, sender = Queue(clock, 1), Scripted(Misconfigured("token_file: 401"))
+    queue, sender = Queue(clock, 1), Scripted(Misconfigured("token: 401"))
     worker = worker_of(queue, sender, clock)
     assert worker.step() == pytest.approx(MISCONFIGURED_S)
-    assert worker.status()["failing"] == "token_file: 401"
+    assert worker.status()["failing"] == "token: 401"
     drain(worker, queue, clock)
     assert sender.sent == [["0"]]
 

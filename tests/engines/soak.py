@@ -101,7 +101,7 @@ def meter_of(engine, clock):
     config = ServiceConfig.model_validate(
         {**service_keys(engine), "every": "30s", "window": "1m", "timeout": "20s"}
     )
-    fetch = MetricsFetcher(config, None)
+    fetch = MetricsFetcher(config)
     return ServiceMeter(config, fetch, clock.monotonic_ns, clock.time_ns)
 
 

@@ -8,14 +8,14 @@ from costprobe.delivery.kinds import SINKS, build_sink
 from costprobe.delivery.loop import OutboxWorker
 
 REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}, "otlp": {}}
-SECRET_FILE = {"v1": "password_file", "v2": "token_file", "otlp": "token_file"}
+SECRET = {"v1": "password", "v2": "token", "otlp": "token"}
 
 
 def config_of(api, url="http://127.0.0.1:9", *, timeout_s=10.0, secret_file=None, **keys):
     """The section of a sink, with the keys that its kind requires."""
     keys = {"api": api, "url": url, "timeout": f"{timeout_s}s"} | REQUIRED[api] | keys
     if secret_file is not None:
-        keys[SECRET_FILE[api]] = secret_file
+        keys[SECRET[api]] = f"file:{secret_file}"
         if api == "v1":
             keys.setdefault("user", "u")
     return SINKS[api].config.model_validate(keys)

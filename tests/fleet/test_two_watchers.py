@@ -53,7 +53,7 @@ url = "{self.hook.url}/{name}"
 """
         path = folder / "fleet.toml"
         config = parse(text, path)
-        watcher = FleetWatcher(config, self.clock, SystemdNotifier("", None, self.clock))
+        watcher = FleetWatcher(config, path, self.clock, SystemdNotifier("", None, self.clock))
         try:
             yield watcher
         finally:

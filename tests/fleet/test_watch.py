@@ -16,7 +16,7 @@ from costprobe.configuration import load, parse
 from costprobe.core.clock import SystemClock
 from costprobe.core.incident import Silence
 from costprobe.core.records import NS_PER_S
-from costprobe.daemon.fleet_watch import FleetService, FleetWatcher
+from costprobe.daemon.fleet_watch import FleetWatcher
 from costprobe.daemon.systemd import SystemdNotifier
 from costprobe.fleet.settings import FleetSection
 from costprobe.fleet.watch import FleetQuery, FleetWatch
@@ -138,7 +138,7 @@ url = "{hook.url}"
 """
         config = parse(text, tmp_path / "fleet.toml")
         notifier = SystemdNotifier("", None, clock)
-        watcher = FleetWatcher(config, clock, notifier)
+        watcher = FleetWatcher(config, tmp_path / "fleet.toml", clock, notifier)
         with closing(watcher):
             match = {"rule": "fleet-drift", "workload": "chat"}
             now_ns = clock.time_ns()
@@ -244,7 +244,7 @@ def test_reload_applies_a_new_file_keeps_incidents_and_rejects_one_with_an_error
     clock = SystemClock()
     with Scripted(lambda *_: (200, {}, b"")) as hook:
         write_config(f"{hook.url}/one")
-        service = FleetService(load(path), path, clock, SystemdNotifier("", None, clock))
+        service = FleetWatcher(load(path), path, clock, SystemdNotifier("", None, clock))
         thread = Thread(target=service.run, args=(lambda: None,))
         thread.start()
         try:

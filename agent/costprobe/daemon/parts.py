@@ -11,7 +11,6 @@ operation.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -163,7 +162,7 @@ class Runtime:
         *,
         before: DeviceCharges | None = None,
     ) -> None:
-        learn_secrets(config, os.environ)
+        learn_secrets(config)
         self._parts = parts
         self._history = StoredHistory(parts.store.path, parts.clock)
         self._stop = Flag()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -13,12 +12,12 @@ from pydantic import Field, model_validator
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
-    FurtherHeaders,
     WithHeaders,
     WithPassword,
     WithToken,
     basic,
     bearer,
+    secret_problems,
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
@@ -74,12 +73,10 @@ class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
 
     @model_validator(mode="after")
     def _one_identity(self) -> AlertmanagerConfig:
-        has_password = self.password_file is not None or self.password_credential is not None
+        has_password = self.password is not None
         if has_password != (self.user is not None):
-            raise ValueError(
-                "user and password_file or password_credential go together; add what is missing"
-            )
-        if has_password and (self.token_file is not None or self.token_credential is not None):
+            raise ValueError("user and password go together; add what is missing")
+        if has_password and self.token is not None:
             raise ValueError("give a password or a token, one of them")
         return self
 
@@ -89,19 +86,17 @@ class Alertmanager(Notifier):
 
     Args:
         config: Its section of the configuration.
-        credentials: Where systemd stored this process's credentials; None without any.
     """
 
     alerts_per_send = 100
 
-    def __init__(self, config: AlertmanagerConfig, credentials: Path | None) -> None:
+    def __init__(self, config: AlertmanagerConfig) -> None:
         self.resend_every_s = config.resend_every_s
         self._config = config
-        self._password = config.password(credentials)
-        self._token = config.token(credentials)
         limits = ExchangeLimits(config.timeout_s, config.timeout_s)
-        self._headers = FurtherHeaders(config, credentials)
-        self._client = HttpClient(limits, ca_file=config.ca_file, further_headers=self._headers)
+        self._client = HttpClient(
+            limits, ca_file=config.ca_file, further_headers=config.sent_headers
+        )
 
     def send(self, alerts: Sequence[Alert], time_ns: int) -> None:
         """Send alerts in one request; see `Notifier.send`.
@@ -120,8 +115,7 @@ class Alertmanager(Notifier):
 
     def problems(self) -> list[str]:
         """Return the problems that can be detected without sending."""
-        secrets = (self._password, self._token, self._headers.key)
-        problems = [problem for secret in secrets for problem in secret.problems()]
+        problems = secret_problems(self._config)
         for check in (self._client.check_certificates, self._destination):
             try:
                 check()
@@ -131,8 +125,8 @@ class Alertmanager(Notifier):
 
     def _post(self, body: bytes, time_ns: int) -> None:
         destination = self._destination()
-        user = self._config.user
-        headers, secrets = bearer(self._token) if user is None else basic(user, self._password)
+        user, password = self._config.user, self._config.password
+        headers, secrets = bearer(self._config.token) if user is None else basic(user, password)
         headers["Content-Type"] = "application/json"
         response = self._client.request("POST", destination, headers, body)
         raise_for_status(

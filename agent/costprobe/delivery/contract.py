@@ -167,9 +167,8 @@ class NotifierConfig(Section):
 class Notifier(ABC):
     """One way to send alerts to people or to a paging service.
 
-    It is constructed from its configuration section and the folder of systemd's credentials (None
-    without one), without reading or connecting to anything. One thread at a time calls `send`; its
-    worker retries, paces and records, so `send` is one attempt.
+    It is constructed from its configuration section, without reading or connecting to anything. One
+    thread at a time calls `send`; its worker retries, paces and records, so `send` is one attempt.
 
     Attributes:
         alerts_per_send: Maximum number of alerts of one `send`.

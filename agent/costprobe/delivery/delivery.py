@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.http.errors import DeliveryError
 from costprobe.adapters.store.cursors import Rejections, SinkOutbox
 from costprobe.adapters.store.database import StoreError
@@ -19,7 +17,7 @@ from costprobe.adapters.store.write import Store
 from costprobe.core.clock import Clock
 from costprobe.core.incident import Alert, Notice, Symptom
 from costprobe.core.records import NS_PER_S, Event
-from costprobe.delivery.contract import Notifier, NotifierConfig, SinkConfig
+from costprobe.delivery.contract import NotifierConfig, SinkConfig
 from costprobe.delivery.kinds import build_notifier, build_sink
 
 if TYPE_CHECKING:  # a daemon without a sink or notifier does without the memory
@@ -126,7 +124,7 @@ class Notifying(_WorkerThreads):
         for stored in store.notifiers():
             if stored.notifier not in self._configs:
                 store.forget_notifier(stored.notifier)
-        self._notifiers = {name: _build(config) for name, config in self._configs.items()}
+        self._notifiers = {name: build_notifier(config) for name, config in self._configs.items()}
         self._workers = {
             name: self._worker(config, stop, lambda name=name: firing_for(name))  # type: ignore[misc]
             for name, config in self._configs.items()
@@ -213,7 +211,7 @@ def send_tests(
 
 def _send_test(config: NotifierConfig, alert: Alert) -> str:
     # A new instance, because only the worker's thread may use that of the worker.
-    notifier = _build(config)
+    notifier = build_notifier(config)
     try:
         notifier.send([alert], alert.since_ns)
     except DeliveryError as error:
@@ -223,10 +221,6 @@ def _send_test(config: NotifierConfig, alert: Alert) -> str:
     finally:
         notifier.close()
     return ""
-
-
-def _build(config: NotifierConfig) -> Notifier:
-    return build_notifier(config, credentials_folder(os.environ))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,10 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -26,11 +24,10 @@ from pydantic import Field
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
-    FurtherHeaders,
+    Token,
     WithPassword,
     WithToken,
     basic,
-    credentials_folder,
     is_loopback,
 )
 from costprobe.adapters.http.client import HttpClient
@@ -48,7 +45,6 @@ from costprobe.adapters.http.errors import (
 )
 from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
-from costprobe.core.config.fields import Name
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import HttpSinkConfig, Sink
 
@@ -83,7 +79,7 @@ def http_client(config: HttpSinkConfig) -> HttpClient:
         ca_file=config.ca_file,
         proxy=config.proxy,
         keep=2,
-        further_headers=FurtherHeaders(config, credentials_folder(os.environ)),
+        further_headers=config.sent_headers,
     )
 
 
@@ -309,7 +305,6 @@ class InfluxV1(HttpSink):
 
     def __init__(self, config: InfluxV1Config, clock: Clock) -> None:
         self._config = config
-        self._password = config.password(credentials_folder(os.environ))
         query = {"db": config.database, "precision": "ns"}
         if config.retention_policy:
             query["rp"] = config.retention_policy
@@ -328,7 +323,7 @@ class InfluxV1(HttpSink):
 
     def _write(self, body: bytes) -> Mapping[str, str]:
         user = self._config.user
-        headers, secrets = ({}, []) if user is None else basic(user, self._password)
+        headers, secrets = ({}, []) if user is None else basic(user, self._config.password)
         response, now_s, is_tls = self._request(headers, "text/plain; charset=utf-8", body)
         if _NO_SUCH_POLICY in response.body:
             # InfluxDB responds with 500, but a retry cannot succeed.
@@ -350,15 +345,10 @@ class InfluxV2Config(WithToken, HttpSinkConfig):
     )
     org: str = Field("", description="Organization.", examples=["ml"])
     bucket: str = Field(description="Bucket, or database of 3.x.", examples=["costprobe"])
-    token_file: Path | None = Field(
+    token: Token | None = Field(
         None,
-        description="File with a token that may write.",
-        examples=["/etc/costprobe/influxdb.token"],
-    )
-    token_credential: Name | None = Field(
-        None,
-        description="Name of the systemd credential with that token.",
-        examples=["influxdb-token"],
+        description="Location of a token that may write.",
+        examples=["file:/etc/costprobe/influxdb.token"],
     )
 
 
@@ -373,7 +363,6 @@ class InfluxV2(Sink):
     def __init__(self, config: InfluxV2Config, clock: Clock) -> None:
         self._config = config
         self._is_compressed = is_compressed(config)
-        self._token = config.token(credentials_folder(os.environ))
         self._client = InfluxClient(config, config.org, clock)
 
     def encode(self, points: bytes) -> bytes:
@@ -382,7 +371,8 @@ class InfluxV2(Sink):
 
     def post(self, body: bytes) -> None:
         """Write what `encode` returned; raises as `Sink.post` does."""
-        self._client.use_token(self._token.read_ascii() if self._token.is_given else "")
+        token = self._config.token
+        self._client.use_token("" if token is None else token.read_ascii())
         self._client.write(self._config.bucket, body, is_compressed=self._is_compressed)
 
     def check(self) -> str:

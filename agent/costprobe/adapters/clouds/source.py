@@ -72,7 +72,7 @@ def read_price_list(query: PriceListConfig, timeout_s: float = TIMEOUT_S) -> str
     """
     try:
         return f"{api_price(query, _get, timeout_s, time.time_ns()):f}"
-    except ValueError as error:
+    except (ValueError, DeliveryError) as error:
         raise SourceError(f"price list {query.api}: {outside_text(str(error))}") from None
 
 

@@ -151,15 +151,17 @@ def _form_of(file: Path | None) -> str:
 
 
 def _html(report: Report) -> str:
-    from costprobe.ui.report.page import page  # noqa: PLC0415 - only a page pays for its templates
+    from costprobe.ui.report.formats import page  # noqa: PLC0415 - only a page pays for its templates
+    from costprobe.ui.report.sections import host_report  # noqa: PLC0415 - as above
 
-    return page(report)
+    return page(host_report(report))
 
 
 def _markdown(report: Report) -> str:
-    from costprobe.ui.report.markdown import markdown  # noqa: PLC0415 - as above
+    from costprobe.ui.report.formats import markdown  # noqa: PLC0415 - as above
+    from costprobe.ui.report.sections import host_report  # noqa: PLC0415 - as above
 
-    return markdown(report)
+    return markdown(host_report(report))
 
 
 def _csv(report: Report) -> str:
