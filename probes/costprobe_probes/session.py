@@ -16,7 +16,6 @@ from costprobe_probes.model import (
     AUTOGRAD,
     CompiledModule,
     LoadedModel,
-    Workload,
     autograd_of,
     check_memory,
     forward_pass,
@@ -25,6 +24,7 @@ from costprobe_probes.model import (
     software,
 )
 from costprobe_probes.model_run import ModelProbeRun
+from costprobe_probes.sources.model_source import SourcedModel
 from costprobe_probes.wire import ProbeConfigError, Spec, Wire, fingerprint
 
 
@@ -108,7 +108,7 @@ class Session:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.sched_setaffinity(int(thread.name), self._processors[:threads])
 
-    def _on_device(self, spec: Spec, request: dict[str, Any]) -> Workload:
+    def _on_device(self, spec: Spec, request: dict[str, Any]) -> SourcedModel:
         """Load the model of a request, and move it to the device if it fits.
 
         Raises:

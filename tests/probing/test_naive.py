@@ -117,7 +117,7 @@ def test_first_pass_of_a_model_is_timed_before_its_warm_up():
     wire = SimpleNamespace(
         progress=lambda *_: None, report=lambda kind, **fields: reports.append((kind, fields))
     )
-    workload = workloads.Workload(
+    workload = workloads.SourcedModel(
         SlowAtFirst(), lambda batch: probe_inputs.Inputs((torch.ones(batch, 2),), {})
     )
     request = probe_request("module", **QUICK, naive=True).document

@@ -183,28 +183,33 @@ class HostProbes:
         self, probe: AnyProbeConfig, name: str, reason: str | None
     ) -> dict[str, Any]:
         """Return the status of a probe whose device is absent."""
-        return {
-            "probe": probe.name,
-            "device": name,
-            "every_s": probe.every_s,
-            "skipped_for_budget": 0,
-            "skipped_for_neighbour": 0,
-            "deferred": 0,
-            "budget_share": self._probing.duty,
-            "budget_used_share": 0.0,
-            "last": None,
-            "fault": {
-                "time_ns": self._built_ns,
-                "kind": "device",
-                "title": reason or f"{name} is no device of this host",
-                "stderr_tail": [],
-            },
-            "next_ns": None,
+        fault = {
+            "time_ns": self._built_ns,
+            "kind": "device",
+            "title": reason or f"{name} is no device of this host",
+            "stderr_tail": [],
         }
+        return {**_status(probe, name, self._probing.duty), "fault": fault, "next_ns": None}
 
     def close(self) -> None:
         """End the running probes."""
         self._measurer.close()
+
+
+def _status(probe: AnyProbe, device: str, share: float) -> dict[str, Any]:
+    """Return the status of a probe that never ran."""
+    return {
+        "probe": probe.name,
+        "device": device,
+        "every_s": probe.every_s,
+        "skipped_for_budget": 0,
+        "skipped_for_neighbour": 0,
+        "deferred": 0,
+        "budget_share": share,
+        "budget_used_share": 0.0,
+        "last": None,
+        "fault": None,
+    }
 
 
 def _next_run_ns(job: ProbeJob, schedule: Schedule) -> int | None:
@@ -279,17 +284,14 @@ class ProbeJob:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the job for `costprobe status`."""
+        used = max(queue.budget.used_share(self._now_s()) for queue in self._queues)
+        share = min(queue.share for queue in self._queues)
         return {
-            "probe": self.probe.name,
-            "device": self.target.name,
-            "every_s": self.probe.every_s,
+            **_status(self.probe, self.target.name, share),
             "skipped_for_budget": self._skipped,
             "skipped_for_neighbour": self._skipped_busy,
             "deferred": self._deferred,
-            "budget_share": min(queue.share for queue in self._queues),
-            "budget_used_share": max(
-                queue.budget.used_share(self._now_s()) for queue in self._queues
-            ),
+            "budget_used_share": used,
             "last": self._known.last,
             "fault": self._known.fault,
         }

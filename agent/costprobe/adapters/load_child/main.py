@@ -27,7 +27,6 @@ from costprobe_probes.stats import (
     ENERGY_WINDOW_MIN_S,
     ProbeWindow,
     WindowSettings,
-    random_phase_s,
     summary,
 )
 from costprobe_probes.wire import (
@@ -388,13 +387,8 @@ class ServerRun:
         )
 
     def _window_settings(self, window_s: float) -> WindowSettings:
-        return WindowSettings(
-            window_s=max(window_s, self._min_window_s),
-            tail_s=self._request["tail_s"],
-            marked=self._wire.marked,
-            on_edge=lambda edge, t_ns: self._wire.report(edge, t_ns=t_ns),
-            phase_s=random_phase_s(),
-        )
+        window_s = max(window_s, self._min_window_s)
+        return WindowSettings.of(self._wire, window_s, self._request["tail_s"])
 
     def _report_result(
         self,
