@@ -226,8 +226,12 @@ class Measurer:
                 outcome = self._runner(probe, target).run(
                     served_request(probe, energy=energy, load=load)
                     if not isinstance(probe, ProbeConfig)
-                    else self._request(
-                        probe, target, energy=energy, search_anew=search_anew, naive=naive
+                    else model_request(
+                        probe,
+                        target.devices[0],
+                        {} if search_anew else self._known_batch(probe, target.devices[0]),
+                        energy=energy,
+                        naive=naive,
                     ),
                     target.name,
                     on_edge=lambda: self._mark(target.devices, probe.deadline_s),
@@ -332,19 +336,9 @@ class Measurer:
             )
         return self._runners[key]
 
-    def _request(
-        self,
-        probe: ProbeConfig,
-        target: ProbeTarget,
-        *,
-        energy: bool,
-        search_anew: bool,
-        naive: bool,
-    ) -> ProbeRequest:
-        device = target.devices[0]
-        name = _batch_name(probe, device)
-        remembered = None if search_anew else restored(self._ledger, name, dict)
-        return model_request(probe, device, remembered or {}, energy=energy, naive=naive)
+    def _known_batch(self, probe: ProbeConfig, device: Device) -> Mapping[str, Any]:
+        """Return the stored result of a batch search; empty if there is none."""
+        return restored(self._ledger, _batch_name(probe, device), dict) or {}
 
     def _joined(self, probe: AnyProbe, target: ProbeTarget, result: ProbeResult) -> ProbeRun:
         energies: list[Energy | Absent] = [Absent("this run had no energy window")]
@@ -584,17 +578,14 @@ def measured_starts(
     warm: list[ModelStart] = []
     cold: list[ModelStart] = []
     not_cold = ""
-    for _ in range(runs):
+    for number in range(2 * runs):
+        evicted_bytes = evict(first.paths) if number % 2 else None
         outcome = start(list_files=False)
         if isinstance(outcome, ProbeFault):
             return outcome
-        warm.append(outcome)
-        evicted_bytes = evict(first.paths)
-        outcome = start(list_files=False)
-        if isinstance(outcome, ProbeFault):
-            return outcome
-        reason = _why_not_cold(outcome.read_bytes, evicted_bytes)
-        if reason:
+        if evicted_bytes is None:
+            warm.append(outcome)
+        elif reason := _why_not_cold(outcome.read_bytes, evicted_bytes):
             not_cold = reason
         else:
             cold.append(outcome)
