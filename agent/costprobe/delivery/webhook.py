@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from costprobe.adapters.http.access import (
     CaFile,
     Destination,
+    ExchangeLimits,
     Headers,
     Key,
     SecretUrl,
@@ -27,7 +28,6 @@ from costprobe.adapters.http.access import (
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.config.fields import IS_URL
 from costprobe.core.incident import Alert, Symptom
 from costprobe.core.records import NS_PER_S

@@ -21,6 +21,7 @@ from costprobe.adapters.databases.question import FleetAnswer, FleetConfig, Grou
 from costprobe.adapters.host.redaction import outside_text
 from costprobe.adapters.http.access import (
     Destination,
+    ExchangeLimits,
     basic,
     bearer,
 )
@@ -35,7 +36,6 @@ from costprobe.adapters.http.errors import (
     json_object,
     raise_for_status,
 )
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.clock import Clock
 from costprobe.core.outside import MAX_BYTES, OversizedInputError, UnusableInputError, bounded_json
 from costprobe.core.periods import HOUR_NS, iso
@@ -269,10 +269,6 @@ class FleetReader(ABC):
             for span, error in joined(missing)
         ]
         rows = merged(question, [answer.rows for answer in answers])
-        if len(rows) > self._config.max_groups and not question.every_s:
-            raise Rejected(
-                f"the answer has {len(rows):,} groups, more than fleet.max_groups; ask for fewer hosts"
-            )
         shown = dict.fromkeys(outside_text(problem) for problem in problems)
         return FleetAnswer(rows, tuple(list(shown)[:_PROBLEMS_MAX]))
 

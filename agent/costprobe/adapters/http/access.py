@@ -1,4 +1,4 @@
-"""Addresses, TLS and secrets of HTTP clients: the configuration keys that they share.
+"""Addresses, TLS, secrets and limits of HTTP clients: the configuration keys that they share.
 
 A secret is in a file or a systemd credential, which the configuration names as "file:/PATH" or
 "credential:NAME"; it is read when needed, and never shown; neither are the secret parts of a URL.
@@ -58,6 +58,24 @@ SERVICE_CREDENTIALS: Final = "/run/credentials/costprobe.service"
 _SECRET_PLACE: Final = re.compile(r"file:/[^\0]+|credential:[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _ARGUMENT_CHARS_MIN: Final = 8
 _PORT: Final = re.compile(r":\d{1,5}$")
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeLimits:
+    """The limits of one exchange: a request and its response.
+
+    Attributes:
+        step_s: Longest wait in s for the server: to connect, to send, or to receive a part.
+        total_s: Longest time in s of the whole exchange; None for three times `step_s`.
+        max_body_bytes: A longer body is truncated, and the connection closed.
+        max_header_bytes: A longer response header fails, and so does a body whose framing (chunk
+            sizes, trailers) is longer than that.
+    """
+
+    step_s: float
+    total_s: float | None = None
+    max_body_bytes: int = 64 << 10
+    max_header_bytes: int = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)

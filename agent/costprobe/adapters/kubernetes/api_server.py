@@ -16,10 +16,9 @@ from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
-from costprobe.adapters.http.access import CaFile, Destination, WithToken, bearer
+from costprobe.adapters.http.access import CaFile, Destination, ExchangeLimits, WithToken, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.adapters.kubernetes.pod_resources import TIMEOUT_S, HeldDevice, KubernetesError
 from costprobe.core.config.fields import IS_BARE_URL, Duration, Label, key
 from costprobe.core.outside import MAX_BYTES, SHAPE_ERRORS, UnusableInputError, bounded_object

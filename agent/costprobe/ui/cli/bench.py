@@ -20,6 +20,7 @@ from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import TOGETHER, Device, Point
+from costprobe.devices.use import DeviceWindows
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.cost import ProbeRun
@@ -231,7 +232,8 @@ def open_bench(
         prices = RememberedPrices(book, ledger, clock, carbon)
         accounts = ProbeAccounts(prices, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent
-        measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
+        windows = DeviceWindows(sensor, clock)
+        measurer = Measurer(windows, ledger, folder, stop, clock.monotonic_ns)
         try:
             yield Bench(measurer, accounts, prices, target, tags)
         finally:

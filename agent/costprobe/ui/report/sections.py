@@ -167,12 +167,10 @@ def _trends(report: Report, groups: Sequence[TrendGroup]) -> Section:
         title,
         charts=[_trend_chart(report, index, group, numbers) for index, group in enumerate(groups)],
         charted=[Table(heads, rows, text_columns=2)],
-        notes=[
-            (
-                "In the charts of the page thick is the median of identical devices, thin each device; axes do"
-                " not begin at 0, percents are against the preceding period, and numbers those of the changes."
-            )
-        ],
+        chart_note=(
+            "Thick: the median of identical devices; thin: each device. Axes do not begin at 0, percents"
+            " are against the preceding period, and numbers are those of the changes below."
+        ),
     )
 
 
