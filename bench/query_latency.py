@@ -195,7 +195,7 @@ def query_trend(config: Path, query: MeasuredQuery, days: int, *more: str) -> st
 
 def page_of(store: Path) -> Callable[[MeasuredQuery, int], bytes]:
     """Return a function that calls the page's ASGI application without a socket."""
-    app = dashboard(store, SystemClock()).app
+    app = dashboard(store, SystemClock())
     loop = asyncio.new_event_loop()
 
     async def get(query_string: str) -> bytes:

@@ -94,9 +94,9 @@ def render() -> str:
 
 def pages() -> Iterator[Page]:
     """Yield the tables in the order of the file; keys of a kind follow the keys of all kinds."""
-    for name, hint in get_type_hints(Config, include_extras=True).items():
-        if name not in Config.model_fields:
-            continue
+    hints = get_type_hints(Config, include_extras=True)
+    for name in Config.model_fields:
+        hint = hints[name]
         is_list = get_origin(hint) is tuple
         heading = f"[[{name}]]" if is_list else f"[{name}]"
         sections = sections_in(hint)

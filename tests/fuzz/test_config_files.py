@@ -72,7 +72,7 @@ api = "v2"
 url = "https://db:8086"
 org = "o"
 bucket = "b"
-token_file = "/etc/costprobe/token"
+token = "file:/etc/costprobe/token"
 [[rule]]
 name = "hot"
 kind = "threshold"

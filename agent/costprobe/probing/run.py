@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
+from costprobe.adapters.http.access import secret_places
 from costprobe.adapters.probe_child.results import (
     PASS_RANGE,
     ModelStart,
@@ -510,16 +511,15 @@ def served_request(
         energy: True for a run with an energy window.
         load: Point of a load curve that the run measures; None for a run of the probe.
     """
-    token = _secret_path(probe.token_file, probe.token_credential)
-    api_key = _secret_path(probe.key_file, probe.key_credential)
-    for path in filter(None, (token, api_key)):
+    secret_files: dict[str, str | None] = {"token_file": None, "key_file": None}
+    for key, secret in secret_places(probe):
+        secret_files[f"{key}_file"] = str(secret.path)
         # The child reads it; here the redactor learns it. The child reports why it cannot.
         with suppress(ValueError):
-            read_secret(Path(path), "token")
+            read_secret(secret.path, secret.purpose)
     run: dict[str, Any] = {
         "energy": energy and probe.energy,
-        "token_file": token,
-        "key_file": api_key,
+        **secret_files,
         "tail_s": TAIL_S,
         "seed": SEED,
         "load": None if load is None else _load_document(probe, load),
@@ -528,15 +528,7 @@ def served_request(
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
     if isinstance(probe, HttpProbeConfig):
         run["model"] = probe.url
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
-
-
-def _secret_path(file: Path | None, credential: str | None) -> str | None:
-    """Return the file of a secret; systemd stores credentials in a folder."""
-    if credential is not None:
-        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / credential)
-    return None if file is None else str(file)
+    return ProbeRequest(probe.name, {**probe.model_dump(exclude={"token", "key"}), **run})
 
 
 def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:

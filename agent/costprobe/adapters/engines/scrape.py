@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -35,25 +35,22 @@ from costprobe.adapters.engines.exposition import (
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, FurtherHeaders, bearer
+from costprobe.adapters.http.access import Destination, ExchangeLimits, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
 
 MAX_MODEL_CHARS = 200
 _LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
-_SCALES = (
-    (re.compile(r"_(us|microseconds)(_total|_sum)?"), 1e-6),
-    (re.compile(r"_(ms|milliseconds)(_total|_sum)?"), 1e-3),
-    (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
-)
+_UNIT = re.compile(r"_(us|microseconds|ms|milliseconds|ns|nanoseconds)(_total|_sum)?$")
+# Seconds, by the first letters of a unit.
+_SCALES = {"us": 1e-6, "mic": 1e-6, "ms": 1e-3, "mil": 1e-3, "ns": 1e-9, "nan": 1e-9}
 _TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
 _OK = 200
 _HINTS = Hints(
-    unauthorized="check token_file",
+    unauthorized="check token",
     not_found="check the path, and that metrics are enabled",
 )
 # Builds of llama-server that answer /metrics while they sleep, without a restart of their idle timer.
@@ -93,7 +90,10 @@ class MeasureSeries:
     series: Mapping[Labels, SeriesValue]
 
 
-@dataclass(frozen=True, slots=True)
+SeriesKey = tuple[Measure, str, Labels]
+
+
+@dataclass(frozen=True)
 class CounterReading:
     """The counters of one server at an instant.
 
@@ -108,6 +108,15 @@ class CounterReading:
     missing: tuple[str, ...]
     started_s: float | None
     gauges: Mapping[Gauge, float] = field(default_factory=dict)
+
+    @cached_property
+    def series(self) -> dict[SeriesKey, SeriesValue]:
+        """All series of its measures, by measure, counter and labels."""
+        return {
+            (measure, counted.counter, labels): value
+            for measure, counted in self.measures.items()
+            for labels, value in counted.series.items()
+        }
 
 
 def engine_of(endpoint: MetricsEndpoint) -> Engine:
@@ -325,7 +334,8 @@ def generic_engine(config: CountersConfig) -> Engine:
 
 def _scale(name: str) -> float:
     """Return seconds per count, by the unit suffix of the name; 1 without a suffix."""
-    return next((scale for ending, scale in _SCALES if re.search(f"{ending.pattern}$", name)), 1.0)
+    unit = _UNIT.search(name)
+    return 1.0 if unit is None else _SCALES[unit[1][:3]]
 
 
 def engine_of_page(body: bytes) -> str | None:
@@ -361,18 +371,17 @@ class MetricsFetcher:
 
     Args:
         endpoint: Its engine, timeout, token and certificates.
-        credentials: Where systemd stored this process's credentials; None without any.
     """
 
-    def __init__(self, endpoint: MetricsEndpoint, credentials: Path | None) -> None:
-        self._token = endpoint.token(credentials)
+    def __init__(self, endpoint: MetricsEndpoint) -> None:
+        self._token = endpoint.token
         limits = ExchangeLimits(
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
         self._client = HttpClient(
             limits,
             ca_file=endpoint.ca_file,
-            further_headers=FurtherHeaders(endpoint, credentials),
+            further_headers=endpoint.sent_headers,
         )
         self._sleeps = engine_of(endpoint).sleeps
         self._pages: dict[str, bytes] = {}
