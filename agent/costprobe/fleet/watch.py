@@ -287,20 +287,18 @@ class FleetWatch:
         """Return the database as of an evaluation at a UTC ns."""
         return FleetQuery(self._reader, now_ns)
 
-    def evaluate(self, now_ns: int, *, at_once: bool = False) -> list[Point]:
-        """Run the checks that are due; return the rows that they computed.
+    def evaluate(self, now_ns: int) -> list[Point]:
+        """Run the checks without an answer in this interval of ANALYZE_NS; return the rows that they computed.
 
         Args:
             now_ns: UTC in ns, the same of all watchers: a multiple of `every`.
-            at_once: Whether checks that were never run are due now, not at the next multiple of
-                ANALYZE_NS.
         """
-        query = self.query(now_ns)
+        query, interval = self.query(now_ns), now_ns // ANALYZE_NS
         points: list[Point] = []
         for check in self._checks:
             if self._is_stopping():
                 break
-            if check.is_analysis and not self._is_due(check.name, now_ns, at_once=at_once):
+            if check.is_analysis and self._analyzed.get(check.name) == interval:
                 continue
             try:
                 points += check.evaluate(query)
@@ -314,7 +312,7 @@ class FleetWatch:
                 self.fail(check.name, f"unexpected {type(error).__name__}")
             else:
                 self.succeed(check.name)
-                self._analyzed[check.name] = now_ns // ANALYZE_NS
+                self._analyzed[check.name] = interval
         return points
 
     def fail(self, name: str, reason: str) -> None:
@@ -359,18 +357,6 @@ class FleetWatch:
                     check.restore(stored[check.name])
                 except ValueError as error:
                     logger.warning("%s: discarded a damaged state: %s", check.name, error)
-
-    def _is_due(self, name: str, now_ns: int, *, at_once: bool) -> bool:
-        """Return whether an interval of ANALYZE_NS began since the last answer, or it has none yet."""
-        last = self._analyzed.get(name)
-        number = now_ns // ANALYZE_NS
-        if last is None:
-            if at_once or name in self.failing:
-                return True
-            # Not before the next multiple, when the other watchers ask, too.
-            self._analyzed[name] = number
-            return False
-        return number != last
 
 
 class SilentHosts(FleetCheck):
