@@ -144,7 +144,6 @@ def test_invalid_values_are_reported():
             ('[[probe]]\nname = "x"\nwindow = "1s"\n', "5"),
             ('[[probe]]\nname = "x"\ndeadline = "3s"\n', "longer than window"),
             ('[[probe]]\nname = "-x"\n', "letters"),
-            ('[telemetry]\naggregate = "301s"\n', "at most 5 minutes"),
             ('[[price]]\nplan = "on_demand"\nper_hour = -1\n', "at least 0"),
             ('[[price]]\nplan = "on_demand"\nper_hour = 1\ncurrency = "usd"\n', "ISO 4217"),
             ("[electricity]\ntariff_per_kwh = 0.1\npue = 0.9\n", "at least 1"),
@@ -177,6 +176,10 @@ def test_invalid_values_are_reported():
             (
                 '[[sink]]\napi = "v2"\nurl = "http://h:1"\nbucket = "b"\nbatch_points = 10\n',
                 "batch_points: is no longer an option: a request holds at most 5,000 points; remove it",
+            ),
+            (
+                '[telemetry]\naggregate = "1m"\n',
+                "telemetry.aggregate: is no longer an option: a row of device covers ten samples",
             ),
             # A key that is the name of a kind or of a type keeps its name.
             ('[[rule]]\nkind = "drift"\nbudget = 3\n', "rule[0].budget: unknown key"),

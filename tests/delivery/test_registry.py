@@ -77,7 +77,7 @@ def test_http_is_loaded_by_the_first_request_and_apprise_never():
         " from costprobe.delivery.apprise import Apprise, AppriseConfig;"
         " config = AppriseConfig(name='n', kind='apprise', url='file:/nowhere');"
         " Apprise(config).problems();"
-        " import costprobe.delivery.loop, costprobe.delivery.notices, costprobe.serving.service;"
+        " import costprobe.delivery.loop, costprobe.serving.service;"
         " heavy = {'apprise', 'requests', 'yaml', 'urllib3', 'http.client', 'prometheus_client'};"
         " print(heavy & set(sys.modules))"
     )

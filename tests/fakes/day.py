@@ -20,21 +20,10 @@ from costprobe.pricing.book import Terms
 from costprobe.pricing.electricity import Emission
 from costprobe.pricing.plans import Rate
 from costprobe.probing.rows import ProbeEnergy, cost_point, probe_point
-from costprobe.serving.allocation import Claim, DeviceUse, allocate
-from costprobe.serving.cost import (
-    RolledRatio,
-    energy_shares,
-    service_cost,
-    service_energy,
-    tenant_split,
-)
+from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
+from costprobe.serving.cost import RolledRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
-from costprobe.serving.rows import (
-    allocation_points,
-    serving_cost_points,
-    serving_points,
-    tenant_points,
-)
+from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.tokens import TokenWeighing
 
 DAY_S = 86_400
@@ -160,6 +149,8 @@ def _service(rng, tags, time_ns):
     }
     span_ns = STEP_S * NS_PER_S
     window = ServedWindow("chat", "vllm", time_ns - span_ns, time_ns, counts, readings=20)
+    search = Counts(tokens_in=3000.0, tokens_out=900.0)
+    window = replace(window, tenants=replace(window, models={"search": search}))
     device = DEVICES[0].name
     hardware, energy = TERMS.rate.per_hour / 12, Decimal("0.01")
     busy_s = rng.uniform(30, 250)
@@ -175,26 +166,26 @@ def _service(rng, tags, time_ns):
         currency="USD",
     )
     allocation = allocate(use)
-    cost = service_cost(window, (device,), {device: allocation}, TokenWeighing())
-    busy_share = busy_s / STEP_S
-    yield from serving_points(cost, busy_share, tags, time_ns)
-    rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
-    drawn = service_energy(
-        cost, {device: energy_shares(use, 9e4, 450.0)}, {device: Energy(9e4, "counter", 0.05)}
+    serving = 1 - 450 / 9e4
+    bill = DeviceBill(
+        allocation,
+        "on_demand",
+        "USD",
+        busy_s / STEP_S,
+        Energy(9e4, "counter", 0.05),
+        energy_shares={name: share * serving for name, share in allocation.shares.items()},
     )
-    yield from serving_cost_points(cost, "on_demand", "USD", rolled, tags, time_ns, drawn=drawn)
+    cost = service_cost(window, (device,), {device: bill}, TokenWeighing(), time_ns)
+    rolled = {name: RolledRatio(2e-4, 0.9) for name in ("1h", "24h", "7d")}
+    yield from window_points(replace(cost, rolled=rolled), tags)
     yield from allocation_points(allocation.lines, tags, time_ns)
-    if cost.total is not None:
-        search = Counts(tokens_in=3000.0, tokens_out=900.0)
-        counted = replace(window, models={"search": search})
-        paid = {**tags, "service": "chat", "currency": "USD"}
-        yield from tenant_points(tenant_split(cost.total, counted), paid, time_ns, drawn)
     # A window whose reading failed is incomplete and has no cost.
     failed = ServedWindow(
         "embed", "tgi", time_ns - span_ns, time_ns, {}, ("a reading failed",), ("tokens",)
     )
-    missing = service_cost(failed, (device,), {device: allocation}, TokenWeighing())
-    yield from serving_points(missing, None, tags, time_ns)
+    unread = {device: DeviceBill(allocation)}
+    missing = service_cost(failed, (device,), unread, TokenWeighing(), time_ns)
+    yield from window_points(missing, tags)
 
 
 def _agent(rng, tags, step, time_ns):

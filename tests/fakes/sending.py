@@ -5,7 +5,7 @@ import threading
 
 from costprobe.core.clock import SystemClock
 from costprobe.delivery.kinds import SINKS, build_sink
-from costprobe.delivery.loop import OutboxWorker
+from costprobe.delivery.loop import SinkWorker
 
 REQUIRED = {"v1": {"database": "d"}, "v2": {"org": "o", "bucket": "b"}, "otlp": {}}
 SECRET = {"v1": "password", "v2": "token", "otlp": "token"}
@@ -66,7 +66,7 @@ def worker_of(
         flush_every=f"{flush_every_s}s",
         drain_points_per_s=drain_points_per_s,
     )
-    return OutboxWorker(
+    return SinkWorker(
         config,
         outbox,
         sink,

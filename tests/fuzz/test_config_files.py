@@ -26,8 +26,6 @@ name = "h1"
 labels = { rack = "a1" }
 [telemetry]
 every = "1s"
-aggregate = "10s"
-deadline = "5s"
 cpu = "auto"
 [probing]
 duty = 0.02

@@ -2,8 +2,8 @@
 
 import itertools
 import random
+from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 from costprobe.adapters.engines.scrape import MAX_NAMES
@@ -26,12 +26,7 @@ from costprobe.probing.rows import cost_point, probe_point, software_point
 from costprobe.serving.allocation import Line
 from costprobe.serving.cost import ServedCost, ServiceCost, TokenShares, tenant_split
 from costprobe.serving.meter import ServiceMeter, TenantNames, tenants_endpoint, tenants_engine
-from costprobe.serving.rows import (
-    allocation_points,
-    serving_cost_points,
-    serving_points,
-    tenant_points,
-)
+from costprobe.serving.rows import allocation_points, window_points
 from costprobe.serving.settings import ServiceConfig
 
 HOST = {"host": "gpu-node-17", "rack": "r1"}
@@ -192,12 +187,9 @@ def served_rows(meter, number):
         for model, counts in window.models.items()
     )
     total = ServedCost("", window.total, hardware=Decimal(1), energy=Decimal(0), idle=None)
-    cost = ServiceCost(window, ("gpu0",), total, models)
     time_ns = START_NS + number * NS_PER_S
-    return [
-        *serving_points(cost, 0.5, HOST, time_ns),
-        *serving_cost_points(cost, "owned", "EUR", {}, HOST, time_ns),
-    ]
+    cost = ServiceCost(window, ("gpu0",), time_ns, total=total, models=models)
+    return window_points(cost, HOST)
 
 
 def test_labels_of_a_server_add_a_bounded_number_of_series():
@@ -243,9 +235,11 @@ def test_tenants_add_a_bounded_number_of_series():
     rows = []
     for number in range(60):
         counted = meter.close_window()
-        tokens = TokenShares("weights", Fraction(1), Fraction(0))
+        tokens = TokenShares("weights", 1.0, 0.0)
         total = ServedCost("", counted.total, Decimal(1), Decimal(0), None, tokens=tokens)
-        rows += tenant_points(tenant_split(total, counted), HOST, START_NS + number)
+        cost = ServiceCost(counted, ("gpu0",), START_NS + number, total=total)
+        split = replace(cost, tenants=tenant_split(total, counted))
+        rows += [row for row in window_points(split, HOST) if row.measurement == "tenant"]
     assert len(series_of(rows)) == 5 + 2
 
 

@@ -189,8 +189,7 @@ def taking(body=b""):
 
 CONFIG = """
 [telemetry]
-every = "100ms"
-aggregate = "500ms"
+every = "50ms"
 gpus = false
 [probing]
 duty = 1
@@ -232,7 +231,6 @@ devices = ["cpu"]
 url = "{service}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
 token = "file:{secrets}/service"
 key = "file:{secrets}/service-key"
 [[service]]
@@ -242,7 +240,6 @@ devices = ["cpu"]
 url = "{service_model}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
 token = "credential:service-model"
 [service.tenants]
 gateway = "litellm"

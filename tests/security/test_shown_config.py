@@ -72,8 +72,7 @@ key = "file:/etc/costprobe/hook.key"
 [[notifier]]
 name = "am"
 kind = "alertmanager"
-url = "https://am/"
-generator_url = "https://grafana/d?token=canary-5"
+url = "https://am/d?token=canary-5"
 """
 
 

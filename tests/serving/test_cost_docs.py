@@ -19,7 +19,7 @@ from costprobe.pricing.timed import TimedValues
 from costprobe.probing.cost import cost_sample
 from costprobe.probing.rows import per_million_tokens
 from costprobe.savings.supply import break_even_share
-from costprobe.serving.allocation import Claim, DeviceUse, allocate
+from costprobe.serving.allocation import Claim, DeviceBill, DeviceUse, allocate
 from costprobe.serving.cost import RollingRatio, service_cost
 from costprobe.serving.meter import Counts, ServedWindow
 from costprobe.serving.settings import size_of
@@ -233,20 +233,10 @@ def served(example):
     names = ("requests", "tokens_in", "tokens_out", "cached_tokens", "prefill_s", "decode_s")
     counts = Counts(**{name: float(example[name]) for name in names if name in example})
     window = ServedWindow("chat", "vllm", 0, HOUR_S * NS_PER_S, {"m": counts})
-    kinds = {"weight_in": 1, "weight_out": 1, "weight_cached": 0}
-    weights = Weights(*(float(example.get(kind, default)) for kind, default in kinds.items()))
-    weighing = TokenWeighing(weights)
-    total = service_cost(window, ["gpu0"], {"gpu0": allocate(use)}, weighing).total
-    return {
-        "cost_per_request": total.per_request,
-        "idle_share": total.idle_share,
-        "cost_per_million_tokens_in": total.per_million_tokens_in,
-        "cost_per_million_tokens_fresh": total.per_million_tokens_fresh,
-        "cost_per_million_tokens_cached": total.per_million_tokens_cached,
-        "cost_per_million_tokens_out": total.per_million_tokens_out,
-        "cached_share": total.cached_share,
-        "cost_cache_saved": total.cache_saved,
-    }
+    weights = (float(example.get(f"weight_{kind}", 0)) for kind in ("out", "cached"))
+    weighing = TokenWeighing(Weights(1.0, *weights))
+    bills = {"gpu0": DeviceBill(allocate(use))}
+    return service_cost(window, ["gpu0"], bills, weighing).total.figures()
 
 
 def break_even(example):

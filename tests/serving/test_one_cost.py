@@ -24,9 +24,9 @@ from costprobe.pricing.prices import RememberedPrices
 from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners
 from costprobe.serving.service import ServingGroup
 from costprobe.serving.settings import ServiceConfig
-from costprobe.spend.query import SpendBook, Usual, read_spend
+from costprobe.spend.query import SpendBook
 from fakes.clock import FakeClock
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 S = NS_PER_S
@@ -147,7 +147,7 @@ class Ledger:
     def budgets(self):
         book = SpendBook()
         with closing(StoreReader.open(self.store.path)) as reader:
-            read_spend(book, reader, self.newest_ns + S, Usual(10.0))
+            book.read(reader, self.newest_ns + S, 10.0)
         span = TimeSpan(START_NS - HOUR * S, self.newest_ns + S)
         paid = {payer: book.between(payer, span).cost for payer in book.payers}
         of_devices = sum(cost for payer, cost in paid.items() if not payer.service)
@@ -165,7 +165,12 @@ interval = st.tuples(
 )
 
 
-@settings(max_examples=40, phases=[Phase.generate])
+# All windows of the service lie in one hour, and there are more than 12 of them.
+MANY_WINDOWS = [(0, 8_000, 1000.0, 500.0, "apart", True)] * 13
+
+
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
+@example("host", (3, 2), MANY_WINDOWS)
 @given(
     st.sampled_from(["host", "device", "slice"]),
     st.sampled_from([(), (7,), (3, 2), (1, 1, 1, 4)]),

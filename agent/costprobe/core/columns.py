@@ -201,4 +201,6 @@ def _usual_step_ns(ends: Sequence[RowEnd], usual_s: float) -> int:
         return int(statistics.median(raw))
     if len(rolled) > 1:
         return rolled[len(rolled) // _FULL_ONE_IN]
-    return max(1, int(usual_s * NS_PER_S))
+    # The rows in the only rolled-up one show it as well.
+    known = [row.step_ns for row in ends if row.step_ns >= NS_PER_MS]
+    return known[0] if known else max(1, int(usual_s * NS_PER_S))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,7 +22,7 @@ from costprobe.adapters.http.access import (
 )
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import Misconfigured, raise_for_status
-from costprobe.core.config.fields import IS_URL, Duration, key, url_matching
+from costprobe.core.config.fields import IS_URL, Duration, key
 from costprobe.core.incident import Alert
 from costprobe.core.records import NS_PER_S
 from costprobe.delivery.contract import (
@@ -45,6 +45,8 @@ _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
     """A Prometheus Alertmanager; firing alerts are resent so that they do not expire there."""
 
+    removed: ClassVar = {"generator_url": "the link of an alert is that of alerting.public_url"}
+
     kind: Literal["alertmanager"] = Field(
         description="Kind of notifier.", examples=["alertmanager"]
     )
@@ -59,16 +61,6 @@ class AlertmanagerConfig(WithHeaders, WithToken, WithPassword, NotifierConfig):
             "Interval at which a firing alert is resent; Alertmanager expires it after "
             "four times that."
         ),
-    )
-    generator_url: (
-        Annotated[str, url_matching(r"https?://\S+", "an http:// or https:// URL")] | None
-    ) = Field(
-        None,
-        description=(
-            "Link that Alertmanager shows with each alert; by default the page with"
-            " `alerting.public_url`."
-        ),
-        examples=["http://gpu-01:9102/"],
     )
 
     @model_validator(mode="after")
@@ -109,8 +101,6 @@ class Alertmanager(Notifier):
         ]
         if not documents:
             return
-        if self._config.generator_url is not None:
-            documents = [{**d, "generatorURL": self._config.generator_url} for d in documents]
         self._post(json.dumps(documents, separators=(",", ":")).encode(), time_ns)
 
     def problems(self) -> list[str]:

@@ -83,16 +83,6 @@ def http_client(config: HttpSinkConfig) -> HttpClient:
     )
 
 
-def is_compressed(config: HttpSinkConfig) -> bool:
-    """Return whether bodies are compressed; they are not for a server on this host."""
-    return config.proxy is not None or not is_loopback(config.url)
-
-
-def compress(points: bytes) -> bytes:
-    """Compress the body of a request."""
-    return gzip.compress(points, GZIP_LEVEL)
-
-
 class HttpSink(Sink):
     """A sink that posts to one URL.
 
@@ -103,14 +93,15 @@ class HttpSink(Sink):
     """
 
     def __init__(self, config: HttpSinkConfig, clock: Clock, url: str) -> None:
-        self._is_compressed = is_compressed(config)
+        # For a server on this host, compression costs more than copying.
+        self._is_compressed = config.proxy is not None or not is_loopback(config.url)
         self._clock = clock
         self._url = url
         self._http = http_client(config)
 
     def encode(self, points: bytes) -> bytes:
         """Return the body of a request."""
-        return compress(points) if self._is_compressed else points
+        return gzip.compress(points, GZIP_LEVEL) if self._is_compressed else points
 
     def _request(
         self, headers: Mapping[str, str], content_type: str, body: bytes
@@ -168,15 +159,18 @@ class InfluxClient:
         config: How to reach the server.
         org: Organization of writes.
         clock: For a Retry-After date.
+        http: Sends the requests; None for a client of its own.
 
     Attributes:
         library: The `InfluxDBClient`, for its APIs of buckets, authorizations, tasks and queries.
         models: The package with the classes of their requests.
     """
 
-    def __init__(self, config: HttpSinkConfig, org: str, clock: Clock) -> None:
+    def __init__(
+        self, config: HttpSinkConfig, org: str, clock: Clock, http: HttpClient | None = None
+    ) -> None:
         self.models = _load_library()
-        self._transport = _Transport(config, clock)
+        self._transport = _Transport(http or http_client(config), clock)
         self.library = self.models.InfluxDBClient(url=config.url.rstrip("/"), token="", org=org)
         self.library.api_client.rest_client.pool_manager = self._transport
         write_api = importlib.import_module("influxdb_client.client.write_api")
@@ -222,8 +216,8 @@ class _Transport:
             level 9, and in the thread that waits for the server.
     """
 
-    def __init__(self, config: HttpSinkConfig, clock: Clock) -> None:
-        self._http = http_client(config)
+    def __init__(self, http: HttpClient, clock: Clock) -> None:
+        self._http = http
         self._clock = clock
         self.secrets: Sequence[str] = ()
         self.writes_gzip = False
@@ -352,7 +346,7 @@ class InfluxV2Config(WithToken, HttpSinkConfig):
     )
 
 
-class InfluxV2(Sink):
+class InfluxV2(HttpSink):
     """Writes to one bucket, through influxdb-client's write API.
 
     Args:
@@ -361,13 +355,9 @@ class InfluxV2(Sink):
     """
 
     def __init__(self, config: InfluxV2Config, clock: Clock) -> None:
+        super().__init__(config, clock, config.url)
         self._config = config
-        self._is_compressed = is_compressed(config)
-        self._client = InfluxClient(config, config.org, clock)
-
-    def encode(self, points: bytes) -> bytes:
-        """Return the body of a request for points in line protocol."""
-        return compress(points) if self._is_compressed else points
+        self._client = InfluxClient(config, config.org, clock, self._http)
 
     def post(self, body: bytes) -> None:
         """Write what `encode` returned; raises as `Sink.post` does."""
@@ -386,10 +376,6 @@ class InfluxV2(Sink):
                 error.reason + self._claimed_version(), unauthorized=error.unauthorized
             ) from None
         return f"bucket {self._config.bucket} accepts writes{self._claimed_version()}"
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
 
     def _claimed_version(self) -> str:
         version = None

@@ -37,10 +37,9 @@ from costprobe.adapters.probe_child.runner import (
     worker_command,
 )
 from costprobe.adapters.sensors.messages import Absent, Activity, worst_of
-from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
-from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
+from costprobe.devices.use import DeviceWindows, ProbeRuns, energy_sum, with_sampling_error
 from costprobe.pricing.catalogue import GpuModel
 from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.load_curve import LoadStep
@@ -160,7 +159,7 @@ class Measurer:
     """Run probes, and query the sensors for energy and activity of the devices meanwhile.
 
     Args:
-        sensor: The sensor child's supervisor.
+        sensor: Answers for the windows of the devices.
         ledger: Stores the best batch of each device, model and software.
         lock_folder: Folder of the devices' lock files.
         stop: Ends a run.
@@ -170,7 +169,7 @@ class Measurer:
 
     def __init__(
         self,
-        sensor: SensorSupervisor,
+        sensor: DeviceWindows,
         ledger: Ledger,
         lock_folder: Path,
         stop: Event,

@@ -24,24 +24,20 @@ from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.columns import number
 from costprobe.core.periods import HOUR_NS
-from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Energy, Event, Point, Reading
+from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event, Point, Reading
 from costprobe.core.schema import Measure
 from costprobe.core.statistics import WINDOWS_S
 from costprobe.devices.settings import TelemetryConfig
 from costprobe.devices.use import DeviceLog, longest_gap_s
+from costprobe.serving.allocation import DeviceBill
 from costprobe.serving.cost import (
-    RolledRatio,
     RollingRatio,
     ServiceCost,
-    TenantSplit,
-    served_emission,
+    busy_share,
     service_cost,
-    service_energy,
-    tenant_split,
 )
 from costprobe.serving.device_costs import (
     Claimant,
-    DeviceBill,
     DeviceCosts,
     Grouping,
     ProcessOwners,
@@ -61,10 +57,8 @@ from costprobe.serving.pods import Pods
 from costprobe.serving.rows import (
     allocation_points,
     last_window,
-    serving_cost_points,
-    serving_points,
-    tenant_points,
     window_document,
+    window_points,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
 from costprobe.serving.surroundings import Surroundings
@@ -254,7 +248,7 @@ class ServedService:
         return TokenWeighing(
             configured=None
             if config.weight_out is None
-            else Weights(config.weight_in, config.weight_out, config.weight_cached),
+            else Weights(1.0, config.weight_out, config.weight_cached),
             size=None if config.parameters is None else size_of(config.parameters),
             batch=decode_batch(window.total, busy_s, len(config.url)),
             calibrated=self._calibration.for_window(window),
@@ -264,40 +258,19 @@ class ServedService:
         """Send no further events: a scrape in progress may end after their receivers."""
         self._is_stopped = True
 
-    def rolled(self, cost: ServiceCost, currency: str, time_ns: int) -> Mapping[str, RolledRatio]:
-        """Add a window's cost, if it has one, and return the rolling cost.
-
-        Args:
-            cost: Cost of the window.
-            currency: ISO 4217 code; amounts of two currencies are never added.
-            time_ns: UTC in ns of its end.
-        """
-        rolling = self._rolling.get(currency)
-        # Restarts after the wall clock was set back.
+    def complete(self, cost: ServiceCost) -> ServiceCost:
+        """Add the rolling cost to a window, and record it for `costprobe status`."""
+        rolling, time_ns = self._rolling.get(cost.currency), cost.time_ns
+        # Amounts of two currencies are never added. Restarts after the wall clock was set back.
         if rolling is None or rolling.newest_ns > time_ns:
-            rolling = self._rolling[currency] = self._stored_windows(currency, time_ns)
+            rolling = self._rolling[cost.currency] = self._stored_windows(cost.currency, time_ns)
         if cost.total is not None:
-            length_s = (cost.window.end_ns - cost.window.start_ns) / NS_PER_S
             inferred = cost.total.counts.inferred or 0.0
-            rolling.add(time_ns, length_s, float(cost.total.cost), inferred)
-        return rolling.summaries(time_ns)
-
-    def record_window(
-        self,
-        cost: ServiceCost,
-        rolled: Mapping[str, RolledRatio],
-        currency: str,
-        busy_share: float | None,
-        time_ns: int,
-        *,
-        drawn: Energy | None,
-        split: TenantSplit | None,
-    ) -> None:
-        """Record a window for `costprobe status`."""
-        self._last = window_document(
-            cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split
-        )
+            rolling.add(time_ns, cost.length_s, float(cost.total.cost), inferred)
+        cost = replace(cost, rolled=rolling.summaries(time_ns))
+        self._last = window_document(cost)
         self._ledger.put_state(self._state, {"version": __version__, "last": self._last})
+        return cost
 
     def status(self) -> dict[str, Any]:
         """Return its status for `costprobe status`."""
@@ -511,11 +484,14 @@ class ServingGroup:
         """Compute the rows of a window and store them together."""
         time_ns = pending.time_ns
         points = self._outside(pending.start_ns)
-        bill = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
+        bills = self._costs.bill(pending.start_ns, pending.end_ns, time_ns - pending.end_ns)
         self._allocated_ns = pending.end_ns
-        points += self._allocated(bill, time_ns)
+        points += self._allocated(bills, time_ns)
         for service in self.services:
-            points += self._served(service, pending.served[service.name], bill, time_ns)
+            window, devices = pending.served[service.name], service.config.devices
+            weighing = service.weighing(window, busy_share(devices, bills))
+            cost = service_cost(window, devices, bills, weighing, time_ns)
+            points += window_points(service.complete(cost), self._tags)
         self._keep(points)
 
     def _outside(self, until_ns: int) -> list[Point]:
@@ -532,45 +508,9 @@ class ServingGroup:
         self._allocated_ns = end_ns
         return self._allocated(self._costs.bill(start_ns, end_ns), row_ns(self._clock, end_ns))
 
-    def _allocated(self, bill: DeviceBill, time_ns: int) -> list[Point]:
-        lines = [line for allocation in bill.allocations.values() for line in allocation.lines]
+    def _allocated(self, bills: Mapping[str, DeviceBill], time_ns: int) -> list[Point]:
+        lines = [line for bill in bills.values() for line in bill.allocation.lines]
         return allocation_points(lines, self._tags, time_ns)
-
-    def _served(
-        self, service: ServedService, window: ServedWindow, bill: DeviceBill, time_ns: int
-    ) -> list[Point]:
-        """Return the rows of one service."""
-        devices = service.config.devices
-        known_shares = [bill.busy_shares[name] for name in devices if name in bill.busy_shares]
-        busy_share = (
-            sum(known_shares) / len(known_shares) if len(known_shares) == len(devices) else None
-        )
-        weighing = service.weighing(window, busy_share)
-        cost = service_cost(window, devices, bill.allocations, weighing)
-        currency = bill.currency_of(devices)
-        rolled = service.rolled(cost, currency, time_ns)
-        plans = dict.fromkeys(bill.plans[name] for name in devices if name in bill.plans)
-        emitted = served_emission(cost, bill.energy_shares, bill.emitted)
-        drawn = service_energy(cost, bill.energy_shares, bill.drawn)
-        split = None
-        if window.tenants is not None and cost.total is not None:
-            split = tenant_split(cost.total, window.tenants)
-        service.record_window(cost, rolled, currency, busy_share, time_ns, drawn=drawn, split=split)
-        paid = {**self._tags, "service": service.name, "currency": currency}
-        return [
-            *([] if split is None else tenant_points(split, paid, time_ns, drawn)),
-            *serving_points(cost, busy_share, self._tags, time_ns),
-            *serving_cost_points(
-                cost,
-                "+".join(plans),
-                currency,
-                rolled,
-                self._tags,
-                time_ns,
-                emitted=emitted,
-                drawn=drawn,
-            ),
-        ]
 
 
 class Serving:

@@ -183,7 +183,10 @@ class _Database(Section):
 class FleetConfig(WithHeaders, WithToken, _Database):
     """The database with the rows of all hosts."""
 
-    removed: ClassVar = one_form("password")
+    removed: ClassVar = {
+        **one_form("password"),
+        "max_groups": "an answer has at most 16 MiB and 500,000 values",
+    }
 
     database: Label | None = Field(
         None,
@@ -243,12 +246,6 @@ class FleetConfig(WithHeaders, WithToken, _Database):
     )
     silent_after_s: Duration = key(
         "silent_after", 300.0, ge=120, description="A host without a row for so long is silent."
-    )
-    max_groups: int = Field(
-        100_000,
-        ge=100,
-        le=400_000,
-        description="Most groups of an answer, such as devices; beyond it a command fails.",
     )
 
     @model_validator(mode="after")

@@ -269,10 +269,6 @@ class FleetReader(ABC):
             for span, error in joined(missing)
         ]
         rows = merged(question, [answer.rows for answer in answers])
-        if len(rows) > self._config.max_groups and not question.every_s:
-            raise Rejected(
-                f"the answer has {len(rows):,} groups, more than fleet.max_groups; ask for fewer hosts"
-            )
         shown = dict.fromkeys(outside_text(problem) for problem in problems)
         return FleetAnswer(rows, tuple(list(shown)[:_PROBLEMS_MAX]))
 
