@@ -124,10 +124,8 @@ class Redactor:
             least_chars: Length of the shortest known secrets to mask; below MIN_SECRET_CHARS they are
                 masked where they are a word.
         """
-        known = [each for secret, each in self._known.items() if len(secret) >= least_chars]
-        spans = _spans(text, chain.from_iterable(known)) if known else ()
         parts, end = [], 0
-        for start, stop in sorted(spans):
+        for start, stop in sorted(self._spans(text, least_chars)):
             if start >= end:
                 parts += [text[end:start], MASK]
             end = max(end, stop)
@@ -136,9 +134,17 @@ class Redactor:
             text = pattern.sub(instead, text)
         return text
 
+    def finds(self, text: str) -> bool:
+        """Return whether a text contains a known secret."""
+        return any(self._spans(text, MIN_WORD_CHARS))
+
     def from_outside(self, text: str) -> str:
         """Return a text that a server, module or command chose, also without secrets of one word."""
         return self(text, MIN_WORD_CHARS)
+
+    def _spans(self, text: str, least_chars: int) -> Iterator[tuple[int, int]]:
+        known = [each for secret, each in self._known.items() if len(secret) >= least_chars]
+        return _spans(text, chain.from_iterable(known)) if known else iter(())
 
 
 REDACTOR: Final = Redactor()
