@@ -43,7 +43,6 @@ url = "{engine}"
 engine = "vllm"
 devices = ["cpu"]
 every = "500ms"
-timeout = "400ms"
 window = "2s"
 [[price]]
 plan = "on_demand"
@@ -59,7 +58,6 @@ valid_from = 2026-01-01
 [electricity]
 tariff_per_kwh = 0.2
 pue = 1.3
-currency = "EUR"
 [carbon]
 command = ["/bin/echo", "380"]
 [[budget]]

@@ -94,7 +94,6 @@ engine = "vllm"
 devices = ["gpu0"]
 every = "500ms"
 window = "2s"
-timeout = "400ms"
 
 [service.tenants]
 label = "model_name"
@@ -108,7 +107,6 @@ engine = "vllm"
 devices = ["gpu1"]
 every = "500ms"
 window = "2s"
-timeout = "400ms"
 
 [[price]]
 plan = "on_demand"
@@ -128,7 +126,6 @@ currency = "USD"
 [electricity]
 tariff_per_kwh = 0.12
 pue = 1.4
-currency = "USD"
 [carbon]
 g_per_kwh = 380
 

@@ -179,7 +179,7 @@ def spot_price(server, _):
 
 def scrape(server, _):
     service = ServiceConfig(
-        name="s", engine="vllm", url=[f"{server.url}/metrics"], devices=["gpu0"], timeout="5s"
+        name="s", engine="vllm", url=[f"{server.url}/metrics"], devices=["gpu0"]
     )
     meter = ServiceMeter(service, MetricsFetcher(service, None), lambda: 1, lambda: 1)
     return meter.close_window

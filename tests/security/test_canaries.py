@@ -232,7 +232,6 @@ devices = ["cpu"]
 url = "{service}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
 token_file = "{secrets}/service"
 key_file = "{secrets}/service-key"
 [[service]]
@@ -242,7 +241,6 @@ devices = ["cpu"]
 url = "{service_model}/metrics"
 every = "1s"
 window = "5s"
-timeout = "1s"
 token_credential = "service-model"
 [service.tenants]
 gateway = "litellm"

@@ -233,9 +233,8 @@ def served(example):
     names = ("requests", "tokens_in", "tokens_out", "cached_tokens", "prefill_s", "decode_s")
     counts = Counts(**{name: float(example[name]) for name in names if name in example})
     window = ServedWindow("chat", "vllm", 0, HOUR_S * NS_PER_S, {"m": counts})
-    kinds = {"weight_in": 1, "weight_out": 1, "weight_cached": 0}
-    weights = Weights(*(float(example.get(kind, default)) for kind, default in kinds.items()))
-    weighing = TokenWeighing(weights)
+    weights = (float(example.get(f"weight_{kind}", 0)) for kind in ("out", "cached"))
+    weighing = TokenWeighing(Weights(1.0, *weights))
     bills = {"gpu0": DeviceBill(allocate(use))}
     return service_cost(window, ["gpu0"], bills, weighing).total.figures()
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from costprobe.core.config.fields import (
-    Currency,
     Day,
     Section,
     SignedMoney,
@@ -97,7 +96,8 @@ class EarlierTariffConfig(TariffConfig):
 class ElectricityConfig(TariffConfig):
     """The current tariff, and earlier ones."""
 
-    currency: Currency = Field("USD", description="ISO 4217 code.", examples=["USD"])
+    removed: ClassVar = {"currency": "a tariff is in the currency of the prices"}
+
     earlier: tuple[EarlierTariffConfig, ...] = Field(
         (),
         max_length=200,

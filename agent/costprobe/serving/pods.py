@@ -38,8 +38,6 @@ from costprobe.serving.settings import ServiceConfig
 
 logger = logging.getLogger(__name__)
 
-# Longest timeout of a scrape.
-TIMEOUT_S: Final = 5.0
 # A label as long as Kubernetes' own names.
 _LABEL_CHARS: Final = 200
 
@@ -229,7 +227,6 @@ def _service(claimant: Claimant, urls: Sequence[str], engine: str, every_s: floa
             "engine": engine,
             "devices": claimant.devices,
             "every": format_duration(every_s),
-            "timeout": format_duration(min(TIMEOUT_S, every_s)),
             "window": format_duration(claimant.window_s),
         }
     )

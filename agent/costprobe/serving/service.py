@@ -251,7 +251,7 @@ class ServedService:
         return TokenWeighing(
             configured=None
             if config.weight_out is None
-            else Weights(config.weight_in, config.weight_out, config.weight_cached),
+            else Weights(1.0, config.weight_out, config.weight_cached),
             size=None if config.parameters is None else size_of(config.parameters),
             batch=decode_batch(window.total, busy_s, len(config.url)),
             calibrated=self._calibration.for_window(window),

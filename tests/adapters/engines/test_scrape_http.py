@@ -12,7 +12,7 @@ SECRET = "very-secret-token"  # noqa: S105 - no error may contain it
 
 def fetcher(timeout_s=5.0, credentials=None, **more):
     keys = {"name": "s", "url": "http://h", "engine": "vllm", "devices": ["gpu0"]}
-    service = ServiceConfig.model_validate({**keys, "timeout": f"{timeout_s * 1000:g}ms", **more})
+    service = ServiceConfig.model_validate({**keys, "every": f"{timeout_s * 1000:g}ms", **more})
     return MetricsFetcher(service, credentials)
 
 

@@ -63,7 +63,7 @@ OTHER_PLANS = (
         OwnedPlan,
         ("plan", "purchase_price", "residual_value", "lifetime", "monthly_costs"),
     ),
-    SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue", "currency")),
+    SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue")),
     SampleTable("[carbon]", CarbonConfig, ("g_per_kwh",)),
 )
 SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_file"))
