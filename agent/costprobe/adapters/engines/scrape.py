@@ -46,11 +46,9 @@ from costprobe.core.schema import MEASURES, Measure
 
 MAX_MODEL_CHARS = 200
 _LABEL = re.compile(r'([A-Za-z_]\w*)="([^"{}\\]*)"')
-_SCALES = (
-    (re.compile(r"_(us|microseconds)(_total|_sum)?"), 1e-6),
-    (re.compile(r"_(ms|milliseconds)(_total|_sum)?"), 1e-3),
-    (re.compile(r"_(ns|nanoseconds)(_total|_sum)?"), 1e-9),
-)
+_UNIT = re.compile(r"_(us|microseconds|ms|milliseconds|ns|nanoseconds)(_total|_sum)?$")
+# Seconds, by the first letters of a unit.
+_SCALES = {"us": 1e-6, "mic": 1e-6, "ms": 1e-3, "mil": 1e-3, "ns": 1e-9, "nan": 1e-9}
 _TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
 _OK = 200
 _HINTS = Hints(
@@ -338,7 +336,8 @@ def generic_engine(config: CountersConfig) -> Engine:
 
 def _scale(name: str) -> float:
     """Return seconds per count, by the unit suffix of the name; 1 without a suffix."""
-    return next((scale for ending, scale in _SCALES if re.search(f"{ending.pattern}$", name)), 1.0)
+    unit = _UNIT.search(name)
+    return 1.0 if unit is None else _SCALES[unit[1][:3]]
 
 
 def engine_of_page(body: bytes) -> str | None:
