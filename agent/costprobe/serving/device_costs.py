@@ -31,33 +31,6 @@ COMM_CHARS = 15
 MAX_PIDS = 4096
 
 
-def service_pids(
-    services: Iterable[ServiceConfig], pids: Iterable[int], proc: Path
-) -> dict[str, frozenset[int]]:
-    """Return the processes of each service that configures process names.
-
-    Args:
-        services: The services.
-        pids: Processes that use a device.
-        proc: The root of procfs: /proc.
-    """
-    names: dict[int, str] = {}
-    for pid in pids:
-        try:
-            names[pid] = (proc / str(pid) / "comm").read_text(errors="replace").strip()
-        except OSError:
-            # It ended in the meantime.
-            continue
-    pids_by_service: dict[str, frozenset[int]] = {}
-    for service in services:
-        if service.processes:
-            comm_names = {name[:COMM_CHARS] for name in service.processes}
-            pids_by_service[service.name] = frozenset(
-                pid for pid, name in names.items() if name in comm_names
-            )
-    return pids_by_service
-
-
 def busy_by_service(
     busy_s: Mapping[int, float], pids: Mapping[str, frozenset[int]], own_pids: frozenset[int]
 ) -> tuple[dict[str, float | None], float]:
@@ -170,25 +143,27 @@ class ProcessOwners:
     """
 
     def __init__(self, services: Iterable[ServiceConfig], proc: Path) -> None:
-        self._services = [service for service in services if service.processes]
+        self._names = {
+            service.name: {name[:COMM_CHARS] for name in service.processes} for service in services
+        }
         self._proc = proc
         self._lock = Lock()
         self._owners: dict[int, frozenset[str]] = {}
 
-    def find_owners(self, pids: Collection[int]) -> None:
-        """Look up processes that use a device now."""
-        pids_by_service = service_pids(self._services, pids, self._proc)
-        with self._lock:
-            for pid in pids:
-                owners = frozenset(
-                    name for name, members in pids_by_service.items() if pid in members
-                )
-                if owners or (self._proc / str(pid)).exists():
-                    # The most recent is last, so that the oldest are dropped first.
-                    self._owners.pop(pid, None)
-                    self._owners[pid] = owners
-            for pid in list(self._owners)[:-MAX_PIDS]:
-                del self._owners[pid]
+    def find_owners(self, pids: Iterable[int]) -> None:
+        """Look up processes that use a device now; one that has ended keeps its services."""
+        for pid in pids:
+            try:
+                comm = (self._proc / str(pid) / "comm").read_text(errors="replace").strip()
+            except OSError:
+                continue
+            owners = frozenset(name for name, comms in self._names.items() if comm in comms)
+            with self._lock:
+                # The most recent is last, so that the oldest are dropped first.
+                self._owners.pop(pid, None)
+                self._owners[pid] = owners
+                if len(self._owners) > MAX_PIDS:
+                    del self._owners[next(iter(self._owners))]
 
     def pids_of(self, services: Iterable[str], pids: Collection[int]) -> dict[str, frozenset[int]]:
         """Return each service's processes among those that used a device."""
