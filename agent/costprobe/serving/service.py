@@ -296,17 +296,9 @@ class ServedService:
         since_ns = time_ns - max(WINDOWS_S.values()) * NS_PER_S
         rows = self._stored.history(self.name, currency, since_ns)
         for row in sorted(rows, key=lambda row: row.time_ns):
-            cost, length_s, per_inference = (
-                row.fields.get(name) for name in ("cost_total", "window_s", "cost_per_inference")
-            )
-            if isinstance(cost, float) and isinstance(length_s, float) and row.time_ns < time_ns:
-                # Without requests there is no cost per inference.
-                inferred = (
-                    cost / per_inference
-                    if isinstance(per_inference, float) and per_inference
-                    else 0.0
-                )
-                rolling.add(row.time_ns, length_s, cost, inferred)
+            cost, length_s = number(row, "cost_total"), number(row, "window_s")
+            if cost is not None and length_s is not None and row.time_ns < time_ns:
+                rolling.add(row.time_ns, length_s, cost, number(row, "inferences") or 0.0)
         return rolling
 
     def _take_scrape(self, scrape: Scrape) -> None:
@@ -314,35 +306,27 @@ class ServedService:
             return
         before, self._scrape = self._scrape, scrape
         now_ns = self._clock.time_ns()
-        failed_before = bool(before and before.problems)
         if not scrape.problems:
             self._read_ns = now_ns
-            if failed_before:
-                self._on_event(
-                    Event(
-                        "fault",
-                        "info",
-                        f"service {self.name}: its counters can be read again",
-                        now_ns,
-                        subject={"service": self.name},
-                    )
-                )
-        elif not failed_before:
-            logger.warning("service %s: %s", self.name, "; ".join(scrape.problems))
-            self._on_event(
-                Event(
-                    kind="fault",
-                    severity="warning",
-                    title=f"service {self.name}: its counters cannot be read",
-                    time_ns=now_ns,
-                    detail=(
-                        f"{'; '.join(scrape.problems)}. The window has no cost, because its"
-                        " requests are unknown."
-                    ),
-                    subject={"service": self.name},
-                    cause="serving endpoint",
-                )
+        if bool(before and before.problems) == bool(scrape.problems):
+            return
+        title, detail = f"service {self.name}: its counters can be read again", ""
+        if scrape.problems:
+            problems = "; ".join(scrape.problems)
+            logger.warning("service %s: %s", self.name, problems)
+            title = f"service {self.name}: its counters cannot be read"
+            detail = f"{problems}. The window has no cost, because its requests are unknown."
+        self._on_event(
+            Event(
+                kind="fault",
+                severity="warning" if scrape.problems else "info",
+                title=title,
+                time_ns=now_ns,
+                detail=detail,
+                subject={"service": self.name},
+                cause="serving endpoint" if scrape.problems else "",
             )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,12 +454,9 @@ class ServingGroup:
 
     def _close_all(self) -> dict[str, ServedWindow]:
         """End the windows of all services concurrently, so that a slow endpoint delays no other."""
-        if len(self.services) <= 1:
-            windows = [service.close_window() for service in self.services]
-        else:
-            with ThreadPoolExecutor(min(MAX_AT_ONCE, len(self.services))) as pool:
-                windows = list(pool.map(ServedService.close_window, self.services))
-        return {window.service: window for window in windows}
+        with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
+            windows = pool.map(ServedService.close_window, self.services)
+            return {window.service: window for window in windows}
 
     def _is_ready(self, pending: _Pending) -> bool:
         age_ns = self._clock.monotonic_ns() - pending.end_ns
