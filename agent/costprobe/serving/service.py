@@ -43,6 +43,7 @@ from costprobe.serving.device_costs import (
     DeviceCosts,
     Grouping,
     ProcessOwners,
+    Surroundings,
     grouped,
 )
 from costprobe.serving.meter import (
@@ -63,7 +64,6 @@ from costprobe.serving.rows import (
     window_points,
 )
 from costprobe.serving.settings import ServiceConfig, size_of
-from costprobe.serving.surroundings import Surroundings
 from costprobe.serving.tokens import (
     CalibrationInForce,
     StoredCalibration,
