@@ -5,7 +5,8 @@ Those that share devices or boards are a group: one window for all of them. The 
 has all that the rows of services state about it.
 
 The processes of a service are found by their configured names; the service of a process is known
-also after the process has ended.
+also after the process has ended. What a daemon that was killed did not allocate is allocated by the
+next one.
 """
 
 from __future__ import annotations
@@ -214,34 +215,25 @@ class DeviceCosts:
     Args:
         devices: The devices, each board with all of its MIG devices.
         services: The services and containers that use some of them.
-        charges: What the devices cost, by their readings.
+        around: What the devices cost by their readings, probe runs, clocks and carbon intensities.
         log: The sensors' readings.
-        runs: Probe runs.
         owners: The services that processes belong to.
-        clock: The host's clocks.
-        carbon: Carbon intensities.
     """
 
-    def __init__(  # noqa: PLR0913 - the inputs of a bill
+    def __init__(
         self,
         devices: Sequence[Device],
         services: Sequence[Claimant],
-        *,
-        charges: DeviceCharges,
+        around: Surroundings,
         log: DeviceLog,
-        runs: ProbeRuns,
         owners: ProcessOwners,
-        clock: Clock,
-        carbon: CarbonBook = NO_CARBON,
     ) -> None:
-        self._carbon = carbon
         self.devices = tuple(devices)
         self._services = tuple(services)
-        self._charges = charges
+        self._around = around
+        self._charges = around.charges
         self._log = log
-        self._runs = runs
         self._owners = owners
-        self._clock = clock
 
     def seen_ns(self) -> int:
         """Return the CLOCK_MONOTONIC ns until which all devices are charged."""
@@ -258,7 +250,7 @@ class DeviceCosts:
 
     def is_probing_before(self, end_ns: int) -> bool:
         """Return whether a probe run from before an instant is still in progress."""
-        return any(self._runs.is_open_before(device.name, end_ns) for device in self.devices)
+        return any(self._around.runs.is_open_before(device.name, end_ns) for device in self.devices)
 
     def bill(
         self, start_ns: int, end_ns: int, offset_ns: int | None = None
@@ -270,13 +262,13 @@ class DeviceCosts:
             end_ns: Its end.
             offset_ns: UTC minus CLOCK_MONOTONIC in ns, for prices; None for the current one.
         """
-        offset_ns = utc_ns(self._clock, 0) if offset_ns is None else offset_ns
+        offset_ns = utc_ns(self._around.clock, 0) if offset_ns is None else offset_ns
         span = start_ns, end_ns
         bills = {device.name: self._bill(device, span, offset_ns) for device in self.devices}
         return bills | self._impossible(bills)
 
     def _bill(self, device: Device, span: tuple[int, int], offset_ns: int) -> DeviceBill:
-        board, runs = device.parent or device.name, self._runs.between(device.name, *span)
+        board, runs = device.parent or device.name, self._around.runs.between(device.name, *span)
         charges = self._charges.between(device.name, *span)
         use = self._use(device, runs, span)
         energy_j, drawn = self._log.energy_j(board, *span), self._log.energy(board, *span)
@@ -286,7 +278,7 @@ class DeviceCosts:
         allocation = self._allocation(use, charges, runs, span)
         serving = None if energy_j is None else self._serving_share(board, energy_j, use, runs)
         busy_s, length_s = use.busy_s, use.duration_s
-        intensity = self._carbon.intensity(device.name, sum(span) // 2 + offset_ns)
+        intensity = self._around.carbon.intensity(device.name, sum(span) // 2 + offset_ns)
         return DeviceBill(
             allocation,
             plan="+".join(dict.fromkeys(terms.rate.plan for terms in _terms_of(charges))),

@@ -350,33 +350,29 @@ class ServingGroup:
 
     Args:
         costs: Cost of the devices.
+        around: The host's clocks, tags of rows, and the ledger.
         window_s: Length of the windows in s, aligned to the wall clock.
         patience_s: Longest wait for the readings, in s.
-        clock: The host's clocks.
-        tags: Host and static labels.
-        keep: Stores rows.
         since_ns: CLOCK_MONOTONIC ns until which the devices' cost is allocated by other groups.
     """
 
     def __init__(
         self,
         costs: DeviceCosts,
+        around: Surroundings,
         *,
         window_s: float,
         patience_s: float,
-        clock: Clock,
-        tags: Mapping[str, str],
-        keep: Callable[[Sequence[Point]], None],
         since_ns: int = 0,
     ) -> None:
         self.window_s = window_s
-        self.edge_ns = since_ns or clock.monotonic_ns()
+        self.edge_ns = since_ns or around.clock.monotonic_ns()
         self.services: tuple[ServedService, ...] = ()
         self._costs = costs
         self._patience_ns = int(patience_s * NS_PER_S)
-        self._clock = clock
-        self._tags = dict(tags)
-        self._keep = keep
+        self._clock = around.clock
+        self._tags = around.tags
+        self._keep = around.ledger.append
         self._pending: deque[_Pending] = deque()
         # Until this CLOCK_MONOTONIC ns the devices' charges are allocated.
         self._allocated_ns = since_ns
@@ -643,23 +639,12 @@ class Serving:
 
     def _group(self, key: Grouping, since_ns: int) -> ServingGroup:
         around = self._around
-        costs = DeviceCosts(
-            key.devices,
-            key.claimants,
-            charges=around.charges,
-            log=self._log,
-            runs=around.runs,
-            owners=self._owners,
-            clock=around.clock,
-            carbon=around.carbon,
-        )
+        costs = DeviceCosts(key.devices, key.claimants, around, self._log, self._owners)
         return ServingGroup(
             costs,
+            around,
             window_s=min((claimant.window_s for claimant in key.claimants), default=self._window_s),
             patience_s=self._patience_s,
-            clock=around.clock,
-            tags=around.tags,
-            keep=around.ledger.append,
             since_ns=since_ns,
         )
 
