@@ -21,7 +21,7 @@ from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
 from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
-from costprobe.adapters.store.ledger import Ledger, restored
+from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns
 from costprobe.core.columns import number
@@ -155,28 +155,21 @@ class ServedService:
 
     Args:
         config: The service.
-        clock: The host's clocks.
+        around: The host's clocks, and what receives events and the last window.
         edge_ns: CLOCK_MONOTONIC ns of the start of the current window, the same for all services
             that share a device.
-        on_event: Receives the event of an endpoint that cannot be read, and of its recovery.
-        stored: Reads the store.
-        ledger: Keeps the last window for a restart or a reload.
     """
 
     def __init__(
         self,
         config: ServiceConfig,
-        clock: Clock,
+        around: Surroundings,
         edge_ns: Callable[[], int],
-        on_event: Callable[[Event], None],
-        stored: _StoredRows,
-        *,
-        ledger: Ledger,
     ) -> None:
         self.config = config
-        self._clock = clock
-        self._on_event = on_event
-        self._stored = stored
+        self._clock = clock = around.clock
+        self._on_event = around.on_event
+        self._stored = stored = _StoredRows(around.store_path, clock)
         self._calibration = CalibrationInForce(config, stored.calibrated)
         credentials = credentials_folder(os.environ)
         self._meter = ServiceMeter(
@@ -205,8 +198,8 @@ class ServedService:
         # UTC ns of the last scrape without problems.
         self._read_ns: int | None = None
         self._rolling: dict[str, RollingRatio] = {}
-        self._ledger = ledger
-        self._last = restored(ledger, self._state, last_window)
+        self._ledger = around.ledger
+        self._last = restored(self._ledger, self._state, last_window)
         self._is_stopped = False
 
     @property
@@ -519,7 +512,6 @@ class Serving:
         window_s: float,
     ) -> None:
         self._around = around
-        self._stored = _StoredRows(around.store_path, around.clock)
         self._devices = tuple(devices)
         self._known = {(device.name, device.uuid) for device in devices}
         self._configured = tuple(Claimant.of(service) for service in services)
@@ -654,14 +646,7 @@ class Serving:
         self._group_of[name] = group
         served = self._services.get(name)
         if served is None or served.config != config:
-            served = ServedService(
-                config,
-                self._around.clock,
-                lambda: self._group_of[name].edge_ns,
-                self._around.on_event,
-                self._stored,
-                ledger=self._around.ledger,
-            )
+            served = ServedService(config, self._around, lambda: self._group_of[name].edge_ns)
             if name in self._services:
                 self._services[name].stop()
                 self._unschedule(f"service {name}")
