@@ -28,9 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
 from costprobe.adapters.store.read import StoreReader  # noqa: E402 - as above
 from costprobe.configuration import load  # noqa: E402 - as above
-from costprobe.spend.evaluate import BudgetOverview, budget_overviews  # noqa: E402 - as above
-from costprobe.spend.now import host_budgets, paid_currencies  # noqa: E402 - as above
-from costprobe.spend.query import SpendBook, Usual  # noqa: E402 - as above
+from costprobe.spend.evaluate import BudgetOverview, SpendBooks  # noqa: E402 - as above
+from costprobe.spend.now import host_months  # noqa: E402 - as above
 from costprobe.ui.host_overview import overview  # noqa: E402 - as above
 from fakes import long_host  # noqa: E402 - as above
 from table import Table, add_json, finish  # noqa: E402 - the path first
@@ -70,12 +69,10 @@ def overview_ms(config_path: Path, repeats: int) -> dict[str, float]:
     config = load(config_path)
     with closing(StoreReader.open(config_path.parent / "costprobe.db")) as reader:
         now_ns = max(row.time_ns for row in reader.last("device", time.time_ns()))
-        books: dict[int, SpendBook] = {}
-        budgets = host_budgets(config.budget, paid_currencies(reader))
-        usual = Usual(config.telemetry.aggregate_s)
+        books = SpendBooks(config.budget, config.telemetry.aggregate_s)
 
         def months() -> list[BudgetOverview]:
-            return budget_overviews(config.budget, usual, reader, budgets, now_ns, books=books)
+            return host_months(books, config.budget, reader, now_ns)[1]
 
         known = months()
         calls = {

@@ -123,7 +123,7 @@ def test_server_is_probed_with_the_energy_of_all_its_devices(daemon_in, gpus, tm
             + "[probing]\nduty = 1\n"
             + '[[probe]]\nname = "chat"\nkind = "openai"\nmodel = "m"\nevery = "1h"\n'
             + f'url = "{server.url}"\nrequests = 5\nconcurrency = 2\nmax_tokens = 4\n'
-            + f'token_file = "{tmp_path}/token"\n'
+            + f'token = "file:{tmp_path}/token"\n'
             + '[[probe]]\nname = "away"\nkind = "kserve"\nmodel = "m"\nurl = "http://127.0.0.1:9"\n'
             + 'inputs = [{ name = "x", datatype = "FP32", shape = [1, 4] }]\nevery = "1h"\n'
         )

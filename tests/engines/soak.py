@@ -98,7 +98,7 @@ def deviations(counted, expected):
 def meter_of(engine, clock):
     """A meter of the engine without a daemon, whose readings the test chooses."""
     config = ServiceConfig.model_validate({**service_keys(engine), "every": "30s", "window": "1m"})
-    fetch = MetricsFetcher(config, None)
+    fetch = MetricsFetcher(config)
     return ServiceMeter(config, fetch, clock.monotonic_ns, clock.time_ns)
 
 

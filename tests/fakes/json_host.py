@@ -21,8 +21,7 @@ name = "h"
 [telemetry]
 gpus = false
 cpu = true
-every = "200ms"
-aggregate = "1s"
+every = "100ms"
 [[probe]]
 name = "quick"
 kind = "cnn"

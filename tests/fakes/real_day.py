@@ -46,8 +46,7 @@ CONFIG = """
 name = "gpu-01.example.com"
 labels = {{ rack = "a1" }}
 [telemetry]
-every = "100ms"
-aggregate = "500ms"
+every = "50ms"
 cpu = true
 [probing]
 duty = 1

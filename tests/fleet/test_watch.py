@@ -45,7 +45,7 @@ def test_planted_faults_are_found_once(kind, request, tmp_path, monkeypatch):
     monkeypatch.setattr("costprobe.ui.cli.fleet_watch.time.time_ns", lambda: NOW_S * NS_PER_S)
     databases = {
         "sick": watched_fleet.lines(NOW_S, silent=SILENT),
-        "rollout": watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100),
+        "rollout": watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S),
         "services": watched_fleet.service_lines(),
     }
     for name, lines in databases.items():
@@ -114,7 +114,7 @@ def test_planted_faults_are_found_in_a_prometheus(tmp_path, monkeypatch):
 
 def test_drift_of_the_fleet_reaches_a_notifier_unless_it_is_silenced(influxdb, tmp_path):
     influxdb.query('CREATE DATABASE "drifting"')
-    write(influxdb, watched_fleet.lines(NOW_S, rolled_out=NOW_S - 3100), "drifting")
+    write(influxdb, watched_fleet.lines(NOW_S, rolled_out=watched_fleet.ROLLED_OUT_S), "drifting")
     write(influxdb, watched_fleet.service_lines(), "drifting")
     clock = FakeClock(NOW_S * NS_PER_S)
     with Scripted(lambda *_: (200, {}, b"")) as hook:
@@ -126,9 +126,7 @@ kind = "influxql"
 url = "{influxdb.url}"
 database = "drifting"
 [fleet.watch]
-analyze_every = "1h"
 outliers = false
-drift_window = "1h"
 [store]
 path = "{tmp_path}/fleet.db"
 [[notifier]]

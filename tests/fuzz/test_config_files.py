@@ -26,8 +26,6 @@ name = "h1"
 labels = { rack = "a1" }
 [telemetry]
 every = "1s"
-aggregate = "10s"
-deadline = "5s"
 cpu = "auto"
 [probing]
 duty = 0.02
@@ -74,7 +72,7 @@ api = "v2"
 url = "https://db:8086"
 org = "o"
 bucket = "b"
-token_file = "/etc/costprobe/token"
+token = "file:/etc/costprobe/token"
 [[rule]]
 name = "hot"
 kind = "threshold"

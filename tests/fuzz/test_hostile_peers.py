@@ -148,7 +148,7 @@ def log():
 
 def webhook(server, stack):
     config = WebhookConfig(name="n", kind="webhook", url=server.url, timeout=f"{TIMEOUT_S}s")
-    sender = build_notifier(config, None)
+    sender = build_notifier(config)
     stack.callback(sender.close)
     return lambda: sender.send([incident()], 1)
 
@@ -181,7 +181,7 @@ def scrape(server, _):
     service = ServiceConfig(
         name="s", engine="vllm", url=[f"{server.url}/metrics"], devices=["gpu0"]
     )
-    meter = ServiceMeter(service, MetricsFetcher(service, None), lambda: 1, lambda: 1)
+    meter = ServiceMeter(service, MetricsFetcher(service), lambda: 1, lambda: 1)
     return meter.close_window
 
 

@@ -58,7 +58,6 @@ DOING = {
         "apprise_child",
         "kinds",
         "loop",
-        "notices",
         "delivery",
     },
     "devices": {"charges", "readings", "use"},

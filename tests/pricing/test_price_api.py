@@ -153,7 +153,7 @@ def sku(name, *nanos, units="0", usage="h", currency="USD", since="2020-08-05T01
 
 def google(url, key_file, skus):
     return ListPlan.model_validate(
-        {"plan": "list", "api": "gcp", "url": url, "key_file": str(key_file), "skus": skus}
+        {"plan": "list", "api": "gcp", "url": url, "key": f"file:{key_file}", "skus": skus}
     )
 
 
@@ -372,7 +372,7 @@ def test_list_price_is_kept_while_its_source_fails_and_is_marked_stale():
 def test_keys_of_a_price_list_are_checked_against_each_other():
     for keys, problem in (
         ({"api": "azure", "region": "eastus"}, "needs instance"),
-        ({"api": "gcp"}, "needs skus and key_file"),
+        ({"api": "gcp"}, "needs skus and key"),
         ({"api": "catalogue", "instance": "a", "region": "b"}, "give url or file"),
         ({"api": "azure", "instance": "a", "region": "b", "file": "c"}, "remove file"),
         ({"file": "c", "region": "b"}, "add api"),

@@ -76,11 +76,11 @@ def test_request_of_a_server_has_whole_tensors_and_the_place_of_its_token(monkey
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/c")
     tensor = {"name": "x", "datatype": "FP32", "shape": [2, 2]}
     kserve = KserveProbeConfig(
-        kind="kserve", inputs=[{**tensor, "fill": 1.5}], **{**SERVER, "token_credential": "t"}
+        kind="kserve", inputs=[{**tensor, "fill": 1.5}], **{**SERVER, "token": "credential:t"}
     )
     found = read(served_request(kserve, energy=True))
     assert found["inputs"] == [{**tensor, "data": [1.5] * 4}]
     assert (found["token_file"], found["energy"]) == ("/run/c/t", True)
-    chat = OpenAiProbeConfig(kind="openai", **{**SERVER, "token_file": "/t"}, energy=False)
+    chat = OpenAiProbeConfig(kind="openai", **{**SERVER, "token": "file:/t"}, energy=False)
     found = read(served_request(chat, energy=True))
     assert (found["token_file"], found["energy"], found["api"]) == ("/t", False, "chat")

@@ -22,7 +22,7 @@ from costprobe.daemon.metrics import AgentNow, Metrics
 from costprobe.daemon.parts import CurrentRuntime, SharedParts
 from costprobe.probing.run import Listeners
 from costprobe.spend.evaluate import BudgetTracker
-from costprobe.spend.query import SpendBook, Usual, read_spend
+from costprobe.spend.query import SpendBook
 from costprobe.ui.cli.views.status_lines import lines_of
 from costprobe.ui.dashboard.budgets import spend_document
 from fakes.clock import FakeClock
@@ -82,17 +82,16 @@ class Host:
         self.current.store_status()
 
     def evaluate_budgets(self):
-        """Compute the budgets, as a job of the daemon does, without its pauses."""
+        """Compute the budgets, as a job of the daemon does."""
         runtime = self.current.runtime
         tracker = BudgetTracker(
             self.config.budget,
-            Usual(self.config.telemetry.aggregate_s),
+            self.config.telemetry.aggregate_s,
             self.ledger,
             self.store.path,
             self.clock,
             runtime.tags,
             on_event=runtime.accounts.take_event,
-            stop=SimpleNamespace(wait=lambda _: False, is_set=lambda: False),
         )
         tracker.refresh()
         self.evaluate()
@@ -147,7 +146,7 @@ def test_hour_of_one_gpu(tmp_path):
     check("hour_running.txt", "\n".join([*lines, ""]), fixed)
     book = SpendBook()
     with closing(StoreReader.open(path)) as reader:
-        read_spend(book, reader, now_ns, Usual(host.config.telemetry.aggregate_s))
+        book.read(reader, now_ns, host.config.telemetry.aggregate_s)
         check("hour_spend.json", spend_document(reader, book, now_ns))
     settled(host)
     host.current.runtime.close()

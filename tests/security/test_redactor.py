@@ -93,7 +93,7 @@ def test_parts_of_a_secret_address_are_secrets():
 
 def test_rotated_secret_is_known_from_its_first_read(tmp_path):
     file = tmp_path / "token"
-    secret = Secret("token", file)
+    secret = Secret.of_file(file, "token")
     for value in ("first-9f3a", "second-77aa"):
         file.write_text(value)
         assert secret.read() == value

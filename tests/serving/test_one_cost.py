@@ -24,7 +24,7 @@ from costprobe.pricing.prices import RememberedPrices
 from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, Surroundings
 from costprobe.serving.service import ServingGroup
 from costprobe.serving.settings import ServiceConfig
-from costprobe.spend.query import SpendBook, Usual, read_spend
+from costprobe.spend.query import SpendBook
 from fakes.clock import FakeClock
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -143,7 +143,7 @@ class Ledger:
     def budgets(self):
         book = SpendBook()
         with closing(StoreReader.open(self.store.path)) as reader:
-            read_spend(book, reader, self.newest_ns + S, Usual(10.0))
+            book.read(reader, self.newest_ns + S, 10.0)
         span = TimeSpan(START_NS - HOUR * S, self.newest_ns + S)
         paid = {payer: book.between(payer, span).cost for payer in book.payers}
         of_devices = sum(cost for payer, cost in paid.items() if not payer.service)

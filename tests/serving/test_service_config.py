@@ -41,7 +41,7 @@ def test_several_replicas_each_with_its_url():
     ("keys", "words"),
     [
         ({"url": "ftp://a"}, "a URL is http"),
-        ({"url": "http://user:word@a/metrics"}, "a token goes into token_file"),
+        ({"url": "http://user:word@a/metrics"}, "a token goes into token"),
         ({"url": "http://a/metrics?token=1"}, "query but ?model=NAME"),
         ({"url": "http://a/metrics?model=m&key=1"}, "query but ?model=NAME"),
         ({"url": []}, "write 1 to 64 URLs"),
@@ -58,7 +58,7 @@ def test_several_replicas_each_with_its_url():
         ),
         ({"engine": "generic", "counters": {"requests": "rate(a)"}}, "write the counter's name"),
         ({"engine": "generic", "counters": {"requests": 'a{b=~"x"}'}}, "write the counter's name"),
-        ({"token_file": "/a", "token_credential": "b"}, "token_file or token_credential"),
+        ({"token_file": "/a"}, "token_file"),
         ({"weight_out": float("nan")}, "weight_out"),
         ({"weight_cached": 0.1}, "add weight_out"),
         ({"parameters": "large"}, "is no size of a model"),
@@ -75,7 +75,7 @@ def test_several_replicas_each_with_its_url():
             {"tenants": {"label": "t", "requests": "a", "models": ["m"]}},
             "write the model as a label",
         ),
-        ({"tenants": {"label": "t", "requests": "a", "token_file": "/a"}}, "for an own url"),
+        ({"tenants": {"label": "t", "requests": "a", "token": "file:/a"}}, "for an own url"),
         ({"tenants": {"label": "t", "requests": "a", "names": 0}}, "names"),
     ],
 )

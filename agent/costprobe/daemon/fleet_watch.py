@@ -82,7 +82,7 @@ class FleetWatcher(Service):
         fleet = config.fleet
         if fleet is None:
             raise ValueError("no [fleet]")
-        learn_secrets(config, os.environ)
+        learn_secrets(config)
         self._every_s = fleet.watched.every_s
         self._ending = Flag()
         self._reader = fleet_reader(fleet, self._clock)

@@ -7,7 +7,6 @@ nothing. Metrics have no texts: these fields, and rows with nothing else, such a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -20,7 +19,6 @@ from pydantic import Field, model_validator
 from costprobe.adapters.http.access import (
     WithToken,
     bearer,
-    credentials_folder,
 )
 from costprobe.adapters.http.errors import (
     Hints,
@@ -124,7 +122,7 @@ class Otlp(HttpSink):
 
     def __init__(self, config: OtlpConfig, clock: Clock) -> None:
         super().__init__(config, clock, f"{config.url.rstrip('/')}/v1/metrics")
-        self._token = config.token(credentials_folder(os.environ))
+        self._token = config.token
         self._messages = _messages()
 
     def encode(self, points: bytes) -> bytes:

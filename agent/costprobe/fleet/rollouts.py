@@ -16,7 +16,7 @@ from costprobe.core.records import NS_PER_S, SOFTWARE_TAGS
 from costprobe.core.units import HOUR_S
 from costprobe.fleet.answers import FleetAnswers, FleetPeriod, Group, started, wait_for
 from costprobe.fleet.peers import ExcessCost
-from costprobe.fleet.updates import ChangeEffect, FactorSeries, change_effect, monthly_change
+from costprobe.fleet.updates import ChangeEffect, HostSeries, change_effect, monthly_change
 from costprobe.unit_costs.change import CostFactors
 
 # A probe on a host.
@@ -104,44 +104,43 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
     wait_for(of_hosts, used, of_probes)
     kinds, use = of_hosts.result(), used.result()
     factors, priced = of_probes.result()
-    moves: dict[Series, list[tuple[int, str, str, str]]] = {}
-    for series in factors:
-        found = [
-            (bucket, tag, before, after)
-            for tag, values in software.items()
-            for bucket, before, after in _moves_of(values.get(series, []))
+    # Each change of a series: what changed, from and to, and its bucket.
+    moves: dict[Series, list[tuple[Group, int]]] = {
+        series: [
+            ((tag, before, after), bucket)
+            for tag, values in (
+                *((tag, values.get(series, [])) for tag, values in software.items()),
+                (key, hosts.get(series[0], [])),
+            )
+            for bucket, before, after in _moves_of(values)
         ]
-        if hosts:
-            own = _moves_of(hosts.get(series[0], []))
-            found += [(bucket, key, before, after) for bucket, before, after in own]
-        moves[series] = found
-    pairs = Counter(
-        pair
-        for series, found in moves.items()
-        for pair in {(before, after) for _, tag, before, after in found if tag == key}
+        for series in factors
+    }
+    numbers = Counter(
+        move for found in moves.values() for move in {what for what, _ in found if what[0] == key}
     )
     changes = []
-    for before, after in sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:CHANGES_MAX]:
-        wanted = (key, before, after)
+    for wanted in sorted(numbers, key=lambda what: (-numbers[what], what))[:CHANGES_MAX]:
+        _, before, after = wanted
         changed = {
-            series: min(bucket for bucket, *what in found if tuple(what) == wanted)
+            series: min(bucket for what, bucket in found if what == wanted)
             for series, found in moves.items()
-            if any(tuple(what) == wanted for _, *what in found)
+            if any(what == wanted for what, _ in found)
         }
         listed = [
-            FactorSeries(
+            HostSeries(
                 series[0],
                 (series[1], *kinds.get(series[0], ())),
                 values,
                 changed.get(series),
-                frozenset(bucket for bucket, *_ in moves[series] if bucket != changed.get(series)),
+                frozenset(bucket for _, bucket in moves[series] if bucket != changed.get(series)),
                 is_priced=series in priced,
             )
             for series, values in factors.items()
         ]
         beside: dict[str, set[str]] = defaultdict(set)
         for series, at in changed.items():
-            for bucket, tag, old, new in moves[series]:
+            for (tag, old, new), bucket in moves[series]:
                 if bucket == at and tag != key:
                     beside[f"{tag} {old} → {new}"].add(series[0])
         effect = change_effect(listed, min(WINDOW_BUCKETS, buckets))
@@ -149,7 +148,7 @@ def fleet_changes(answers: FleetAnswers, key: str, within: str = "") -> list[Fle
         kept = {
             series[0]
             for series in changed
-            if [new for _, tag, _, new in moves[series] if tag == key][-1] == after
+            if [new for (tag, _, new), _ in moves[series] if tag == key][-1] == after
         }
         changes.append(
             FleetChange(

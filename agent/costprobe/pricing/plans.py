@@ -59,10 +59,10 @@ ALWAYS: Final = date(1970, 1, 1)
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "aws": ("instance", "region"),
     "azure": ("instance", "region"),
-    "gcp": ("skus", "key_file"),
+    "gcp": ("skus", "key"),
     "catalogue": ("instance", "region"),
 }
-_API_KEYS = ("instance", "region", "skus", "key_file")
+_API_KEYS = ("instance", "region", "skus", "key")
 
 
 class Quote(NamedTuple):

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from costprobe import __version__
 from costprobe.adapters.probe_child.results import ProbeFault
 from costprobe.adapters.probe_child.runner import is_busy
-from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.adapters.store.read import StoreReader
 from costprobe.core.clock import Clock, row_ns, stagger_offset_s, utc_ns
@@ -30,7 +29,7 @@ from costprobe.core.columns import number
 from costprobe.core.records import END_OF_TIME_NS, NS_PER_S, Device, Event
 from costprobe.core.schema import event_point
 from costprobe.core.statistics import WINDOWS_S, RollingCosts, RollingSample
-from costprobe.devices.use import ProbeRuns
+from costprobe.devices.use import DeviceWindows, ProbeRuns
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices, terms_state
 from costprobe.probing.cost import ProbeState, account_run
@@ -118,7 +117,7 @@ class HostProbes:
         probing: ProbingConfig,
         probes: Sequence[AnyProbeConfig],
         devices: Sequence[Device],
-        sensor: SensorSupervisor,
+        sensor: DeviceWindows,
         accounts: ProbeAccounts,
         ledger: Ledger,
         *,

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from costprobe.adapters.host.files import ROOT, other_writer
 from costprobe.adapters.host.redaction import read_secret
+from costprobe.adapters.http.access import secret_places
 from costprobe.adapters.probe_child.results import (
     PASS_RANGE,
     ModelStart,
@@ -36,10 +37,9 @@ from costprobe.adapters.probe_child.runner import (
     worker_command,
 )
 from costprobe.adapters.sensors.messages import Absent, Activity, worst_of
-from costprobe.adapters.sensors.supervisor import SensorSupervisor
 from costprobe.adapters.store.ledger import Ledger, restored
 from costprobe.core.records import NS_PER_S, TOGETHER, Device, Energy
-from costprobe.devices.use import ProbeRuns, energy_sum, with_sampling_error
+from costprobe.devices.use import DeviceWindows, ProbeRuns, energy_sum, with_sampling_error
 from costprobe.pricing.catalogue import GpuModel
 from costprobe.pricing.catalogue_files import gpu_names
 from costprobe.probing.load_curve import LoadStep
@@ -159,7 +159,7 @@ class Measurer:
     """Run probes, and query the sensors for energy and activity of the devices meanwhile.
 
     Args:
-        sensor: The sensor child's supervisor.
+        sensor: Answers for the windows of the devices.
         ledger: Stores the best batch of each device, model and software.
         lock_folder: Folder of the devices' lock files.
         stop: Ends a run.
@@ -169,7 +169,7 @@ class Measurer:
 
     def __init__(
         self,
-        sensor: SensorSupervisor,
+        sensor: DeviceWindows,
         ledger: Ledger,
         lock_folder: Path,
         stop: Event,
@@ -511,16 +511,15 @@ def served_request(
         energy: True for a run with an energy window.
         load: Point of a load curve that the run measures; None for a run of the probe.
     """
-    token = _secret_path(probe.token_file, probe.token_credential)
-    api_key = _secret_path(probe.key_file, probe.key_credential)
-    for path in filter(None, (token, api_key)):
+    secret_files: dict[str, str | None] = {"token_file": None, "key_file": None}
+    for key, secret in secret_places(probe):
+        secret_files[f"{key}_file"] = str(secret.path)
         # The child reads it; here the redactor learns it. The child reports why it cannot.
         with suppress(ValueError):
-            read_secret(Path(path), "token")
+            read_secret(secret.path, secret.purpose)
     run: dict[str, Any] = {
         "energy": energy and probe.energy,
-        "token_file": token,
-        "key_file": api_key,
+        **secret_files,
         "tail_s": TAIL_S,
         "seed": SEED,
         "load": None if load is None else _load_document(probe, load),
@@ -529,15 +528,7 @@ def served_request(
         run["inputs"] = [_tensor(tensor) for tensor in probe.inputs]
     if isinstance(probe, HttpProbeConfig):
         run["model"] = probe.url
-    return ProbeRequest(probe.name, {**probe.model_dump(), **run})
-
-
-def _secret_path(file: Path | None, credential: str | None) -> str | None:
-    """Return the file of a secret; systemd stores credentials in a folder."""
-    if credential is not None:
-        folder = os.environ.get("CREDENTIALS_DIRECTORY", "/run/credentials/costprobe.service")
-        return str(Path(folder) / credential)
-    return None if file is None else str(file)
+    return ProbeRequest(probe.name, {**probe.model_dump(exclude={"token", "key"}), **run})
 
 
 def _load_document(probe: ServedProbeConfig, step: LoadStep) -> dict[str, Any]:

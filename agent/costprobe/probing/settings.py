@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from costprobe_probes.sources.kinds import SOURCES
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from costprobe.adapters.http.access import CaFile, TokenCredential, TokenFile, WithHeaders
+from costprobe.adapters.http.access import CaFile, WithHeaders, WithToken
 from costprobe.adapters.load_child.kinds import SERVERS
 from costprobe.core.config.fields import (
     IS_BARE_URL,
@@ -377,7 +377,7 @@ def section_of(model: str, body: Path | None = None) -> dict[str, str] | None:
     return section if place and function else None
 
 
-class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
+class _ServedProbeConfig(WithHeaders, WithToken, CommonProbeConfig):
     """Requests to an inference server that runs on this host's devices."""
 
     url: Annotated[str, Field(max_length=500), IS_BARE_URL] = Field(
@@ -411,8 +411,6 @@ class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
         description="The load curve that `costprobe probe NAME --load` measures.",
         examples=[{"tokens_in": "uniform(64, 512)", "tokens_out": 128}],
     )
-    token_file: TokenFile = None
-    token_credential: TokenCredential = None
     ca_file: CaFile = None
 
     @model_validator(mode="before")
@@ -423,12 +421,6 @@ class _ServedProbeConfig(WithHeaders, CommonProbeConfig):
                 "remove python: a probe of a server runs under costprobe's own interpreter"
             )
         return section
-
-    @model_validator(mode="after")
-    def _one_token(self) -> _ServedProbeConfig:
-        if self.token_file and self.token_credential:
-            raise ValueError("give token_file or token_credential, not both")
-        return self
 
     @property
     def load_curve(self) -> LoadConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event, Thread
@@ -11,7 +10,6 @@ from typing import Final, Self
 
 from costprobe.adapters.engines.exposition import ScrapeError
 from costprobe.adapters.engines.scrape import LATENCIES, LatencyTotal, MetricsFetcher, read_latency
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.serving.settings import ServiceConfig
 
 # Fewer requests give no level.
@@ -168,10 +166,9 @@ def watched(services: Sequence[ServiceConfig], devices: Sequence[str]) -> list[t
         services: The configured services.
         devices: Names of the devices.
     """
-    credentials = credentials_folder(os.environ)
     found: list[tuple[str, Read]] = []
     for service in services:
         if service.engine in LATENCIES and set(service.devices) & set(devices):
-            fetch = MetricsFetcher(service, credentials)
+            fetch = MetricsFetcher(service)
             found.append((service.name, partial(read_latency, service, fetch)))
     return found

@@ -339,7 +339,7 @@ class Pods:
                 {"name": "pod", "url": url, "engine": "vllm", "devices": ["gpu0"]}
             )
             try:
-                found = engine_of_page(MetricsFetcher(probed, None)(url))
+                found = engine_of_page(MetricsFetcher(probed)(url))
             except ScrapeError as error:
                 logger.info("%s: %s", url, error)
             # Those of pods that are gone are the oldest.

@@ -7,7 +7,6 @@ computed here as well.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from costprobe import __version__
 from costprobe.adapters.engines.scrape import MetricsFetcher, ModelNames
-from costprobe.adapters.http.access import credentials_folder
 from costprobe.adapters.kubernetes.api_server import KubernetesConfig
 from costprobe.adapters.store.ledger import restored
 from costprobe.adapters.store.read import StoreReader
@@ -171,10 +169,9 @@ class ServedService:
         self._on_event = around.on_event
         self._stored = stored = _StoredRows(around.store_path, clock)
         self._calibration = CalibrationInForce(config, stored.calibrated)
-        credentials = credentials_folder(os.environ)
         self._meter = ServiceMeter(
             config,
-            MetricsFetcher(config, credentials),
+            MetricsFetcher(config),
             edge_ns,
             clock.time_ns,
             ModelNames(clock.time_ns, stored.known("serving", "served_model", config.name)),
@@ -185,7 +182,7 @@ class ServedService:
             endpoint = tenants_endpoint(config, config.tenants)
             self._tenants = ServiceMeter(
                 endpoint,
-                MetricsFetcher(endpoint, credentials),
+                MetricsFetcher(endpoint),
                 edge_ns,
                 clock.time_ns,
                 TenantNames(

@@ -281,8 +281,8 @@ def test_secret_patterns_are_masked(text):
     "text",
     [
         "/etc/costprobe/influxdb.token: cannot be read (No such file or directory)",
-        'token_file = "/etc/costprobe/influxdb.token"',
-        "token_credential = 'influxdb'",
+        'token = "file:/etc/costprobe/influxdb.token"',
+        "token = 'credential:influxdb'",
         "probe,host=h tokens_in=512,tokens_out=128 1780000000000000000",
         "http://127.0.0.1:8086/api/v2/write?bucket=b: connection refused",
         "cost_per_million_tokens_in 3.5",

@@ -58,8 +58,8 @@ def test_unresolvable_host_name_is_a_server_error():
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (401, ProbeConfigError, "set token_file to a file that holds the server's token"),
-        (403, ProbeConfigError, "set token_file"),
+        (401, ProbeConfigError, "a file that holds the server's token"),
+        (403, ProbeConfigError, "set token ="),
         (404, ProbeConfigError, r"set model to one of its models \(m, other\)"),
         (400, ProbeConfigError, "no such thing"),
         (307, ProbeConfigError, "it redirects, and redirects are not followed"),

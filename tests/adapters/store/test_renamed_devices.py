@@ -18,8 +18,8 @@ def watts(path, device):
 
 def sent(store):
     """The lines that a new sink receives, as its devices' names and values."""
-    rows = store.outbox_of("influx").live
-    lines = [row.line for row in rows.rows(rows.batch(99))]
+    outbox = store.outbox_of("influx")
+    lines = [row.line for row in outbox.rows(outbox.live_batch(99))]
     return [(line.split(",")[1], float(line.split("power_w=")[1].split()[0])) for line in lines]
 
 

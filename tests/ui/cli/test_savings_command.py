@@ -191,7 +191,7 @@ def served(now_ns, days):
 def test_a_service_between_whose_requests_the_device_is_released(tmp_path):
     now_ns = time.time_ns() // HOUR_NS * HOUR_NS
     config = (
-        '[telemetry]\naggregate = "5m"\n'
+        '[telemetry]\nevery = "30s"\n'
         '[[price]]\nplan = "on_demand"\nper = "device"\nper_hour = 3.6\n'
         '[[service]]\nname = "chat"\nurl = "http://127.0.0.1:9"\nengine = "vllm"\n'
         'devices = ["gpu0"]\n'

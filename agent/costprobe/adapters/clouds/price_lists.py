@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import Field
 
 from costprobe.adapters.clouds.regions import AWS_LOCATIONS
-from costprobe.adapters.host.redaction import read_secret
+from costprobe.adapters.http.access import Key, one_form
 from costprobe.core.config.fields import Currency, SourceConfig, matching
 from costprobe.core.outside import bounded_json
 from costprobe.core.records import NS_PER_S
@@ -60,6 +59,8 @@ class PriceListConfig(SourceConfig):
         currency: ISO 4217 code.
     """
 
+    removed: ClassVar = one_form("key")
+
     plan: str
     currency: Currency
     api: Literal["aws", "azure", "gcp", "catalogue"] | None = Field(
@@ -89,10 +90,10 @@ class PriceListConfig(SourceConfig):
         ),
         examples=[{"2E27-4F75-95CD": Decimal(4)}],
     )
-    key_file: Path | None = Field(
+    key: Key | None = Field(
         None,
-        description="File with the API key (gcp).",
-        examples=["/etc/costprobe/google.key"],
+        description="Location of the API key (gcp).",
+        examples=["file:/etc/costprobe/google.key"],
     )
 
 
@@ -146,10 +147,10 @@ def _azure_url(query: PriceListConfig) -> str:
 
 
 def _gcp_price(query: PriceListConfig, get: Get, end_s: float, now_ns: int) -> Decimal:
-    if query.key_file is None:
-        raise ValueError("no key_file")
+    if query.key is None:
+        raise ValueError("no key")
     # In a header: a key in the URL would be in the logs of proxies.
-    headers = {"X-Goog-Api-Key": read_secret(query.key_file, "API key")}
+    headers = {"X-Goog-Api-Key": query.key.read()}
     found: dict[str, Decimal] = {}
     parameters = {
         "currencyCode": query.currency,

@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -37,10 +36,9 @@ from costprobe.adapters.engines.exposition import (
 from costprobe.adapters.engines.settings import SELECTOR, CountersConfig, MetricsEndpoint
 from costprobe.adapters.engines.tables import ENGINES, Counter, Engine, Gauge
 from costprobe.adapters.host.redaction import outside_text
-from costprobe.adapters.http.access import Destination, FurtherHeaders, bearer
+from costprobe.adapters.http.access import Destination, ExchangeLimits, bearer
 from costprobe.adapters.http.client import HttpClient
 from costprobe.adapters.http.errors import DeliveryError, Hints, HttpResponse, raise_for_status
-from costprobe.adapters.http.limits import ExchangeLimits
 from costprobe.core.outside import UnusableInputError, bounded_json
 from costprobe.core.records import NS_PER_S
 from costprobe.core.schema import MEASURES, Measure
@@ -53,7 +51,7 @@ _SCALES = {"us": 1e-6, "mic": 1e-6, "ms": 1e-3, "mil": 1e-3, "ns": 1e-9, "nan": 
 _TIMES = ("prefill_s", "decode_s", "compute_s", "decode_request_s", "compute_request_s")
 _OK = 200
 _HINTS = Hints(
-    unauthorized="check token_file",
+    unauthorized="check token",
     not_found="check the path, and that metrics are enabled",
 )
 # Builds of llama-server that answer /metrics while they sleep, without a restart of their idle timer.
@@ -362,18 +360,17 @@ class MetricsFetcher:
 
     Args:
         endpoint: Its engine, timeout, token and certificates.
-        credentials: Where systemd stored this process's credentials; None without any.
     """
 
-    def __init__(self, endpoint: MetricsEndpoint, credentials: Path | None) -> None:
-        self._token = endpoint.token(credentials)
+    def __init__(self, endpoint: MetricsEndpoint) -> None:
+        self._token = endpoint.token
         limits = ExchangeLimits(
             endpoint.timeout_s, endpoint.timeout_s, max_body_bytes=MAX_BYTES + 1
         )
         self._client = HttpClient(
             limits,
             ca_file=endpoint.ca_file,
-            further_headers=FurtherHeaders(endpoint, credentials),
+            further_headers=endpoint.sent_headers,
         )
         self._sleeps = engine_of(endpoint).sleeps
         self._pages: dict[str, bytes] = {}

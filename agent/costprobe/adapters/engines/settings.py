@@ -44,7 +44,7 @@ def _with_path(url: str, path: str) -> str:
     if match is None or not has_port(url) or len(url) > 500:  # noqa: PLR2004 - no real one is longer
         raise ValueError(
             "a URL is http(s)://host:port/path with a port from 1 to 65535, without user, fragment or"
-            " query but ?model=NAME, or unix:/path/of/socket; a token goes into token_file"
+            " query but ?model=NAME, or unix:/path/of/socket; a token goes into token"
         )
     return f"{match[1]}{path if match[2] in (None, '/') else match[2]}{match[3] or ''}"
 

@@ -50,6 +50,8 @@ _NAME: Final = (
     r"\b([\w.-]{0,32}(?:token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?key"
     r"|access[_-]?key|private[_-]?key|signature)|sig|pwd)([\"']?\s{0,3}"
 )
+# The location of a secret in the configuration: token = "file:/etc/costprobe/token".
+_NO_PLACE: Final = r"(?![\"']?(?:file:/|credential:))"
 _QUOTED: Final = r"\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'"
 _BARE: Final = r"[^\s&,;\"'}]{1,4096}"
 # Each with what a text must contain to match, which is found much faster.
@@ -76,12 +78,16 @@ _PATTERNS: Final = (
         rf"\1 {MASK}",
     ),
     # name=value, in queries, environments and arguments
-    ("=", re.compile(rf"{_NAME}=\s{{0,3}})(?:{_QUOTED}|{_BARE})", re.IGNORECASE), rf"\1\2{MASK}"),
+    (
+        "=",
+        re.compile(rf"{_NAME}=\s{{0,3}}){_NO_PLACE}(?:{_QUOTED}|{_BARE})", re.IGNORECASE),
+        rf"\1\2{MASK}",
+    ),
     # "name": "value", and name: value unless the value is a word, as in "x.token: cannot be read"
     (
         ":",
         re.compile(
-            rf"{_NAME}:\s{{0,3}})(?:{_QUOTED}|(?=[^\s\"',;]{{0,99}}\d)[^\s&,;\"'}}]{{6,4096}})",
+            rf"{_NAME}:\s{{0,3}}){_NO_PLACE}(?:{_QUOTED}|(?=[^\s\"',;]{{0,99}}\d)[^\s&,;\"'}}]{{6,4096}})",
             re.IGNORECASE,
         ),
         rf"\1\2{MASK}",

@@ -446,7 +446,9 @@ class ServerRun:
         status = common.removeprefix("http_") if common.startswith("http_") else ""
         if common in _CREDENTIALS:
             token = "the server's token" if self._target.token is None else "a valid token"
-            return ProbeConfigError(f"{text}: set token_file to a file that holds {token}")
+            return ProbeConfigError(
+                f'{text}: set token = "file:/PATH" to a file that holds {token}'
+            )
         if common == "http_404":
             return ProbeConfigError(f"{text}: {self._unknown_model()}")
         if status.startswith("3"):

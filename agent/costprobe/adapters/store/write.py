@@ -12,7 +12,6 @@ from costprobe.adapters.store.cursors import (
     NotifierStatus,
     QueuedNotice,
     Rejections,
-    SinkAccess,
     SinkOutbox,
     SinkStatus,
     add_dropped,
@@ -167,7 +166,7 @@ class Store:
             if self._outbox_reader is None:
                 self._outbox_reader = open_reader(self.path)
                 self._outbox_reader.limit_cache(OUTBOX_CACHE_KB)
-        return SinkOutbox(SinkAccess(self._database, self._outbox_reader, self._clock, sink))
+        return SinkOutbox(self._database, self._outbox_reader, self._clock, sink)
 
     def register_sink(self, sink: str) -> None:
         """Create the cursor of a sink, before the first stored row; an existing cursor is kept."""

@@ -21,6 +21,7 @@ from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.adapters.store.write import Store
 from costprobe.core.clock import SystemClock
 from costprobe.core.records import DEVICE_KINDS, TOGETHER, Device, Point
+from costprobe.devices.use import DeviceWindows
 from costprobe.pricing.book import Terms
 from costprobe.pricing.prices import RememberedPrices
 from costprobe.probing.jobs import BUSY_CHECK_S, ProbeAccounts
@@ -235,7 +236,8 @@ def open_bench(
         prices = RememberedPrices(book, ledger, clock, carbon)
         accounts = ProbeAccounts(prices, ledger, clock, tags, lambda *_: ())
         folder = settings.store_path.parent
-        measurer = Measurer(sensor, ledger, folder, stop, clock.monotonic_ns)
+        windows = DeviceWindows(sensor, clock)
+        measurer = Measurer(windows, ledger, folder, stop, clock.monotonic_ns)
         try:
             yield Bench(measurer, accounts, prices, target, tags)
         finally:

@@ -59,7 +59,7 @@ def command() -> None:
 @click.option(
     "--secret-file",
     type=_file,
-    help="File for the sink's token or password (its token_file or password_file).",
+    help="File for the sink's token or password (the one that the sink names).",
 )
 @click.option("--json", "as_json", is_flag=True, help="The steps, as JSON.")
 @click.pass_obj
@@ -86,12 +86,12 @@ def setup(  # noqa: PLR0913 - click gives each option as an argument
     sink = chosen_influxdb(LoadedConfig(config).config, name, NO_SETUP)
     options = SetupOptions(keep, keep_hourly)
     if isinstance(sink, InfluxV1Config):
-        path = secret_file or sink.password_file
+        path = secret_file or _file_of(sink.password)
         planned: AbstractContextManager[InfluxV1Setup | InfluxV2Setup] = _v1(
             sink, options, path, admin_user, admin_password_file
         )
     else:
-        path = secret_file or sink.token_file
+        path = secret_file or _file_of(sink.token)
         planned = _v2(sink, options, path, admin_token_file)
     try:
         with planned as planner:
@@ -213,8 +213,12 @@ def _print_steps(steps: list[SetupStep], notes: list[str], *, apply: bool) -> No
         echo(f"{missing} created; check with: costprobe doctor")
 
 
+def _file_of(secret: Secret | None) -> Path | None:
+    return None if secret is None or secret.credential is not None else secret.path
+
+
 def _secret(kind: str, path: Path, read: Callable[[Secret], str]) -> str:
     try:
-        return read(Secret(kind, path))
+        return read(Secret.of_file(path, kind))
     except Misconfigured as error:
         raise bad_input(error.reason) from None

@@ -282,11 +282,11 @@ class InfluxV1Setup:
     def _create_user(self, user: str) -> None:
         path = self._secret_file
         if path is None:
-            raise SetupError(f"user {user}: set a file for the password (password_file)")
+            raise SetupError(f"user {user}: set a file for the password (password)")
         if not path.exists():
             write_new_secret(path, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
         try:
-            password = Secret("password", path).read()
+            password = Secret.of_file(path, "password").read()
         except Misconfigured as error:
             raise SetupError(error.reason) from None
         quoted = literal(password)

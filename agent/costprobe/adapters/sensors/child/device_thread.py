@@ -5,8 +5,8 @@ devices (ctypes releases the interpreter's lock during a call). Samples and the 
 on fixed grids, so that a late one delays no other. Samples of an interval become the fields of
 the `device` series; the busy time of each process is summed from the driver's shares.
 
-A request of the daemon waits for the samples that it needs. After a fault of the device follows
-another try, a wait, or the end of its thread. The slices of a board, such as MIG instances, come
+While the daemon watches the device, its samples are sent as they are taken. After a fault of the
+device follows another try, a wait, or the end of its thread. The slices of a board, such as MIG instances, come
 and go while the child runs; their threads follow.
 """
 
@@ -21,9 +21,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from costprobe.adapters.sensors.child.energy import Metering
-from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor
+from costprobe.adapters.sensors.child.sensor import Sensor
 from costprobe.adapters.sensors.messages import (
-    ActivityLog,
     Backoff,
     CounterMethod,
     Emit,
@@ -34,7 +33,7 @@ from costprobe.adapters.sensors.messages import (
     Sample,
     SensorFault,
     SensorSettings,
-    activity_message,
+    Shares,
     fault_message,
     reading_message,
 )
@@ -220,99 +219,6 @@ class Aggregator:
         )
 
 
-REQUESTS_MAX: Final = 64
-
-# Reads the processes that were busy since a CLOCK_MONOTONIC ns; None if they are unknown.
-UtilByPid = Callable[[int], Mapping[int, float] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """An `energy` or `activity` command."""
-
-    message: Message
-    end_ns: int
-    give_up_ns: int
-
-
-class PendingRequests:
-    """The requests about one device.
-
-    Args:
-        metering: Answers requests for energy.
-        activity: Answers requests for the conditions of a run.
-        util_by_pid_pct: Reads the share of each process since an instant, for the same requests.
-        clock: CLOCK_MONOTONIC.
-        every_ns: Time between the device's samples in ns.
-    """
-
-    def __init__(
-        self,
-        metering: Metering,
-        activity: ActivityLog,
-        util_by_pid_pct: UtilByPid,
-        clock: Clock,
-        every_ns: int,
-    ) -> None:
-        self._metering = metering
-        self._activity = activity
-        self._util_by_pid_pct = util_by_pid_pct
-        self._clock = clock
-        self._wait_max_ns = max(2 * NS_PER_S, 2 * every_ns)
-        self._requests: list[_Request] = []
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._requests)
-
-    @property
-    def give_up_ns(self) -> int:
-        """When the next one is answered with what there is then, in CLOCK_MONOTONIC ns."""
-        return min((request.give_up_ns for request in self._requests), default=NEVER_NS)
-
-    def add(self, message: Message) -> None:
-        """Add a command; one more than REQUESTS_MAX is dropped."""
-        if len(self._requests) < REQUESTS_MAX:
-            give_up_ns = self._clock.monotonic_ns() + self._wait_max_ns
-            self._requests.append(_Request(message, int(message["end_ns"]), give_up_ns))
-
-    def answers(self, *, opened: bool) -> list[Message]:
-        """Remove the requests whose samples are in, or that have waited long enough.
-
-        Args:
-            opened: Whether the device is read, so that more samples follow.
-
-        Returns:
-            Their answers.
-        """
-        answers: list[Message] = []
-        waiting: list[_Request] = []
-        for request in self._requests:
-            answer = self._answer(request, opened=opened)
-            if answer is None:
-                waiting.append(request)
-            else:
-                answers.append(answer)
-        self._requests = waiting
-        return answers
-
-    def _answer(self, request: _Request, *, opened: bool) -> Message | None:
-        is_energy = request.message["cmd"] == "energy"
-        # Conditions come from samples alone; power is also polled between samples.
-        seen_ns = self._metering.history.power_ns if is_energy else self._activity.seen_ns
-        is_late = self._clock.monotonic_ns() >= request.give_up_ns
-        last = not opened or is_late or seen_ns >= request.end_ns
-        if is_energy:
-            return self._metering.answer(request.message, last=last)
-        return self._conditions(request.message) if last else None
-
-    def _conditions(self, message: Message) -> Message:
-        start_ns, end_ns = int(message["start_ns"]), int(message["end_ns"])
-        util_pct = self._util_by_pid_pct(start_ns)
-        activity = self._activity.between(start_ns, end_ns, message["own_pids"], util_pct)
-        return activity_message(int(message["id"]), activity)
-
-
 MAX_PROCESSES: Final = 256
 
 
@@ -320,25 +226,20 @@ class ProcessTime:
     """Busy seconds by process and interval; unknown if one sample of the interval is unknown."""
 
     def __init__(self) -> None:
-        self.seen_ns = 0
         self._busy_s: dict[int, float] = {}
         self._is_known = False
 
-    def restart(self, t_ns: int) -> None:
-        """Start again at CLOCK_MONOTONIC t_ns; earlier time counts for no process."""
-        self.seen_ns = t_ns
-        self._busy_s = {}
-        self._is_known = True
+    def restart(self) -> None:
+        """Start again; earlier time counts for no process."""
+        self._busy_s, self._is_known = {}, True
 
-    def add(self, t_ns: int, util_pct: Mapping[int, float] | None) -> None:
-        """Add the shares of the time since the last call.
+    def add(self, step_s: float, util_pct: Mapping[int, float] | None) -> None:
+        """Add the shares of a time.
 
         Args:
-            t_ns: CLOCK_MONOTONIC ns of now.
-            util_pct: Share of the time by process, in percent; None if unknown.
+            step_s: Its length in s.
+            util_pct: Share of it by process, in percent; None if unknown.
         """
-        step_s = (t_ns - self.seen_ns) / NS_PER_S
-        self.seen_ns = t_ns
         if util_pct is None:
             self._is_known = False
             return
@@ -572,19 +473,14 @@ class DeviceWorker:
         self._ended = False
         # The next sample starts an interval, and ends none.
         self._fresh = True
-        self._metering = Metering(
-            sensor, clock, emit, every_ns, settings.selftest_s, self._start_scope
-        )
+        self._metering = Metering(sensor, clock, emit, settings.selftest_s, self._start_scope)
         self._scope: EnergyScope = sensor.energy_scope
         # CLOCK_MONOTONIC ns after the end of the interval before.
         self._closed_ns = 0
         self._slices = SliceWatch(sensor, clock, emit)
-        self._activity = ActivityLog(every_ns)
         self._aggregator = Aggregator(sensor.name)
-        self._requests = PendingRequests(
-            self._metering, self._activity, self._read_util_by_pid_pct, clock, every_ns
-        )
-        self._watched_until_ns = 0
+        # CLOCK_MONOTONIC ns up to which the processes' shares were read.
+        self._shares_ns = 0
         self._process_time = ProcessTime() if settings.processes else None
 
     def start(self) -> None:
@@ -616,12 +512,10 @@ class DeviceWorker:
     def next_wake_ns(self) -> int:
         """When `step` has something to do, in CLOCK_MONOTONIC ns."""
         if self._ended:
-            wake_ns = self._clock.monotonic_ns() + NS_PER_S
-        elif self.opened:
-            wake_ns = min(self._grid.sample_ns, self._metering.wake_ns)
-        else:
-            wake_ns = self._retry_ns
-        return min(wake_ns, self._requests.give_up_ns)
+            return self._clock.monotonic_ns() + NS_PER_S
+        if self.opened:
+            return min(self._grid.sample_ns, self._metering.wake_ns)
+        return self._retry_ns
 
     def step(self) -> None:
         """Do what is due next."""
@@ -633,8 +527,6 @@ class DeviceWorker:
             self._guard(self._sample)
         elif (visit := self._metering.due(now_ns)) is not None:
             self._guard(visit)
-        if self._requests:
-            self._answer()
 
     def command(self, message: Message) -> None:
         """Execute a command of the daemon that concerns this device."""
@@ -643,9 +535,6 @@ class DeviceWorker:
                 self._metering.mark()
             case "watch":
                 self._watch(int(message["until_ns"]))
-            case "energy" | "activity":
-                self._requests.add(message)
-                self._answer()
             case "flush":
                 self._close_interval(None)
                 self._emit({"type": "flushed", "device": self.sensor.name})
@@ -658,10 +547,18 @@ class DeviceWorker:
 
     def _watch(self, until_ns: int) -> None:
         """Read every metric at every sample until an instant, and once now."""
-        is_new = self._watched_until_ns <= self._clock.monotonic_ns() < until_ns
-        self._watched_until_ns = until_ns
+        metering = self._metering
+        is_new = metering.watched_until_ns <= self._clock.monotonic_ns() < until_ns
+        metering.watched_until_ns = until_ns
         if is_new and self.opened:
-            self._guard(lambda: self._activity.add(self._read()))
+            self._guard(self._sample_between)
+
+    def _sample_between(self) -> None:
+        """Take a sample that is part of no row."""
+        sample = self._read()
+        self._metering.readings.samples.append(sample._replace(counter=None))
+        self._read_shares(sample.t_ns)
+        self._emit(self._metering.message())
 
     def _guard(self, action: Callable[[], Any]) -> None:
         """Run driver calls under a deadline and react to their faults; the only place that does."""
@@ -694,8 +591,8 @@ class DeviceWorker:
     def _sample(self) -> None:
         """Take a sample, and do everything that is due with it."""
         due_ns, closes = self._grid.sample_ns, self._grid.closes_row
-        is_full = closes or self._fresh or bool(self._requests) or due_ns < self._watched_until_ns
-        sample = self._read(quick=not is_full)
+        is_watched = due_ns < self._metering.watched_until_ns
+        sample = self._read(quick=not (closes or self._fresh or is_watched))
         if self._was_suspended():
             # What the counters advanced meanwhile is not of this interval, nor of any window.
             self._close_interval(None)
@@ -705,11 +602,17 @@ class DeviceWorker:
             self._aggregator.restart(sample.counter or self._series_counter())
             self._fresh = False
             self._scope = self.sensor.energy_scope
+            self._shares_ns = sample.t_ns
             if self._process_time is not None:
-                self._process_time.restart(sample.t_ns)
-        self._record(sample)
+                self._process_time.restart()
+        self._aggregator.add(sample)
+        self._metering.record(sample)
+        if is_watched or self._process_time is not None:
+            self._read_shares(sample.t_ns)
         if closes:
             self._close_interval(sample.counter or self._series_counter())
+        if is_watched:
+            self._emit(self._metering.message())
         if self._slices.is_due(due_ns):
             self._slices.find()
         self._recovery.worked()
@@ -724,13 +627,14 @@ class DeviceWorker:
         before_ns, self._suspended_ns = self._suspended_ns, suspended_ns(self._clock)
         return self._suspended_ns - before_ns > SUSPENSION_NS
 
-    def _record(self, sample: Sample) -> None:
-        self._aggregator.add(sample)
-        self._activity.add(sample)
-        self._metering.record(sample)
+    def _read_shares(self, t_ns: int) -> None:
+        """Read how busy each process kept the device since the last call."""
+        since_ns, self._shares_ns = self._shares_ns, t_ns
+        util_pct = self.sensor.util_by_pid_pct(since_ns)
+        pairs = None if util_pct is None else [*util_pct.items()]
+        self._metering.readings.shares.append(Shares(since_ns, t_ns, pairs))
         if self._process_time is not None:
-            shares = self.sensor.util_by_pid_pct(self._process_time.seen_ns)
-            self._process_time.add(sample.t_ns, shares)
+            self._process_time.add((t_ns - since_ns) / NS_PER_S, util_pct)
 
     def _start_scope(self, counter: EnergyReading) -> None:
         """Start again with power and energy of another scope than so far."""
@@ -744,7 +648,7 @@ class DeviceWorker:
     def _close_interval(self, counter: EnergyReading | None) -> None:
         scope = "device" if self._metering.is_slice else self._scope
         now_ns = self._clock.monotonic_ns()
-        suspect = self._metering.history.suspect
+        suspect = self._metering.readings.suspect
         if self.sensor.bounds.is_suspect(self._closed_ns, now_ns):
             suspect = True
         self._closed_ns = now_ns + 1
@@ -753,16 +657,6 @@ class DeviceWorker:
             reading = replace(reading, busy_by_pid_s=self._process_time.close())
         if reading is not None:
             self._emit(reading_message(reading))
-
-    def _answer(self) -> None:
-        for answer in self._requests.answers(opened=self.opened):
-            self._emit(answer)
-
-    def _read_util_by_pid_pct(self, since_ns: int) -> Mapping[int, float] | None:
-        found: list[Mapping[int, float] | None] = []
-        if self.opened:
-            self._guard(lambda: found.append(self.sensor.util_by_pid_pct(since_ns)))
-        return found[0] if found else None
 
     def _react(self, fault: SensorFault) -> None:
         self._retire()

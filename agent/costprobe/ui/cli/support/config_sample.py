@@ -66,11 +66,11 @@ OTHER_PLANS = (
     SampleTable("[electricity]", ElectricityConfig, ("tariff_per_kwh", "pue")),
     SampleTable("[carbon]", CarbonConfig, ("g_per_kwh",)),
 )
-SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token_file"))
+SINK = SampleTable("[[sink]]", InfluxV2Config, ("api", "url", "org", "bucket", "token"))
 _V1_SINK = SampleTable(
     "[[sink]]",
     InfluxV1Config,
-    ("name", "api", "url", "database", "user", "password_file"),
+    ("name", "api", "url", "database", "user", "password"),
     {"name": "influxdb1", "api": "v1"},
 )
 ALERTING = (
@@ -135,7 +135,7 @@ _COMMAND: Final = "command"
 def shown(value: Any, key: str = "") -> Any:  # noqa: ANN401 - any TOML value
     """Return the tables with users and query values of addresses, and arguments of commands, masked.
 
-    Names of secret files are shown, because operators need to know them.
+    Locations of secrets are shown, because operators need to know them.
 
     Args:
         value: Tables, lists or a value.
