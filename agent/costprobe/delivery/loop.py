@@ -113,7 +113,7 @@ class Worker(ABC):
     def step(self) -> float:
         """Deliver what is due; return the seconds until the next step."""
         try:
-            return self._deliver()
+            wait_s = self._deliver()
         except RetryLater as error:
             return self._failed("backing off", error.reason, error.after_s)
         except Misconfigured as error:
@@ -121,6 +121,9 @@ class Worker(ABC):
         except Exception as error:
             logger.exception("%s", self._label)
             return self._failed("failing", f"{type(error).__name__}: {error}")
+        if self._state == "failing":  # of the store, which is readable again
+            self._succeeded()
+        return wait_s
 
     @abstractmethod
     def _deliver(self) -> float:
