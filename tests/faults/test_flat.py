@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
-from costprobe.adapters.store.settings import StoreConfig
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import prune
 from costprobe.adapters.store.write import Store
 from costprobe.alerts.watching import Watching
@@ -49,22 +49,9 @@ from fakes.sizes import SEED, TIMEOUT_S, sized
 RUNS = sized(1500, 1_000_000)
 WARM_UP_RUNS = sized(900, 20_000)
 EVERY_S = 3600
-KEPT = StoreConfig.model_validate(
-    {
-        "retention": "10d",
-        "rollup_1m_retention": "12d",
-        "rollup_1h_retention": "15d",
-        "outbox_retention": "20d",
-    }
-)
-KEPT_SHORTLY = StoreConfig.model_validate(
-    {
-        "retention": "1h",
-        "rollup_1m_retention": "2h",
-        "rollup_1h_retention": "1d",
-        "outbox_retention": "2d",
-    }
-)
+HOUR_NS = 3600 * NS_PER_S
+# Hours that rows as measured, those of probes, hour rows, and unsent rows are kept.
+KEPT, KEPT_SHORTLY = (240, 288, 360, 480), (1, 2, 24, 48)
 FAST_RUNS = sized(40_000, 1_000_000)
 FAST_WARM_UP_RUNS = 22_000
 # Memory is read so often after the warm-up.
@@ -144,7 +131,9 @@ class Host:
         self.worker.step()
         self.clock.move(self.every_s / len(DEVICES))
         if number % self.runs_a_prune == 0:
-            prune(self.store, self.kept, self.clock.time_ns())
+            now_ns = self.clock.time_ns()
+            self.store.settle(now_ns, 1000)
+            prune(self.store, KeepSince(*(now_ns - hours * HOUR_NS for hours in self.kept)))
             self.watching.keep_detectors()
 
     def _reading(self, device):

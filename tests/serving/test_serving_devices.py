@@ -2,9 +2,11 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from costprobe.adapters.probe_child.results import ProbeFault
+from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import (
     NS_PER_S,
@@ -16,7 +18,13 @@ from costprobe.devices.use import DeviceLog, ProbeRuns
 from costprobe.pricing.book import PriceBook
 from costprobe.pricing.electricity import CarbonBook, CarbonConfig, ElectricityConfig
 from costprobe.pricing.plans import OnDemandPlan
-from costprobe.serving.device_costs import Claimant, DeviceCosts, ProcessOwners, grouped
+from costprobe.serving.device_costs import (
+    Claimant,
+    DeviceCosts,
+    ProcessOwners,
+    Surroundings,
+    grouped,
+)
 from costprobe.serving.settings import ServiceConfig
 from fakes.clock import FakeClock
 from fakes.runs import probe_run
@@ -73,16 +81,18 @@ class Bench:
         tariff = ElectricityConfig(tariff_per_kwh=Decimal(per_kwh))
         self.book = PriceBook([plan()] if plans is None else plans, tariff, devices)
         self.charges = DeviceCharges(self.book, 300)
-        self.costs = DeviceCosts(
-            devices,
-            [Claimant.of(each) for each in services],
+        around = Surroundings(
             charges=self.charges,
-            log=self.log,
             runs=self.runs,
-            owners=self.owners,
             clock=self.clock,
+            tags={},
+            ledger=MemoryLedger(),
+            on_event=lambda _: None,
+            store_path=Path("/nowhere"),
             carbon=CarbonBook(CarbonConfig(g_per_kwh=Decimal(360)), tariff, devices),
         )
+        claimants = [Claimant.of(each) for each in services]
+        self.costs = DeviceCosts(devices, claimants, around, self.log, self.owners)
         self.clock.move(100)
         self.end_ns = self.clock.monotonic_ns()
         for at in range(10):

@@ -81,8 +81,7 @@ ALERTING = (
 STORE = SampleTable(
     "[store]",
     StoreConfig,
-    ("path", "retention", "rollup_1m_retention", "rollup_1h_retention"),
-    active=frozenset({"retention", "rollup_1m_retention", "rollup_1h_retention"}),
+    ("path",),
 )
 
 
