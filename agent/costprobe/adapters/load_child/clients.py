@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import urllib.parse
 from abc import ABC, abstractmethod
 from array import array
@@ -449,12 +450,9 @@ def _check_tensors(answer: object) -> None:
 
 
 def _product(shape: list[Any]) -> int:
-    product = 1
-    for size in shape:
-        if type(size) is not int or size < 0:
-            raise Failure("bad_answer", "an output of the response has an invalid shape")
-        product *= size
-    return product
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise Failure("bad_answer", "an output of the response has an invalid shape")
+    return math.prod(shape)
 
 
 def _length(data: list[Any]) -> int:
