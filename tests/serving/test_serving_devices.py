@@ -5,13 +5,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault
 from costprobe.adapters.store.ledger import MemoryLedger
 from costprobe.core.clock import utc_ns
 from costprobe.core.records import (
     NS_PER_S,
     Device,
-    ProbeResult,
     Reading,
 )
 from costprobe.devices.charges import DeviceCharges
@@ -28,6 +27,7 @@ from costprobe.serving.device_costs import (
 )
 from costprobe.serving.settings import ServiceConfig
 from fakes.clock import FakeClock
+from fakes.runs import probe_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,23 +162,14 @@ def test_service_is_allocated_only_its_own_device():
 
 
 def outcome(start_ns, end_ns, busy_s, pids=(99,)):
-    result = ProbeResult(
-        probe="p",
-        device="gpu0",
-        batch=1,
-        latency_ms={"p50": 1.0, "mean": 1.0, "cv": 0.1},
-        samples=300,
-        stop_reason="runs",
+    return probe_run(
         window_start_ns=start_ns,
         window_end_ns=end_ns,
-        inferences=10,
-        has_energy_window=True,
-        h2d_ms=None,
+        steady_start_ns=start_ns,
+        steady_end_ns=end_ns,
         busy_s=busy_s,
-        fingerprint="",
-        software={},
+        pids=pids,
     )
-    return ProbeOutcome(result, start_ns, end_ns, pids, ())
 
 
 def test_probe_is_allocated_its_time_and_energy():

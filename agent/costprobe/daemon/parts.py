@@ -298,7 +298,7 @@ class Runtime:
     def _add_jobs(self) -> None:
         """Schedule the configuration's probes, budgets, services and feeds."""
         if self._probes is not None:
-            self._probes.schedule_on(self.schedule, self.tags["host"], self._history)
+            self._probes.schedule_on(self.schedule, self._history)
         if self._budgets is not None:
             self.schedule.add(
                 "budgets", BUDGETS_EVERY_S, self._budgets.refresh_if_due, at_once=True
@@ -700,4 +700,4 @@ class CurrentRuntime:
             self.store_status()
 
     def _retain(self, config: Config) -> None:
-        self._retention.apply(config.store, config.telemetry.aggregate_s)
+        self._retention.apply(config.store.outbox_retention_s)

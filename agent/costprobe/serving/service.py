@@ -118,7 +118,7 @@ class _StoredRows:
         rates: dict[Measure, float] = {}
         with closing(StoreReader.open(self._store_path)) as reader:
             tags, since_ns = {"service": service}, now_ns - 24 * HOUR_NS
-            for row in reader.points("serving", since_ns, now_ns, tags, coarsest_s=0):
+            for row in reader.points("serving", since_ns, now_ns, tags, with_hours=False):
                 window_s = number(row, "window_s")
                 if "served_model" in row.tags or not window_s or not row.fields.get("complete"):
                     continue

@@ -437,12 +437,10 @@ class MetricsFetcher:
         headers = {"Accept": "text/plain;version=0.0.4", **headers}
         try:
             destination = Destination.parse(url).unnamed()
-            authorization, secrets = bearer(self._token)
+            authorization = bearer(self._token)
             response = self._client.request("GET", destination, headers | authorization)
             # Scrapes are not retried: only the message is used.
-            raise_for_status(
-                response, now_s=0.0, secrets=secrets, hints=_HINTS, is_tls=destination.is_tls
-            )
+            raise_for_status(response, now_s=0.0, hints=_HINTS, is_tls=destination.is_tls)
         except DeliveryError as error:
             raise ScrapeError(error.reason) from None
         return _body(response)
