@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from costprobe.core.records import Device
 from costprobe.pricing.book import PriceBook
-from costprobe.pricing.electricity import ElectricityConfig, metered_per_kwh, tariff_per_kwh
+from costprobe.pricing.electricity import ElectricityConfig, tariff_at
 from costprobe.pricing.plans import OnDemandPlan, OwnedPlan
 from pydantic import ValidationError
 
@@ -118,11 +118,11 @@ def test_past_samples_keep_the_tariff_of_their_day():
     )
 
     def per_kwh(*day):
-        return metered_per_kwh(tariff, ns(*day))
+        return tariff_at(tariff, ns(*day)).metered_per_kwh
 
     assert [per_kwh(2024, 12, 31), per_kwh(2025, 1, 1)] == [Decimal("0.1"), Decimal("0.4")]
     assert [per_kwh(2025, 12, 31), per_kwh(2026, 1, 1)] == [Decimal("0.4"), Decimal("0.3")]
-    assert tariff_per_kwh(tariff, ns(2025, 6, 1)) == Decimal("0.2")
+    assert tariff_at(tariff, ns(2025, 6, 1)).per_kwh == Decimal("0.2")
 
 
 def test_past_tariffs_with_equal_end_are_rejected():
