@@ -9,8 +9,7 @@ CONFIG = """
 [telemetry]
 gpus = false
 cpu = true
-every = "200ms"
-aggregate = "1s"
+every = "100ms"
 [probing]
 duty = 1
 [[probe]]

@@ -5,8 +5,8 @@ from contextlib import closing
 from itertools import pairwise
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import HOUR_NS, TimeSpan
@@ -65,6 +65,11 @@ def test_two_rows_have_the_default_length():
     found = row_spans([RowEnd(100 * S), RowEnd(900 * S)], usual_s=300)
     assert found == [(-200 * S, 100 * S, 300.0), (600 * S, 900 * S, 300.0)]
     assert row_spans([], 300) == []
+
+
+def test_only_rolled_up_row_has_the_length_of_its_rows():
+    found = row_spans([RowEnd(100 * S, 12, 8 * S)], usual_s=300)
+    assert found == [(4 * S, 100 * S, 96.0)]
 
 
 def test_rolled_up_rows_cover_what_their_rows_did():

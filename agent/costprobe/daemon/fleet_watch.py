@@ -82,7 +82,7 @@ class FleetWatcher(Service):
         fleet = config.fleet
         if fleet is None:
             raise ValueError("no [fleet]")
-        learn_secrets(config, os.environ)
+        learn_secrets(config)
         self._every_s = fleet.watched.every_s
         self._ending = Flag()
         self._reader = fleet_reader(fleet, self._clock)
@@ -232,7 +232,7 @@ class FleetWatcher(Service):
                 self._lease.is_held = stored.get("is_active") is True
 
     def _retain(self) -> None:
-        self._retention.apply(self._config.store, self._config.telemetry.aggregate_s)
+        self._retention.apply(self._config.store.outbox_retention_s)
 
     def _clock_was_stepped(self, _: ClockStep) -> None:
         self._schedule.realign()

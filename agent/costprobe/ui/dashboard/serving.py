@@ -43,11 +43,10 @@ class BoundedProtocol(H11Protocol):
         """Occupy a slot, or close the connection without an answer."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        admission = self._slots.admit(self, address, self.loop.time())
-        if isinstance(admission.displaced, BoundedProtocol):
-            admission.displaced.abort()
-        if not admission.is_accepted:
-            self.abort()
+        is_accepted, displaced = self._slots.admit(self, address, self.loop.time())
+        for other in (displaced, None if is_accepted else self):
+            if isinstance(other, BoundedProtocol):
+                other.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the slot."""

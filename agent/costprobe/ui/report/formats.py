@@ -57,6 +57,7 @@ class Section:
     Attributes:
         title: Heading.
         charts: Charts of the page.
+        chart_note: A sentence about the charts, for the page.
         tables: Tables.
         lines: A list of sentences.
         entries: A numbered list.
@@ -67,6 +68,7 @@ class Section:
 
     title: str
     charts: Sequence[Chart] = ()
+    chart_note: str = ""
     tables: Sequence[Table] = ()
     lines: Sequence[str] = ()
     entries: Sequence[Entry] = ()

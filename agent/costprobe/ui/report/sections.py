@@ -18,14 +18,18 @@ from costprobe.ui.report.formats import Chart, Document, Section
 from costprobe.ui.report.gather import Period, step_ns
 from costprobe.ui.report.model import Amount, Report, ReportedChange, Spend, Trend
 from costprobe.ui.report.summary import (
-    FirstPage,
     TrendGroup,
-    first_page,
+    key_figures,
+    limits_of,
+    main_changes,
+    main_savings,
     model_groups,
     price_groups,
     saving_groups,
+    spend_parts,
     token_words,
     trend_groups,
+    unit_row,
 )
 from costprobe.ui.report.words import (
     budget_cells,
@@ -50,28 +54,29 @@ _MARKED: Final = ("drift", "price", "annotation", "software")
 
 def host_report(report: Report) -> Document:
     """Return the report of a host."""
-    first, groups = first_page(report), trend_groups(report.trends, report.hardware)
-    *sections, last = _first(report, first)
+    groups = trend_groups(report.trends, report.hardware)
+    *sections, last = _first(report, groups)
     return Document(
         title=f"Cost of inference on {report.host}",
         subtitle=f"{period(report)}. All times are UTC.",
-        figures=first.figures,
-        first=[*sections, replace(last, notes=[*last.notes, *first.notes])],
+        figures=list(key_figures(report)),
+        first=[*sections, replace(last, notes=[*last.notes, *limits_of(report)])],
         details=list(_details(report, groups)),
         footer=f"Generated at {minute(report.made_ns)} UTC. Currencies are never converted.",
     )
 
 
-def _first(report: Report, first: FirstPage) -> Iterator[Section]:
+def _first(report: Report, groups: Sequence[TrendGroup]) -> Iterator[Section]:
     yield _or_none(
-        Section("What changed, and why", lines=first.changes),
+        Section("What changed, and why", lines=list(main_changes(report, groups))),
         "No lasting change of cost, and no change of price.",
     )
     length = days(report)
     heads = ("model or service", "on", "cost now", length, "7 days", "24 h")
+    rows = [unit_row(group, groups) for group in report.overview.units]
     units = Section(
         "What a unit costs now",
-        tables=[Table(heads, first.units, text_columns=2)] if first.units else (),
+        tables=[Table(heads, rows, text_columns=2)] if rows else (),
         notes=[
             (
                 "Now: the last hour; of a model on several identical devices their median."
@@ -80,17 +85,18 @@ def _first(report: Report, first: FirstPage) -> Iterator[Section]:
                 " the median, if one does."
             )
         ]
-        if first.units
+        if rows
         else (),
     )
     yield _or_none(units, "No cost of an inference in the last week.")
-    spent = [Table(("for", "cost", "share"), first.money)] if report.spend else ()
+    parts = [part for spend in report.spend for part in spend_parts(spend)]
+    spent = [Table(("for", "cost", "share"), parts)] if parts else ()
     yield _or_none(
         Section("Where the money goes", tables=spent, is_half=True),
         "No device cost in this period.",
     )
     yield _or_none(
-        Section("What can be saved", lines=first.savings, is_half=True),
+        Section("What can be saved", lines=list(main_savings(report)), is_half=True),
         "Nothing; costprobe savings lists what is missing for an answer.",
     )
     if report.budgets:
@@ -161,12 +167,10 @@ def _trends(report: Report, groups: Sequence[TrendGroup]) -> Section:
         title,
         charts=[_trend_chart(report, index, group, numbers) for index, group in enumerate(groups)],
         charted=[Table(heads, rows, text_columns=2)],
-        notes=[
-            (
-                "In the charts of the page thick is the median of identical devices, thin each device; axes do"
-                " not begin at 0, percents are against the preceding period, and numbers those of the changes."
-            )
-        ],
+        chart_note=(
+            "Thick: the median of identical devices; thin: each device. Axes do not begin at 0, percents"
+            " are against the preceding period, and numbers are those of the changes below."
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import Final
 
 from costprobe.core.money import PER_THOUSAND, money, price_scale, total_of, unit_price
 from costprobe.core.periods import DAY_NS
@@ -275,72 +275,11 @@ MAX_ALERTS: Final = 3
 MAX_SAVINGS: Final = 3
 
 
-class UnitRow(NamedTuple):
-    """What a unit of a model or service costs, as text.
-
-    Attributes:
-        name: The model or service.
-        place: Its devices.
-        cost: Cost now, with its unit.
-        period: Change of the period's median against the preceding period.
-        week: Change of the last hour against a week before.
-        day: The same against a day before.
-    """
-
-    name: str
-    place: str
-    cost: str
-    period: str
-    week: str
-    day: str
-
-
-class SpendPart(NamedTuple):
-    """A part of the spend, as text."""
-
-    name: str
-    amount: str
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
-class FirstPage:
-    """The contents of the first page, as text.
-
-    Attributes:
-        figures: Spend, rate, budget, saving and energy.
-        changes: What changed and why, one sentence each, the largest first.
-        units: Cost of each model and service.
-        money: Where the spend went, by currency.
-        savings: The largest savings, one sentence each.
-        notes: What limits the figures, such as assumed prices.
-    """
-
-    figures: Sequence[KeyFigure]
-    changes: Sequence[str]
-    units: Sequence[UnitRow]
-    money: Sequence[SpendPart]
-    savings: Sequence[str]
-    notes: Sequence[str]
-
-
-def first_page(report: Report) -> FirstPage:
-    """Return the first page of a report."""
-    groups = trend_groups(report.trends, report.hardware)
-    return FirstPage(
-        figures=list(_figures(report)),
-        changes=list(_changes(report, groups)),
-        units=[_unit_row(group, groups) for group in report.overview.units],
-        money=[part for spend in report.spend for part in _shares(spend)],
-        savings=list(_savings(report)),
-        notes=list(_notes(report)),
-    )
-
-
 # ---- figures
 
 
-def _figures(report: Report) -> Iterator[KeyFigure]:
+def key_figures(report: Report) -> Iterator[KeyFigure]:
+    """Yield the figures at the top: spend, rate, budget, saving and energy."""
     for spend in report.spend:
         yield KeyFigure("Spend", money(spend.total, spend.currency), spend_change(spend))
     for one in report.overview.spending:
@@ -391,7 +330,8 @@ def _largest_savings(report: Report) -> dict[str, Decimal]:
 # ---- changes
 
 
-def _changes(report: Report, groups: Sequence[TrendGroup]) -> Iterator[str]:
+def main_changes(report: Report, groups: Sequence[TrendGroup]) -> Iterator[str]:
+    """Yield what changed and why, one sentence each, the largest first."""
     main = report.overview.change
     if main is not None and main.kind == "drift":
         yield _drift(main)
@@ -434,7 +374,8 @@ def _price(change: ReportedChange, groups: Sequence[TrendGroup]) -> str:
 # ---- cost of a unit
 
 
-def _unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> UnitRow:
+def unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> tuple[str, ...]:
+    """Return name, place, cost now of a model or service, and its changes over period, week and day."""
     unit = group.typical
     basis, currency = unit.tags.get("basis", "probe"), unit.tags.get("currency", "")
     devices = {member.tags.get("device", "") for member in group.members}
@@ -461,13 +402,13 @@ def _unit_row(group: UnitGroup, groups: Sequence[TrendGroup]) -> UnitRow:
     ]
     if deviating:
         place += f"; {', '.join(deviating)} against their median"
-    return UnitRow(
-        name=unit.name,
-        place=place,
-        cost=cost,
-        period="-" if own is None else _moved(own.moved_pct),
-        week=_moved(group.changed.change_7d_pct),
-        day=_moved(group.changed.change_24h_pct),
+    return (
+        unit.name,
+        place,
+        cost,
+        "-" if own is None else _moved(own.moved_pct),
+        _moved(group.changed.change_7d_pct),
+        _moved(group.changed.change_24h_pct),
     )
 
 
@@ -478,12 +419,12 @@ def _moved(pct: float | None) -> str:
 # ---- where the money goes
 
 
-def _shares(spend: Spend) -> Iterator[SpendPart]:
+def spend_parts(spend: Spend) -> Iterator[tuple[str, str, str]]:
     """Yield the parts of the spend of one currency; they add up to the total."""
 
-    def part(name: str, amount: Decimal) -> SpendPart:
+    def part(name: str, amount: Decimal) -> tuple[str, str, str]:
         of = share(float(amount / spend.total)) if spend.total else "-"
-        return SpendPart(name, money(amount, spend.currency), of)
+        return name, money(amount, spend.currency), of
 
     for use in spend.by_use:
         words = PARTS.get(use.part, use.part)
@@ -491,10 +432,11 @@ def _shares(spend: Spend) -> Iterator[SpendPart]:
     rest = spend.total - total_of([use.cost for use in spend.by_use])
     if rest > 0:
         yield part("devices without a service" if spend.by_use else "all devices", rest)
-    yield SpendPart("total", money(spend.total, spend.currency), "100 %")
+    yield "total", money(spend.total, spend.currency), "100 %"
 
 
-def _savings(report: Report) -> Iterator[str]:
+def main_savings(report: Report) -> Iterator[str]:
+    """Yield the largest savings, one sentence each."""
     found = saving_groups(report.savings)
     for one in found[:MAX_SAVINGS]:
         yield f"{one.title} saves {one.amount}."
@@ -504,7 +446,8 @@ def _savings(report: Report) -> Iterator[str]:
         yield "Savings of workloads on the same devices exclude each other."
 
 
-def _notes(report: Report) -> Iterator[str]:
+def limits_of(report: Report) -> Iterator[str]:
+    """Yield what limits the figures, such as assumed prices."""
     for spend in report.spend:
         if share(spend.coverage) != "100 %":
             yield (
