@@ -365,6 +365,26 @@ def test_request_to_a_server_that_does_not_read_ends_in_time():
             client(total_s=None, step_s=0.3).request("POST", to, body=b"x" * (64 << 20))
 
 
+def test_request_over_tls_to_a_server_that_does_not_read_ends_in_time():
+    """Each record of TLS has a wait of its own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem")
+    ended = threading.Event()
+
+    def deaf(connection):
+        with context.wrap_socket(connection, server_side=True) as channel:
+            while not ended.wait(0.01):
+                channel.recv(1)
+
+    with Talking(deaf) as server:
+        own = client(total_s=0.5, step_s=0.4, ca_file=TLS / "server.pem")
+        to = Destination.parse(server.url.replace("http:", "https:"))
+        with pytest.raises(RetryLater, match="no response within"):
+            own.request("POST", to, body=b"x" * (64 << 20))
+        ended.set()
+        own.close()
+
+
 def test_responses_leave_no_thread_and_no_socket_behind():
     before = threading.active_count()
     with Scripted(lambda *_: (200, {}, b"ok")) as server:
