@@ -163,7 +163,7 @@ def test_proxy_of_the_environment_is_passed_by_for_the_hosts_of_no_proxy():
 
 
 def test_next_address_is_tried_and_the_one_that_answered_is_remembered(monkeypatch):
-    """RFC 8305; 127.0.0.1 is the first address of the host, 127.0.0.2 the next."""
+    """127.0.0.1 is the first address of the host, 127.0.0.2 the next."""
 
     def attempts(first, body=b""):
         """Requests until an answer, and the connections that the first address accepted."""

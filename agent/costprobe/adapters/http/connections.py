@@ -32,7 +32,7 @@ from costprobe.core.outside import check_regular
 # Without a limit on the whole exchange: to connect, to send the request, to receive the response.
 STEPS: Final = 3
 # Each of several addresses has this time at first: one of them may be dead.
-FIRST_ATTEMPT_S: Final = 1.0
+FIRST_ATTEMPT_S: Final = 0.25
 UNANSWERED_MAX: Final = 256
 _OURS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _WRAPPERS = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ProxyError)
