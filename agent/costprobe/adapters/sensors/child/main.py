@@ -40,7 +40,7 @@ from costprobe.adapters.sensors.messages import (
     parse_command,
     parse_settings,
 )
-from costprobe.core.clock import Clock, SystemClock
+from costprobe.core.clock import Clock, SystemClock, stopped_s
 from costprobe.core.records import NS_PER_S
 
 # First wait after a failure in s; it doubles up to `quarantine_first_s`.
@@ -154,11 +154,6 @@ class DriverSearch:
             self._emit({"type": "restart", "device": None})
 
 
-# A check that is later than expected by this, in s, follows a stop of the process (SIGSTOP, a frozen
-# control group): the calls were stopped, too.
-LATE_S: Final = 2.0
-
-
 class HangWatch:
     """The watchdog of the driver calls.
 
@@ -169,7 +164,7 @@ class HangWatch:
 
     def __init__(self, clock: Clock, every_s: float) -> None:
         self._clock = clock
-        self._late_ns = int((every_s + LATE_S) * NS_PER_S)
+        self._every_s = every_s
         self._checked_ns = clock.monotonic_ns()
         # The last stop: its end in CLOCK_MONOTONIC ns, and its length in ns.
         self._stop_end_ns = 0
@@ -178,9 +173,10 @@ class HangWatch:
     def hung(self, workers: Iterable[DeviceWorker]) -> list[tuple[str, SensorFault]]:
         """Return the devices whose calls hang, the longest first, each with its fault."""
         now_ns = self._clock.monotonic_ns()
-        if now_ns - self._checked_ns > self._late_ns:
-            self._stop_end_ns, self._stop_ns = now_ns, now_ns - self._checked_ns
-        self._checked_ns = now_ns
+        lasted_ns, self._checked_ns = now_ns - self._checked_ns, now_ns
+        if stopped_s(lasted_ns / NS_PER_S, self._every_s):
+            # The calls were stopped, too.
+            self._stop_end_ns, self._stop_ns = now_ns, lasted_ns
         visits = [(worker.visit, worker.sensor) for worker in workers]
         hung = sorted(
             (visit.began_ns, sensor.name, sensor.call)
