@@ -181,7 +181,8 @@ class ChargedReading(NamedTuple):
     Attributes:
         reading: The reading.
         device: Its device.
-        charges: The cost, one part for each span of constant terms.
+        charges: The cost, one part for each span of constant terms; of a MIG device in the interval
+            of its board's reading, some milliseconds before or after its own.
     """
 
     reading: Reading
@@ -290,15 +291,12 @@ class DeviceCharges:
                 device.name, reading.start_ns, reading.end_ns, _unknown, offset_ns
             )
             return ChargedReading(reading, device, charges)
-        # Its interval is some milliseconds before or after its board's.
-        joined = [replace(owed[0], start_ns=reading.start_ns)]
+        joined = owed[:1]
         for charge in owed[1:]:
-            is_inside = reading.start_ns < charge.start_ns < reading.end_ns
-            if is_inside and not _same(charge.terms, joined[-1].terms):
-                joined.append(charge)
-            else:
+            if _same(charge.terms, joined[-1].terms):
                 joined[-1] = _with(replace(joined[-1], end_ns=charge.end_ns), [charge])
-        joined[-1] = replace(joined[-1], end_ns=reading.end_ns)
+            else:
+                joined.append(charge)
         return ChargedReading(reading, device, tuple(joined))
 
     def _charges(
@@ -444,11 +442,12 @@ def device_point(
     return make_point("device", {**tags, **own_tags}, fields, time_ns)
 
 
-def reading_within(reading: Reading, charge: Charge) -> Reading:
-    """Return the part of a reading that a charge covers: totals by its share of the time."""
-    if (charge.start_ns, charge.end_ns) == (reading.start_ns, reading.end_ns):
+def reading_within(charged: ChargedReading, charge: Charge) -> Reading:
+    """Return the part of a reading that one of its charges covers: totals by its share of the time."""
+    reading, charges = charged.reading, charged.charges
+    if len(charges) == 1:
         return reading
-    share = (charge.end_ns - charge.start_ns) / (reading.end_ns - reading.start_ns)
+    share = (charge.end_ns - charge.start_ns) / (charges[-1].end_ns - charges[0].start_ns)
     fields = {
         name: value * share if name in _TOTALS and isinstance(value, float) else value
         for name, value in reading.fields.items()
