@@ -301,11 +301,6 @@ class ActivityLog:
         """Add the next samples."""
         self._samples.extend(samples)
 
-    @property
-    def seen_ns(self) -> int:
-        """CLOCK_MONOTONIC ns of the last sample; 0 before the first."""
-        return self._samples[-1].t_ns if self._samples else 0
-
     def between(
         self,
         start_ns: int,
