@@ -20,15 +20,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor, SensorContext, SensorTable
 from costprobe.adapters.sensors.messages import (
+    LINE_BYTES_MAX,
     Backoff,
     Emit,
-    LineSplitter,
     Message,
     Quarantined,
     Reaction,
@@ -272,7 +272,7 @@ class SensorChild:
         settings: Settings from the daemon.
         quarantined: Devices that must not be accessed at first.
         clock: The host's clocks.
-        read_fd: File descriptor of the daemon's commands.
+        commands: The daemon's commands, a line each.
         write_fd: File descriptor of the pipe to the daemon.
     """
 
@@ -282,12 +282,12 @@ class SensorChild:
         settings: SensorSettings,
         quarantined: Sequence[Quarantined],
         clock: Clock,
-        read_fd: int,
+        commands: BinaryIO,
         write_fd: int,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._read_fd = read_fd
+        self._commands = commands
         self._writer = MessageWriter(write_fd)
         self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
         self._workers = self._pool.workers
@@ -469,15 +469,13 @@ class SensorChild:
 
     def _read_commands(self) -> NoReturn:
         """Read the daemon's commands; a closed pipe means that the daemon ended."""
-        lines = LineSplitter()
-        while data := os.read(self._read_fd, 65536):
-            for line in lines.feed(data):
-                try:
-                    command = parse_command(line)
-                except ValueError:
-                    self._writer.dropped += 1
-                else:
-                    self._command(command)
+        while line := self._commands.readline(LINE_BYTES_MAX):
+            try:
+                command = parse_command(line)
+            except ValueError:
+                self._writer.dropped += 1
+            else:
+                self._command(command)
         os._exit(0)
 
 
@@ -499,15 +497,12 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
     # Output of a driver's library must not be mixed with messages.
     write_fd = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The first line is read byte by byte, to leave the rest to the thread that reads commands.
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            os._exit(0)
-        line += byte
+    commands = sys.stdin.buffer
+    line = commands.readline(LINE_BYTES_MAX)
+    if not line:
+        os._exit(0)
     settings, quarantined = parse_settings(decode(line))
-    SensorChild(sensors, settings, quarantined, SystemClock(), 0, write_fd).run()
+    SensorChild(sensors, settings, quarantined, SystemClock(), commands, write_fd).run()
 
 
 if __name__ == "__main__":
