@@ -31,7 +31,6 @@ cpu = "auto"
 duty = 0.02
 [store]
 path = "/tmp/costprobe-fuzz/costprobe.db"
-retention = "90d"
 outbox_retention = "180d"
 [http]
 listen = "127.0.0.1:9177"

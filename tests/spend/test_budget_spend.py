@@ -5,8 +5,8 @@ from contextlib import closing
 from itertools import pairwise
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import SeriesValues, StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.columns import RowEnd, row_spans
 from costprobe.core.periods import HOUR_NS, TimeSpan

@@ -137,7 +137,7 @@ class FleetWatcher(Service):
         """Run the checks, evaluate the rules, and deliver or keep the notices."""
         every_ns = int(self._every_s * NS_PER_S)
         now_ns = self._clock.time_ns() // every_ns * every_ns
-        points = self._watch.evaluate(now_ns, at_once=self._lease is None)
+        points = self._watch.evaluate(now_ns)
         if not self._ending.is_set():
             self._renew(now_ns)
         with self._storing:
@@ -232,7 +232,7 @@ class FleetWatcher(Service):
                 self._lease.is_held = stored.get("is_active") is True
 
     def _retain(self) -> None:
-        self._retention.apply(self._config.store, self._config.telemetry.aggregate_s)
+        self._retention.apply(self._config.store.outbox_retention_s)
 
     def _clock_was_stepped(self, _: ClockStep) -> None:
         self._schedule.realign()

@@ -29,7 +29,7 @@ from math import fsum
 from threading import Condition, Lock
 from typing import Final, Literal
 
-from costprobe.adapters.probe_child.results import ProbeFault, ProbeOutcome
+from costprobe.adapters.probe_child.results import ProbeFault, ProbeResult
 from costprobe.adapters.sensors.energy import (
     BASE_REL_ERR,
     BOARD_REL_ERR,
@@ -58,7 +58,6 @@ from costprobe.core.records import (
     EnergyMethod,
     EnergyScope,
     Point,
-    ProbeResult,
     Reading,
 )
 
@@ -585,7 +584,7 @@ class ProbeRuns:
         with self._lock:
             self._open[device] = now_ns
 
-    def end(self, device: str, now_ns: int, outcome: ProbeOutcome | ProbeFault | None) -> None:
+    def end(self, device: str, now_ns: int, outcome: ProbeResult | ProbeFault | None) -> None:
         """Record the end of a run.
 
         A run starts an interpreter and loads a model before it uses the device: the device was
@@ -600,9 +599,9 @@ class ProbeRuns:
         with self._lock:
             start_ns = self._open.pop(device, now_ns)
             run = ProbeRun(start_ns, now_ns)
-            if isinstance(outcome, ProbeOutcome):
+            if isinstance(outcome, ProbeResult):
                 end_ns = min(now_ns, max(outcome.steady_end_ns, start_ns))
-                busy_ns = int(outcome.result.busy_s * NS_PER_S)
+                busy_ns = int(outcome.busy_s * NS_PER_S)
                 run = ProbeRun(max(start_ns, end_ns - busy_ns), end_ns, outcome.pids)
             self._runs.setdefault(device, deque(maxlen=MAX_RUNS)).append(run)
 

@@ -1,8 +1,8 @@
 """Rows follow their devices to other names; sinks receive them under the name of their time."""
 
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.ledger import StoreLedger
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from store_samples import T0_NS, S, point
 
 EXCHANGED = {"gpu0": "GPU-a", "gpu1": "gpu0", "gpu0+gpu1": "GPU-a+gpu0"}

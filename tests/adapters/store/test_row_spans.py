@@ -5,8 +5,8 @@ from contextlib import closing
 from statistics import fmean
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
 from costprobe.adapters.store.read import StoreReader
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.upkeep import compact
 from costprobe.adapters.store.write import Store
 from costprobe.core.periods import TimeSpan

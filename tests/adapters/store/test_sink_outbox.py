@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from costprobe.adapters.store.cursors import RejectedLine, load_ranges
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.line_protocol import render
 from costprobe.core.records import NS_PER_S, Point

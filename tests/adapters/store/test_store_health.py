@@ -55,7 +55,7 @@ def test_intact_store_is_reported_with_its_content(path):
     assert (health.points, health.series) == (4000, 4)
     assert (health.oldest_ns, health.newest_ns) == (0, 3999 * S)
     assert health.size_bytes >= path.stat().st_size
-    assert health.schema.startswith("0006")
+    assert health.schema.startswith("0007")
     assert not is_damaged(path)
 
 

@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from costprobe.adapters.store.hours import KeepSince
+from costprobe.adapters.store.retention import KeepSince
 from costprobe.adapters.store.write import Store
 from costprobe.core.records import Point
 from fakes.cases import check_all
@@ -74,7 +74,7 @@ def filled(folder, points):
     store = Store.open(path, FakeClock())
     store.append(points)
     now_ns = time.time_ns()
-    ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 30 * DAY_NS, 0, 0)
+    ages = KeepSince(now_ns - 7 * DAY_NS, now_ns - 90 * DAY_NS, 0, 0)
     while not store.retain(ages, 10_000).is_done:
         pass
     store.close()

@@ -156,12 +156,16 @@ def rename_devices(connection: sqlite3.Connection, rename: Callable[[str], str])
     for series_id, _, key, tags in renamed:
         taken = connection.execute("SELECT id FROM series WHERE key = ?", (key,)).fetchone()
         if taken is not None:
-            for table in ("points", "rollups_1m", "rollups_1h"):
+            # An hour row beside its rows is of one of the two only.
+            connection.execute(
+                "DELETE FROM hours WHERE series_id IN (?, ?) AND NOT is_reduced",
+                (series_id, *taken),
+            )
+            for table in ("points", "hours"):
                 connection.execute(
                     f"UPDATE OR REPLACE {table} SET series_id = ? WHERE series_id = ?",  # noqa: S608 - literals
                     (series_id, *taken),
                 )
-            connection.execute("DELETE FROM summaries WHERE series_id = ?", (series_id,))
             connection.execute("DELETE FROM series WHERE id = ?", taken)
         connection.execute(
             "UPDATE series SET key = ?, tags = ? WHERE id = ?",

@@ -213,7 +213,7 @@ def module_checks(store: Path) -> Iterator[Check]:
     now_ns = time.time_ns()
     try:
         with decoding(store), closing(StoreReader.open(store)) as reader:
-            rows = reader.points("device", now_ns - HOUR_NS, now_ns, coarsest_s=0)
+            rows = reader.points("device", now_ns - HOUR_NS, now_ns, with_hours=False)
             shared = shared_modules(rows)
     except StoreError as error:
         yield Check("store content", "bad", str(error), "costprobe store check names damaged rows")
