@@ -572,19 +572,6 @@ class SensorSettings:
     selftest_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A device that a new child must not access for a while.
-
-    Attributes:
-        device: Name of the device.
-        retry_after_s: How long, in s.
-    """
-
-    device: str
-    retry_after_s: float
-
-
 def encode(message: Message) -> bytes:
     """Encode one line."""
     return _ENCODER.encode(message).encode() + b"\n"
@@ -612,20 +599,21 @@ def parse_command(line: bytes) -> Message:
     return command
 
 
-def settings_message(settings: SensorSettings, quarantined: Iterable[Quarantined]) -> Message:
-    """The daemon's first line."""
-    return {**asdict(settings), "quarantined": [asdict(entry) for entry in quarantined]}
+def settings_message(settings: SensorSettings, quarantined_s: Mapping[str, float]) -> Message:
+    """The daemon's first line.
+
+    Args:
+        settings: What to read, and how often.
+        quarantined_s: The devices that the child must not access, and for how long, in s.
+    """
+    return {**asdict(settings), "quarantined_s": dict(quarantined_s)}
 
 
-def parse_settings(message: Message) -> tuple[SensorSettings, tuple[Quarantined, ...]]:
+def parse_settings(message: Message) -> tuple[SensorSettings, dict[str, float]]:
     """Parse the first line; unknown keys are ignored."""
     names = {field.name for field in fields(SensorSettings)}
     settings = SensorSettings(**{key: message[key] for key in message.keys() & names})
-    quarantined = tuple(
-        Quarantined(str(entry["device"]), float(entry["retry_after_s"]))
-        for entry in message.get("quarantined", ())
-    )
-    return settings, quarantined
+    return settings, dict(message.get("quarantined_s", {}))
 
 
 def fault_message(device: str | None, fault: SensorFault, **more: float) -> Message:

@@ -28,7 +28,6 @@ from costprobe.adapters.sensors.messages import (
     Emit,
     EnergyReading,
     Message,
-    Quarantined,
     Reaction,
     Sample,
     SensorFault,
@@ -591,7 +590,7 @@ class WorkerPool:
 
     Args:
         settings: What the daemon asks for.
-        quarantined: Devices not to access at first.
+        quarantined_s: Devices not to access at first, and for how long, in s.
         clock: The host's clocks.
         emit: Takes the messages of the workers.
 
@@ -602,14 +601,14 @@ class WorkerPool:
     def __init__(
         self,
         settings: SensorSettings,
-        quarantined: Sequence[Quarantined],
+        quarantined_s: Mapping[str, float],
         clock: Clock,
         emit: Emit,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self._retry_after_s = {entry.device: entry.retry_after_s for entry in quarantined}
+        self._retry_after_s = dict(quarantined_s)
         # Rows end at multiples of their length since 1970 UTC, as the daemon's jobs begin.
         rows_ns = int(settings.aggregate_s * NS_PER_S)
         self._grid_ns = clock.monotonic_ns() - clock.time_ns() % rows_ns

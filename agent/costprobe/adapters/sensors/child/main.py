@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
@@ -30,7 +30,6 @@ from costprobe.adapters.sensors.messages import (
     Backoff,
     Emit,
     Message,
-    Quarantined,
     Reaction,
     SensorFault,
     SensorSettings,
@@ -270,7 +269,7 @@ class SensorChild:
     Args:
         sensors: The table of sensors.
         settings: Settings from the daemon.
-        quarantined: Devices that must not be accessed at first.
+        quarantined_s: Devices that must not be accessed at first, and for how long, in s.
         clock: The host's clocks.
         commands: The daemon's commands, a line each.
         write_fd: File descriptor of the pipe to the daemon.
@@ -280,7 +279,7 @@ class SensorChild:
         self,
         sensors: SensorTable,
         settings: SensorSettings,
-        quarantined: Sequence[Quarantined],
+        quarantined_s: Mapping[str, float],
         clock: Clock,
         commands: BinaryIO,
         write_fd: int,
@@ -289,7 +288,7 @@ class SensorChild:
         self._clock = clock
         self._commands = commands
         self._writer = MessageWriter(write_fd)
-        self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
+        self._pool = WorkerPool(settings, quarantined_s, clock, self._writer.put)
         self._workers = self._pool.workers
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
         self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
@@ -501,8 +500,8 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
     line = commands.readline(LINE_BYTES_MAX)
     if not line:
         os._exit(0)
-    settings, quarantined = parse_settings(decode(line))
-    SensorChild(sensors, settings, quarantined, SystemClock(), commands, write_fd).run()
+    settings, quarantined_s = parse_settings(decode(line))
+    SensorChild(sensors, settings, quarantined_s, SystemClock(), commands, write_fd).run()
 
 
 if __name__ == "__main__":
