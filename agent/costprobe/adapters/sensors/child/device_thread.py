@@ -65,16 +65,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _advance(before: float | None, after: float | None) -> float | None:
-    """The advance of a running total; None where it is absent or decreased."""
-    return None if before is None or after is None or after < before else after - before
-
-
 def _counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
-    """The advance of a running total in an interval, if it was read at both ends."""
+    """The advance of a running total in an interval, if it was read at both ends and did not decrease."""
     if base is None or last is None or last is base:
         return None
-    return _advance(getattr(base, total), getattr(last, total))
+    before, after = getattr(base, total), getattr(last, total)
+    return None if before is None or after is None or after < before else after - before
 
 
 def _time_counted(total: str, base: Sample | None, last: Sample | None) -> float | None:
