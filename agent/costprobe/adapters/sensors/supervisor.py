@@ -504,8 +504,8 @@ class SensorSupervisor:
         except OSError as error:
             return f"cannot be started: {error}", ""
         self._starts += 1
-        quarantined = self._handler.registry.quarantined(self._clock.monotonic_ns())
-        process.send(settings_message(self._settings, quarantined))
+        quarantined_s = self._handler.registry.quarantined_s(self._clock.monotonic_ns())
+        process.send(settings_message(self._settings, quarantined_s))
         self._is_known, self._process = False, process
         how = ""
         try:

@@ -19,18 +19,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, Final, NoReturn
 
 from costprobe.adapters.sensors.child.device_thread import DeviceWorker, WorkerPool
 from costprobe.adapters.sensors.child.kinds import SENSORS
 from costprobe.adapters.sensors.child.sensor import NEVER_NS, Sensor, SensorContext, SensorTable
 from costprobe.adapters.sensors.messages import (
+    LINE_BYTES_MAX,
     Backoff,
     Emit,
-    LineSplitter,
     Message,
-    Quarantined,
     Reaction,
     SensorFault,
     SensorSettings,
@@ -266,9 +265,9 @@ class SensorChild:
     Args:
         sensors: The table of sensors.
         settings: Settings from the daemon.
-        quarantined: Devices that must not be accessed at first.
+        quarantined_s: Devices that must not be accessed at first, and for how long, in s.
         clock: The host's clocks.
-        read_fd: File descriptor of the daemon's commands.
+        commands: The daemon's commands, a line each.
         write_fd: File descriptor of the pipe to the daemon.
     """
 
@@ -276,16 +275,16 @@ class SensorChild:
         self,
         sensors: SensorTable,
         settings: SensorSettings,
-        quarantined: Sequence[Quarantined],
+        quarantined_s: Mapping[str, float],
         clock: Clock,
-        read_fd: int,
+        commands: BinaryIO,
         write_fd: int,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._read_fd = read_fd
+        self._commands = commands
         self._writer = MessageWriter(write_fd)
-        self._pool = WorkerPool(settings, quarantined, clock, self._writer.put)
+        self._pool = WorkerPool(settings, quarantined_s, clock, self._writer.put)
         self._workers = self._pool.workers
         self._watch_s = min(WATCH_EVERY_S, settings.deadline_s / 2)
         self._hang_watch = HangWatch(clock, self._watch_s + GATHER_S)
@@ -465,15 +464,13 @@ class SensorChild:
 
     def _read_commands(self) -> NoReturn:
         """Read the daemon's commands; a closed pipe means that the daemon ended."""
-        lines = LineSplitter()
-        while data := os.read(self._read_fd, 65536):
-            for line in lines.feed(data):
-                try:
-                    command = parse_command(line)
-                except ValueError:
-                    self._writer.dropped += 1
-                else:
-                    self._command(command)
+        while line := self._commands.readline(LINE_BYTES_MAX):
+            try:
+                command = parse_command(line)
+            except ValueError:
+                self._writer.dropped += 1
+            else:
+                self._command(command)
         os._exit(0)
 
 
@@ -495,15 +492,12 @@ def main(sensors: SensorTable = SENSORS) -> NoReturn:
     # Output of a driver's library must not be mixed with messages.
     write_fd = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The first line is read byte by byte, to leave the rest to the thread that reads commands.
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            os._exit(0)
-        line += byte
-    settings, quarantined = parse_settings(decode(line))
-    SensorChild(sensors, settings, quarantined, SystemClock(), 0, write_fd).run()
+    commands = sys.stdin.buffer
+    line = commands.readline(LINE_BYTES_MAX)
+    if not line:
+        os._exit(0)
+    settings, quarantined_s = parse_settings(decode(line))
+    SensorChild(sensors, settings, quarantined_s, SystemClock(), commands, write_fd).run()
 
 
 if __name__ == "__main__":
